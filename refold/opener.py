@@ -1,11 +1,11 @@
-"""Opening a store: the one place that chooses the adapters for a URL."""
+"""Opens a store, and chooses the adapters for its URL."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, overload
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.strategy import Strategy
     from refold.redaction.guard import Limits
+    from refold.redaction.plan import Plan
     from refold.redaction.policy import Policy
     from refold.redaction.recognizers import Recognizer
     from refold.redaction.redactor import Redactor
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from refold.store.upkeep import Automatic
     from refold.store.vault import Vault
 
-log = logging.getLogger("refold")
+logger = logging.getLogger("refold")
 
 
 def open_store(
@@ -65,36 +66,42 @@ def open_store(
     vault: Vault | None = None,
     access_log: str | AccessSink | None = None,
 ) -> SessionStore:
-    """Open the store at ``url``, and make it if it is new.
+    """Open the store at ``url``, and create it if it is new.
 
-    url:    ``sqlite:///file.db`` or its path, ``postgresql://…``, or ``memory://`` for
-            tests; None is ``REFOLD_DB``, else ``sqlite:///refold.db``.
-    policy: what is redacted: a file, or a ``Policy``; None is ``REFOLD_POLICY``, else
-            the default.
-    registered: exact values that are redacted wherever they stand.
-    recognizer: a model of your own, asked after the rules, within the policy's limits.
-    redactor: a redactor made elsewhere, in place of the three above.
-    limits: of the size guard, in bytes; None is the policy's.
-    keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
-            ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
-    master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
-    make_key: make that file for a new PostgreSQL store too; all its clients need it.
-    anchor: where signed tree heads are kept outside the database: a file, or an Anchor;
-            None is ``REFOLD_ANCHOR``, else a file under ``REFOLD_HOME``.
-    compact: what an append that ends a turn sets off: nothing (``off``), a compaction
-            if one is due in a thread (``background``), or before it returns (``wait``).
-    summarizer: what writes summaries where a call names no other; None needs no model.
-    remember: the same choice for the user's memory, which an append may make worth
-            making anew: the end of a run, a human's decision, what went wrong.
-    shared_memory: allow ``store.memory.shared``: what many users' sessions show; None
-            is ``REFOLD_SHARED_MEMORY``, else no.
-    access_log: where each use of the store is recorded: ``table``, ``log``,
-            ``file:PATH``, several with commas, or ``off``; or a sink of your own.  None
-            is ``REFOLD_ACCESS_LOG``, else ``off``.
-    vault:  what numbered placeholders stand for, in memory (Vault); None keeps what is
-            personal and puts nothing into the arguments of tools.
-    count_uses: count how often each session is read by its name, for retention; the
-            counts are written late, in batches.
+    url:           ``sqlite:///file.db`` or the file's path, ``postgresql://…``, or
+                   ``memory://`` for tests.  Default: ``REFOLD_DB``, else
+                   ``sqlite:///refold.db``.
+    policy:        the policy of redaction, or its file.  Default: ``REFOLD_POLICY``,
+                   else Refold's policy.
+    registered:    exact values that are redacted everywhere.
+    recognizer:    your own model, called after the rules, within the policy's limits.
+    redactor:      a redactor that replaces the three above.
+    limits:        the limits of the size guard, in bytes.  Default: the policy's.
+    keys:          the key store, which contains the wrapped keys.  Default:
+                   ``REFOLD_KEYS``, else a file under ``REFOLD_HOME``.  A PostgreSQL
+                   store needs one that all its clients can reach.
+    master:        the master key, which wraps the keys.  Default:
+                   ``REFOLD_MASTER_KEY``, else a file under ``REFOLD_HOME``.
+    make_key:      create that file for a new PostgreSQL store, too; all its clients
+                   need it.
+    anchor:        the place of signed tree heads outside the database: a file, or an
+                   ``Anchor``.  Default: ``REFOLD_ANCHOR``, else a file under
+                   ``REFOLD_HOME``.
+    compact:       whether an append that ends a turn compacts, if the strategy asks for
+                   it: never (``off``), in a thread (``background``), or before it
+                   returns (``wait``).
+    summarizer:    the summarizer for calls that name none.  The default needs no model.
+    remember:      whether an append updates the user's memory, with the same choices;
+                   it does so after the end of a run, a human's decision, or a failure.
+    shared_memory: allow ``store.memory.shared``, which combines the sessions of many
+                   users.  Default: ``REFOLD_SHARED_MEMORY``, else no.
+    count_uses:    count the reads of each session by its name, for retention.  The
+                   counts are written later, in batches.
+    vault:         the values that numbered placeholders stand for, in memory.  Without
+                   one, personal values stay redacted in the arguments of tools.
+    access_log:    the place where each use of the store is recorded: ``table``,
+                   ``log``, ``file:PATH``, several of them with commas, ``off``, or your
+                   own sink.  Default: ``REFOLD_ACCESS_LOG``, else ``off``.
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
@@ -109,18 +116,26 @@ def open_store(
     config.register_models()
     config.register_lifetimes()
     upkeep = Upkeep(compact, remember, summarizer)
-    parts = (policy, registered, recognizer)
-    if redactor and any(given is not None for given in parts):
+    parts_of_redactor = (policy, registered, recognizer)
+    if redactor and any(part is not None for part in parts_of_redactor):
         raise InvalidConfiguration(
             "a redactor has its own policy, registered values and recognizer: give "
             "either it or those"
         )
-    objects = redactor, registered, recognizer, master, vault, keys, access_log
-    shares = config.shared_memory() if shared_memory is None else shared_memory
-    chosen = None if redactor else config.policy(policy)
+    # Another process cannot open the store with an object that contains keys, values
+    # or a model.
+    objects = (redactor, registered, recognizer, master, vault, keys, access_log)
+    is_portable = all(part is None or isinstance(part, str) for part in objects)
+    if shared_memory is None:
+        shared_memory = config.shared_memory()
+    loaded_policy: Policy | None = None
     if redactor is None:
-        redactor = make_redactor(chosen, registered=registered, recognizer=recognizer)
-    limits = limits or (chosen.limits() if chosen else Limits())
+        loaded_policy = config.policy(policy)
+        redactor = make_redactor(
+            loaded_policy, registered=registered, recognizer=recognizer
+        )
+    if limits is None:
+        limits = loaded_policy.limits() if loaded_policy else Limits()
     if isinstance(url, os.PathLike):
         url = f"sqlite:///{os.fspath(url)}"
     url = url or config.database()
@@ -129,38 +144,46 @@ def open_store(
             "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
             "reach (a key file of one host would lock out the others)"
         )
-    with _file_errors(), ExitStack() as opened:
+    with _file_errors(), ExitStack() as cleanup:
         recorder, store_id = open_recorder(url)
-        opened.callback(recorder.close)
-        if readonly := recorder.database.readonly:
-            log.warning(
+        cleanup.callback(recorder.close)
+        database = recorder.database
+        if database.readonly:
+            logger.warning(
                 "%s can only be read where it lies: no views, no counts of uses and no "
                 "access log are written to it",
-                recorder.database.what,
+                database.what,
             )
         filled = recorder.has_sessions()
         key_store = _key_store(url, store_id, keys, filled=filled)
-        opened.callback(key_store.close)
-        fresh = key_store.get_setting("pepper") is None
-        if fresh and filled:
+        cleanup.callback(key_store.close)
+        is_new = key_store.get_setting("pepper") is None
+        if is_new and filled:
             raise _no_keys()
-        wraps = master or master_key(url, create=fresh, asked=make_key)
-        ring = KeyRing(key_store, wraps)
-        subjects = Subjects(recorder.database)
+        if master is None:
+            master = master_key(url, create=is_new, make_key=make_key)
+        ring = KeyRing(key_store, master)
+        subjects = Subjects(database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
-        time = recorder.database.store_time()
-        chosen_log = access_log or config.access_log()
+        time = database.store_time()
+        sink = access_log or config.access_log()
         trail: AccessTrail | Callable[[], AccessTrail]
-        trail = partial(_access_trail, chosen_log, recorder.database, ring, time)
-        if chosen_log != "off":
+        trail = partial(_access_trail, sink, database, ring, time)
+        if sink != "off":
             trail = trail()
-        opened.pop_all()
+        cleanup.pop_all()
     events = LogFactory(recorder, ring).log
-    # What another process can be told: no object that holds keys, values or a model.
-    opens = None
-    if events.shared and all(one is None or isinstance(one, str) for one in objects):
-        same: Any = {"policy": policy, "limits": limits, "access_log": access_log}
-        opens = partial(open_store, url, keys=keys, count_uses=False, **same)
+    opens: Callable[[], SessionStore] | None = None
+    if events.shared and is_portable:
+        opens = partial(
+            open_store,
+            url,
+            policy=policy,
+            limits=limits,
+            keys=keys,
+            count_uses=False,
+            access_log=access_log,
+        )
     return SessionStore(
         events,
         redactor,
@@ -170,8 +193,8 @@ def open_store(
         settings=config.contexts(),
         seals=_seals(events, anchor, store_id),
         audit=trail,
-        count_uses=count_uses and not readonly,
-        shared_memory=shares,
+        count_uses=count_uses and not database.readonly,
+        shared_memory=shared_memory,
         vault=vault,
         transcripts=_transcripts,
         opens=opens,
@@ -180,7 +203,7 @@ def open_store(
 
 @contextmanager
 def _file_errors() -> Iterator[None]:
-    """Raise StoreUnavailable for what the file system refuses while a store opens."""
+    """Raise StoreUnavailable for errors of the file system in the block."""
     try:
         yield
     except OSError as error:
@@ -197,19 +220,21 @@ open = open_store  # noqa: A001  # refold.open reads well
 def _transcripts(
     path: Path, form: str, session_id: str | None, *, strict: bool
 ) -> Sequence[tuple[str, Transcript]]:
+    """Read the transcripts in a file; returns each with its name."""
     from refold.adapters.importers import read_named
 
     return read_named(path, form, session_id, strict=strict)
 
 
 def _access_trail(
-    chosen: str | AccessSink, database: Database, ring: KeyRing, time: StoreTime
+    sink: str | AccessSink, database: Database, ring: KeyRing, time: StoreTime
 ) -> AccessTrail:
+    """Open the access log."""
     from refold.adapters.sql.access_log import AccessTable, open_trail
     from refold.store.store import now
 
     table = AccessTable(database)
-    return open_trail(chosen, table, ring, clock=lambda: time.stamp(now()))
+    return open_trail(sink, table, ring, clock=lambda: time.stamp(now()))
 
 
 def _seals(
@@ -225,6 +250,7 @@ def _seals(
 
 
 def _tree_seals(log: EncryptedLog, anchor: Path | Anchor) -> Seals:
+    """Open the seals of a log."""
     from refold.adapters.seals import FileAnchor, TreeSeals
 
     if isinstance(anchor, Path):
@@ -233,21 +259,22 @@ def _tree_seals(log: EncryptedLog, anchor: Path | Anchor) -> Seals:
 
 
 def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
-    """Destroy again the keys that an older key store brought back; returns how many.
+    """Destroy again the keys of erased users in a restored key store.
 
-    Raises what ``open_store`` raises, but not that the key store is older.
+    Returns the number of keys.  Raises the errors of ``open_store``, except for the one
+    about an older key store.
     """
     from refold.adapters.keys.belonging import reconcile
     from refold.adapters.sql.recorder import Subjects
     from refold.store.store import now
 
     url = url or config.database()
-    with _file_errors(), ExitStack() as opened:
+    with _file_errors(), ExitStack() as cleanup:
         recorder, store_id = open_recorder(url)
-        opened.callback(recorder.close)
+        cleanup.callback(recorder.close)
         filled = recorder.has_sessions()
         key_store = _key_store(url, store_id, keys, filled=filled)
-        opened.callback(key_store.close)
+        cleanup.callback(key_store.close)
         return reconcile(key_store, Subjects(recorder.database), now=now())
 
 
@@ -257,63 +284,114 @@ def move(
     to: str,
     keys: str | None = None,
     keys_to: str | None = None,
-    told: Callable[[int], object] = bool,
+    on_progress: Callable[[int], object] | None = None,
 ) -> dict[str, int]:
-    """Move the store to the PostgreSQL database ``to``, as it is, while others write.
+    """Move the store to the PostgreSQL database ``to`` while others write.
 
-    Killed, it goes on when called again; in the end the old store refuses every write.
-    Returns how many rows each table has; none if it was moved there before.  Wrapped
-    keys are copied to ``keys_to``, if that is given; ``told`` hears after each round
-    how many rows it copied.
+    After an interruption, call it again.  At the end, the old store refuses writes.
+
+    keys_to:     a key store to copy the wrapped keys to; None leaves them in ``keys``.
+    on_progress: called after each round with the number of rows that it copied.
+
+    Returns the number of rows by table; nothing if the store was moved there before.
 
     Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
-    IncompatibleStore, KeyUnavailable, RefoldError if the copy is not the same.
+    IncompatibleStore, KeyUnavailable, RefoldError if the copy differs.
     """
-    from refold.adapters.keys.belonging import check_belongs
     from refold.adapters.sql.move import Move
-    from refold.adapters.sql.recorder import Subjects
-    from refold.adapters.sql.schema import settings_of
 
     if not to.startswith("postgres"):
         raise InvalidConfiguration("a store moves to a database postgresql://…")
-    same = InvalidConfiguration("keys are copied to another key store, or stay")
     if keys_to == "memory://":
-        raise same
+        raise _same_key_store()
     url = url or config.database()
-    with _file_errors(), ExitStack() as opened:
-        source, target = _database(url), cast("PostgresDatabase", _database(to))
-        opened.callback(source.close)
-        opened.callback(target.close)
-        opened.enter_context(target.filling())
-        moving = Move(source, target, told)
-        begun, also = moving.begin(), cast("Callable[[], object]", dict)
-        if keys_to:
-            store_id = settings_of(source)["store_id"]
-            new = _key_store(to, store_id, keys_to, filled=True)
-            opened.callback(new.close)
-            mine = new.get_setting(f"store {store_id}")
-            if new.get_setting("pepper") and not mine:
-                raise InvalidConfiguration("the key store to copy to has others' keys")
-            if begun:
-                old = _key_store(url, store_id, keys, filled=True)
-                opened.callback(old.close)
-                if not old.get_setting("pepper"):
-                    raise _no_keys()
-                check_belongs(old, Subjects(source), store_id=store_id, filled=True)
-                new.remember("copying", mark := os.urandom(8))  # the copy ends it
-                if old.get_setting("copying") == mark:
-                    raise same
-                also = partial(_copy_keys, old, new)
-            elif not mine:
-                what = "the store was moved there before, without its keys"
-                raise InvalidConfiguration(f"{what}: they are where they were")
-        if not begun:
+    with _file_errors(), ExitStack() as cleanup:
+        source = _database(url)
+        cleanup.callback(source.close)
+        target = cast("PostgresDatabase", _database(to))
+        cleanup.callback(target.close)
+        cleanup.enter_context(target.filling())
+        store_move = Move(source, target, on_progress)
+        is_complete = not store_move.begin()
+        if is_complete:
+            if keys_to:
+                _check_keys_moved(source, to, keys_to)
             return {}
-        moving.copy()
-        return moving.end(also)
+        copy_keys: Callable[[], None] | None = None
+        if keys_to:
+            old, new = _key_stores(source, url, keys, to, keys_to, cleanup)
+            copy_keys = partial(_copy_keys, old, new)
+        store_move.copy()
+        return store_move.end(copy_keys)
+
+
+def _check_keys_moved(source: Database, to: str, keys_to: str) -> None:
+    """Raise InvalidConfiguration if a store was moved without its keys.
+
+    source:  the old store.
+    keys_to: the key store that should have the keys.
+    """
+    from refold.adapters.sql.schema import settings_of
+
+    store_id = settings_of(source)["store_id"]
+    with closing(_key_store(to, store_id, keys_to, filled=True)) as new:
+        _check_no_other_keys(new, store_id)
+        if not new.get_setting(f"store {store_id}"):
+            raise InvalidConfiguration(
+                "the store was moved there before, without its keys: they are where "
+                "they were"
+            )
+
+
+def _key_stores(
+    source: Database,
+    url: str,
+    keys: str | None,
+    to: str,
+    keys_to: str,
+    cleanup: ExitStack,
+) -> tuple[SqlKeyStore, SqlKeyStore]:
+    """Open the old and the new key store of a move, until ``cleanup`` closes them.
+
+    Raises InvalidConfiguration if both are the same, or the new one has keys of another
+    store, and KeyUnavailable if the old one has no keys.
+    """
+    from refold.adapters.keys.belonging import check_belongs
+    from refold.adapters.sql.recorder import Subjects
+    from refold.adapters.sql.schema import settings_of
+
+    store_id = settings_of(source)["store_id"]
+    new = _key_store(to, store_id, keys_to, filled=True)
+    cleanup.callback(new.close)
+    _check_no_other_keys(new, store_id)
+    old = _key_store(url, store_id, keys, filled=True)
+    cleanup.callback(old.close)
+    if not old.get_setting("pepper"):
+        raise _no_keys()
+    check_belongs(old, Subjects(source), store_id=store_id, filled=True)
+    # The copy of the settings removes this mark.
+    mark = os.urandom(8)
+    new.remember("copying", mark)
+    if old.get_setting("copying") == mark:
+        raise _same_key_store()
+    return old, new
+
+
+def _check_no_other_keys(key_store: SqlKeyStore, store_id: str) -> None:
+    """Raise InvalidConfiguration if a key store has only keys of other stores."""
+    has_keys = key_store.get_setting("pepper")
+    has_keys_of_store = key_store.get_setting(f"store {store_id}")
+    if has_keys and not has_keys_of_store:
+        raise InvalidConfiguration("the key store to copy to has others' keys")
+
+
+def _same_key_store() -> InvalidConfiguration:
+    """Return the error for a move of keys into their own key store."""
+    return InvalidConfiguration("keys are copied to another key store, or stay")
 
 
 def _no_keys() -> KeyUnavailable:
+    """Return the error for an empty key store of a store with events."""
     return KeyUnavailable(
         "the key store of this database is empty, the database is not",
         remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
@@ -321,7 +399,7 @@ def _no_keys() -> KeyUnavailable:
 
 
 def _copy_keys(old: SqlKeyStore, new: SqlKeyStore) -> None:
-    """Copy all wrapped keys as they are: they open what they opened."""
+    """Copy all tables of a key store; the keys stay wrapped."""
     from refold.adapters.sql.move import Place, level
 
     for name, table in old.tables.items():
@@ -334,17 +412,20 @@ def make_redactor(
     registered: Registered | None = None,
     recognizer: Recognizer | None = None,
 ) -> Redactor:
-    """The redactor that a policy describes; None is the default policy.
+    """Return the redactor that a policy describes; None is Refold's own policy.
 
-    Raises InvalidConfiguration if its engine is not installed.
+    Raises InvalidConfiguration if the policy's engine is not installed.
     """
     from refold.redaction.recognizers import Guard
     from refold.redaction.redactor import Redactor
 
-    if policy:
-        guard, plan = policy.guard(recognizer), policy.plan()
-    else:
-        guard, plan = Guard(recognizer) if recognizer else None, None
+    guard: Guard | None = None
+    plan: Plan | None = None
+    if policy is not None:
+        guard = policy.guard(recognizer)
+        plan = policy.plan()
+    elif recognizer is not None:
+        guard = Guard(recognizer)
     try:
         return Redactor(plan, registered=registered, recognizer=guard)
     except ModuleNotFoundError as error:
@@ -355,7 +436,7 @@ def make_redactor(
 
 
 def open_recorder(url: str) -> tuple[Recorder, str]:
-    """The rows of the store at ``url``, without its keys, and the store's id."""
+    """Open the rows of the store at ``url``, without its keys; also returns its id."""
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate
 
@@ -369,12 +450,13 @@ def open_recorder(url: str) -> tuple[Recorder, str]:
 
 
 def _database(url: str) -> Database:
+    """Return the database at ``url``.  Raises InvalidConfiguration for other URLs."""
     from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
 
-    match ("memory", None) if url == "memory://" else engine_of(url):
-        case "memory", _:
-            return SqliteInMemory()
+    if url == "memory://":
+        return SqliteInMemory()
+    match engine_of(url):
         case "sqlite", parsed:
             return SqliteDatabase(parsed)
         case "postgresql", parsed:
@@ -391,18 +473,24 @@ def _database(url: str) -> Database:
 def _key_store(
     url: str, store_id: str, keys: str | SqlKeyStore | None, *, filled: bool
 ) -> SqlKeyStore:
+    """Open the key store of a store.
+
+    filled: whether the store has sessions, so that its key store must exist.
+
+    Raises KeyUnavailable.
+    """
     if keys is not None and not isinstance(keys, str):
         return keys
     from refold.adapters.sql.keystore import SqlKeyStore
 
-    chosen = keys or os.environ.get("REFOLD_KEYS")
-    if chosen:
-        if chosen == url:
-            log.warning(
+    key_url = keys or os.environ.get("REFOLD_KEYS")
+    if key_url:
+        if key_url == url:
+            logger.warning(
                 "keys are kept in the database they protect: whoever restores a backup "
                 "of it can read what was erased"
             )
-        return SqlKeyStore(chosen)
+        return SqlKeyStore(key_url)
     if url == "memory://":
         return SqlKeyStore(url)
     path = config.home() / "keys" / f"{store_id}.db"
@@ -414,10 +502,11 @@ def _key_store(
     return SqlKeyStore(f"sqlite:///{path}")
 
 
-def master_key(url: str, *, create: bool, asked: bool = False) -> MasterKey:
-    """What wraps keys: ``REFOLD_MASTER_KEY``, else a file, made by ``create``.
+def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:
+    """Return the master key: ``REFOLD_MASTER_KEY``, else that in a file.
 
-    For PostgreSQL, whose clients are on many hosts, it is made only if ``asked``.
+    create:   create the file if it does not exist.
+    make_key: create it for PostgreSQL, too, whose clients on other hosts need it.
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
@@ -425,11 +514,12 @@ def master_key(url: str, *, create: bool, asked: bool = False) -> MasterKey:
 
     if url == "memory://":
         return master.LocalMasterKey(os.urandom(32), origin="memory")
-    if given := os.environ.get(master.VARIABLE):
-        return master.from_environment(given)
+    key = os.environ.get(master.VARIABLE)
+    if key:
+        return master.from_environment(key)
     file = master.MasterKeyFile()
     if create:
-        if url.startswith("postgres") and not asked and not file.path.exists():
+        if url.startswith("postgres") and not make_key and not file.path.exists():
             raise InvalidConfiguration(
                 "PostgreSQL needs REFOLD_MASTER_KEY, 32 bytes in base64 or hex that "
                 "all its clients have; --make-key (make_key=True in Python) makes "
@@ -439,10 +529,10 @@ def master_key(url: str, *, create: bool, asked: bool = False) -> MasterKey:
     return file.open()
 
 
-# A redactor takes some tenths of a second to make.
-_REMEMBERED: Final = 8
-# Each with its policy, so that no other takes that one's ``id``.
-_made: Final[dict[str | int | None, tuple[Redactor, object]]] = {}
+_MOST_REDACTORS: Final = 8
+# It takes tenths of a second to make a redactor.  Each is stored with its policy, so
+# that no later policy gets the same ``id``.
+_redactors: Final[dict[str | int | None, tuple[Redactor, object]]] = {}
 
 
 @overload
@@ -454,13 +544,13 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = ...) -> 
 
 
 def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) -> Any:
-    """A text, or a value of JSON, as an event would hold it: redacted.
+    """Redact a text or a JSON value as an append would; returns it.
 
-    ``policy`` is a file, or a ``Policy``; None is ``REFOLD_POLICY``, else the default.
-    A process reads a file once.
+    policy: the policy, or its file, which a process reads once.  Default:
+            ``REFOLD_POLICY``, else Refold's own.
 
-    Raises RefoldError if it cannot be redacted, InvalidConfiguration for a policy that
-    cannot be used.
+    Raises RefoldError for a value that cannot be redacted, and InvalidConfiguration for
+    a policy that cannot be used.
     """
     from refold.redaction.policy import Policy
     from refold.redaction.redactor import RedactionError
@@ -468,23 +558,26 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
     key: str | int | None
     if policy is None:
         key = os.environ.get("REFOLD_POLICY")
+    elif isinstance(policy, Policy):
+        key = id(policy)
     else:
-        key = id(policy) if isinstance(policy, Policy) else os.fspath(policy)
-    if key not in _made:
-        redactor = make_redactor(config.policy(policy))
-        if len(_made) >= _REMEMBERED:
-            _made.clear()
-        _made[key] = redactor, policy
+        key = os.fspath(policy)
+    if key not in _redactors:
+        new_redactor = make_redactor(config.policy(policy))
+        if len(_redactors) >= _MOST_REDACTORS:
+            _redactors.clear()
+        _redactors[key] = (new_redactor, policy)
+    redactor, _ = _redactors[key]
     try:
-        clean, _ = _made[key][0].value(value)
+        clean, _ = redactor.value(value)
     except RedactionError as error:
         raise RefoldError(f"the value could not be redacted ({error})") from None
     return clean
 
 
 def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
-    """``strategy`` as one of several agents in a session is shown it.
+    """Return a strategy for one of several agents in a session.
 
-    Left out, it is the settings file's as it is now, else everything raw.
+    strategy: Default: that of the settings file, else the one that keeps everything.
     """
     return config.contexts().for_agent(agent, strategy)

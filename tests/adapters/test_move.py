@@ -201,7 +201,7 @@ def test_a_move_that_was_cut_off_does_not_go_on_once_the_store_is_elsewhere(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        move(case.url, to=other, told=cut_off)
+        move(case.url, to=other, on_progress=cut_off)
     move(case.url, to=postgres_url)
 
     with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
@@ -322,7 +322,7 @@ def test_two_moves_at_once_are_one(
                 move(case.url, to=postgres_url)
             refused.append(it)
 
-    assert move(case.url, to=postgres_url, told=second)
+    assert move(case.url, to=postgres_url, on_progress=second)
 
     assert refused
 
@@ -416,11 +416,11 @@ def test_what_changes_between_two_rounds_is_as_it_is_now(
     )
     with case.store() as store:
 
-        def told(_: int) -> None:
+        def act_next(_: int) -> None:
             if act := next(acts, None):
                 act(store)
 
-        move(case.url, to=postgres_url, told=told)
+        move(case.url, to=postgres_url, on_progress=act_next)
 
     assert next(acts, None) is None
     assert rows(postgres_url) == rows_without_moved(case.url)

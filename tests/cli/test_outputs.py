@@ -334,7 +334,7 @@ def test_an_output_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> Non
         destination.commit()
     assert path.read_bytes() == b"certificate"
 
-    with pytest.raises(errors.InvalidConfiguration, match="is there already"):
+    with pytest.raises(errors.InvalidConfiguration, match="exists already"):
         Destination(path, overwrite=False)
 
 

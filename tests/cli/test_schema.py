@@ -97,12 +97,24 @@ def test_printed_sql_runs_unchanged(
         assert walled.fetchone() == (True,)
 
 
-@pytest.mark.parametrize("what", ["roles", "spread", "partitions"])
-def test_options_of_another_engine_are_refused(refold: Refold, what: str) -> None:
-    ran = refold("schema", f"--{what}", *(["2"] if what == "partitions" else []))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--roles"], "sqlite has no roles: --roles is for PostgreSQL"),
+        (["--spread"], "--spread needs a PostgreSQL database: see --db"),
+        (
+            ["--partitions", "2"],
+            "sqlite has no partitions: --partitions is for PostgreSQL",
+        ),
+    ],
+)
+def test_options_of_another_engine_are_refused(
+    refold: Refold, options: list[str], message: str
+) -> None:
+    ran = refold("schema", *options)
 
     assert ran.code == 2
-    assert ran.err == (f"refold: sqlite has no {what}: that is of PostgreSQL\n")
+    assert ran.err == f"refold: {message}\n"
 
 
 def test_a_store_in_memory_has_no_schema(refold: Refold) -> None:

@@ -395,7 +395,7 @@ def test_a_search_shows_the_events_that_have_the_words(store: SessionStore) -> N
         assert "content of file" in reader.told
 
         await reader.ask("slash", "nowhere")
-        await reader.note("no event here is like that")
+        await reader.note("no event matches")
         await reader.press("escape")
         await reader.ask("slash", "!?")
         await reader.note("search for 1 to 50 words")

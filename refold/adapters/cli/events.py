@@ -1,4 +1,4 @@
-"""How a terminal shows events: styles, and lines that join calls to results."""
+"""Styles of events in a terminal, and the lines that join calls to results."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ STYLES: Final = shipped("refold.adapters.cli", "styles.toml")
 
 
 def origin_words(origin: Provenance) -> tuple[Part, str]:
-    """How it is known that a context was sent, as a line says it."""
-    style = "green" if origin.same and origin.kind == "recorded" else "yellow"
+    """Return the origin of a context with its style, and the words that explain it."""
+    style = "yellow"
     match origin.kind:
         case "recorded" if origin.same:
+            style = "green"
             words = f" as request seq {origin.seq} when it was sent"
         case "recorded":
             place = f" as request seq {origin.seq}"
@@ -33,28 +34,37 @@ LANES: Final = 3
 
 
 class Rails:
-    """Keeps a lane for each open call; calls beyond the lanes go without one."""
+    """Draws a line from each call to its result, in one of a few lanes.
+
+    While all lanes are taken, further calls have no line.
+    """
 
     def __init__(self) -> None:
-        self._lanes: list[str | None] = [None] * LANES
+        # The call in each lane; None for a free lane.
+        self._calls: list[str | None] = [None] * LANES
 
     def open(self, call_id: str) -> str:
-        """Begin the lane of a call; returns what to draw beside it."""
-        return self._turned(None, call_id, "╭")
+        """Begin the line of a call, and return the signs before the call."""
+        if None not in self._calls:
+            return self.passing()
+        lane = self._calls.index(None)
+        self._calls[lane] = call_id
+        return self._branch(lane, "╭")
 
     def close(self, call_id: str) -> str:
-        """End the lane of a call; returns what to draw beside its result."""
-        return self._turned(call_id, None, "╰")
+        """End the line of a call, and return the signs before its result."""
+        if call_id not in self._calls:
+            return self.passing()
+        lane = self._calls.index(call_id)
+        self._calls[lane] = None
+        return self._branch(lane, "╰")
 
     def passing(self) -> str:
-        """What to draw beside an event that opens and closes nothing."""
-        return "".join("│" if call else " " for call in self._lanes)
+        """Return the signs before an event at which no line begins or ends."""
+        return "".join("│" if call else " " for call in self._calls)
 
-    def _turned(self, held: str | None, then: str | None, corner: str) -> str:
-        """The corner in the lane of ``held``, and a line from there to the event."""
-        if held not in self._lanes:
-            return self.passing()
-        lane = self._lanes.index(held)
-        self._lanes[lane] = then
-        line = "".join("┼" if call else "─" for call in self._lanes[lane + 1 :])
+    def _branch(self, lane: int, corner: str) -> str:
+        """Return the signs for a line from a lane to an event, across other lanes."""
+        crossed = self._calls[lane + 1 :]
+        line = "".join("┼" if call else "─" for call in crossed)
         return self.passing()[:lane] + corner + line

@@ -1,4 +1,4 @@
-"""Options that several commands take, and the call that a command is given."""
+"""Options that several commands have, and the call that a command receives."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from refold.adapters.cli.output import Result, paint
 from refold.domain import errors
 from refold.domain.ids import check_id, check_session_id
 
-_STDOUT: Final = "why stdout failed"
+_STDOUT: Final = "the error of stdout"  # a key of ``Call.meta``
 _MOST_JOBS: Final = 500
-_MANY: Final = 1000  # sessions that are listed at once
+_SESSIONS_AT_ONCE: Final = 1000
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def duration(text: str) -> timedelta:
-    """Parse a length of time, such as 30d.  Raises BadParameter for other texts."""
+    """Return a length of time, such as 30d.  Raises BadParameter for other texts."""
     from refold.domain.erasure import span
 
     with suppress(errors.InvalidConfiguration):
@@ -42,9 +42,9 @@ def duration(text: str) -> timedelta:
 
 
 def since(text: str) -> datetime:
-    """Parse a date, a time, or how long ago.  Raises BadParameter for other texts.
+    """Return the time that a text means: a date, a time, or a length before now.
 
-    A time without a zone is in UTC.
+    A time without a zone is in UTC.  Raises BadParameter for other texts.
     """
     try:
         if re.match(r"\d{4}-\d\d-\d\d", text):
@@ -57,8 +57,8 @@ def since(text: str) -> datetime:
         ) from None
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that the command line has."""
+def used(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are on the command line."""
     return {
         name: value
         for name, value in options.items()
@@ -73,33 +73,33 @@ As = Literal["sent", "rebuilt"]
 """Which summaries a context at an earlier seq may show."""
 
 Summarizer = Literal["abridged", "anthropic"]
-"""What writes the text of a summary."""
+"""The writer of a summary's text."""
 
 Engines = Literal["auto", "vectorscan", "stdlib"]
-"""What looks for values: all of them find the same."""
+"""The engine that searches for values; all of them find the same."""
 
 Values = Literal["text", "json", "jsonl"]
-"""What ``redact`` reads: text, one JSON value, or one in each line."""
+"""The input of ``redact``: text, one JSON value, or one in each line."""
 
 
 class Call(typer.Context):
-    """One call of a command: its store, and how its results are printed."""
+    """One call of a command: its store, and the form of its results."""
 
     @property
     def as_json(self) -> bool:
-        """Whether a program reads what is printed."""
+        """Whether the results are printed as JSON."""
         return bool(self.meta.get("--json"))
 
     @property
     def url(self) -> str:
-        """The store's URL: that of ``--db``, else that of the settings."""
+        """The URL of the store, from ``--db`` or the settings."""
         return str(self.meta.get("--db") or config.database())
 
-    def tell(self, result: Result) -> None:
-        """Print a result while the command goes on.
+    def report(self, result: Result) -> None:
+        """Print a result; the command may go on.
 
         A report of changes is printed on stderr if stdout fails.  The command then
-        goes on, and ``check_told`` raises at its end.
+        goes on, and ``check_reported`` raises at its end.
         """
         if not result.acted:
             result.print(as_json=self.as_json)
@@ -113,37 +113,37 @@ class Call(typer.Context):
             self.meta[_STDOUT] = error
         result.print_on_stderr(as_json=self.as_json)
 
-    def check_told(self) -> None:
-        """Raises if a report of changes could not be printed on stdout."""
+    def check_reported(self) -> None:
+        """Raise an error if a report of changes could not be printed on stdout."""
         error: OSError | None = self.meta.get(_STDOUT)
         if isinstance(error, BrokenPipeError):
             raise error
         if error is not None:
-            why = str(error.strerror).lower()
+            reason = str(error.strerror).lower()
             raise errors.RefoldError(
-                f"stdout could not be written ({why}): the command did its work, and "
-                "its report stands above, on stderr"
+                f"stdout could not be written ({reason}): the command did its work, "
+                "and its report is above, on stderr"
             )
 
     def remark(self, show: Callable[[Screen], object], *, acted: bool = False) -> None:
-        """Print a line for people while the command works; nothing with ``--json``.
+        """Print a line for people during the work; nothing with ``--json``.
 
         acted: whether it reports a change, which is printed on stderr if stdout fails.
         """
         if self.as_json:
             return
         if acted:
-            self.tell(Result(None, show, acted=True))
+            self.report(Result(None, show, acted=True))
         else:
             paint(show)
 
     @contextmanager
     def reporting(self, report: Callable[[], Result]) -> Iterator[None]:
-        """If the block fails, print what the command did until then."""
+        """Print the report of the work so far if the block fails."""
         try:
             yield
         except BaseException:
-            self.tell(report())
+            self.report(report())
             raise
 
     def store(self, *, new: bool = False, **parts: Any) -> SessionStore:
@@ -160,33 +160,34 @@ class Call(typer.Context):
 
         start_quickly()
         if not new:
-            self.check_there()
-        makes = bool(self.meta.get("--make-key"))
-        opened = open_store(self.url, make_key=makes, count_uses=False, **parts)
-        return self.with_resource(opened)
+            self.check_exists()
+        make_key = bool(self.meta.get("--make-key"))
+        store = open_store(self.url, make_key=make_key, count_uses=False, **parts)
+        return self.with_resource(store)
 
     def recorder(self) -> Recorder:
         """Open the rows of the store without its keys, until the command ends."""
         from refold.opener import open_recorder
 
-        self.check_there()
-        return self.with_resource(closing(open_recorder(self.url)[0]))
+        self.check_exists()
+        recorder, _ = open_recorder(self.url)
+        return self.with_resource(closing(recorder))
 
-    def check_there(self) -> None:
-        """Raises StoreUnavailable for a SQLite store whose file is not there."""
+    def check_exists(self) -> None:
+        """Raise StoreUnavailable for a SQLite store without a file."""
         from refold.adapters.sql.database import engine_of
 
         match engine_of(self.url):
-            case "sqlite", parsed if parsed.database not in (None, "", ":memory:"):
-                if not Path(parsed.database).exists():
+            case "sqlite", url if url.database not in (None, "", ":memory:"):
+                if not Path(url.database).exists():
                     raise errors.StoreUnavailable(
-                        f"there is no database {parsed.database}",
+                        f"there is no database {url.database}",
                         remedy="`refold import` makes one; name another with --db or "
                         "REFOLD_DB",
                     )
 
     def executor(self, jobs: int) -> Executor | None:
-        """An executor with this number of processes; None for one process.
+        """Return an executor with this number of processes; None for one process.
 
         Raises typer.BadParameter for more than a machine can start.
         """
@@ -194,18 +195,28 @@ class Call(typer.Context):
 
         if jobs > _MOST_JOBS:
             raise typer.BadParameter(f"--jobs is at most {_MOST_JOBS}")
-        return None if jobs == 1 else self.with_resource(beside(jobs))
+        if jobs == 1:
+            return None
+        return self.with_resource(beside(jobs))
 
 
 def _valid_user(name: str | None) -> str | None:
-    return None if name is None else _valid(partial(check_id, "user"), name)
+    """Return the value of ``--user`` if it can be one."""
+    return _valid(partial(check_id, "user"), name)
 
 
 def _valid_session(name: str | None) -> str | None:
-    return None if name is None else _valid(check_session_id, name)
+    """Return the value of ``--session`` if it can be one."""
+    return _valid(check_session_id, name)
 
 
-def _valid(check: Callable[[str], str], name: str) -> str:
+def _valid(check: Callable[[str], str], name: str | None) -> str | None:
+    """Return the name after its check; None without a name.
+
+    Raises typer.BadParameter for a name that is not valid.
+    """
+    if name is None:
+        return None
     try:
         return check(name)
     except errors.InvalidEvent as error:
@@ -213,12 +224,12 @@ def _valid(check: Callable[[str], str], name: str) -> str:
 
 
 def user_option(meaning: str) -> Any:
-    """``--user``, with what it means to the command; a name must be a valid one."""
+    """Return ``--user`` with its meaning for the command as help."""
     return typer.Option("--user", metavar="U", callback=_valid_user, help=meaning)
 
 
 def session_option(meaning: str) -> Any:
-    """``--session``, with what it means to the command; a name must be a valid one."""
+    """Return ``--session`` with its meaning for the command as help."""
     return typer.Option("--session", metavar="S", callback=_valid_session, help=meaning)
 
 
@@ -273,11 +284,14 @@ ReasonOption = Annotated[str, _reason]
 OptionalReason = Annotated[str | None, _reason]
 
 
-def _keep_for_all(
+def _remember(
     context: typer.Context, param: typer.CallbackParam, value: object
 ) -> None:
-    """Keep an option of every command; one after the command's name wins."""
-    context.meta.update(given({param.opts[0]: value}))
+    """Store a common option for the command.
+
+    The option after the command's name comes last, and wins over the one before it.
+    """
+    context.meta.update(used({param.opts[0]: value}))
 
 
 DatabaseOption = Annotated[
@@ -285,7 +299,7 @@ DatabaseOption = Annotated[
     typer.Option(
         "--db",
         metavar="URL",
-        callback=_keep_for_all,
+        callback=_remember,
         expose_value=False,
         help="Database: sqlite:///FILE or postgresql://HOST/NAME.  Default: REFOLD_DB, "
         "else sqlite:///refold.db.",
@@ -295,21 +309,20 @@ MakeKeyOption = Annotated[
     bool,
     typer.Option(
         "--make-key",
-        callback=_keep_for_all,
+        callback=_remember,
         expose_value=False,
         help="Create a master key in REFOLD_HOME for a new PostgreSQL store.",
     ),
 ]
 JsonOption = Annotated[
     bool,
-    typer.Option(
-        "--json", callback=_keep_for_all, expose_value=False, help="Print JSON."
-    ),
+    typer.Option("--json", callback=_remember, expose_value=False, help="Print JSON."),
 ]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    """Print the version and exit if the option is set."""
+    if is_set:
         from refold import __version__
 
         typer.echo(f"refold {__version__}")
@@ -325,11 +338,13 @@ VersionOption = Annotated[
 
 
 def operator(name: str | None) -> str:
-    """The name of the person who does this: as given, else the login."""
+    """Return the name of the person who does this; by default the login."""
     import getpass
 
+    if name:
+        return name
     with suppress(OSError, KeyError):
-        return name or getpass.getuser()
+        return getpass.getuser()
     return ""
 
 
@@ -342,11 +357,18 @@ def pages(
     limit: int | None = None,
     internal: bool = False,
 ) -> Iterator[list[SessionInfo]]:
-    """The sessions that ``store.sessions`` lists, in pages of bounded length."""
+    """Return the sessions that ``store.sessions`` lists, in pages."""
     left = sys.maxsize if limit is None else limit
-    while page := store.sessions(
-        user, label=label, after=after, limit=min(left, _MANY), internal=internal
-    ):
+    while True:
+        page = store.sessions(
+            user,
+            label=label,
+            after=after,
+            limit=min(left, _SESSIONS_AT_ONCE),
+            internal=internal,
+        )
+        if not page:
+            return
         yield page
         after = page[-1]
         left -= len(page)
@@ -355,11 +377,11 @@ def pages(
 def sessions(
     store: SessionStore, user: str | None, session: str | None
 ) -> Iterator[SessionInfo]:
-    """The sessions of this user and name; without them, all sessions.
+    """Return the sessions of this user and of this name; without both, all sessions.
 
-    Includes sessions that Refold itself records, which lists of sessions leave out.
+    They include Refold's own sessions, which lists of sessions leave out.
 
-    Raises SessionNotFound, Erased or another RefoldError if none is left.
+    Raises SessionNotFound, Erased or another RefoldError if there is none.
     """
     infos: Iterator[SessionInfo] = chain.from_iterable(
         pages(store, user, internal=True)

@@ -1,4 +1,4 @@
-"""What a command gives back, and how it is printed: JSON, or lines and tables."""
+"""The result of a command, printed as JSON, or as lines and tables."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Part = str | tuple[str, str]
 
 
 class Result(NamedTuple):
-    """What came of a command.
+    """The result of a command.
 
-    value: what ``--json`` prints, or what makes it; an iterator is a value a line, an
-           ``Array`` is one line.
-    show:  how people see it: a text, or what prints it.
+    value: the value that ``--json`` prints, or a function that returns it.  Each value
+           of an iterator is a line; an ``Array`` is one line.
+    show:  the text that people see, or a function that prints it.
     code:  the exit code.
     acted: whether the command changed something.  Such a report is always printed: on
-           stderr if stdout does not take it.
+           stderr if stdout fails.
     """
 
     value: Any
@@ -45,7 +45,7 @@ class Result(NamedTuple):
     acted: bool = False
 
     def print(self, *, as_json: bool) -> None:
-        """Print it whole; JSON in UTF-8, whatever the terminal speaks."""
+        """Print all of it; JSON in UTF-8, whatever the encoding of the terminal."""
         if not as_json:
             paint(self.show)
             return
@@ -54,36 +54,38 @@ class Result(NamedTuple):
         value = self.value() if callable(self.value) else self.value
         if isinstance(value, Array):
             value.print()
-            return
-        for one in value if isinstance(value, Iterator) else (value,):
-            write_line(orjson.dumps(one))
+        elif isinstance(value, Iterator):
+            for item in value:
+                write_line(orjson.dumps(item))
+        else:
+            write_line(orjson.dumps(value))
 
     def try_to_print(self, *, as_json: bool) -> OSError | None:
-        """Print it on stdout; returns why stdout did not take it, if it did not."""
+        """Print it on stdout; returns the error if stdout fails."""
         if is_closed(sys.stdout):
             return OSError(errno.EBADF, "it is closed")
         try:
             self.print(as_json=as_json)
             sys.stdout.flush()
         except OSError as error:
-            hush()
+            discard_stdout()
             return error
         return None
 
     def print_on_stderr(self, *, as_json: bool) -> None:
-        """Print it on stderr, as far as that takes it."""
+        """Print it on stderr; if that fails too, stop."""
         with contextlib.suppress(OSError), contextlib.redirect_stdout(sys.stderr):
             self.print(as_json=as_json)
             sys.stderr.flush()
 
 
 def is_closed(stream: TextIO) -> bool:
-    """Whether the process began without this stream: ``mend_streams`` opened it."""
+    """Whether the process began without this stream, and ``mend_streams`` opened it."""
     return getattr(stream, "name", None) == os.devnull
 
 
 def paint(show: str | Callable[[Screen], object]) -> None:
-    """Print something for people: on a terminal in its width, and in colours."""
+    """Print a text for people; in colours and fitted to its width on a terminal."""
     screen = Terminal() if sys.stdout.isatty() else Screen()
     if isinstance(show, str):
         if show:
@@ -93,18 +95,18 @@ def paint(show: str | Callable[[Screen], object]) -> None:
 
 
 def one_line(text: str) -> str:
-    """``text`` as a sentence on one line."""
+    """Return the text as a sentence on one line."""
     return " ".join(visible(text).split())
 
 
 class Shown(str):
-    """A text of the log, safe to print; on a terminal what was redacted is marked."""
+    """A text of the log that is safe to print; a terminal marks redacted values."""
 
     __slots__ = ()
 
 
 def shown(value: object) -> Shown:
-    """A text of the log, safe to print, what was redacted marked."""
+    """Return a text of the log in a form that is safe to print."""
     return Shown(visible(str(value)))
 
 
@@ -112,12 +114,12 @@ _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
 def shown_in_line(value: object) -> Shown:
-    """As ``shown``, in one line: ends of lines are shown as signs."""
+    """Return a text of the log on one line, with a sign for each end of a line."""
     return shown(_LINE_END.sub("\u2424", str(value)))
 
 
 def cut(text: str, width: int) -> Shown:
-    """``text`` in at most ``width`` columns, an ellipsis at its end if it is cut."""
+    """Return the text in at most ``width`` columns, with an ellipsis if it is cut."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -126,12 +128,12 @@ def cut(text: str, width: int) -> Shown:
 
 
 class Array(NamedTuple):
-    """A JSON array whose values are printed as they come."""
+    """A JSON array, each value of which is printed before the next is computed."""
 
     values: Iterable[Any]
 
     def print(self) -> None:
-        """Write it as one line; nothing, if the first value cannot be made."""
+        """Write it as one line; nothing if the first value raises an error."""
         import orjson
 
         sys.stdout.flush()
@@ -150,14 +152,14 @@ def write_line(line: bytes) -> None:
 
 
 def complain(sentence: str) -> None:
-    """Print one sentence on stderr."""
+    """Print a sentence on stderr."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"refold: {one_line(sentence)}\n")
         sys.stderr.flush()
 
 
-class _Notes(logging.Handler):
-    """Shows what the package warns of, as a sentence on stderr."""
+class _WarningHandler(logging.Handler):
+    """Prints the warnings of the package as sentences on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != "refold.audit":  # lines for programs
@@ -165,42 +167,47 @@ class _Notes(logging.Handler):
 
 
 def show_warnings() -> None:
-    """Let the warnings of the package appear as sentences, once."""
-    log = logging.getLogger("refold")
-    if not any(isinstance(handler, _Notes) for handler in log.handlers):
-        log.addHandler(_Notes(logging.WARNING))
-        log.propagate = False
+    """Print the warnings of the package as sentences; a second call does nothing."""
+    logger = logging.getLogger("refold")
+    if not any(isinstance(handler, _WarningHandler) for handler in logger.handlers):
+        logger.addHandler(_WarningHandler(logging.WARNING))
+        logger.propagate = False
 
 
-def speak_plainly() -> None:
-    """Write what the terminal's encoding cannot hold as an escape, not an error."""
+def escape_unencodable() -> None:
+    """Write characters that the terminal's encoding lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def hush() -> None:
-    """Write nothing more to stdout: its reader has gone."""
+def discard_stdout() -> None:
+    """Discard further output, because the reader of stdout has gone."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())
+        os.close(null_device)
 
 
-def whose(one: Any) -> dict[str, str]:
-    """The names of the user and session of ``one``, as JSON has them."""
-    return {"user_id": one.user_id, "session_id": one.session_id}
+def names_of(item: Any) -> dict[str, str]:
+    """Return the names of an item's user and session for JSON."""
+    return {"user_id": item.user_id, "session_id": item.session_id}
 
 
 def mark(ok: bool | None) -> tuple[str, str]:
-    """The sign before a line: fine, broken or, for None, worth a look."""
+    """Return the sign before a line, with its style.
+
+    ok: True for a success, False for a failure, None for a warning.
+    """
     if ok is None:
         return "! ", "bold yellow"
-    return ("✓ ", "bold green") if ok else ("✗ ", "bold red")
+    if ok:
+        return "✓ ", "bold green"
+    return "✗ ", "bold red"
 
 
 def tree_head(head: TreeHead | None) -> str:
-    """A tree head in one line: its leaves, its time and its root."""
+    """Return a tree head as one line: its leaves, its time and its root."""
     if head is None:
         return "nothing is sealed yet"
     leaves = counted(head.size, "leaf", "leaves")
@@ -214,54 +221,76 @@ _GAP: Final = 3  # columns between those of a table
 class Screen:
     """Prints plain lines to stdout: nothing is wrapped, cut or coloured."""
 
-    width: int = 100  # what a command fits its lines into
+    width: int = 100  # for commands that fit their lines to the width
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
-        """Print one line; ``end`` stands at its right.
+        """Print a line of these parts.
 
-        On a terminal ``cut`` is shortened if there is no room, and nothing else is:
-        then ``end`` has a line of its own.
+        cut: a further part, which a terminal shortens if there is no room for it.
+        end: parts at the right; a terminal gives them a line of their own if there is
+             no room.
         """
-        text = _plain(*parts, cut) + ("  " + _plain(*end) if end else "")
-        sys.stdout.write((text if text.strip() else "") + "\n")
+        text = _plain(*parts, cut)
+        if end:
+            text += "  " + _plain(*end)
+        if not text.strip():
+            text = ""
+        sys.stdout.write(f"{text}\n")
 
     def body(
         self,
         body: str,
         *,
         indent: str | Sequence[Part] = "",
-        tall: int | None = None,  # noqa: ARG002  # what is piped is not cut
+        tall: int | None = None,  # noqa: ARG002  # only a terminal cuts it
     ) -> None:
         """Print a text of the log; a terminal wraps it, to ``tall`` lines at most."""
-        for line in body.rstrip("\n").split("\n") if body else ():
+        for line in _lines(body):
             self.line(*indent, shown(line))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
-        """Print a table; a column whose name begins with ``#`` holds numbers."""
+        """Print a table; a column whose name begins with ``#`` contains numbers."""
         from rich.cells import cell_len
 
         lines = [[name.lstrip("#") for name in columns]]
         for row in rows:
-            cells = (visible(_plain(cell)).split("\n") for cell in row)
+            cells = [visible(_plain(cell)).split("\n") for cell in row]
             lines += map(list, zip_longest(*cells, fillvalue=""))
         widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
             text = ""
             for name, width, cell in zip(columns, widths, line, strict=True):
-                room = " " * (width - cell_len(cell))
-                text += room + cell if name.startswith("#") else cell + room
+                padding = " " * (width - cell_len(cell))
+                if name.startswith("#"):
+                    text += padding + cell
+                else:
+                    text += cell + padding
                 text += " " * _GAP
             self.line(text.rstrip())
 
 
 def _plain(*parts: Part) -> str:
+    """Return the text of the parts without their styles."""
     return "".join(part if isinstance(part, str) else part[0] for part in parts)
+
+
+def _lines(body: str) -> list[str]:
+    """Return the lines of a text; an empty text has none."""
+    if not body:
+        return []
+    return body.rstrip("\n").split("\n")
 
 
 _NARROWEST: Final = 40  # columns of a terminal
 _SHORTEST: Final = 20  # columns of a text that is cut
 _READABLE: Final = 16  # columns of prose in a table
-_Span = tuple[int, int]
+
+
+class _Span(NamedTuple):
+    """The width of a column in columns of the terminal: at least, and at most."""
+
+    least: int
+    most: int
 
 
 class Terminal(Screen):
@@ -271,7 +300,7 @@ class Terminal(Screen):
         from rich.console import Console
 
         class Writer(Console):
-            """A console that raises if its reader has gone, instead of exiting."""
+            """A console that raises an error if its reader has gone."""
 
             def on_broken_pipe(self) -> None:
                 raise BrokenPipeError
@@ -285,16 +314,16 @@ class Terminal(Screen):
             return
         text = styled(*parts)
         right = styled(*end)
-        room = self.width
+        room = self.width  # before the end
         if end:
             room -= right.cell_len + 2
         if cut:
-            left = room - text.cell_len
-            if left < _SHORTEST:  # the end gets a line of its own
-                left = max(self.width - text.cell_len, _SHORTEST)
-            rest = styled(cut)
-            rest.truncate(left, overflow="ellipsis")
-            text.append_text(rest)
+            room_for_cut = room - text.cell_len
+            if room_for_cut < _SHORTEST:  # then the end gets its own line
+                room_for_cut = max(self.width - text.cell_len, _SHORTEST)
+            shortened = styled(cut)
+            shortened.truncate(room_for_cut, overflow="ellipsis")
+            text.append_text(shortened)
         lines = _wrapped(text, self.width)
         if end:
             if lines[-1].cell_len > room:
@@ -310,18 +339,19 @@ class Terminal(Screen):
     ) -> None:
         margin = styled(*indent)
         room = max(_NARROWEST // 2, self.width - len(margin))
-        lines = body.rstrip("\n").split("\n") if body else []
+        lines = _lines(body)
         printed = 0
-        for index, line in enumerate(lines):
+        for number, line in enumerate(lines, 1):
             pieces = list(styled(shown(line)).wrap(self._console, room))
-            for at, piece in enumerate(pieces or [styled("")]):
+            for index, piece in enumerate(pieces or [styled("")]):
                 if printed == tall:
-                    rest = [piece.plain for piece in pieces[at:]]
-                    rest += lines[index + 1 :]
-                    line_ends = len(lines) - index - 1
-                    left = sum(map(len, rest)) + line_ends
-                    note = styled((f"… {counted(left, 'more character')}", "dim"))
-                    self._console.print(margin + note, soft_wrap=True)
+                    rest_of_line = sum(len(piece.plain) for piece in pieces[index:])
+                    # With the end of the line before each of them.
+                    later_lines = sum(1 + len(line) for line in lines[number:])
+                    note = counted(rest_of_line + later_lines, "more character")
+                    self._console.print(
+                        margin + styled((f"… {note}", "dim")), soft_wrap=True
+                    )
                     return
                 piece.rstrip()
                 self._console.print(margin + piece, soft_wrap=True)
@@ -330,59 +360,70 @@ class Terminal(Screen):
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
         """Print a table that never breaks a word or a number.
 
-        Texts are wrapped between words.  If that is not enough, a table of figures is
+        Texts are wrapped between words.  If that is not enough, a table of numbers is
         continued below, with its first column repeated; other tables become a list.
         """
         cells = [list(map(styled, row)) for row in rows]
-        spans = [_span(name, cells, at) for at, name in enumerate(columns)]
-        tables = self._tables(spans, all(name.startswith("#") for name in columns[1:]))
+        spans: list[_Span] = []
+        for index, name in enumerate(columns):
+            spans.append(_span(name, [row[index] for row in cells]))
+        has_numbers = all(name.startswith("#") for name in columns[1:])
+        tables = self._split(spans, has_numbers=has_numbers)
         if not tables:
             self._list(columns, cells)
-        for nth, places in enumerate(tables):
-            if nth:
+        for table_number, indexes in enumerate(tables):
+            if table_number > 0:
                 self.line("")
-            widths = self._fitted([spans[at] for at in places]) or ()
-            names = (columns[at] for at in places)
+            names = [columns[index] for index in indexes]
+            widths = self._fitted([spans[index] for index in indexes])
             self._grid(
                 list(zip(names, widths, strict=True)),
-                ([row[at] for at in places] for row in cells),
+                [[row[index] for index in indexes] for row in cells],
             )
 
-    def _tables(self, spans: Sequence[_Span], figures: bool) -> list[list[int]]:
-        """The indexes of the columns of each table; no table if a column is too wide.
+    def _split(self, spans: Sequence[_Span], *, has_numbers: bool) -> list[list[int]]:
+        """Split a table into tables that fit; returns the indexes of their columns.
 
-        figures: whether all columns but the first hold numbers.
+        has_numbers: whether all columns after the first contain numbers.  Other tables
+                     cannot be split.
+
+        Returns no table if that is not possible.
         """
         columns = list(range(len(spans)))
         if self._fitted(spans):
             return [columns]
+        if not has_numbers:
+            return []
         tables: list[list[int]] = []
-        if not figures:
-            return tables
         for column in columns[1:]:
-            longer = [*tables[-1], column] if tables else []
-            if longer and self._fitted([spans[index] for index in longer]):
-                tables[-1] = longer
-            elif self._fitted([spans[0], spans[column]]):
-                tables.append([0, column])
-            else:
+            if tables:
+                longer = [*tables[-1], column]
+                if self._fitted([spans[index] for index in longer]):
+                    tables[-1] = longer
+                    continue
+            if not self._fitted([spans[0], spans[column]]):
                 return []
+            tables.append([0, column])
         return tables
 
     def _fitted(self, spans: Sequence[_Span]) -> list[int]:
-        """The width of each column; nothing if they do not fit."""
+        """Return the width of each column; nothing if they do not fit."""
         room = self.width - _GAP * (len(spans) - 1)
-        widths = [max(least, min(most, room)) for least, most in spans]
+        widths = [max(span.least, min(span.most, room)) for span in spans]
         while sum(widths) > room:
-            wider = [at for at, width in enumerate(widths) if width > spans[at][0]]
-            if not wider:
+            narrowable = [
+                index for index, span in enumerate(spans) if widths[index] > span.least
+            ]
+            if not narrowable:
                 return []
-            widths[max(wider, key=widths.__getitem__)] -= 1
+            widest = max(narrowable, key=lambda index: widths[index])
+            widths[widest] -= 1
         return widths
 
     def _grid(
         self, columns: Sequence[tuple[str, int]], rows: Iterable[Sequence[Text]]
     ) -> None:
+        """Print a table; each column has a name and a width."""
         from rich.table import Table
 
         table = Table(
@@ -395,18 +436,19 @@ class Terminal(Screen):
                 width=width,
             )
         for row in rows:
-            cells = zip(row, columns, strict=True)
-            lines = (_wrapped(cell, width) for cell, (_, width) in cells)
-            table.add_row(*(styled("\n").join(cell) for cell in lines))
+            cells: list[Text] = []
+            for text, (_, width) in zip(row, columns, strict=True):
+                cells.append(styled("\n").join(_wrapped(text, width)))
+            table.add_row(*cells)
         self._console.print(table)
 
     def _list(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-        """Print a line for each cell, and its column's name before it."""
-        for nth, row in enumerate(rows):
+        """Print a line for each cell, with its column's name before it."""
+        for row_number, row in enumerate(rows):
             pairs = list(zip(map(styled, columns), row, strict=True))
-            if len(row) == 2:  # a name and its value already
+            if len(row) == 2:  # such a row is a name and its value
                 pairs = [(row[0], row[1])]
-            elif nth:
+            elif row_number > 0:
                 self.line("")
             for name, cell in pairs:
                 line = styled((f"{name.plain.lstrip('#')}: ", "bold dim")) + cell
@@ -414,12 +456,13 @@ class Terminal(Screen):
                     self._console.print(piece, soft_wrap=True)
 
 
-# What is not broken: scripts without spaces are, between any two signs.
+# The parts of a text that are not broken.  Scripts without spaces are broken between
+# any two characters.
 _WORD: Final = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")
 
 
 def _wrapped(text: Text, width: int) -> list[Text]:
-    """The lines of a text; a word that is longer than a line is not broken."""
+    """Return the lines of a text; a word that is longer than a line is not broken."""
     from rich.cells import cell_len
 
     wrapped: list[Text] = []
@@ -437,47 +480,51 @@ def _wrapped(text: Text, width: int) -> list[Text]:
     return wrapped or [text]
 
 
-def _span(name: str, rows: Sequence[Sequence[Text]], at: int) -> _Span:
-    """How narrow and how wide the column at ``at`` can be."""
+def _span(name: str, cells: Sequence[Text]) -> _Span:
+    """Return the span of a column with this name and these cells."""
     from rich.cells import cell_len
 
-    widest = 0
+    widest_line = 0
     longest_word = 1
-    for text in [name.lstrip("#"), *(row[at].plain for row in rows)]:
+    for text in [name.lstrip("#"), *(cell.plain for cell in cells)]:
         for line in text.split("\n"):
-            widest = max(widest, cell_len(line))
+            widest_line = max(widest_line, cell_len(line))
         for word in _WORD.findall(text):
             longest_word = max(longest_word, cell_len(word))
     if name.startswith("#"):
-        return widest, widest
-    return max(longest_word, min(widest, _READABLE)), widest
+        return _Span(widest_line, widest_line)
+    readable = min(widest_line, _READABLE)
+    return _Span(max(longest_word, readable), widest_line)
 
 
 def styled(*parts: Part) -> Text:
-    """The pieces of a line as a text in colours, without what drives a terminal."""
+    """Return the parts of a line as a text in colours, with visible control characters.
+
+    Redacted values and stubs in texts of the log are highlighted.
+    """
     from rich.text import Text
 
-    from refold.domain.envelope import STANDS_FOR  # what loads it is heavy
+    from refold.domain.envelope import STANDS_FOR  # this module loads slowly
 
-    whole = Text()
+    line = Text()
     for part in parts:
         content, style = (part, "") if isinstance(part, str) else part
         text = Text(visible(content), style)
         if isinstance(content, Shown):
             text.highlight_regex(STANDS_FOR, "red")
             text.highlight_regex(STUB, "yellow")
-        whole.append_text(text)
-    return whole
+        line.append_text(text)
+    return line
 
 
-_LONG: Final = 500  # less work shows no bar unasked
+_LONG: Final = 500  # items; shorter work shows a bar only if asked to
 _EVERY_SEC: Final = 2.0  # between two lines of progress
 
 
 class Progress:
     """Shows on stderr how much of ``total`` is done.
 
-    of:    what is counted.
+    of:    the plural name of the items that are counted.
     shows: whether to show it; as lines if stderr is no terminal.  None shows only long
            work, on a terminal.
     """
@@ -485,13 +532,17 @@ class Progress:
     def __init__(self, total: int, *, of: str, shows: bool | None = None) -> None:
         self._total = total
         self._of = of
-        is_terminal = sys.stderr.isatty()
-        has_bar = is_terminal and (total >= _LONG if shows is None else shows)
-        self._bar = _bar(of, total) if has_bar else None
-        self._has_lines = bool(shows) and not is_terminal and total > 0
+        self._bar: Bar | None = None
+        self._has_lines = False
+        if sys.stderr.isatty():
+            is_long = total >= _LONG
+            if shows or (shows is None and is_long):
+                self._bar = _bar(of, total)
+        elif shows and total > 0:
+            self._has_lines = True
         self._done = 0
-        self._next = 0.0
-        self._parts = Counter[Hashable]()
+        self._next_line_at = 0.0
+        self._done_of_part = Counter[Hashable]()
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -503,23 +554,26 @@ class Progress:
             self._bar.stop()
 
     def advance(self, name: str, by: int) -> None:
-        """Count ``by`` more as done, in the part called ``name``."""
+        """Add ``by`` to the number of done items, in the part called ``name``."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], advance=by, description=name)
         self._done += by
+        if not self._has_lines or not by:
+            return
         now = time.monotonic()
-        if self._has_lines and by and (now >= self._next or self._done == self._total):
-            self._next = now + _EVERY_SEC
+        if now >= self._next_line_at or self._done == self._total:
+            self._next_line_at = now + _EVERY_SEC
             done = f"{self._done:,} of {counted(self._total, self._of[:-1])}"
             complain(f"{done}: {name}")
 
     def reach(self, part: Hashable, name: str, done: int) -> None:
-        """Set how many of a part, which is called ``name``, are done by now."""
-        self.advance(name, done - self._parts[part])
-        self._parts[part] = done
+        """Set the number of done items in a part, which is called ``name``."""
+        self.advance(name, done - self._done_of_part[part])
+        self._done_of_part[part] = done
 
 
 def _bar(of: str, total: int) -> Bar:
+    """Return a progress bar for ``total`` items, which are called ``of``."""
     from rich import progress
     from rich.console import Console
 

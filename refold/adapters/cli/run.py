@@ -1,4 +1,4 @@
-"""Runs a command, and turns its result or error into an exit code and a sentence."""
+"""Runs a command, prints its result or error, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -33,18 +33,23 @@ FAILED: Final = 1
 WRONG: Final = 2
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
-_WRONG: Final = errors.InvalidConfiguration, errors.UnknownModel, errors.UnknownStrategy
+# Errors with the exit code of a wrong command line.
+_USAGE_ERRORS: Final = (
+    errors.InvalidConfiguration,
+    errors.UnknownModel,
+    errors.UnknownStrategy,
+)
 
 
 class Command(TyperCommand):
-    """A command that also takes the options of every command, and prints its result."""
+    """A command that also has the common options, and prints its result."""
 
     context_class = Call
 
     def __init__(self, *, params: list[Any], **settings: Any) -> None:
-        own = {option for param in params for option in param.opts}
-        for param in _params_of_every_command():
-            if own.isdisjoint(param.opts):
+        declared = {option for param in params for option in param.opts}
+        for param in _common_params():
+            if declared.isdisjoint(param.opts):
                 params = [*params, param]
         super().__init__(params=params, **settings)
 
@@ -52,8 +57,8 @@ class Command(TyperCommand):
         """Run the command, print its result, and exit with the result's code."""
         result = super().invoke(ctx)
         if isinstance(result, output.Result):
-            ctx.tell(result)
-        ctx.check_told()
+            ctx.report(result)
+        ctx.check_reported()
         if isinstance(result, output.Result) and result.code:
             raise typer.Exit(result.code)
 
@@ -67,10 +72,10 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the same
         if cmd_name in COMMANDS:
             return command(cmd_name)
-        others = added()
-        if cmd_name in others.refused:  # several packages add it
-            raise errors.InvalidConfiguration(others.refused[cmd_name])
-        if cmd_name in others.usable:
+        plugins = added()
+        if cmd_name in plugins.refused:  # several packages add it
+            raise errors.InvalidConfiguration(plugins.refused[cmd_name])
+        if cmd_name in plugins.usable:
             return command(cmd_name)
         return None
 
@@ -79,22 +84,22 @@ class Commands(TyperGroup):
             with formatter.section(group):
                 lines = [(name, entry.summary) for name, entry in entries.items()]
                 formatter.write_dl(lines)
-        others = added()
-        if others.usable:
+        plugins = added()
+        if plugins.usable:
             with formatter.section("Other"):
                 lines = [
                     (name, f"Added by {plugin.package}.")
-                    for name, plugin in others.usable.items()
+                    for name, plugin in plugins.usable.items()
                 ]
                 formatter.write_dl(lines)
-        if others.refused:
+        if plugins.refused:
             with formatter.section("Refused"):
-                formatter.write_dl(list(others.refused.items()))
+                formatter.write_dl(list(plugins.refused.items()))
 
 
 def refold(
     context: Call,
-    db: DatabaseOption = None,  # noqa: ARG001  # its callback keeps it
+    db: DatabaseOption = None,  # noqa: ARG001  # its callback stores it
     make_key: MakeKeyOption = False,  # noqa: ARG001  # the same
     version: VersionOption = False,  # noqa: ARG001  # its callback prints it
 ) -> None:
@@ -105,7 +110,7 @@ def refold(
 
 
 def application() -> Any:
-    """The program: its own options, and all commands."""
+    """Return the program, with its options and all commands."""
     app = _typer()
     app.callback(cls=Commands, invoke_without_command=True)(refold)
     return typer.main.get_command(app)
@@ -113,27 +118,29 @@ def application() -> Any:
 
 @cache
 def command(name: str) -> Any:
-    """The command of that name, ready to be called."""
+    """Return the command of this name."""
     app = _typer(add_completion=False)
     app.command(name, cls=Command)(load(name))
     return typer.main.get_command(app)
 
 
 @cache
-def _params_of_every_command() -> list[Any]:
-    def every(
+def _common_params() -> list[Any]:
+    """Return the options that all commands have."""
+
+    def with_common_options(
         db: DatabaseOption = None,
         make_key: MakeKeyOption = False,
         as_json: JsonOption = False,
     ) -> None: ...
 
     app = _typer(add_completion=False)
-    app.command()(every)
+    app.command()(with_common_options)
     return typer.main.get_command(app).params
 
 
 def _typer(*, add_completion: bool = True) -> typer.Typer:
-    # Plain help: rich would take as long to load as all the rest.
+    """Return an empty program with plain help, because ``rich`` loads slowly."""
     return typer.Typer(
         name="refold",
         add_completion=add_completion,
@@ -149,7 +156,7 @@ def run(args: Sequence[str]) -> int:
     With ``REFOLD_DEBUG=1``, unexpected errors are raised.
     """
     output.show_warnings()
-    output.speak_plainly()
+    output.escape_unencodable()
     try:
         code = _invoke(list(args))
         sys.stdout.flush()
@@ -157,10 +164,10 @@ def run(args: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        output.hush()
+        output.discard_stdout()
         return READER_GONE
     except Exception as error:
-        return _failed(error, args)
+        return _report_error(error, args)
 
 
 def mend_streams() -> None:
@@ -171,57 +178,60 @@ def mend_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for good
-    raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):
-        old = sys.stdout
+    binary_stdout = getattr(sys.stdout, "buffer", None)
+    if isinstance(binary_stdout, io.RawIOBase):
+        unbuffered = sys.stdout
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(raw),
-            encoding=old.encoding,
-            errors=old.errors,
-            line_buffering=old.isatty(),
+            io.BufferedWriter(binary_stdout),
+            encoding=unbuffered.encoding,
+            errors=unbuffered.errors,
+            line_buffering=unbuffered.isatty(),
         )
 
 
 def _invoke(args: list[str]) -> int:
+    """Run the command line, and return the exit code."""
     program = application()
     if args[:1] == ["help"]:
         args = [*args[1:], "--help"]
     _refuse_empty(args)
     try:
-        if "_REFOLD_COMPLETE" in os.environ:  # a shell asks what could come next
+        if "_REFOLD_COMPLETE" in os.environ:  # a shell asks for completions
             program.main(args, prog_name="refold")
         with program.make_context("refold", args) as context:
             program.invoke(context)
-    except typer.Exit as done:
-        return done.exit_code
-    except SystemExit as done:  # completion exits by itself
-        return int(done.code or DONE)
+    except typer.Exit as exit_:
+        return exit_.exit_code
+    except SystemExit as exit_:  # raised by the completion
+        return int(exit_.code or DONE)
     return DONE
 
 
 def _refuse_empty(args: Sequence[str]) -> None:
-    """Refuse an empty argument: as a path, it would mean the current folder.
+    """Raise typer.BadParameter for an empty argument.
 
-    That is what a shell makes of a variable that is not set, or of a `$(…)` without
-    output.
-
-    Raises typer.BadParameter.
+    A shell makes one of a variable that is not set, or of a `$(…)` without output.  As
+    a path, it would mean the current folder.
     """
-    before = ""
+    previous = ""
+    options_end = False
     for arg in args:
         if arg == "--":
-            before = arg
-            continue
+            options_end = True
         option, equals, value = arg.partition("=")
-        is_option = arg.startswith("--") and before != "--"
-        if arg == "" or (is_option and equals and not value):
-            name = option or before
-            place = f" of {name}" if name.startswith("-") and name != "--" else ""
-            raise typer.BadParameter(
-                f"the value{place} is empty; a variable of the shell may not be set"
-            )
-        if before != "--":
-            before = arg
+        if arg.startswith("--") and not options_end and equals and not value:
+            raise _empty_value(option)
+        if not arg:
+            raise _empty_value("" if options_end else previous)
+        previous = arg
+
+
+def _empty_value(before: str) -> typer.BadParameter:
+    """Return the error for an empty value, which may follow an option."""
+    place = f" of {before}" if before.startswith("-") else ""
+    return typer.BadParameter(
+        f"the value{place} is empty; a variable of the shell may not be set"
+    )
 
 
 # Arguments that an error may repeat: words, files, ids and names in small letters.
@@ -232,7 +242,7 @@ _HARMLESS: Final = (
 
 
 def _without_arguments(message: str, args: Sequence[str]) -> str:
-    """``message`` without arguments that may be secrets, given in a wrong place."""
+    """Return the message without arguments that may be secrets in a wrong place."""
     from refold.redaction.checks.secrets import odd
 
     for arg in sorted(args, key=len, reverse=True):
@@ -245,24 +255,25 @@ def _without_arguments(message: str, args: Sequence[str]) -> str:
 
 
 def _texts_of(arg: str) -> list[str]:
-    """The texts in an argument: the value, and what may be a value by mistake."""
+    """Return the value in an argument, and the option, which may be one by mistake."""
     if not arg.startswith("-"):
         return [arg]
-    name, sign, value = arg.partition("=")
-    if sign:
-        return [value, name, arg[2:]]
+    option, equals, value = arg.partition("=")
+    if equals:
+        return [value, option, arg[2:]]
     return [arg[2:]]
 
 
-def _failed(error: Exception, args: Sequence[str]) -> int:
-    if hasattr(error, "format_message"):  # of typer: a wrong option or argument
-        message = _plain(_without_arguments(error.format_message(), args))
+def _report_error(error: Exception, args: Sequence[str]) -> int:
+    """Print the error as one sentence, and return the exit code."""
+    if hasattr(error, "format_message"):  # typer's, for a wrong option or argument
+        message = _reworded(_without_arguments(error.format_message(), args))
         message = output.one_line(message).rstrip(".")
-        output.complain(f"{message}: see `{_path(error, args)} --help`")
+        output.complain(f"{message}: see `{_command_path(error, args)} --help`")
         return WRONG
     if isinstance(error, errors.RefoldError):
         output.complain(_without_arguments(str(error), args))
-        return WRONG if isinstance(error, _WRONG) else FAILED
+        return WRONG if isinstance(error, _USAGE_ERRORS) else FAILED
     if isinstance(error, typer.Abort):
         output.complain("nothing was done: the answer was no")
         return FAILED
@@ -272,11 +283,11 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         output.complain(f"{where}{error.strerror.lower()}: {errors.remedy_for(error)}")
     else:
-        output.complain(_unexpected(error, args))
+        output.complain(_bug_report(error, args))
     return FAILED
 
 
-# How typer words what is wrong with a value, and how a person would.
+# Messages of typer about a wrong value, and what replaces them.
 _WORDINGS: Final = (
     (re.compile("Value error, "), ""),
     (
@@ -291,24 +302,30 @@ _WORDINGS: Final = (
 )
 
 
-def _plain(message: str) -> str:
-    """A message of typer about a wrong value, in plain words."""
+def _reworded(message: str) -> str:
+    """Return a message of typer in plain words."""
     for wording, plain in _WORDINGS:
         message = wording.sub(plain, message)
     return message
 
 
-def _path(error: Exception, args: Sequence[str]) -> str:
-    """The command whose help says what is right; typer does not always name it."""
+def _command_path(error: Exception, args: Sequence[str]) -> str:
+    """Return the command whose help explains its options and arguments."""
     context = getattr(error, "ctx", None)
     if context is not None and context.parent is not None:
         return str(context.command_path)
-    named = [arg for arg in args if arg in COMMANDS]
-    return f"refold {named[0]}" if named else "refold"
+    # Errors of typer do not always have the command.
+    for arg in args:
+        if arg in COMMANDS:
+            return f"refold {arg}"
+    return "refold"
 
 
-def _unexpected(error: Exception, args: Sequence[str]) -> str:
-    """Name the place without the message, which may hold text that is not redacted."""
+def _bug_report(error: Exception, args: Sequence[str]) -> str:
+    """Return a sentence with the error's place.
+
+    The error's message may contain text that is not redacted, so it is left out.
+    """
     import traceback
 
     *_, frame = traceback.extract_tb(error.__traceback__)
@@ -321,11 +338,16 @@ def _unexpected(error: Exception, args: Sequence[str]) -> str:
 
 
 def _program(error: Exception, args: Sequence[str]) -> str:
-    """Refold, or the package that added the command or whose code was running."""
+    """Return the name of the program with the bug: Refold, or an installed package.
+
+    It is the package whose code was running, or that added the command.
+    """
     package = package_behind(error)
     if package is None and COMMANDS.keys().isdisjoint(args):
         plugins = added().usable
         for arg in args:
             if arg in plugins:
                 package = plugins[arg].package
-    return "Refold" if package is None else f"the package {package}"
+    if package is None:
+        return "Refold"
+    return f"the package {package}"

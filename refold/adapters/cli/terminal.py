@@ -1,4 +1,4 @@
-"""A run on a terminal: its turns in a tree, and one event or context as text.
+"""A viewer of runs in a terminal: a tree of turns, and the text of an event or context.
 
 The tree, the text and the line with the position show one state.  Every change of it
 goes through ``Viewer._one_refresh``, so that people never see half of it.
@@ -37,20 +37,21 @@ class _Lines(Screen):
         self.width = width
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
-        self.text.append_text(styled(*parts, cut, "  " if end else "", *end, "\n"))
+        gap = "  " if end else ""
+        self.text.append_text(styled(*parts, cut, gap, *end, "\n"))
 
 
 def _rendered(template: str, style: str = "", **values: Any) -> Text:
-    """One part of the template as text; control characters are made visible."""
+    """Return a part of the template as text, with visible control characters."""
     text = run.rendered("terminal.txt", "en", show=template, **values)
     return styled((shown(text.strip("\n")), style))
 
 
 class _Entry(NamedTuple):
-    """What a line of the tree stands for.
+    """The turn or event of a line of the tree.
 
-    seq:  the event's place in the session; 0 for an entry of a derived stream.
-    text: renders what the pane shows for it.
+    seq:  its place in the session; 0 for an event of a derived stream.
+    text: renders its text for the pane.
     """
 
     seq: int
@@ -58,7 +59,9 @@ class _Entry(NamedTuple):
 
 
 class _Turns(widgets.Tree[_Entry]):
-    # A key, what it does, and how the last line of the screen names that.
+    """The tree of turns, which has the keys of the viewer."""
+
+    # Each is a key, its action, and the name of the action in the last line.
     BINDINGS = [  # noqa: RUF012  # as its base has it
         ("q", "app.quit", "Quit"),
         ("left", "app.step(-1)", "Request"),
@@ -74,15 +77,15 @@ class _Turns(widgets.Tree[_Entry]):
     ]
 
     def select(self, node: TreeNode[_Entry]) -> None:
-        """Put the cursor on a node, also on one that was added just now."""
-        self.get_node_at_line(0)  # builds the lines, by which a node is found
+        """Put the cursor on a node, also on one that was just added."""
+        self.get_node_at_line(0)  # computes the lines, without which it has no place
         self.move_cursor(node)
 
 
 class Viewer(App[BaseException]):
-    """Shows a run, opened at ``seq``.
+    """Shows a run, and first the event at ``seq``.
 
-    Returns the error that ended it, or None if its reader did.
+    ``run`` returns the error that ended it; None if its reader did.
     """
 
     CSS_PATH = "terminal.tcss"
@@ -94,10 +97,12 @@ class Viewer(App[BaseException]):
         self.theme = "ansi-dark"
         self.store = store
         self.session = session
-        self.stored = session.writer.log
+        self.log_reader = session.writer.log
         self.wanted = run.EVERYTHING
-        self.at = seq or 1  # where the next key goes on from
-        self.shown_at = self.at  # what the text is about: behind, while one is made
+        # The position for the next key.
+        self.at = seq or 1
+        # The position of the text, which is older while a new text is computed.
+        self.shown_at = self.at
         self.selected: TreeNode[_Entry] | None = None
         self.follows = False
         self.followed_to = 0
@@ -124,40 +129,48 @@ class Viewer(App[BaseException]):
         self.set_interval(0.5, self._follow)
 
     def _handle_exception(self, error: Exception) -> None:
-        cause = getattr(error, "error", None)  # of a thread
+        """Show an error of a thread if reading may go on; else end with the error.
+
+        The library would print the values of all variables.
+        """
+        cause = getattr(error, "error", None)  # an error of a thread
         if isinstance(cause, InvalidEvent | UnknownStrategy):
             self.notify(one_line(str(cause)), markup=False)
-        else:  # the library would print the values of all variables
+        else:
             self.exit(cause or error)
 
     @contextmanager
     def _one_refresh(self) -> Iterator[None]:
         """Show all changes of the block in one refresh of the screen.
 
-        Each widget announces its own changes to the screen, when it has handled its
-        messages.  Until the last of them has, the screen is not painted.
+        Each widget announces its changes to the screen after it has handled its
+        messages.  The screen is not painted before the last of them has done so.
         """
-        held = ExitStack()
-        held.enter_context(self.batch_update())
+        update = ExitStack()
+        update.enter_context(self.batch_update())
 
-        def release(waiting: Sequence[Widget]) -> None:
-            if waiting and waiting[0].call_after_refresh(release, waiting[1:]):
+        def end_after(pending: Sequence[Widget]) -> None:
+            """End the update when these widgets have handled their messages."""
+            if pending and pending[0].call_after_refresh(end_after, pending[1:]):
                 return
-            held.close()
+            update.close()
             self.screen.check_idle()
 
         try:
             yield
         finally:
-            release([self.turns, self.place, self.pane, self.text, self.input])
+            end_after([self.turns, self.place, self.pane, self.text, self.input])
 
-    def _load(self, wanted: run.Wanted, **where: int) -> None:
-        page = run.part(self.session, wanted=wanted, **where)
+    def _load(self, wanted: run.Wanted, **position: int) -> None:
+        """Read and show the page of these events at a position (see ``run.part``)."""
+        page = run.part(self.session, wanted=wanted, **position)
         self._show_page(page, wanted)
 
     def _show_page(self, page: run.Part, wanted: run.Wanted) -> None:
         """Show a page, and select the event in it that is nearest to the position."""
-        seqs = [seq for turn in page.turns for seq in turn.seqs if seq]
+        seqs: list[int] = []
+        for turn in page.turns:
+            seqs += [seq for seq in turn.seqs if seq]
         nearest = min(seqs, key=lambda seq: abs(seq - self.at), default=0)
         with self._one_refresh():
             self.part = page
@@ -166,11 +179,14 @@ class Viewer(App[BaseException]):
             if nearest:
                 self.turns.select(nodes[nearest])
             else:
-                self.notify("no event here is like that")
+                self.notify("no event matches")
             self._draw_place()
 
     def _fill_tree(self, page: run.Part, nearest: int) -> dict[int, TreeNode[_Entry]]:
-        """Make the tree anew; returns the node of each event, by seq."""
+        """Fill the tree with a page; returns the node of each event, by seq.
+
+        nearest: the event to select, whose turn is expanded.
+        """
         nodes: dict[int, TreeNode[_Entry]] = {}
         self.turns.clear().cursor_line = -1
         for turn in page.turns:
@@ -195,6 +211,7 @@ class Viewer(App[BaseException]):
         return nodes
 
     def _cursor_moved(self) -> None:
+        """Show the text of the entry under the cursor."""
         node = self.turns.cursor_node
         if node is None or node.data is None or node is self.selected:
             return
@@ -204,7 +221,7 @@ class Viewer(App[BaseException]):
         self._draw(node.data.text(), self.at)
 
     def _draw(self, text: Text, at: int) -> None:
-        """Show a text, and the position of what it is about."""
+        """Show a text, and the position that it is about."""
         with self._one_refresh():
             self.shown_at = at
             self.text.update(text)
@@ -212,11 +229,12 @@ class Viewer(App[BaseException]):
             self._draw_place()
 
     def _draw_place(self) -> None:
+        """Show the line with the position."""
         self.place.update(_rendered("place", app=self))
 
     @work(thread=True, exclusive=True, group="context")
     def _explain(self, at: int, width: int) -> None:
-        """Show the context at a seq: each part, and why it is there."""
+        """Show the context at a seq: each part, and the reason for it."""
         page = _Lines(width)
         explanation = self.session.why(at=at, chains=False)
 
@@ -233,16 +251,16 @@ class Viewer(App[BaseException]):
         worker = get_current_worker()
 
         def show() -> None:
-            if not worker.is_cancelled:  # something else is shown by now
+            if not worker.is_cancelled:  # the reader has gone on
                 self._draw(page.text, at)
 
         self.call_from_thread(show)
 
     @work(thread=True, exclusive=True, group="search")
     def _search(self, words: str) -> None:
-        """Show the events that have these words, as one page."""
-        user, name, _ = self.session.stream
-        hits = self.store.search(user, words, session_id=name, limit=run.LIMIT)
+        """Show the events that contain these words, as one page."""
+        user_id, session_id, _ = self.session.stream
+        hits = self.store.search(user_id, words, session_id=session_id, limit=run.LIMIT)
         events = []
         for seq in sorted(hit.seq for hit in hits):
             events += self.session.events(seq - 1, 1)
@@ -256,42 +274,51 @@ class Viewer(App[BaseException]):
         self.call_from_thread(show)
 
     def on_input_submitted(self, event: widgets.Input.Submitted) -> None:
-        words, is_filter, named = event.value.partition("type:")
+        """Search for the words in the input, or show only the types behind ``type:``.
+
+        The type ``redacted`` means events with redacted values.
+        """
+        words, prefix, types_text = event.value.partition("type:")
         with self._one_refresh():
             self._leave_input()
-            if is_filter:
-                names = named.replace(",", " ").split()
-                types = tuple(name for name in names if name != "redacted")
-                wanted = run.Wanted(types, redacted="redacted" in names)
-                self._load(wanted)
-            else:
+            if not prefix:
                 self._search(words)
+                return
+            names = types_text.replace(",", " ").split()
+            types = tuple(name for name in names if name != "redacted")
+            self._load(run.Wanted(types, redacted="redacted" in names))
 
     def _leave_input(self) -> None:
+        """Hide the input, and return to the tree."""
         self.input.display = False
         self.turns.focus()
 
     def action_all(self) -> None:
+        """Show events of all types around the position."""
         with self._one_refresh():
             self._leave_input()
             self._load(run.EVERYTHING, after=max(0, self.at - run.LIMIT // 2))
 
-    def action_ask(self, begun: str) -> None:
-        self.input.value = begun
+    def action_ask(self, prefix: str) -> None:
+        """Show the input with this prefix in it."""
+        self.input.value = prefix
         self.input.display = True
-        self.input.cursor_position = len(begun)
+        self.input.cursor_position = len(prefix)
         self.input.focus()
 
     def action_page(self, by: int) -> None:
+        """Show the next page, or for -1 the previous one."""
         if by > 0 and self.part.more:
             self._load(self.wanted, after=self.part.last)
         if by < 0 and self.part.first > 1:
             self._load(self.wanted, before=self.part.first)
 
     def action_scroll(self, by: int) -> None:
+        """Scroll the text by this number of screens."""
         self.pane.scroll_relative(y=by * self.pane.size.height, animate=False)
 
     def action_follow(self) -> None:
+        """Begin or stop to follow the run."""
         with self._one_refresh():
             self.follows = not self.follows
             self.followed_to = 0
@@ -299,28 +326,21 @@ class Viewer(App[BaseException]):
             self._follow()
 
     def _follow(self) -> None:
-        """Go to the end of a run that is followed, if it has moved."""
-        if not (self.is_headless or sys.stdin.isatty()):
-            self.exit()  # the terminal is gone, and the library would read on from it
+        """Show the end of a followed run if it has new events."""
+        has_terminal = self.is_headless or sys.stdin.isatty()
+        if not has_terminal:
+            self.exit()  # the library would go on reading from it
         if not self.follows:
             return
-        end = self.stored.head(self.session.stream).seq
+        end = self.log_reader.head(self.session.stream).seq
         if end != self.followed_to:
             self.followed_to = end
             self.at = end
             self._load(self.wanted, before=end + 1)
 
     def action_step(self, by: int) -> None:
-        """Show the context of the next request; of the next response, if none is."""
-        read = partial(self.stored.read, self.session.stream)
-        near: Any = {"after": self.at}
-        if by < 0:
-            near = {"upto": self.at, "newest": True}
-        has_requests = bool(read(types=("request",), limit=1))
-        types = ("request",) if has_requests else _RESPONSES
-        seqs = {event.seq for event in read(types=types, limit=run.LIMIT, **near)}
-        if not has_requests:  # such events without another between are one response
-            seqs = {seq - 1 for seq in seqs if seq > 1 and seq - 1 not in seqs}
+        """Show the context of the next request, or for -1 of the previous one."""
+        seqs = self._request_seqs(newer=by > 0)
         later = [seq for seq in seqs if seq > self.at]
         earlier = [seq for seq in seqs if seq < self.at]
         if by > 0 and later:
@@ -330,7 +350,28 @@ class Viewer(App[BaseException]):
             self.at = max(earlier)
             self.action_context(sure=False)
 
+    def _request_seqs(self, *, newer: bool) -> set[int]:
+        """Return the seqs of requests near the position.
+
+        In a run without recorded requests, these are the seqs before responses.
+
+        newer: read events after the position; else, events up to it.
+        """
+        read = partial(self.log_reader.read, self.session.stream)
+        has_requests = bool(read(types=("request",), limit=1))
+        types = ("request",) if has_requests else _RESPONSES
+        if newer:
+            events = read(types=types, limit=run.LIMIT, after=self.at)
+        else:
+            events = read(types=types, limit=run.LIMIT, upto=self.at, newest=True)
+        seqs = {event.seq for event in events}
+        if has_requests:
+            return seqs
+        # Adjacent events of a response are one response.
+        return {seq - 1 for seq in seqs if seq > 1 and seq - 1 not in seqs}
+
     def action_context(self, *, sure: bool = True) -> None:
+        """Show the context at the position; of a long run, only if ``sure``."""
         is_long = self.part.head.seq > run.MANY
         if is_long:
             self.workers.cancel_group(self, "context")

@@ -1,7 +1,7 @@
-"""Citus: PostgreSQL over several machines, all rows of a user on one of them.
+"""Citus: PostgreSQL on several machines, with all rows of a user on one of them.
 
-Rows that are of no user stay with the coordinator.  Machines count transactions apart,
-so there is no order of all events: who follows and who seals goes by heads.
+Rows without a user stay on the coordinator.  Each machine numbers its own transactions,
+so there is no order of all events: readers of the log and seals go by heads instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refold.adapters.rows import Batch, WriteOutcome, Wrote
 from refold.adapters.sql import postgres, roles, tables
 from refold.adapters.sql.database import NOBODY, Done, GroupCommit
 from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
-from refold.adapters.sql.postgres import what_is_there
+from refold.adapters.sql.postgres import stored_outcome
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import IncompatibleStore, RefoldError, StoreUnavailable
 from refold.domain.ids import MAIN
@@ -33,144 +33,174 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 _SQL: Final = tables.statements("citus")
-_ROWS: Final = 500  # of one statement
-# What is made on all machines is made on one after the other.
+_ROWS_AT_ONCE: Final = 500
+# The setting with which a statement runs on one machine after the other.
 ONE_BY_ONE: Final = "citus.multi_shard_modify_mode = sequential"
+_NO_POSITION: Final = 0  # because there is no order of all events
 _BEGIN: Final = (Statement.of("BEGIN"), ())
 _COMMIT: Final = (Statement.of("COMMIT"), ())
 _ROLLBACK: Final = (Statement.of("ROLLBACK"), ())
 
 
 def postgresql_at(url: URL) -> postgres.PostgresDatabase:
-    """The engine for what the server has: Citus if it spreads, or will, the tables."""
+    """Return the database at a URL: of Citus if the tables are, or will be, spread."""
     plain = postgres.PostgresDatabase(url)
     with plain.errors, plain.engine().connect() as connection:
-        ask = connection.exec_driver_sql
-        spreads = all(ask(_SQL[name]).scalar() for name in ("engine", "spreads"))
-    if not spreads:
+        execute = connection.exec_driver_sql
+        has_citus = execute(_SQL["engine"]).scalar()
+        is_citus_store = has_citus and execute(_SQL["spreads"]).scalar()
+    if not is_citus_store:
         return plain
     plain.close()
     return CitusDatabase(url)
 
 
 class CitusDatabase(postgres.PostgresDatabase):
-    """A database of Citus, through its coordinator."""
+    """A database of Citus, reached through its coordinator."""
 
-    name, ordered = "citus", False
+    name = "citus"
+    ordered = False
 
     def __init__(self, url: URL) -> None:
         super().__init__(url)
         self._lanes: dict[int, Lane] = {}
-        self._machines: list[tuple[int, int]] = []
+        # The greatest hash of users of each shard, in order, and its machine.
+        self._shards: list[tuple[int, int]] = []
 
     def _make_pool(self) -> Engine:
         pool = super()._make_pool()
-        event.listen(pool, "before_cursor_execute", _typed, retval=True)
+        event.listen(pool, "before_cursor_execute", _with_text_casts, retval=True)
         return pool
 
     def _on_connect(self, connection: Any, record: object) -> None:
-        """What is set for a transaction is set on all machines that it is on."""
+        """Send settings of a transaction to all machines that take part in it."""
         super()._on_connect(connection, record)
         connection.execute("SET citus.propagate_set_commands = 'local'")
         connection.commit()
 
     def lock_schema(self, connection: Connection) -> None:
-        """With a connection that may make triggers of tables that are spread."""
-        for setting in ("citus.enable_unsafe_triggers = on", ONE_BY_ONE):
-            connection.exec_driver_sql(f"SET LOCAL {setting}")
+        """Take the lock, and allow this transaction triggers on spread tables."""
+        connection.exec_driver_sql("SET LOCAL citus.enable_unsafe_triggers = on")
+        connection.exec_driver_sql(f"SET LOCAL {ONE_BY_ONE}")
         super().lock_schema(connection)
 
     def spread(self, connection: Connection, *, new: bool) -> list[str]:
-        """Of a store that is not new only what was added to it, if it is spread."""
-        ask = connection.exec_driver_sql
-        before = set(ask(_SQL["tables"]).scalars())
+        """Spread the tables; in an existing store, only new tables of a spread one."""
+        execute = connection.exec_driver_sql
+        before = set(execute(_SQL["tables"]).scalars())
         if new or f"{SCHEMA}.heads" in before:
-            ask(_SQL["spread"])
-        return sorted(set(ask(_SQL["tables"]).scalars()) - before)
+            execute(_SQL["spread"])
+        after = set(execute(_SQL["tables"]).scalars())
+        return sorted(after - before)
 
     def spread_filled(self) -> list[str]:
-        """Spread the tables of a store that has data; returns those that were not.
+        """Spread the tables of a store that has data; returns the tables it spread.
 
-        Nobody can write meanwhile.  Roles must be set up again: policies are dropped.
-        Raises IncompatibleStore if the server has no Citus.
+        It blocks all other writes.  It drops the policies, so the roles must be set up
+        again.  Raises IncompatibleStore if the server has no Citus.
         """
         with self.errors, self.engine().begin() as connection:
-            ask = connection.exec_driver_sql
-            if not ask(_SQL["engine"]).scalar():
+            execute = connection.exec_driver_sql
+            if not execute(_SQL["engine"]).scalar():
                 raise IncompatibleStore(f"{self.what} has no Citus: CREATE EXTENSION")
             self.lock_schema(connection)
-            ask(roles.FORGET.replace("%", "%%"))
+            execute(roles.FORGET.replace("%", "%%"))
             names = self.spread(connection, new=True)
-            ask(_SQL["empty"])
-            ask(postgres.GUARDS[0].replace("%", "%%"))
+            execute(_SQL["empty"])
+            execute(postgres.GUARDS[0].replace("%", "%%"))
         return names
 
     def grouped(self) -> Lanes:
-        self._learn()  # in order: up to which hash users are of which machine
+        """Return an object that joins writes into groups, by machine."""
+        self._read_shards()
         return Lanes(self)
 
     def machine(self, user_id: str) -> int:
-        """The number of the machine that has the user's rows, as far as is known."""
-        at = bisect_left(self._machines, (_hashed(user_id), -1))
-        return self._machines[at][1] if self._machines else 0
+        """Return the number of the machine that had the user's rows when last read."""
+        if not self._shards:
+            return 0
+        index = bisect_left(self._shards, (_hashed(user_id), -1))
+        _, machine = self._shards[index]
+        return machine
 
-    def _learn(self) -> None:
+    def _read_shards(self) -> None:
+        """Read which machine has which hashes of users."""
         with self.errors, self.engine().connect() as connection:
-            found = connection.exec_driver_sql(_SQL["machines"]).all()
-        self._machines = [(most, machine) for most, machine in found]
+            rows = connection.exec_driver_sql(_SQL["machines"]).all()
+        self._shards = [(greatest_hash, machine) for greatest_hash, machine in rows]
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
-        """In one commit, if all goes well; as a rule they are of one machine."""
+        """Write batches in one commit; after an error, each in its own.
+
+        Usually all are of users on one machine.
+        """
         self._check_process()
         machine = self.machine(batches[0].stream.user_id)
-        lane = self._lanes.setdefault(machine, Lane(self._connection))
+        lane = self._lanes.setdefault(machine, Lane(self._open_writing_connection))
         try:
             return list(self.retrying(partial(lane.together, batches)))
         except Exception as error:
-            if postgres.broken(error):  # maybe its users are on another one by now
+            if postgres.broken(error):
+                # The users may have been moved to another machine.
                 with suppress(RefoldError):
-                    self._learn()
+                    self._read_shards()
             elif len(batches) > 1:
                 return [self.write_group([batch])[0] for batch in batches]
             return [self.translate(error) or error] * len(batches)
 
     def _write(self, driver: Driver, batch: Batch, run: postgres.Run) -> WriteOutcome:
-        found = [run(*command) for command in _asked(batch)]
-        if not _allowed(batch, found):
-            return what_is_there(driver, batch)
-        for command in _written(batch, found):
-            run(*command)
+        results: list[PGresult] = []
+        for statement, values in _check_commands(batch):
+            results.append(run(statement, values))
+        if not _may_write(batch, results):
+            return stored_outcome(driver, batch)
+        for statement, values in _row_commands(batch, results):
+            run(statement, values)
         return Wrote(batch.head)
 
     def _bind(self, driver: Driver, user_id: str) -> None:
-        driver.execute(_bound(user_id))
+        driver.execute(_bind_query(user_id))
 
     def _fetch_bound(
         self, line: Line, user_id: str, statement: Statement, values: Sequence[Any]
     ) -> PGresult:
-        bind: Command = (Statement(b"", _bound(user_id).encode(), (), (), []), ())
-        return line.pipeline([[_BEGIN, bind, (statement, values), _COMMIT]])[2]
+        bind = Statement(
+            name=b"",  # so that it is never prepared
+            query=_bind_query(user_id).encode(),
+            types=(),
+            packs=(),
+            formats=[],
+        )
+        commands: list[Command] = [_BEGIN, (bind, ()), (statement, values), _COMMIT]
+        _, _, result, _ = line.pipeline([commands])
+        return result
 
     def settled(self) -> str:
-        """Nothing says so."""
-        what, remedy = f"{self.what} has no order of all events", "begin at the first"
-        raise StoreUnavailable(what, remedy=remedy)
+        """Raise StoreUnavailable, because there is no order of all events."""
+        raise StoreUnavailable(
+            f"{self.what} has no order of all events",
+            remedy="read from the first event",
+        )
 
     def flush(self) -> None:
-        """On every machine."""
+        """Commit once on every machine, and wait for the disks."""
         super().flush()
-        if self.read(NOBODY, text(_SQL["durable"]))[0][0] is False:
+        ((was_flushed,),) = self.read(NOBODY, text(_SQL["durable"]))
+        if was_flushed is False:
             raise StoreUnavailable(f"{self.what} lost a machine", remedy="try again")
 
     def unguarded(self) -> list[str]:
-        """Of the shards too."""
+        """Return changed triggers, also of shards on the machines."""
         body = md5(postgres.REFUSAL.encode(), usedforsecurity=False).hexdigest()
         query = text(_SQL["unguarded"].replace("{body}", body))
-        bare = ["a shard of events"] if self.read(NOBODY, query)[0][0] else []
-        return super().unguarded() + bare
+        ((unguarded_shards,),) = self.read(NOBODY, query)
+        triggers = super().unguarded()
+        if unguarded_shards:
+            triggers.append("a shard of events")
+        return triggers
 
     def size(self, connection: Connection) -> int:
-        """Bytes of our tables with their indexes, on all machines."""
+        """Return the bytes of the tables with their indexes, on all machines."""
         return int(connection.exec_driver_sql(_SQL["size"]).scalar_one())
 
     def leave_to_parent(self, *, in_use: bool) -> None:
@@ -184,18 +214,23 @@ class CitusDatabase(postgres.PostgresDatabase):
 
 
 class Lanes(GroupCommit):
-    """A queue of writes for each machine: one that hangs holds up none of another's."""
+    """A queue of writes for each machine, so that one that hangs blocks no other."""
 
     def __init__(self, database: CitusDatabase) -> None:
-        made = partial(GroupCommit, database.write_group)
-        self._groups = defaultdict[int, GroupCommit](made)
+        new_group = partial(GroupCommit, database.write_group)
+        self._groups = defaultdict[int, GroupCommit](new_group)
         self._machine = database.machine
 
     def write(self, batch: Batch) -> WriteOutcome:
-        return self._groups[self._machine(batch.stream.user_id)].write(batch)
+        return self._group_of(batch).write(batch)
 
     def submit(self, batch: Batch, done: Done) -> bool:
-        return self._groups[self._machine(batch.stream.user_id)].submit(batch, done)
+        return self._group_of(batch).submit(batch, done)
+
+    def _group_of(self, batch: Batch) -> GroupCommit:
+        """Return the queue of the machine that has the user's rows."""
+        machine = self._machine(batch.stream.user_id)
+        return self._groups[machine]
 
     def close(self) -> None:
         for group in self._groups.values():
@@ -203,134 +238,191 @@ class Lanes(GroupCommit):
 
 
 class Lane(postgres.Writer):
-    """Writes batches of users of one machine over a connection of its own."""
+    """Writes batches of users on one machine, over its own connection."""
 
     def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
-        """In one commit and two round trips: heads move, then rows follow."""
+        """Write batches in one commit; returns for each whether it was written."""
         try:
-            return self._moved(line, batches)
+            return self._write_all(line, batches)
         except BaseException as error:
-            self._undo(line)
-            used = isinstance(error, psycopg.errors.UniqueViolation)
-            if len(batches) > 1 or not used:
-                raise
-            return [False]
+            self._end_failed_transaction(line)
+            is_duplicate = isinstance(error, psycopg.errors.UniqueViolation)
+            if len(batches) == 1 and is_duplicate:
+                return [False]
+            raise
 
-    def _moved(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
-        asked = [_asked(batch) for batch in batches]
-        answers = iter(line.pipeline([[_BEGIN, *chain.from_iterable(asked)]]))
-        next(answers)
-        found = [[next(answers) for _ in commands] for commands in asked]
-        done = [*map(_allowed, batches, found)]
-        writes = [
-            command
-            for batch, answer, moved in zip(batches, found, done, strict=True)
-            if moved
-            for command in _written(batch, answer)
-        ]
-        line.pipeline([[*writes, _COMMIT]])
-        return done
+    def _write_all(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
+        """Write batches in two round trips: first heads move, then rows follow."""
+        checks = [_check_commands(batch) for batch in batches]
+        commands: list[Command] = [_BEGIN]
+        for batch_checks in checks:
+            commands += batch_checks
+        _, *results = line.pipeline([commands])
+        written: list[bool] = []
+        commands = []
+        for batch, batch_checks in zip(batches, checks, strict=True):
+            batch_results = results[: len(batch_checks)]
+            results = results[len(batch_checks) :]
+            may_write = _may_write(batch, batch_results)
+            if may_write:
+                commands += _row_commands(batch, batch_results)
+            written.append(may_write)
+        commands.append(_COMMIT)
+        line.pipeline([commands])
+        return written
 
-    def _undo(self, line: Line) -> None:
-        """End the transaction that failed; what broke or is left waiting is closed."""
+    def _end_failed_transaction(self, line: Line) -> None:
+        """Roll back after an error of a statement, and close a broken connection."""
         if line.driver.pgconn.transaction_status == TransactionStatus.INERROR:
-            run_once(line.driver, *_ROLLBACK)  # the driver would forget statements
+            # After a rollback by the driver, it would prepare all statements again.
+            run_once(line.driver, *_ROLLBACK)
         line.leave()
 
 
-def _asked(batch: Batch) -> list[Command]:
-    """What decides whether the batch is written: its head moves, or may begin."""
-    stream, head, refs = batch.stream, batch.head, batch.refs
+def _check_commands(batch: Batch) -> list[Command]:
+    """Return the commands whose results say whether the batch may be written.
+
+    The first one of a batch that continues a stream also moves the head.
+    """
+    stream = batch.stream
+    refs = batch.refs
+    key_check = batch.head.key_check
     if batch.expected_seq:
-        known = (batch.expected_seq, batch.expected_hash, head.key_check)
-        return [_command("move_head", (*head, *stream, *known))]
+        expected = (batch.expected_seq, batch.expected_hash, key_check)
+        return [_command("move_head", (*batch.head, *stream, *expected))]
     if stream.stream != MAIN:
-        return [_command("main", (*stream[:2], head.key_check))]
-    live, gone = (refs.epoch, refs.user), (refs.session,)
-    asked = [_command("live", live), _command("gone", gone)]
+        return [_command("main", (stream.user_id, stream.session_id, key_check))]
+    commands = [
+        _command("live", (refs.epoch, refs.user)),
+        _command("gone", (refs.session,)),
+    ]
     if refs.origin:
-        asked.append(_command("origin", (stream.user_id, refs.origin)))
-    return asked
+        commands.append(_command("origin", (stream.user_id, refs.origin)))
+    return commands
 
 
-def _allowed(batch: Batch, found: Sequence[PGresult]) -> bool:
+def _may_write(batch: Batch, results: Sequence[PGresult]) -> bool:
+    """Whether the batch may be written, by the results of its check commands."""
     if batch.expected_seq:
-        return found[0].command_tuples == 1
+        return results[0].command_tuples == 1
     if batch.stream.stream != MAIN:
-        return found[0].ntuples == 1
-    live, gone, *origin = found
-    known = not live.ntuples or live.get_value(0, 0) == b"\x01"
-    return known and not gone.ntuples and all(one.ntuples for one in origin)
+        return results[0].ntuples == 1
+    user, erased_session, *origins = results
+    is_new_user = user.ntuples == 0
+    if not is_new_user and user.get_value(0, 0) != b"\x01":
+        return False
+    if erased_session.ntuples:
+        return False
+    return all(origin.ntuples for origin in origins)
 
 
-def _written(batch: Batch, found: Sequence[PGresult]) -> Iterator[Command]:
-    """The rows behind a head that has moved, or with one that begins."""
-    stream, refs, at = batch.stream, batch.refs, batch.head.updated_at
+def _row_commands(batch: Batch, results: Sequence[PGresult]) -> Iterator[Command]:
+    """Return the commands that insert the rows of a batch, by its check results."""
+    stream = batch.stream
+    refs = batch.refs
     if not batch.expected_seq:
-        if stream.stream == MAIN and not found[0].ntuples:
+        if stream.stream == MAIN and not results[0].ntuples:
             yield _command("new_subject", (refs.user, refs.user, refs.epoch))
-        yield from _inserted("new_head", [(*batch.head, *stream)])
-    # Locked in one order, so that no two writers deadlock.
-    blobs = [(*stream[:2], at, *blob) for blob in sorted(batch.blobs)]
-    yield from _inserted("blobs", blobs)
-    yield from _inserted("receipts", [(*stream, *use) for use in batch.uses])
-    rows = [(0, *stream, *e.columns[1:], e.state, e.hash) for e in batch.events]
-    yield from _inserted("events", rows)
+        yield from _insert_commands("new_head", [(*batch.head, *stream)])
+    # All writers lock blobs in this order, so that no two of them deadlock.
+    blobs = [
+        (stream.user_id, stream.session_id, batch.head.updated_at, *blob)
+        for blob in sorted(batch.blobs)
+    ]
+    yield from _insert_commands("blobs", blobs)
+    receipts = [(*stream, *use) for use in batch.uses]
+    yield from _insert_commands("receipts", receipts)
+    events = [
+        (_NO_POSITION, *stream, *event.columns[1:], event.state, event.hash)
+        for event in batch.events
+    ]
+    yield from _insert_commands("events", events)
 
 
-def _inserted(name: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[Command]:
-    for start in range(0, len(rows), _ROWS):
-        some = rows[start : start + _ROWS]
-        row = f"({', '.join('?' * len(some[0]))})"
-        query = _SQL[name].format(rows=", ".join([row] * len(some)))
-        values = tuple(chain.from_iterable(some))
+def _insert_commands(name: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[Command]:
+    """Return the commands that insert rows with the statement of this name."""
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        page = rows[start : start + _ROWS_AT_ONCE]
+        marks = ", ".join("?" * len(page[0]))
+        query = _SQL[name].format(rows=", ".join([f"({marks})"] * len(page)))
+        values = tuple(chain.from_iterable(page))
         yield Statement.like(query, values), values
 
 
 def _command(name: str, values: tuple[Any, ...]) -> Command:
+    """Return the command of a statement with these values."""
     return Statement.like(_SQL[name], values), values
 
 
-def _bound(user_id: str) -> str:
-    """A function would set it on the coordinator alone."""
+def _bind_query(user_id: str) -> str:
+    """Return the statement that names the user on all machines.
+
+    The function ``set_config`` would do so on the coordinator alone.
+    """
     return f"SET LOCAL {roles.SETTING} = {Literal(user_id).as_string(None)}"
 
 
-def _typed(_1: Any, _2: Any, statement: str, values: Any, *_: object) -> Any:
-    """A user's id that is cast to another type finds no machine."""
+def _with_text_casts(
+    _connection: Any, _cursor: Any, statement: str, values: Any, *_: object
+) -> Any:
+    """Return a statement that casts ids to ``text``, and its values.
+
+    Citus cannot tell the machine of an id that is cast to another type.
+    """
     return statement.replace("::VARCHAR", "::TEXT"), values
 
 
 def policies(statements: Iterable[str]) -> Iterator[str]:
-    """Of roles: in a policy is no query, and machines are logged in at as the role."""
-    bare = f"current_setting('{roles.SETTING}', true)"
+    """Return the statements of ``roles.statements`` in the form that Citus accepts.
+
+    A policy may not contain a query, and roles log in to the machines.
+    """
+    setting = f"current_setting('{roles.SETTING}', true)"
     yield f"SET LOCAL {ONE_BY_ONE}"
-    for one in statements:
-        yield one.replace(f"(SELECT {bare})", bare).replace(" NOLOGIN ", " LOGIN ")
+    for statement in statements:
+        without_query = statement.replace(f"(SELECT {setting})", setting)
+        yield without_query.replace(" NOLOGIN ", " LOGIN ")
 
 
-_FULL: Final = 0xFFFFFFFF
-_word: Final = partial(int.from_bytes, byteorder="little")
+_WORD: Final = 0xFFFFFFFF  # the bits of a word
 
 
 @lru_cache(10_000)
 def _hashed(user_id: str) -> int:
-    """PostgreSQL's hash of a text, by which Citus spreads (Bob Jenkins, lookup3)."""
+    """Return PostgreSQL's hash of a text, by which Citus chooses the machine.
+
+    It is lookup3 of Bob Jenkins: a state of three words, into which the text is mixed
+    in blocks of twelve bytes.
+    """
     key = user_id.encode("utf-8", "surrogatepass")
-    a = b = c = 0x9E3779B9 + len(key) + 3923095 & _FULL
+    a = b = c = (0x9E3779B9 + len(key) + 3923095) & _WORD
     while len(key) >= 12:
-        a, b, c = a + _word(key[:4]), b + _word(key[4:8]), c + _word(key[8:12])
-        for turn in (4, 6, 8, 16, 19, 4):
-            a, b, c = b, c + b & _FULL, (a - c & _FULL) ^ _turned(c, turn)
+        a = (a + _little(key[:4])) & _WORD
+        b = (b + _little(key[4:8])) & _WORD
+        c = (c + _little(key[8:12])) & _WORD
+        for bits in (4, 6, 8, 16, 19, 4):
+            mixed = ((a - c) & _WORD) ^ _rotated(c, bits)
+            a, b, c = b, (c + b) & _WORD, mixed
         key = key[12:]
-    # The lowest byte of the last is the length's, which is in it already.
-    a, b, c = a + _word(key[:4]), b + _word(key[4:8]), c + (_word(key[8:]) << 8)
-    a, b, c = c & _FULL, b & _FULL, a & _FULL
-    for turn in (14, 11, 25, 16, 4, 14, 24):
-        a, b, c = c, (a ^ b) - _turned(b, turn) & _FULL, b
-    return b - (1 << 32) if b >> 31 else b
+    a = (a + _little(key[:4])) & _WORD
+    b = (b + _little(key[4:8])) & _WORD
+    # The lowest byte of this word is for the length, which is mixed in already.
+    c = (c + (_little(key[8:]) << 8)) & _WORD
+    a, c = c, a
+    for bits in (14, 11, 25, 16, 4, 14, 24):
+        mixed = ((a ^ b) - _rotated(b, bits)) & _WORD
+        a, b, c = c, mixed, b
+    is_negative = b >> 31
+    if is_negative:
+        return b - (1 << 32)
+    return b
 
 
-def _turned(word: int, bits: int) -> int:
-    word &= _FULL
-    return (word << bits | word >> 32 - bits) & _FULL
+def _little(data: bytes) -> int:
+    """Return the number that up to four bytes are, the lowest byte first."""
+    return int.from_bytes(data, "little")
+
+
+def _rotated(word: int, bits: int) -> int:
+    """Return a word of 32 bits, rotated to the left."""
+    return (word << bits | word >> (32 - bits)) & _WORD

@@ -45,18 +45,18 @@ class Place(NamedTuple):
 class Move:
     """The move of a store into another database.
 
-    progress: called with the number of rows that a round copied.
+    on_progress: called after each round with the number of rows that it copied.
     """
 
     def __init__(
         self,
         source: Database,
         target: PostgresDatabase,
-        progress: Callable[[int], object],
+        on_progress: Callable[[int], object] | None = None,
     ) -> None:
         self._source = source
         self._target = target
-        self._progress = progress
+        self._on_progress = on_progress
         self._from = source.tables
         self._to = target.tables
 
@@ -110,10 +110,10 @@ class Move:
             if self._round() <= _REST:
                 return
 
-    def end(self, also: Callable[[], object]) -> dict[str, int]:
+    def end(self, copy_keys: Callable[[], None] | None = None) -> dict[str, int]:
         """Lock out all writers, copy the rest, compare, and close the old store.
 
-        also: called before the old store is closed.
+        copy_keys: called before the old store is closed.
 
         Returns the number of rows by table.  Raises RefoldError, and leaves the old
         store open, if the copy differs.
@@ -122,7 +122,8 @@ class Move:
         def finish() -> dict[str, int]:
             self._round()
             counts = self._compare()
-            also()
+            if copy_keys is not None:
+                copy_keys()
             with self._target.errors:
                 self._target.flush()
             return counts
@@ -159,7 +160,8 @@ class Move:
                 source, target = self._both(name)
                 changed += level(source, target)
         self._pass_positions()
-        self._progress(changed)
+        if self._on_progress is not None:
+            self._on_progress(changed)
         return changed
 
     def _copy_streams(self) -> int:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
-from itertools import accumulate, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -56,22 +55,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SQL: Final = tables.statements("postgres")
+# Numbers of advisory locks.
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _FILL_LOCK: Final = _SCHEMA_LOCK + 1
-_AT_A_TIME, _USED_UP = 10_000, 100_000_000  # transactions
+# Transactions that ``pass_position`` uses up: in a statement, and at most.
+_TRANSACTIONS_AT_ONCE: Final = 10_000
+_MOST_TRANSACTIONS: Final = 100_000_000
 _RETRIES: Final = 5
-_FIRST_PAUSE: Final = 0.1
-# How the driver's messages begin that are not about a connection that was made.
-_NOT_CONNECTED: Final = ("failed to resolve", "connection failed", "connection timeout")
+_FIRST_PAUSE: Final = 0.1  # seconds
+# The driver's messages that begin so are about a connection that was never made.
+_NOT_CONNECTED: Final = (
+    "failed to resolve",
+    "connection failed",
+    "connection timeout",
+)
 
 
 POOLER: Final = "pooler"  # the parameter of a URL
 
 
 def pooler_of(url: URL) -> str | None:
-    """How a pooler gives out connections to the server, if the URL says that.
+    """Return the mode of the connection pooler that the URL names; None without one.
 
-    Raises InvalidConfiguration for another value than ``transaction`` or ``session``.
+    Raises InvalidConfiguration unless the mode is ``transaction`` or ``session``.
     """
     value = url.query.get(POOLER)
     if value is None:
@@ -84,22 +90,29 @@ def pooler_of(url: URL) -> str | None:
 
 
 class PostgresDatabase(Database):
-    """A PostgreSQL database; everything of ours is in the schema ``refold``."""
+    """A PostgreSQL database, with all tables of Refold in the schema ``refold``."""
 
-    name, mark, shared, kept = "postgresql", "%s", "FOR SHARE", "FOR KEY SHARE"
-    place, searchable = "ctid", False
+    name = "postgresql"
+    mark = "%s"
+    shared = "FOR SHARE"
+    kept = "FOR KEY SHARE"
+    place = "ctid"
+    searchable = False
     each_span = _SQL["each_span"]
 
     def __init__(self, url: URL) -> None:
         self._pooler = pooler_of(url)
-        own = url.difference_update_query([POOLER])
-        self._url = own.set(drivername="postgresql+psycopg")
-        shown = url.set(password=None, query={})
-        what = shown.render_as_string(hide_password=True)
-        super().__init__(what, tables.build(SCHEMA, rowid=False))
-        self._writer = Writer(self._connection)
+        server_url = url.difference_update_query([POOLER])
+        self._url = server_url.set(drivername="postgresql+psycopg")
+        url_to_show = url.set(password=None, query={})
+        super().__init__(
+            url_to_show.render_as_string(hide_password=True),
+            tables.build(SCHEMA, rowid=False),
+        )
+        self._writer = Writer(self._open_writing_connection)
         self._time = ServerTime(self._server_moment)
-        self._pooled = False  # until a connection shows that it is
+        # Whether a connection has shown that a pooler is in front of the server.
+        self._is_pooled = False
         self._sockets = forks.Sockets()
         forks.register(self)
 
@@ -117,67 +130,66 @@ class PostgresDatabase(Database):
         return pool
 
     def _on_connect(self, connection: Any, _record: object) -> None:
-        """Prepare nothing behind a pooler, and set the level of isolation.
+        """Set the isolation level, and prepare nothing on a connection of a pooler.
 
-        Heads are row locks, so the level is READ COMMITTED whatever the server's
-        default is.  A pooler may give each transaction another connection to the
-        server: what one client prepares or sets there, another one finds.
+        The level is READ COMMITTED whatever the server's default is, because appends
+        lock heads by rows.  A pooler may run each transaction on another connection to
+        the server, which other clients share with their settings and prepared
+        statements.
         """
         self._sockets.note(connection)
-        if self._behind_pooler(connection):
-            self._pooled = True
+        if self._is_behind_pooler(connection):
+            self._is_pooled = True
             connection.prepare_threshold = None
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
-    def _behind_pooler(self, driver: Driver) -> bool:
-        """Whether a pooler may give each transaction another connection to the server.
+    def _is_behind_pooler(self, driver: Driver) -> bool:
+        """Whether a pooler may run each transaction on another connection.
 
-        The URL says so.  Otherwise it is detected: a pooler names a process of its own
-        making, which is not the server's.
+        Without the parameter in the URL, this compares process numbers: a pooler
+        invents the one that it names to a client.
         """
         driver.autocommit = True
-        process: int | None
-        if self._pooler == "transaction":
-            process = None
-        elif self._pooler == "session":
-            row = driver.execute("SELECT pg_backend_pid()").fetchone()
-            process = row[0] if row else None
-        else:
+        process: int | None = None
+        if self._pooler == "session":
+            ((process,),) = driver.execute("SELECT pg_backend_pid()").fetchall()
+        elif self._pooler is None:
             process = self._named_process(driver)
-        row = driver.execute(_SQL["connected"], (process,)).fetchone()
+        # The statement sets the isolation level if this is the server's process.
+        rows = driver.execute(_SQL["connected"], (process,)).fetchall()
+        ((server_process, _, moment),) = rows
         driver.autocommit = False
-        if row is None:
-            return True
-        self._time.set(row[2])
-        return bool(row[0] != process)
+        self._time.set(moment)
+        return bool(server_process != process)
 
     def _named_process(self, driver: Driver) -> int:
-        """The process that was named when the connection began."""
+        """Return the process that was named when the connection began."""
         return driver.info.backend_pid
 
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
-        """A connection without transactions: psycopg forgets what it has prepared at a
-        ROLLBACK, and would plan every statement behind it anew.
+        """Return a connection without transactions.
 
-        Where one user is seen at a time, a transaction for that user, and its COMMIT.
+        After a ROLLBACK, psycopg would prepare every statement again.
+
+        If the role sees one user at a time, return a transaction for that user.
         """
         if self._sight == "one":
             return self.writing(user_id)
-        return self._at_once()
+        return self._autocommitting()
 
-    def _at_once(self) -> Connection:
-        """A connection on which each statement is a transaction."""
+    def _autocommitting(self) -> Connection:
+        """Return a connection on which each statement is a transaction."""
         connection = self.engine().connect()
         return connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def writing(self, user_id: str | None = None) -> Iterator[Connection]:
-        """A transaction, for that user where one is seen at a time."""
-        whose = self._whose(user_id)
+        """Begin a transaction, for this user if the role sees one user at a time."""
+        bound_user = self._user_to_bind(user_id)
         with self.engine().begin() as connection:
-            if whose is not None:
+            if bound_user is not None:
                 driver = cast("Driver", connection.connection.driver_connection)
-                self._bind(driver, whose)
+                self._bind(driver, bound_user)
             yield connection
 
     def change(
@@ -187,9 +199,9 @@ class PostgresDatabase(Database):
         *,
         fenced: bool = True,
     ) -> T:
-        """Do ``change`` in a transaction that takes effect once.
+        """Call ``change`` in a transaction that takes effect once.
 
-        If the answer to its COMMIT is lost, the server says whether it took effect.
+        If the answer to its COMMIT is lost, the server reports whether it took effect.
         """
 
         def work() -> T:
@@ -210,9 +222,9 @@ class PostgresDatabase(Database):
         return self.attempt(work)
 
     def _took_effect(self, transaction: Transaction, error: Exception) -> bool:
-        """Whether a transaction that ended with this error took effect all the same.
+        """Whether a transaction was committed although it ended with this error.
 
-        Raises StoreUnavailable if the server cannot say that.
+        Raises StoreUnavailable if the server does not know.
         """
         if not transaction.is_complete or not broken(error):
             return False
@@ -231,14 +243,19 @@ class PostgresDatabase(Database):
         raise outcome_unknown(self.what) from None
 
     def _status(self, transaction: str) -> str | None:
-        """How a transaction ended, as the server reports it."""
+        """Return the status of a transaction; None if the server has forgotten it."""
         query = _SQL["transaction_status"]
-        with self._at_once() as connection:
+        with self._autocommitting() as connection:
             status = connection.exec_driver_sql(query, (transaction,)).scalar()
-        return None if status is None else str(status)
+        if status is None:
+            return None
+        return str(status)
 
-    def _whose(self, user_id: str | None) -> str | None:
-        """The user to name first; None where all are seen."""
+    def _user_to_bind(self, user_id: str | None) -> str | None:
+        """Return the user that a transaction must name; None if the role sees all.
+
+        Raises StoreUnavailable for all users if the role sees one at a time.
+        """
         if self._sight != "one":
             return None
         if user_id is None:
@@ -246,35 +263,35 @@ class PostgresDatabase(Database):
         return user_id
 
     def _bind(self, driver: Driver, user_id: str) -> None:
-        """Name the user whose rows are seen in this transaction."""
+        """Name the user whose rows the role sees in this transaction."""
         driver.execute(roles.BIND, (user_id,))
 
     @contextmanager
     def casual(self) -> Iterator[Connection]:
-        """One that a crash of the server may take back, of a table without users."""
+        """Begin a transaction that a crash of the server may undo."""
         with self.writing(NOBODY) as connection:
             connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
             yield connection
 
     def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # the server's decides
-        """The server's clock: machines that share a store have no other in common."""
+        """Return the server's time, which all machines that share the store can ask."""
         return int(connection.exec_driver_sql(_SQL["moment"]).scalar_one())
 
     def store_time(self) -> ServerTime:
         return self._time
 
     def _server_moment(self) -> int:
-        """Ask for the server's clock."""
+        """Return the server's time."""
         ((moment,),) = self.fetch(NOBODY, _SQL["moment"], ())
         return int(moment)
 
     @computed_once
     def _sight(self) -> roles.Sight:
+        """The rows that the role of this database's connections sees."""
         with self._connected() as driver:
             return roles.sight(driver)
 
     def has_sessions(self) -> bool:
-        """Whether there is any session; asked of a function where not all are seen."""
         with self.reading(NOBODY) as connection:
             query = roles.any_session(self._sight)
             return bool(connection.exec_driver_sql(query).scalar())
@@ -283,11 +300,16 @@ class PostgresDatabase(Database):
         return translated(self.what, error)
 
     def prepare(self, connection: Connection) -> None:
-        """Make our schema, unless it is there and another's."""
-        encoding, foreign = connection.exec_driver_sql(_SQL["what_is_it"]).one()
+        """Create the schema, unless it exists.
+
+        Raises IncompatibleStore if it belongs to another program, or the database has
+        another encoding than UTF8.
+        """
+        rows = connection.exec_driver_sql(_SQL["encoding_and_owner"])
+        encoding, is_foreign = rows.one()
         if encoding != "UTF8":
             raise errors.IncompatibleStore(f"{self.what} must have the encoding UTF8")
-        if foreign:
+        if is_foreign:
             raise errors.IncompatibleStore(
                 f"the schema {SCHEMA} of {self.what} belongs to another program: "
                 "use another database"
@@ -295,31 +317,31 @@ class PostgresDatabase(Database):
         connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
 
     def lock_schema(self, connection: Connection) -> None:
-        """A transaction lock, held by one migration at a time."""
+        """Take a lock that one migration at a time holds until its commit."""
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
 
     def guard_events(self, connection: Connection) -> None:
-        """Triggers that refuse UPDATE, DELETE and TRUNCATE."""
+        """Create triggers that refuse UPDATE, DELETE and TRUNCATE."""
         for statement in GUARDS:
             connection.exec_driver_sql(statement.replace("%", "%%"))
 
     def refuse_writes(self, connection: Connection, where: str) -> None:
-        """A trigger on each table, whose making waits for who writes it."""
-        # The rest of a move is done meanwhile, on other connections.
-        wait = "SET LOCAL idle_in_transaction_session_timeout = 0"
-        connection.exec_driver_sql(wait)
-        said = f"{MOVED}{where}".replace("'", "''")
-        connection.exec_driver_sql(_SQL["moved"].format(said=said).replace("%", "%%"))
+        """Create a trigger on each table, after concurrent writes to it have ended."""
+        # This transaction is idle while other connections do the rest of a move.
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+        message = f"{MOVED}{where}".replace("'", "''")
+        create_function = _SQL["moved"].format(message=message)
+        connection.exec_driver_sql(create_function.replace("%", "%%"))
         for table in self.tables.metadata.tables:
             connection.exec_driver_sql(_SQL["refuse_write"].format(table=table))
 
     @contextmanager
     def filling(self) -> Iterator[None]:
-        """While this lasts nobody else fills the database with a store.
+        """Within the block, no other process moves a store to this database.
 
-        Raises StoreUnavailable if somebody does.
+        Raises StoreUnavailable if one already does.
         """
-        with self.errors, self._at_once() as connection:
+        with self.errors, self._autocommitting() as connection:
             driver = cast("Driver", connection.connection.driver_connection)
             if driver.prepare_threshold is None:
                 raise errors.StoreUnavailable(
@@ -327,14 +349,17 @@ class PostgresDatabase(Database):
                     "be moved: the lock for it needs one connection",
                     remedy="connect to the server directly",
                 )
-            ask = f"SELECT pg_try_advisory_lock({_FILL_LOCK})"
-            if not connection.exec_driver_sql(ask).scalar():
-                what = f"another process is moving a store to {self.what}"
-                raise errors.StoreUnavailable(what, remedy="let it end")
+            try_lock = f"SELECT pg_try_advisory_lock({_FILL_LOCK})"
+            if not connection.exec_driver_sql(try_lock).scalar():
+                raise errors.StoreUnavailable(
+                    f"another process is moving a store to {self.what}",
+                    remedy="wait until it ends",
+                )
             try:
                 yield
             finally:
-                # The server ends a closed connection later, and its lock with it.
+                # Without this, the lock would last until the server notices that the
+                # connection is closed.
                 with suppress(DBAPIError):
                     connection.exec_driver_sql(
                         f"SELECT pg_advisory_unlock({_FILL_LOCK})"
@@ -342,46 +367,53 @@ class PostgresDatabase(Database):
                 connection.invalidate()
 
     def pass_position(self, position: int) -> None:
-        """Let what is appended from now on have higher positions than this.
+        """Give later appends higher positions than this one.
 
-        They come of the server's transactions, of which so many are used up.
-        Raises IncompatibleStore where that would take too long.
+        Positions derive from the numbers of the server's transactions, so this uses up
+        transactions.  Raises IncompatibleStore if they are too many.
         """
+        first_number = (position >> 20) + 1
 
         def attempt() -> None:
-            with self._at_once() as connection:
-                ask = connection.exec_driver_sql
-                first = (position >> 20) + 1
-                while (left := first - ask(_SQL["next"]).scalar_one()) > 0:
-                    if left > _USED_UP:
+            with self._autocommitting() as connection:
+                execute = connection.exec_driver_sql
+                while True:
+                    missing = first_number - execute(_SQL["next"]).scalar_one()
+                    if missing <= 0:
+                        return
+                    if missing > _MOST_TRANSACTIONS:
                         raise errors.IncompatibleStore(
-                            f"{self.what} counts {left} transactions less than this "
-                            f"store: have pg_resetwal set its next one to {first}"
+                            f"{self.what} has run {missing} transactions fewer than "
+                            "the server of this store: set its next transaction to "
+                            f"{first_number} with pg_resetwal"
                         )
-                    ask(_SQL["use_up"].format(count=min(left, _AT_A_TIME)))
+                    count = min(missing, _TRANSACTIONS_AT_ONCE)
+                    execute(_SQL["use_up"].format(count=count))
 
         self.attempt(attempt)
 
     def unguarded(self) -> list[str]:
-        """Triggers that are switched off, do something else, or are not there."""
+        """Return triggers that are disabled, changed, missing, or were added."""
         with self.reading(NOBODY) as connection:
-            found = connection.exec_driver_sql(_SQL["triggers"]).all()
-        there = {tuple(row) for row in found}
-        ours = {
+            rows = connection.exec_driver_sql(_SQL["triggers"]).all()
+        present = {tuple(row) for row in rows}
+        expected = {
             (name, f"{SCHEMA}.events", True, kind, REFUSAL)
             for name, kind in TRIGGERS.items()
         }
-        return sorted({name for name, *_ in there ^ ours})
+        return sorted({name for name, *_ in present ^ expected})
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
-        """Alone: one statement.  Together: one transaction.  Both: one round trip.
+        """Write batches in one round trip: a single one as one statement.
 
-        If the connection breaks, it is found out whether the write took effect.
+        Behind a pooler, which may run the transactions of a round trip on different
+        connections, and after an error, each batch has its own round trip.  After a
+        lost answer, this looks whether the batch is stored.
         """
         self._check_process()
         if len(batches) == 1:
             return [self._write_alone(batches[0])]
-        if self._pooled:  # each of a round trip's transactions may go elsewhere
+        if self._is_pooled:
             return [self._write_alone(batch) for batch in batches]
         try:
             return list(self._writer.together(batches))
@@ -392,7 +424,10 @@ class PostgresDatabase(Database):
     def _write_alone(
         self, batch: Batch, *, lost: bool = False
     ) -> WriteOutcome | Exception:
-        """Write one batch; ``lost``: it was sent before, and no answer came."""
+        """Write a batch, and return the outcome or the error.
+
+        lost: whether the batch was sent before, and the answer was lost.
+        """
 
         def attempt() -> WriteOutcome:
             nonlocal lost
@@ -409,15 +444,15 @@ class PostgresDatabase(Database):
                 return outcome_unknown(self.what)
             return self.translate(error) or error
 
-    def _connection(self) -> Driver:
-        """A connection that no pool looks after."""
-        walled = self._sight != "owner"
+    def _open_writing_connection(self) -> Driver:
+        """Open a connection outside the pool, as the role that writes events."""
+        has_policies = self._sight != "owner"
         pooled = self.engine().raw_connection()
         driver = cast("Driver", pooled.driver_connection)
         pooled.detach()
         driver.autocommit = True
         if driver.prepare_threshold is None:
-            if walled:
+            if has_policies:
                 driver.close()
                 raise errors.StoreUnavailable(
                     f"{self.what} is behind a connection pooler, where this role "
@@ -426,20 +461,23 @@ class PostgresDatabase(Database):
                 )
             return driver
         try:
-            # A plan made while heads are few must not look at all of them ever after.
+            # A plan from the time when there were few heads would scan them all later.
             driver.execute("SET enable_seqscan TO off")
-            if walled:
+            if has_policies:
                 roles.become_writer(driver)
         except BaseException:
-            driver.close()  # it is nobody's yet
+            driver.close()
             raise
         return driver
 
     def hold_head(
         self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
-        """Lock the head row meanwhile."""
-        tried: list[Batch] = []
+        """Lock the head while ``work`` decides and writes.
+
+        A second attempt first looks whether the batch of the first is stored.
+        """
+        sent: list[Batch] = []
 
         def attempt() -> WriteOutcome:
             with self._connected() as driver, driver.transaction():
@@ -448,23 +486,24 @@ class PostgresDatabase(Database):
                 self.check_fences(driver.execute)
                 if self._sight != "owner":
                     roles.become_writer(driver, once=True)
-                row = head_row(driver, stream, lock=True)
-                run = partial(run_once, driver)
-                if tried and is_ours(driver, tried[-1]):
-                    return Wrote(tried[-1].head)
+                head = head_row(driver, stream, lock=True)
+                if sent and is_stored(driver, sent[-1]):
+                    return Wrote(sent[-1].head)
 
                 def write_here(batch: Batch) -> WriteOutcome:
-                    tried.append(batch)
-                    used = batch.receipt
-                    found = receipt(driver, stream, used) if used else None
-                    return found or self._write(driver, batch, run)
+                    sent.append(batch)
+                    if batch.receipt:
+                        duplicate = find_receipt(driver, stream, batch.receipt)
+                        if duplicate is not None:
+                            return duplicate
+                    return self._write(driver, batch, partial(run_once, driver))
 
-                return work(row, write_here)
+                return work(head, write_here)
 
         try:
             return self.retrying(attempt)
         except (psycopg.Error, DBAPIError) as error:
-            if tried and broken(error):
+            if sent and broken(error):
                 raise outcome_unknown(self.what) from None
             raise
 
@@ -484,12 +523,12 @@ class PostgresDatabase(Database):
                     if self._sight == "one":
                         self._bind(driver, stream.user_id)
                     self.check_fences(driver.execute)
-                    what = build(heads(driver, stream))
-                    if what is None:
+                    rewrite = build(lock_heads(driver, stream))
+                    if rewrite is None:
                         return False
-                    _replace(driver, what)
+                    _replace(driver, rewrite)
                     run = partial(run_once, driver)
-                    insert(what.batch, lambda batch: self._write(driver, batch, run))
+                    insert(rewrite.batch, lambda batch: self._write(driver, batch, run))
                     transaction.is_complete = True
             except psycopg.Error as error:
                 if not self._took_effect(transaction, error):
@@ -503,7 +542,7 @@ class PostgresDatabase(Database):
         return write(driver, batch, run)
 
     def flush(self) -> None:
-        """Commit once and wait for the disk: nothing committed before is behind it."""
+        """Commit once and wait for the disk, which has all earlier commits then."""
 
         def attempt() -> None:
             with self._connected() as driver, driver.transaction():
@@ -515,8 +554,9 @@ class PostgresDatabase(Database):
     def _fetch(
         self, user_id: str | None, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """The rows of a query: one round trip, no transaction around it."""
-        whose, statement = self._whose(user_id), Statement.like(query, values)
+        """Return the rows of a query in one round trip, without a transaction."""
+        bound_user = self._user_to_bind(user_id)
+        statement = Statement.like(query, values)
         pooled = self.engine().raw_connection()
         driver = cast("Driver", pooled.driver_connection)
         line: Line | None = pooled.info.get("line")
@@ -524,9 +564,11 @@ class PostgresDatabase(Database):
             line = Line(driver, prepares=driver.prepare_threshold is not None)
             pooled.info["line"] = line
         try:
-            if whose is not None:
-                return line.rows(self._fetch_bound(line, whose, statement, values))
-            return line.rows(line.run(statement, values))
+            if bound_user is None:
+                result = line.run(statement, values)
+            else:
+                result = self._fetch_bound(line, bound_user, statement, values)
+            return line.rows(result)
         except BaseException:
             line.leave()
             raise
@@ -538,14 +580,15 @@ class PostgresDatabase(Database):
     def _fetch_bound(
         self, line: Line, user_id: str, statement: Statement, values: Sequence[Any]
     ) -> PGresult:
-        """What a query finds for that user: one round trip, and one transaction."""
-        whose = (user_id,)
-        bound = (Statement.like(roles.BIND.replace("%s", "?"), whose), whose)
-        return line.pipeline([[bound, (statement, values)]])[1]
+        """Run a query in a transaction for this user, in one round trip."""
+        bind = Statement.like(roles.BIND.replace("%s", "?"), [user_id])
+        commands: list[Command] = [(bind, [user_id]), (statement, values)]
+        _, result = line.pipeline([commands])
+        return result
 
     @contextmanager
     def _connected(self) -> Iterator[Driver]:
-        """Keeps a broken one out of the pool, which sees no error of the driver."""
+        """Lend a connection of the pool, and do not return a broken one to it."""
         with self.engine().connect() as connection:
             driver = cast("Driver", connection.connection.driver_connection)
             try:
@@ -555,9 +598,9 @@ class PostgresDatabase(Database):
                     connection.invalidate()
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Do ``work`` again, a few times, if the server broke the connection.
+        """Run ``work``, and again if the connection broke or the transaction collided.
 
-        Or if two transactions collided and it gave up on this one.
+        A collision is a conflict of two transactions, of which the server cancels one.
         """
         for tries in range(_RETRIES):
             try:
@@ -566,22 +609,29 @@ class PostgresDatabase(Database):
                 if not broken(error) and not collided(error):
                     raise
                 state = getattr(_cause(error), "sqlstate", None) or ""
-                if broken(error) and not state.startswith("08"):  # not one behind it
+                # The code 08 is about a connection from this server to another one.
+                if broken(error) and not state.startswith("08"):
                     self.engine().dispose()
                 time.sleep(_FIRST_PAUSE * 2**tries)
         return work()
 
     def settled(self) -> str:
-        """Below the oldest transaction that still runs."""
+        """Return the condition of positions below the oldest running transaction."""
         return _SQL["settled"]
 
     def among(self, places: Any, found: Any) -> Any:
-        """In parts of a table rows of others lie at the same places."""
-        here = any_(func.array(places.scalar_subquery()))
-        return found & (literal_column(self.place) == here)
+        """Return a condition for rows at these places that also meet ``found``.
+
+        In a partitioned table, rows of other users may be at the same places.
+        """
+        any_place = any_(func.array(places.scalar_subquery()))
+        return found & (literal_column(self.place) == any_place)
 
     def run_among(self, user_id: str, statement: Any) -> int:
-        """Else the planner, who thinks that few are found, looks at all of them."""
+        """Run a statement with ``among``, with random access to rows called cheap.
+
+        Otherwise the planner would scan all rows of the table.
+        """
 
         def work(connection: Connection) -> int:
             connection.exec_driver_sql("SET LOCAL random_page_cost TO 0")
@@ -590,47 +640,51 @@ class PostgresDatabase(Database):
         return self.change(user_id, work)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """VACUUM FULL if asked for: it alone leaves no byte of what was deleted."""
+        """Run VACUUM FULL if ``vacuum``: nothing else removes deleted bytes."""
         names = [table.fullname for table in self.tables.metadata.sorted_tables]
-        advice = "; ".join(f"VACUUM FULL {name}" for name in names)
-        # Who does not own a table is not refused: it is passed over, with a warning.
+        # For tables of another owner, VACUUM would only print a warning.
         if not vacuum or self._sight != "owner":
+            advice = "; ".join(f"VACUUM FULL {name}" for name in names)
             return {"vacuum": False, "advice": advice}
         with self.reading() as connection:
-            left = statistics.replace(connection, SCHEMA, names)
-        return {"vacuum": True, "statistics_left": left} if left else {"vacuum": True}
+            failures = statistics.replace(connection, SCHEMA, names)
+        report: dict[str, Any] = {"vacuum": True}
+        if failures:
+            report["statistics_left"] = failures
+        return report
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """The server's files are not this process's to read."""
+        """Return a report without files, because only the server can read its files."""
         return {"files": {}, "names": len(names), "too_short": 0}
 
     def size(self, connection: Connection) -> int:
-        """Bytes of our tables with their indexes."""
+        """Return the bytes of the tables with their indexes."""
         return int(connection.exec_driver_sql(_SQL["size"]).scalar_one())
 
     def _forget(self) -> None:
         forks.notice()
 
     def close_before_fork(self) -> None:
-        """Nothing to do before a fork: the child opens connections of its own."""
+        """Do nothing, because the child opens its own connections."""
 
     def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # no thread has its socket
-        """Drop the parent's connections, in a forked child; the parent keeps them."""
+        """Drop the parent's connections in a forked child; the parent keeps them."""
         self._sockets.sever()
         self._writer.forget()
         self._pool = None
 
     def close(self) -> None:
-        forks.notice()  # in a forked child, nothing may be said to the server
+        """Close all connections; in a forked child, only its own."""
+        forks.notice()
         self._writer.close()
         super().close()
 
 
 class Transaction:
-    """A transaction whose outcome can be asked for, should the answer be lost.
+    """A transaction whose outcome the server can report if the answer is lost.
 
-    number:      by which the server knows it.
-    is_complete: whether nothing but its COMMIT was left to do.
+    number:      the server's number of it.
+    is_complete: whether only its COMMIT was left to do.
     """
 
     def __init__(self) -> None:
@@ -638,21 +692,16 @@ class Transaction:
         self.is_complete = False
 
     def begin(self, driver: Driver) -> None:
-        """Ask for the number, together with the driver's BEGIN in one round trip."""
+        """Read the number in one round trip with the driver's BEGIN."""
         with driver.pipeline():
             cursor = driver.execute(_SQL["transaction"])
         ((self.number,),) = cursor.fetchall()
 
 
-def _numbers(found: PGresult) -> set[int]:
-    values = (found.get_value(row, 0) or b"" for row in range(found.ntuples))
-    return {int.from_bytes(value, "big") for value in values}
-
-
 class Writer:
-    """Writes batches over a connection of its own, which it opens when it needs one.
+    """Writes batches over its own connection, which it opens when it needs one.
 
-    ``connect`` gives one that commits each statement.
+    connect: opens a connection that commits each statement.
     """
 
     def __init__(self, connect: Callable[[], Driver]) -> None:
@@ -660,9 +709,9 @@ class Writer:
         self.forget()
 
     def alone(self, batch: Batch) -> WriteOutcome:
-        """Write one: a statement that is a transaction, one round trip."""
+        """Write a batch with one statement, which is its transaction."""
         with self._lock:
-            line = self._opened()
+            line = self._open_line()
             try:
                 return write(line.driver, batch, line.run)
             except BaseException:
@@ -670,56 +719,68 @@ class Writer:
                 raise
 
     def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
-        """Write several, each of them or nothing of it."""
-        # In one order, in which heads are locked: no two groups deadlock.
+        """Write several batches, each completely or not."""
+        # All groups lock heads in this order, so that no two of them deadlock.
         order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
         with self._lock:
-            line = self._opened()
+            line = self._open_line()
             try:
-                done = self._try(line, [batches[index] for index in order])
-                wrote = dict(zip(order, done, strict=True))
-                return [
-                    Wrote(one.head) if wrote[index] else what_is_there(line.driver, one)
-                    for index, one in enumerate(batches)
-                ]
+                written = self._try(line, [batches[index] for index in order])
+                was_written = dict(zip(order, written, strict=True))
+                outcomes: list[WriteOutcome] = []
+                for index, batch in enumerate(batches):
+                    if was_written[index]:
+                        outcomes.append(Wrote(batch.head))
+                    else:
+                        outcomes.append(stored_outcome(line.driver, batch))
+                return outcomes
             except BaseException:
                 line.leave()
                 raise
 
     def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
-        """Whether each was written, all in one round trip.
+        """Write batches in one round trip; returns for each whether it was written.
 
-        Those that go on are in one statement and commit; behind it, in another commit,
-        are those that begin a stream or have blobs.
+        The batches that continue a stream and have no blobs share one statement and its
+        commit.  The others have a statement each, and a second commit for all.
         """
-        counts = Counter(batch.stream for batch in batches)
-        # Those of one stream are in one transaction: none overtakes another.
-        alike = [
-            bool(one.expected_seq) and not one.blobs and counts[one.stream] == 1
-            for one in batches
-        ]
-        plain = [batch for batch, one in zip(batches, alike, strict=True) if one]
-        others = [batch for batch, one in zip(batches, alike, strict=True) if not one]
-        many: list[Command] = []
-        if plain:
-            used = any(batch.uses for batch in plain)
-            many.append((_many(receipts=used), _many_values(plain)))
-        before = accumulate((len(batch.events) for batch in others), initial=0)
-        each = [
-            (_statement(_Shape.of(batch)), _values(batch, base))
-            for batch, base in zip(others, before, strict=False)
-        ]
-        results = line.pipeline([commands for commands in (many, each) if commands])
-        moved = _numbers(results.pop(0)) if plain else set[int]()
-        went = (number in moved for number in range(1, len(plain) + 1))
-        began = (
-            result.command_tuples == len(batch.events)
-            for batch, result in zip(others, results, strict=True)
-        )
-        return [next(went if one else began) for one in alike]
+        batches_of_stream = Counter(batch.stream for batch in batches)
+        # The places of batches in the list.
+        joined: list[int] = []
+        separate: list[int] = []
+        for index, batch in enumerate(batches):
+            continues = batch.expected_seq > 0
+            # Batches of one stream share a transaction, so that none overtakes another.
+            is_only_one = batches_of_stream[batch.stream] == 1
+            if continues and is_only_one and not batch.blobs:
+                joined.append(index)
+            else:
+                separate.append(index)
+        transactions: list[list[Command]] = []
+        if joined:
+            command = _joined_command([batches[index] for index in joined])
+            transactions.append([command])
+        if separate:
+            commands: list[Command] = []
+            rows_before = 0
+            for index in separate:
+                batch = batches[index]
+                statement = _statement(_Shape.of(batch))
+                commands.append((statement, _values(batch, rows_before)))
+                rows_before += len(batch.events)
+            transactions.append(commands)
+        results = line.pipeline(transactions)
+        written = [False] * len(batches)
+        if joined:
+            moved_heads = _numbers(results.pop(0))
+            for number, index in enumerate(joined, 1):
+                written[index] = number in moved_heads
+        for index, result in zip(separate, results, strict=True):
+            written[index] = result.command_tuples == len(batches[index].events)
+        return written
 
     def forget(self) -> None:
-        """Let go, in a forked child, of a connection that is its parent's."""
+        """Start without a connection, at first and in a forked child."""
         self._line: Line | None = None
         self._lock = Lock()
 
@@ -730,16 +791,26 @@ class Writer:
                 self._line.driver.close()
                 self._line = None
 
-    def _opened(self) -> Line:
+    def _open_line(self) -> Line:
+        """Return the connection; opens one if there is none."""
         line = self._line
         if line is None or line.driver.closed:
             driver = self._connect()
-            prepares = driver.prepare_threshold is not None
-            line = self._line = Line(driver, prepares=prepares)
+            line = Line(driver, prepares=driver.prepare_threshold is not None)
+            self._line = line
         return line
 
 
-# The values of a statement in order, each as ``name:kind`` of its type.
+def _numbers(result: PGresult) -> set[int]:
+    """Return the numbers in the first column of a result."""
+    numbers: set[int] = set()
+    for row in range(result.ntuples):
+        value = result.get_value(row, 0) or b""
+        numbers.add(int.from_bytes(value, "big"))
+    return numbers
+
+
+# The values of statements in order, each as ``name:kind`` with the kind of its type.
 _HEAD_VALUES: Final = (
     "seq:big",
     "hash:bytes",
@@ -790,8 +861,8 @@ _RECEIPTS_VALUES: Final = (
     "firsts:big[]",
     "lasts:big[]",
 )
-# Of the statement that moves many heads.
-_MANY_HEADS_VALUES: Final = (
+# For the statement that moves several heads.
+_HEADS_VALUES: Final = (
     "seqs_after:big[]",
     "head_hashes:bytes[]",
     "statuses:text[]",
@@ -811,155 +882,206 @@ Run: TypeAlias = "Callable[[Statement, Sequence[Any]], PGresult]"
 
 
 def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
-    """Write the batch; ``run`` executes its statement."""
+    """Write a batch with one statement, which ``run`` executes."""
     try:
-        written = run(_statement(_Shape.of(batch)), _values(batch))
+        result = run(_statement(_Shape.of(batch)), _values(batch))
     except psycopg.errors.UniqueViolation:
         if not driver.autocommit:
             raise
-        return what_is_there(driver, batch)
-    if written.command_tuples == len(batch.events):
+        return stored_outcome(driver, batch)
+    if result.command_tuples == len(batch.events):
         return Wrote(batch.head)
-    return what_is_there(driver, batch)
+    return stored_outcome(driver, batch)
 
 
-def what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
-    """Why nothing was written: it was before, the key was used, or the head moved."""
-    stream, key = batch.stream, batch.receipt
-    if is_ours(driver, batch):
+def stored_outcome(driver: Driver, batch: Batch) -> WriteOutcome:
+    """Return the outcome of a batch that this attempt did not write.
+
+    An earlier attempt wrote it, its idempotency key was used, or the head has moved.
+    """
+    if is_stored(driver, batch):
         return Wrote(batch.head)
-    used = None if key is None else receipt(driver, stream, key)
-    return used or Moved(head_row(driver, stream))
+    if batch.receipt is not None:
+        duplicate = find_receipt(driver, batch.stream, batch.receipt)
+        if duplicate is not None:
+            return duplicate
+    return Moved(head_row(driver, batch.stream))
 
 
-def is_ours(driver: Driver, batch: Batch) -> bool:
-    """Whether the very rows of ``batch`` are there: an acknowledgement was lost."""
+def is_stored(driver: Driver, batch: Batch) -> bool:
+    """Whether an attempt stored the batch whose answer was lost."""
     last = batch.events[-1]
-    found = driver.execute(_SQL["last_hash"], (*batch.stream, last.seq)).fetchone()
-    return found is not None and bytes(found[0]) == last.hash
+    row = driver.execute(_SQL["last_hash"], (*batch.stream, last.seq)).fetchone()
+    return row is not None and bytes(row[0]) == last.hash
 
 
 class _Shape(NamedTuple):
-    """What a batch is, as far as its statement depends on it."""
+    """The properties of a batch that decide its statement.
 
-    new: bool
-    main: bool
-    fork: bool
-    one: bool
-    blobs: bool
-    uses: bool
+    begins:       whether it begins a stream.
+    of_main:      whether it is of a main stream.
+    is_fork:      whether its session is a fork.
+    has_one:      whether it has one event.
+    has_blobs:    whether it has blobs.
+    has_receipts: whether it has receipts.
+    """
+
+    begins: bool
+    of_main: bool
+    is_fork: bool
+    has_one: bool
+    has_blobs: bool
+    has_receipts: bool
 
     @classmethod
     def of(cls, batch: Batch) -> _Shape:
         return cls(
-            not batch.expected_seq,
-            batch.stream.stream == MAIN,
-            bool(batch.refs.origin),
-            len(batch.events) == 1,
-            bool(batch.blobs),
-            bool(batch.uses),
+            begins=not batch.expected_seq,
+            of_main=batch.stream.stream == MAIN,
+            is_fork=bool(batch.refs.origin),
+            has_one=len(batch.events) == 1,
+            has_blobs=bool(batch.blobs),
+            has_receipts=bool(batch.uses),
         )
 
 
 @cache
 def _statement(shape: _Shape) -> Statement:
-    """The statement that writes a batch of this shape."""
+    """Return the statement that writes a batch of this shape."""
     parts: list[str] = []
     values: list[str] = [*_HEAD_VALUES]
-    if shape.one:
+    if shape.has_one:
+        insert = _SQL["event"]
         values += _EVENT_VALUES
     else:
+        insert = _SQL["events"]
         values += _EVENTS_VALUES
-    if not shape.new:
+    if not shape.begins:
         head = _SQL["move_head"]
-    elif shape.main:
-        origin = _SQL["origin"] if shape.fork else ""
-        head = _SQL["new_head"].format(where=_SQL["where_live"].format(origin=origin))
-        parts.append(_SQL["subject"])
-        values += _NEW_VALUES
     else:
-        head = _SQL["new_head"].format(where=_SQL["where_main"])
         values += _NEW_VALUES
+        if shape.of_main:
+            parts.append(_SQL["subject"])
+            origin = ""
+            if shape.is_fork:
+                origin = _SQL["origin"]
+            condition = _SQL["where_live"].format(origin=origin)
+        else:
+            condition = _SQL["where_main"]
+        head = _SQL["new_head"].format(where=condition)
     parts.append(f"head AS ({head})")
-    if shape.blobs:
+    if shape.has_blobs:
         parts.append(_SQL["blobs"])
         values += _BLOBS_VALUES
-    if shape.uses:
+    if shape.has_receipts:
         parts.append(_SQL["receipt"])
         values += _RECEIPTS_VALUES
-    insert = _SQL["event"] if shape.one else _SQL["events"]
     return Statement.of(f"WITH {', '.join(parts)} {insert}", values)
 
 
-def _values(batch: Batch, base: int = 0) -> list[Any]:
-    """The values of its statement; ``base``: rows that its transaction wrote before."""
-    events, head = batch.events, (batch.expected_seq, batch.expected_hash, base)
-    values: list[Any] = [*batch.head, *batch.stream, *head]
-    if len(events) == 1:
-        values += (*events[0].columns[2:], events[0].state)
+def _values(batch: Batch, rows_before: int = 0) -> list[Any]:
+    """Return the values for the statement of a batch.
+
+    rows_before: the number of events that the same transaction wrote before.
+    """
+    values: list[Any] = [*batch.head, *batch.stream]
+    values += (batch.expected_seq, batch.expected_hash, rows_before)
+    if len(batch.events) == 1:
+        event = batch.events[0]
+        values += event.columns[2:]
+        values.append(event.state)
     else:
-        values += _columns(events)
+        values += _event_columns(batch.events)
     if not batch.expected_seq:
         values += batch.refs
     if batch.blobs:
-        # Locked in one order, so that no two writers deadlock.
-        values += zip(*sorted(batch.blobs), strict=True)
+        # All writers lock blobs in this order, so that no two of them deadlock.
+        values += _transposed(sorted(batch.blobs))
     if batch.uses:
-        values += zip(*batch.uses, strict=True)
+        values += _transposed(batch.uses)
     return values
 
 
 @cache
-def _many(*, receipts: bool) -> Statement:
-    """The statement that writes batches of several streams."""
-    values: list[str] = [*_MANY_HEADS_VALUES, *_EVENTS_VALUES]
-    if not receipts:
-        return Statement.of(f"WITH {_SQL['held']} {_SQL['many']}", values)
-    values.append("receipt_of:big[]")
-    values += _RECEIPTS_VALUES
-    query = f"WITH {_SQL['held']} {_SQL['many_receipts']} {_SQL['many']}"
-    return Statement.of(query, values)
+def _joined_statement(*, with_receipts: bool) -> Statement:
+    """Return the statement that writes one batch to each of several streams."""
+    parts = [_SQL["move_heads"]]
+    values: list[str] = [*_HEADS_VALUES, *_EVENTS_VALUES]
+    if with_receipts:
+        parts.append(_SQL["receipts_of_heads"])
+        values.append("receipt_of:big[]")
+        values += _RECEIPTS_VALUES
+    parts.append(_SQL["events_of_heads"])
+    return Statement.of(f"WITH {' '.join(parts)}", values)
 
 
-def _many_values(batches: Sequence[Batch]) -> list[Any]:
-    """The values of the statement of all these; none begins a stream or has blobs."""
-    heads = [
-        (*batch.head, *batch.stream, batch.expected_seq, batch.expected_hash)
-        for batch in batches
-    ]
-    numbered = list(enumerate(batches, 1))
-    rows = [row for batch in batches for row in batch.events]
-    values: list[Any] = [*zip(*heads, strict=True)]
-    values.append([number for number, batch in numbered for _ in batch.events])
-    values += _columns(rows)
-    used = [(number, *use) for number, batch in numbered for use in batch.uses]
-    return [*values, *zip(*used, strict=True)]
+def _joined_command(batches: Sequence[Batch]) -> Command:
+    """Return the command that writes one batch to each of several streams.
+
+    None of the batches begins a stream or has blobs.  Its result has the numbers of the
+    batches that it wrote, counted from 1.
+    """
+    heads: list[Sequence[Any]] = []
+    events: list[EncryptedEvent] = []
+    batch_of_event: list[int] = []
+    receipts: list[Sequence[Any]] = []
+    for number, batch in enumerate(batches, 1):
+        heads.append(
+            (*batch.head, *batch.stream, batch.expected_seq, batch.expected_hash)
+        )
+        events += batch.events
+        batch_of_event += [number] * len(batch.events)
+        receipts += [(number, *use) for use in batch.uses]
+    statement = _joined_statement(with_receipts=bool(receipts))
+    values: list[Any] = _transposed(heads)
+    values.append(batch_of_event)
+    values += _event_columns(events)
+    values += _transposed(receipts)
+    return statement, values
 
 
-def _columns(events: Sequence[EncryptedEvent]) -> Iterator[Sequence[Any]]:
-    yield from islice(zip(*[row.columns for row in events], strict=True), 1, None)
-    yield [row.hash for row in events]
-    yield [row.state for row in events]
+def _event_columns(events: Sequence[EncryptedEvent]) -> list[Sequence[Any]]:
+    """Return the values of several events, in the order of ``_EVENTS_VALUES``."""
+    rows = [(*event.columns[1:], event.hash, event.state) for event in events]
+    return _transposed(rows)
+
+
+def _transposed(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return the columns of rows."""
+    return list(zip(*rows, strict=True))
 
 
 def head_row(driver: Driver, stream: StreamId, *, lock: bool = False) -> HeadRow | None:
-    """The row of the stream's head; ``lock`` keeps others from moving it."""
-    query = _SQL["head"] + (" FOR UPDATE" if lock else "")
+    """Return the head of a stream; None if it has none.
+
+    lock: let nobody else move it before the commit.
+    """
+    query = _SQL["head"]
+    if lock:
+        query += " FOR UPDATE"
     row = driver.execute(query, stream).fetchone()
-    return HeadRow(*row) if row else None
+    if row is None:
+        return None
+    return HeadRow(*row)
 
 
-def receipt(driver: Driver, stream: StreamId, key: bytes) -> Duplicate | None:
-    """The seqs that were written under this key, if it was used."""
-    row = driver.execute(_SQL["find_receipt"], (*stream, key)).fetchone()
-    return Duplicate(*row) if row else None
+def find_receipt(driver: Driver, stream: StreamId, address: bytes) -> Duplicate | None:
+    """Return the seqs that were written with an idempotency key; None if it is new.
+
+    address: the address of the receipt for the key.
+    """
+    row = driver.execute(_SQL["find_receipt"], (*stream, address)).fetchone()
+    if row is None:
+        return None
+    return Duplicate(*row)
 
 
-_AT_ONCE: Final = 500
-# Local to its transaction: no other connection ever finds the door open.
-_OPEN: Final = "SET LOCAL refold.rewriting = 'on'"
-_CLOSE: Final = "SET LOCAL refold.rewriting = 'off'"
-# As in ``pg_trigger.tgtype``: of a row 1, BEFORE 2, DELETE 8, UPDATE 16, TRUNCATE 32.
+_ROWS_AT_ONCE: Final = 500
+# The setting is local to its transaction, so no other connection may change events.
+_ALLOW_REWRITING: Final = "SET LOCAL refold.rewriting = 'on'"
+_REFUSE_REWRITING: Final = "SET LOCAL refold.rewriting = 'off'"
+# The sums of bits in ``pg_trigger.tgtype``: for each row 1, BEFORE 2, DELETE 8,
+# UPDATE 16, TRUNCATE 32.
 TRIGGERS: Final = {
     "events_refuse_change": 1 + 2 + 8 + 16,
     "events_refuse_truncate": 2 + 32,
@@ -971,24 +1093,22 @@ REFUSAL: Final = _SQL["guard_function"].split("$$")[1]
 GUARDS: Final = tables.guards("postgres")
 
 
-def heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
-    """The heads of the session by the name of their stream, all of them locked.
-
-    Asked for twice: a stream that began while the lock was waited for is seen by
-    the second, and with the main head locked no other can begin.
-    """
-    for _ in range(2):
-        found = driver.execute(_SQL["session_heads"], stream[:2]).fetchall()
-    return {name: HeadRow(*columns) for name, *columns in found}
+def lock_heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
+    """Lock all heads of a session; returns them by the names of their streams."""
+    # The first query may wait for the lock, and then miss a stream that began during
+    # the wait.  No other stream begins once the main head is locked.
+    driver.execute(_SQL["session_heads"], stream[:2])
+    rows = driver.execute(_SQL["session_heads"], stream[:2]).fetchall()
+    return {name: HeadRow(*columns) for name, *columns in rows}
 
 
-def _replace(driver: Driver, what: Rewrite) -> None:
-    """Replace the session's rows, inside a transaction that holds its heads."""
-    user_id, session_id, _ = what.batch.stream
-    check = what.batch.head.key_check
-    driver.execute(_OPEN)
-    for start in range(0, len(what.rows), _AT_ONCE):
-        rows = what.rows[start : start + _AT_ONCE]
+def _replace(driver: Driver, rewrite: Rewrite) -> None:
+    """Replace a session's rows, inside a transaction that has locked its heads."""
+    user_id, session_id, _ = rewrite.batch.stream
+    key_check = rewrite.batch.head.key_check
+    driver.execute(_ALLOW_REWRITING)
+    for start in range(0, len(rewrite.rows), _ROWS_AT_ONCE):
+        rows = rewrite.rows[start : start + _ROWS_AT_ONCE]
         values = {
             "user": user_id,
             "session": session_id,
@@ -998,29 +1118,36 @@ def _replace(driver: Driver, what: Rewrite) -> None:
             "firsts": [row.first_digest for row in rows],
         }
         driver.execute(_SQL["replace_rows"], values)
-    driver.execute(_CLOSE)
-    for name, state in what.states.items():
-        driver.execute(_SQL["state"], (state, check, user_id, session_id, name))
-    driver.execute(_SQL["drop_blobs"], (user_id, sorted(what.blobs)))
+    driver.execute(_REFUSE_REWRITING)
+    for name, state in rewrite.states.items():
+        driver.execute(_SQL["state"], (state, key_check, user_id, session_id, name))
+    driver.execute(_SQL["drop_blobs"], (user_id, sorted(rewrite.blobs)))
     driver.execute(_SQL["drop_views"], (user_id, session_id))
-    driver.execute(_SQL["reopen"], (check, user_id, session_id, MAIN))
+    driver.execute(_SQL["reopen"], (key_check, user_id, session_id, MAIN))
 
 
 def translated(shown: str, error: Exception) -> errors.RefoldError | None:
-    """The error to raise for what the driver raised at ``shown``; None: none of it."""
+    """Return the error to raise for an error of the driver; None for another error.
+
+    shown: the name of the database in messages.
+    """
     cause = _cause(error)
     if not isinstance(cause, psycopg.Error):
         return None
-    if gone := moved(str(cause)):
-        return gone
+    store_moved = moved(str(cause))
+    if store_moved is not None:
+        return store_moved
     state = cause.sqlstate or ""
-    lacking = lacking_right(cause.diag.message_primary or "")
-    if state == "42501" and lacking is not None:
-        _, remedy = tables.refusals("postgres")[state]
-        return errors.StoreUnavailable(f"{shown} refuses: {lacking}", remedy=remedy)
-    for prefix, (what, remedy) in tables.refusals("postgres").items():
+    refusals = tables.refusals("postgres")
+    missing_right = lacking_right(cause.diag.message_primary or "")
+    if state == "42501" and missing_right is not None:
+        _, remedy = refusals[state]
+        return errors.StoreUnavailable(
+            f"{shown} refuses: {missing_right}", remedy=remedy
+        )
+    for prefix, (reason, remedy) in refusals.items():
         if state.startswith(prefix):
-            return errors.StoreUnavailable(f"{shown} {what}", remedy=remedy)
+            return errors.StoreUnavailable(f"{shown} {reason}", remedy=remedy)
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
         if answer_lost(cause):
             return outcome_unknown(shown)
@@ -1050,7 +1177,10 @@ _LACKING: Final = (
 
 
 def lacking_right(message: str) -> str | None:
-    """The right that a role lacks; None if the server does not say it in English."""
+    """Return the right that the role lacks, by the server's message in English.
+
+    None if the message is another one, or in another language.
+    """
     for pattern, text in _LACKING:
         match = pattern.search(message)
         if match is not None:
@@ -1059,38 +1189,46 @@ def lacking_right(message: str) -> str | None:
 
 
 def outcome_unknown(shown: str) -> errors.StoreUnavailable:
-    """What there is to say where the answer to a statement, or a COMMIT, was lost."""
+    """Return the error for a lost answer to a statement or a COMMIT."""
     return errors.StoreUnavailable(
-        f"{shown} broke the connection, and whether a change that was being written "
-        "took effect is unknown",
-        remedy="check that it runs, then read what is there; repeating an append is "
-        "safe only with the idempotency key that it had",
+        f"{shown} broke the connection during a write, and whether the write took "
+        "effect is unknown",
+        remedy="check that it runs, then read what is stored; repeating an append is "
+        "safe only with its idempotency key",
     )
 
 
 def answer_lost(error: psycopg.Error) -> bool:
-    """Whether a connection broke that had been made: something may have been sent."""
+    """Whether an open connection broke, so that the server may have got the command."""
     never_connected = error.pgconn is not None or str(error).startswith(_NOT_CONNECTED)
     return broken(error) and not never_connected
 
 
 def broken(error: Exception) -> bool:
-    """Whether the server broke the connection, and may come back."""
+    """Whether the connection broke, and a new one may succeed."""
     cause = _cause(error)
-    return isinstance(cause, psycopg.OperationalError) and (
-        cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
-    )
+    if not isinstance(cause, psycopg.OperationalError):
+        return False
+    return cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
+
+
+# A conflict of transactions, a deadlock, a prepared statement that is gone, and a
+# transaction that failed before.
+_COLLISIONS: Final = ("40001", "40P01", "26000", "25P02")
 
 
 def collided(error: Exception) -> bool:
-    """Whether two transactions collided and the server gave up on this one.
+    """Whether the server cancelled the transaction, and another attempt may succeed.
 
-    Or what was prepared had been forgotten, or was there already.
+    It does so after a conflict with another transaction, and if a pooler has lost a
+    prepared statement.
     """
     cause = _cause(error)
-    states = ("40001", "40P01", "26000", "25P02")
-    return isinstance(cause, psycopg.Error) and cause.sqlstate in states
+    return isinstance(cause, psycopg.Error) and cause.sqlstate in _COLLISIONS
 
 
 def _cause(error: Exception) -> object:
-    return error.orig if isinstance(error, DBAPIError) else error
+    """Return the driver's error that SQLAlchemy wraps, or the error itself."""
+    if isinstance(error, DBAPIError):
+        return error.orig
+    return error

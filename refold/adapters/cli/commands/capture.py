@@ -1,4 +1,4 @@
-"""``refold capture``: what a coding agent writes is appended while it works."""
+"""``refold capture``: appends the transcripts of a coding agent while it works."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from refold.adapters.importers.follower import (
 from refold.domain.errors import counted
 
 Program = Literal["claude-code", "codex"]
-# A request that waited longer should have been answered.
+# A capture that has not looked for new entries for longer may be stopped.
 _STALLED_SEC: Final = 60
-_TAKEOVER_SEC: Final = 0.5  # between two tries
+_RETRY_SEC: Final = 0.5  # between two attempts to take over
 
 
 def capture(
@@ -36,7 +36,7 @@ def capture(
             metavar="PROGRAM", help="Program to follow: claude-code or codex."
         ),
     ] = None,
-    _told: Annotated[str | None, typer.Argument(metavar="JSON", hidden=True)] = None,
+    _event: Annotated[str | None, typer.Argument(metavar="JSON", hidden=True)] = None,
     user: Annotated[str | None, options.user_option("Name of the user.")] = None,
     folder: Annotated[
         Path | None,
@@ -82,34 +82,37 @@ def capture(
     exactly once, whatever happens to the files.  After a stop, it continues where
     it was.
     """
-    asked = {
+    uses = {
         "--once": once,
         "--linger": linger is not None,
         "--install": install,
         "--uninstall": uninstall,
         "--status": state,
     }
-    chosen = [option for option, is_given in asked.items() if is_given]
-    if len(chosen) > 1:
-        raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
+    used = [option for option, is_used in uses.items() if is_used]
+    if len(used) > 1:
+        raise typer.BadParameter(f"give only one of {' and '.join(used)}")
     if state:
         return _status()
     if program is None or user is None:
         raise typer.BadParameter("give a PROGRAM and --user")
-    if linger is not None and not linger >= 0:  # NaN, too
+    is_valid = linger is None or linger >= 0  # NaN is not
+    if not is_valid:
         raise typer.BadParameter("--linger takes a number of seconds, from 0 on")
     url = absolute(call.url)
-    where = (folder or folder_of(program)).expanduser().absolute()
+    if folder is None:
+        folder = folder_of(program)
+    folder = folder.expanduser().absolute()
     if install:
-        return _install(program, url=url, user=user, folder=where)
+        return _install(program, url=url, user=user, folder=folder)
     if uninstall:
-        return _uninstall(program, where)
-    if not where.exists():
-        output.complain(f"there is no folder {where} yet: name another with --folder")
-    elif not where.is_dir():
-        raise typer.BadParameter(f"{where} is no folder: --folder names one")
+        return _uninstall(program, folder)
+    if not folder.exists():
+        output.complain(f"there is no folder {folder} yet: name another with --folder")
+    elif not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is no folder: --folder names one")
     store = call.store(new=True)
-    follower = Follower(store, program, user_id=user, folder=where, url=url)
+    follower = Follower(store, program, user_id=user, folder=folder, url=url)
     stop = Event()
     with stopped_by_signals(stop.set):
         if once:
@@ -119,28 +122,12 @@ def capture(
 
 
 def _catch_up(follower: Follower) -> output.Result:
+    """Append the new entries, unless another process captures them."""
     waited = follower.state.waiting()
-    caught_up = follower.catch_up()
-    if caught_up is None:
-        holder = follower.state.holder()
-        pid = holder.pid if holder else 0
-        process = f"process {pid}" if pid else "another process"
-        if waited > _STALLED_SEC:
-            output.complain(
-                f"{process} has not looked for {waited:.0f} s: it may be stopped, or "
-                "wait for its store; `refold capture --status` shows what waits"
-            )
-        return output.Result(
-            {
-                "appended": 0,
-                "refused": 0,
-                "refusals": [],
-                "unreadable": [],
-                "captured_by": pid,
-            },
-            f"{process} captures {follower.folder} already and appends what is new",
-        )
-    appended, refused = caught_up
+    counts = follower.catch_up()
+    if counts is None:
+        return _captured_elsewhere(follower, waited)
+    appended, refused = counts
     refusals = follower.refusals[-refused:] if refused else []
     text = f"{counted(appended, 'entry', 'entries')} appended"
     if refused:
@@ -157,10 +144,39 @@ def _catch_up(follower: Follower) -> output.Result:
     return output.Result(value, text, code=1 if refused or unreadable else 0)
 
 
+def _captured_elsewhere(follower: Follower, waited: float) -> output.Result:
+    """Return the report if another process captures the folder.
+
+    waited: the seconds for which a request to that process has waited.
+    """
+    holder = follower.state.holder()
+    pid = holder.pid if holder else 0
+    process = f"process {pid}" if pid else "another process"
+    if waited > _STALLED_SEC:
+        output.complain(
+            f"{process} has not looked for {waited:.0f} s: it may be stopped, or "
+            "wait for its store; `refold capture --status` shows pending entries"
+        )
+    value = {
+        "appended": 0,
+        "refused": 0,
+        "refusals": [],
+        "unreadable": [],
+        "captured_by": pid,
+    }
+    text = f"{process} already captures {follower.folder} and appends new entries"
+    return output.Result(value, text)
+
+
 def _follow(
     follower: Follower, stop: Event, *, linger: float | None, lock: int | None
 ) -> None:
-    waits = False
+    """Append new entries until ``stop``, or for ``linger`` seconds after the last.
+
+    It waits for a temporary capture of the folder to end.  lock: a lock on the folder
+    that the process inherited.
+    """
+    has_complained = False
     while not stop.is_set():
         try:
             with follower.alone(inherited=lock, temporary=linger is not None):
@@ -170,17 +186,18 @@ def _follow(
         except AlreadyCaptured as captured:
             if not captured.temporary:
                 raise
-            if not waits:
+            if not has_complained:
                 output.complain(f"{captured}, but not for long: waiting for its end")
-            waits = True
-            stop.wait(_TAKEOVER_SEC)
+            has_complained = True
+            stop.wait(_RETRY_SEC)
         else:
-            # Another process may have relied on this one while it ended.
+            # Another process may have left entries to this one while it ended.
             follower.answer()
             return
 
 
 def _status() -> output.Result:
+    """Return the state of all captures."""
     captures = status()
 
     def show(screen: output.Screen) -> None:
@@ -191,12 +208,13 @@ def _status() -> output.Result:
 
 
 def _show_status(screen: output.Screen, capture: dict[str, Any]) -> None:
+    """Print the state of a capture."""
     state = "running" if capture["running"] else "not running"
-    waiting = values.size(capture["bytes"])
     entries = counted(capture["appended"], "entry", "entries")
-    counts = f"{entries}, {capture['refused']:,} refused, "
+    refused = f"{capture['refused']:,} refused"
+    waiting = f"{values.size(capture['bytes'])} waiting"
     client = capture["client"] or "a capture that has not looked yet"
-    screen.line((client, "bold"), f", {state}: {counts}{waiting} waiting")
+    screen.line((client, "bold"), f", {state}: {entries}, {refused}, {waiting}")
     if capture["user"] is not None:
         user = output.shown(capture["user"])
         folder = output.shown(capture["folder"])
@@ -215,6 +233,7 @@ def _show_status(screen: output.Screen, capture: dict[str, Any]) -> None:
 
 
 def _install(program: Program, *, url: str, user: str, folder: Path) -> output.Result:
+    """Add the hook to the program's settings."""
     from refold.adapters.cli import client_settings
 
     path = client_settings.install(program, url=url, user=user, folder=folder)
@@ -224,6 +243,7 @@ def _install(program: Program, *, url: str, user: str, folder: Path) -> output.R
 
 
 def _uninstall(program: Program, folder: Path) -> output.Result:
+    """Remove the hook from the program's settings."""
     from refold.adapters.cli import client_settings
 
     path = client_settings.uninstall(program, folder)

@@ -30,7 +30,7 @@ from refold.adapters.cli.options import (
     sessions,
     user_option,
 )
-from refold.adapters.cli.output import Progress, Result, Screen, mark, shown, whose
+from refold.adapters.cli.output import Progress, Result, Screen, mark, names_of, shown
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
@@ -225,9 +225,9 @@ def _print_task(call: Call, unit: Unit, outcome: Any) -> None:
             screen.line(shown(compact_json(value)))
 
     if unit.duty != "verify":
-        call.tell(Result(value, show, acted=True))
+        call.report(Result(value, show, acted=True))
     elif facts["problems"]:
-        call.tell(Result(value, show))
+        call.report(Result(value, show))
     else:
         return
     sys.stdout.flush()
@@ -431,7 +431,7 @@ def rebuild(
         )
         if dry_run:
             return plan._replace(code=0)
-        call.tell(plan)
+        call.report(plan)
         if call.as_json or not sys.stdin.isatty():
             raise InvalidConfiguration("asking a model costs money: add --yes to go on")
         typer.confirm("Go on?", err=True, abort=True)
@@ -549,7 +549,7 @@ def _rebuilt(
             )
 
     problems = [
-        {**whose(report), "detail": report.problem}
+        {**names_of(report), "detail": report.problem}
         for report in reports
         if report.problem
     ]

@@ -63,12 +63,12 @@ def keys(
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     if action == "reconcile":
-        call.check_there()
+        call.check_exists()
         return _result({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None
     file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
     if file is not None and not drop_older:
-        call.check_there()
+        call.check_exists()
         file.add()  # before the store is opened, which reads it
     store = call.store()
     if action == "status":

@@ -14,9 +14,9 @@ from refold.adapters.cli.options import (
     Call,
     ReasonOption,
     UserOption,
-    given,
     pages,
     sessions,
+    used,
     user_option,
 )
 from refold.adapters.cli.output import Result, Screen, complain, shown
@@ -151,7 +151,7 @@ def memory(
 
 def _written(**options: object) -> list[str]:
     """The options that the command line has, as it writes them."""
-    return [f"--{name}" for name in given(options)]
+    return [f"--{name}" for name in used(options)]
 
 
 def _check(*, actions: list[str], subjects: list[str], details: list[str]) -> None:

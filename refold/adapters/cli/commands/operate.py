@@ -11,12 +11,12 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import orjson
 import typer
 
-from refold.adapters.cli import output
+from refold.adapters.cli import options, output
 from refold.adapters.cli.files import Destination, write_lines
 from refold.adapters.cli.options import (
     Call,
@@ -26,7 +26,6 @@ from refold.adapters.cli.options import (
     UserOption,
     operator,
     sessions,
-    since,
     user_option,
 )
 from refold.adapters.cli.output import Result, Screen
@@ -36,11 +35,13 @@ from refold.domain.canonical import repaired
 from refold.domain.errors import InvalidConfiguration, counted
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from refold.domain.access_log import AccessRecord
     from refold.domain.envelope import Envelope
     from refold.domain.ports import SessionInfo
     from refold.projections.models import Spending
-    from refold.store import SessionStore
+    from refold.store import Session, SessionStore
     from refold.store.exports import CopyRecords
 
 
@@ -107,8 +108,8 @@ def serve(
         origins=tuple(origin or ()),
         proxies=tuple(trusted_proxy or ()),
     )
-    where = os.environ.get("REFOLD_ACCESS_LOG") or "table"
-    store = call.store(new=True, access_log=where)
+    access_log = os.environ.get("REFOLD_ACCESS_LOG") or "table"
+    store = call.store(new=True, access_log=access_log)
     run(store, place, partial(typer.echo, err=True))
 
 
@@ -137,9 +138,9 @@ def stats(
     since it counts every row.
     """
     store = call.store()
-    _needs_user(session, user)
+    _check_user_named(session, user)
     if user is not None:
-        sessions(store, user, session)
+        sessions(store, user, session)  # raises if there are none
     if cost:
         return _costs(store.costs(user, session_id=session, by=by), by)
     if user is None or session is None:
@@ -152,13 +153,13 @@ def stats(
         if figures["lag"]:
             screen.line("")
             head = ("views of strategy", "#views", "#behind", "#by events", "#at most")
-            screen.table(head, map(_lag, figures["lag"]))
+            screen.table(head, map(_lag_row, figures["lag"]))
 
     return Result(figures, show)
 
 
-def _lag(views: dict[str, Any]) -> list[str]:
-    """How far the stored views of a strategy are behind the log."""
+def _lag_row(views: dict[str, Any]) -> list[str]:
+    """Return the row that shows how far a strategy's stored views lag behind."""
     return [
         views["fingerprint"][:12],
         number(views["views"]),
@@ -169,18 +170,12 @@ def _lag(views: dict[str, Any]) -> list[str]:
 
 
 def _costs(spendings: list[Spending], by: By) -> Result:
+    """Return the costs by session, user or day."""
+
     def show(screen: Screen) -> None:
-        subject = ["user", "session"] if by == "session" else [by]
-        head = [
-            *subject,
-            "#answers",
-            "#input",
-            "#written",
-            "#read",
-            "#output",
-            "#US$",
-        ]
-        screen.table(head, map(_cost, spendings))
+        head = ["user", "session"] if by == "session" else [by]
+        head += ["#answers", "#input", "#written", "#read", "#output", "#US$"]
+        screen.table(head, map(_cost_row, spendings))
         if not spendings:
             screen.line("no answer says what it used")
         unpriced = sum(spending.unpriced for spending in spendings)
@@ -192,11 +187,12 @@ def _costs(spendings: list[Spending], by: By) -> Result:
     return Result([spending.to_json() for spending in spendings], show)
 
 
-def _cost(spending: Spending) -> list[str]:
+def _cost_row(spending: Spending) -> list[str]:
+    """Return the row of a session, user or day in the table of costs."""
     subject = (spending.user_id, spending.session_id, spending.day)
+    row = [visible(name) for name in subject if name]
     usage = spending.usage
-    return [
-        *(visible(name) for name in subject if name),
+    row += [
         number(spending.answers),
         number(usage.input),
         number(usage.written),
@@ -204,31 +200,34 @@ def _cost(spending: Spending) -> list[str]:
         number(usage.output),
         f"{spending.dollars:.4f}",
     ]
+    return row
 
 
-def _needs_user(session: str | None, user: str | None) -> None:
+def _check_user_named(session: str | None, user: str | None) -> None:
+    """Raise typer.BadParameter for a session without its user."""
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
 
 
 def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What each figure is, and how much."""
-    for name, value in figures.items():
-        subject, _, period = name.partition("_last_")
+    """Return each figure as its name for people and its value."""
+    for key, value in figures.items():
+        subject, _, period = key.partition("_last_")
         is_size = subject.endswith("_bytes")
-        what = subject.removesuffix("_bytes").replace("_", " ")
+        name = subject.removesuffix("_bytes").replace("_", " ")
         if is_size:
-            what += " size"
-        if period:  # an imported event keeps the time at which it happened
-            verb = "written to" if what == "sessions" else "dated"
-            what += f" {verb} in the last {period}"
+            name += " size"
+        if period:
+            # Imported events are older than the time at which they were written.
+            verb = "written to" if name == "sessions" else "dated"
+            name += f" {verb} in the last {period}"
         if isinstance(value, int):
-            yield what, size(value) if is_size else number(value)
+            yield name, size(value) if is_size else number(value)
         elif isinstance(value, str):
-            yield what, value
+            yield name, value
 
 
-_HASH: Final = 12  # characters that are shown of a hash
+_HASH_WIDTH: Final = 12  # characters that are shown of a hash
 _STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
 
 
@@ -240,7 +239,7 @@ def audit(
         datetime | None,
         typer.Option(
             metavar="D",
-            parser=since,
+            parser=options.since,
             help="Only records since then: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
         ),
     ] = None,
@@ -250,36 +249,41 @@ def audit(
     It contains no content and no names: --user finds the records of a user by a
     keyed hash, until the user is erased.  Turn it on with REFOLD_ACCESS_LOG=table.
     """
-    _needs_user(session, user)
+    _check_user_named(session, user)
     store = call.store()
     records = store.access_log.records(user, session_id=session, since=since)
 
     def show(screen: Screen) -> None:
-        record = None
+        is_empty = True
         for record in records:
-            _record(screen, record)
-        if record is None:
-            whose = "" if user is None else f" of user {user!r}"
-            how = ": turn them on with REFOLD_ACCESS_LOG=table"
-            hint = "" if store.access_log.is_on else how
-            output.complain(f"there are no records{whose}{hint}")
+            is_empty = False
+            _show_record(screen, record)
+        if is_empty:
+            sentence = "there are no records"
+            if user is not None:
+                sentence += f" of user {user!r}"
+            if not store.access_log.is_on:
+                sentence += ": turn them on with REFOLD_ACCESS_LOG=table"
+            output.complain(sentence)
 
     return Result((record.to_json() for record in records), show)
 
 
-def _record(screen: Screen, record: AccessRecord) -> None:
-    user = (record.user or "")[:_HASH].ljust(_HASH)
-    session = (record.session or "")[:_HASH].ljust(_HASH)
-    about = [f"{name} {value:,}" for name, value in record.meta.items()]
+def _show_record(screen: Screen, record: AccessRecord) -> None:
+    """Print a record of the access log as one line."""
+    user = (record.user or "")[:_HASH_WIDTH].ljust(_HASH_WIDTH)
+    session = (record.session or "")[:_HASH_WIDTH].ljust(_HASH_WIDTH)
+    details: list[str] = []
     if record.state_version is not None:
-        about.insert(0, f"seq {record.state_version}")
+        details.append(f"seq {record.state_version}")
+    details += [f"{name} {value:,}" for name, value in record.meta.items()]
     if record.event_type:
-        about.append(record.event_type)
+        details.append(record.event_type)
     outcome = record.status if record.error_code is None else record.error_code
     screen.line(
         f"{values.moment(record.ts)}  {user} {session}  {record.event:<22}  ",
         (f"{outcome:<16}", _STYLES[record.status]),
-        f"  {', '.join(about)}".rstrip(),
+        f"  {', '.join(details)}".rstrip(),
         end=(f"{record.duration_us / 1000:,.1f} ms",),
     )
 
@@ -363,13 +367,28 @@ def export(
     if form == "parquet":
         if out is None or user or session:
             raise typer.BadParameter("parquet has all users and sessions, in --out")
-        return _tables(call, columns == "all", buckets or 16, out)
+        return _export_tables(
+            call, out, decrypted=columns == "all", buckets=buckets or 16
+        )
     if form == "dataset" and out is not None:
-        return _dataset(call.store(), user, consent, out)
+        return _export_dataset(call.store(), user, consent, out)
     if out is not None and out.suffix != ".jsonl" and form == "events":
-        return _of_user(call, user, session, out, jobs)
+        return _export_user(call, user, session, out, jobs)
     if jobs != 1:
         raise typer.BadParameter("--jobs is for a folder: see --out")
+    return _export_lines(call, user, session, form, out, content=content)
+
+
+def _export_lines(
+    call: Call,
+    user: str | None,
+    session: str | None,
+    form: Exports,
+    out: Path | None,
+    *,
+    content: bool,
+) -> Result | None:
+    """Write a value of this format on each line of a file, or of stdout."""
     from refold.store.exports import CopyRecords
 
     store = call.store()
@@ -379,27 +398,29 @@ def export(
         "stdout" if out is None else out,
         sessions=None if session is None else (session,),
     )
-    chosen = sessions(store, user, session)
-    names = _Names(chosen, internal=form == "events", copies=copies)
-    lines = map(orjson.dumps, _values(store, names, form, content=content))
+    exported = _ExportedSessions(
+        sessions(store, user, session), internal=form == "events", copies=copies
+    )
+    lines = map(orjson.dumps, _values(store, exported, form, content=content))
     if out is None:
         for line in lines:
             output.write_line(line)
         _complain_unrecorded(copies.unrecorded)
         return None
     with copies.whole_or_dropped():
-        wrote = write_lines(out, lines)
+        line_count = write_lines(out, lines)
     _complain_unrecorded(copies.unrecorded)
     unit, units = _UNITS[form]
-    amount = f"{counted(wrote, unit, units)} of {counted(names.listed, 'session')}"
-    return _wrote(out, amount, {"sessions": names.listed, units: wrote})
+    sessions_text = counted(exported.listed, "session")
+    amount = f"{counted(line_count, unit, units)} of {sessions_text}"
+    return _written(out, amount, {"sessions": exported.listed, units: line_count})
 
 
-class _Names:
-    """The users and names of sessions; counts those that a listing shows.
+class _ExportedSessions:
+    """Iterates over the users and names of sessions, and counts the sessions.
 
-    internal: whether sessions that Refold itself records are included, uncounted.
-    copies:   records each user's copy before the first of their sessions is exported.
+    internal: whether Refold's own sessions are included; they are not counted.
+    copies:   records each user's copy before their first session is exported.
     """
 
     def __init__(
@@ -420,15 +441,19 @@ class _Names:
             yield info.user_id, info.session_id
 
 
-def _complain_unrecorded(why: str) -> None:
-    """Warn that no erasure will name an export that the store did not record."""
-    if why:
-        output.complain(f"a later erasure cannot name this export: {why}")
+def _complain_unrecorded(reason: str) -> None:
+    """Warn that no erasure will name an export that the store did not record.
+
+    reason: empty if the store recorded it.
+    """
+    if reason:
+        output.complain(f"a later erasure cannot name this export: {reason}")
 
 
-def _of_user(
+def _export_user(
     call: Call, user: str | None, session: str | None, out: Path, jobs: int
 ) -> Result:
+    """Write everything stored about a user to a folder."""
     if user is None or session is not None:
         raise typer.BadParameter(
             "a folder takes everything of one user: give --user and no --session; the "
@@ -446,18 +471,21 @@ def _of_user(
         counted(counts["blobs"], "blob"),
     )
     figures = {"counts": counts, "digest": manifest["digest"]}
-    return _wrote(out, ", ".join(amounts), figures)
+    return _written(out, ", ".join(amounts), figures)
 
 
-def _wrote(out: Path, what: str, figures: dict[str, Any], rest: str = "") -> Result:
-    text = f"wrote {what} to {visible(str(out))}{rest}"
-    return Result({"out": repaired(str(out))[0], **figures}, text)
+def _written(out: Path, amount: str, figures: dict[str, Any], note: str = "") -> Result:
+    """Return the report of a written file or folder."""
+    path, _ = repaired(str(out))
+    text = f"wrote {amount} to {visible(str(out))}{note}"
+    return Result({"out": path, **figures}, text)
 
 
 Names = Iterable[tuple[str, str]]
 
 
-def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
+def _timeline(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
+    """Return the timeline of a session; the access log records an export."""
     from refold.store.recorded import recorded_as
 
     with recorded_as("export"):
@@ -467,13 +495,14 @@ def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
 def _values(
     store: SessionStore, names: Names, form: Exports, *, content: bool
 ) -> Iterator[Any]:
+    """Return the values of the sessions with these names, in this format."""
     from refold.adapters.importers.otlp import traces
 
     if form == "atif":
         yield from _trajectories(store, names)
         return
     for user, session in names:
-        envelopes = _read(store, user, session)
+        envelopes = _timeline(store, user, session)
         if form == "otlp":
             yield from traces(envelopes, session, content=content)
         else:
@@ -482,26 +511,27 @@ def _values(
 
 
 def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
-    """A value for each session; it contains the sessions of its sub-agents."""
+    """Return a trajectory for each session; it contains those of its sub-agents."""
     from refold.adapters.importers.atif import trajectory
 
-    for user, of_user in groupby(names, itemgetter(0)):
+    for user, names_of_user in groupby(names, itemgetter(0)):
         all_sessions = [info.session_id for info in store.sessions(user)]
-        for _, session in of_user:
+        for _, session in names_of_user:
             parent, _, _ = session.rpartition("~")
             if parent in all_sessions:
                 continue
-            sub_agents = {}
+            sub_agents: dict[str, Iterator[Envelope]] = {}
             for name in all_sessions:
                 if name.startswith(f"{session}~"):
                     suffix = name.removeprefix(f"{session}~")
-                    sub_agents[suffix] = _read(store, user, name)
-            yield trajectory(_read(store, user, session), session, sub_agents)
+                    sub_agents[suffix] = _timeline(store, user, name)
+            yield trajectory(_timeline(store, user, session), session, sub_agents)
 
 
-def _dataset(
+def _export_dataset(
     store: SessionStore, user: str | None, consent: str | None, out: Path
 ) -> Result:
+    """Write the chats of users who consented to a file, one in each line."""
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
     dataset = Dataset(store, consent or TRAINING, out)
@@ -514,26 +544,35 @@ def _dataset(
         "users": len(dataset.users),
         "left_out": dataset.left,
     }
-    return _wrote(out, amount, figures, f", {without} left out")
+    return _written(out, amount, figures, f", {without} left out")
 
 
-def _tables(call: Call, whole: bool, buckets: int, out: Path) -> Result:
+def _export_tables(call: Call, out: Path, *, decrypted: bool, buckets: int) -> Result:
+    """Write tables of all users to a folder, in Parquet.
+
+    decrypted: whether to include the columns that need keys.
+    buckets:   the number of files to distribute users over.
+    """
     from refold.adapters.importers.dataset import Tables
 
-    store: Any = call.store() if whole else None
-    recorder = store.log.recorder if store else call.recorder()
+    store: Any = None
+    if decrypted:
+        store = call.store()
+        recorder = store.log.recorder
+    else:
+        recorder = call.recorder()
     manifest: Any = Tables(recorder, store, buckets).write(out).manifest
     counts = manifest["counts"]
     events = counted(counts["events"], "event")
     users = counted(counts["users"], "user")
-    rest = f", {counts['left']:,} left out" if counts["left"] else ""
+    note = f", {counts['left']:,} left out" if counts["left"] else ""
     figures = {
         "export": manifest["export"],
         "columns": manifest["columns"],
         "counts": counts,
         "digest": manifest["digest"],
     }
-    return _wrote(out, f"{events} of {users}", figures, rest)
+    return _written(out, f"{events} of {users}", figures, note)
 
 
 _UNITS: Final = {
@@ -580,31 +619,44 @@ def view(
 
     import_extra("jinja2", "server" if html else "tui")
     store = call.store()
-    chosen = store.session(user_id=user, session_id=session)
+    opened = store.session(user_id=user, session_id=session)
     if html is None:
-        streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on stderr
-        if call.as_json or not all(stream.isatty() for stream in streams):
-            raise InvalidConfiguration("no terminal here: use --html or `refold log`")
-        import_extra("textual", "tui")
-        from refold.adapters.cli.terminal import Viewer
-
-        chosen.at(seq or 1)  # raises if there is no such event
-        raise Viewer(store, chosen, seq).run() or typer.Exit
+        _view_in_terminal(call, store, opened, seq)
     if seq is not None:
         raise typer.BadParameter("--seq is for the terminal, without --html")
     from refold.adapters.server.run import file
 
     with Destination(html) as destination:
-        page = file(chosen, lang).encode() + b"\n"
+        page = file(opened, lang).encode() + b"\n"
         destination.write(page)
         destination.commit()
-    return _wrote(html, size(len(page)), {"bytes": len(page)})
+    return _written(html, size(len(page)), {"bytes": len(page)})
+
+
+def _view_in_terminal(
+    call: Call, store: SessionStore, session: Session, seq: int | None
+) -> NoReturn:
+    """Show a run in the terminal, then exit, or raise the error that ended it."""
+    from refold.adapters.frameworks import import_extra
+
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on stderr
+    if call.as_json or not all(stream.isatty() for stream in streams):
+        raise InvalidConfiguration("no terminal here: use --html or `refold log`")
+    import_extra("textual", "tui")
+    from refold.adapters.cli.terminal import Viewer
+
+    session.at(seq or 1)  # raises if there is no such event
+    error = Viewer(store, session, seq).run()
+    if error is not None:
+        raise error
+    raise typer.Exit
 
 
 Database = Literal["citus", "postgresql", "sqlite"]
 """The engines that have a schema."""
 
 _MOST_PARTITIONS: Final = 1024
+# Comments in the printed SQL.
 _ABOVE_TABLES: Final = (
     "-- The tables of Refold on {}.  Refold makes and upgrades them by itself."
 )
@@ -655,23 +707,25 @@ def schema(
     database = engine_of(call.url)
     if spread and (roles or partitions):
         raise InvalidConfiguration("use --spread without --roles and --partitions")
-    if spread and database and database[0] == "postgresql":
-        from refold.adapters.sql.citus import CitusDatabase
-
-        with closing(CitusDatabase(database[1])) as citus:
-            tables = citus.spread_filled()
-        names = ", ".join(tables) or "nothing new"
-        return Result({"spread": tables}, f"Spread: {names}")
+    if spread and database is not None:
+        engine_in_url, url = database
+        if engine_in_url == "postgresql":
+            return _spread(url)
     name: Database | None = engine
-    if name is None and database:
-        name = database[0]
+    if name is None and database is not None:
+        name, _ = database
     if name is None:
         raise InvalidConfiguration(
             "only SQLite and PostgreSQL have a schema: choose one with --engine"
         )
-    if spread or (name == "sqlite" and (roles or partitions)):
-        what = "spread" if spread else "roles" if roles else "partitions"
-        raise InvalidConfiguration(f"{name} has no {what}: that is of PostgreSQL")
+    if spread:
+        raise InvalidConfiguration("--spread needs a PostgreSQL database: see --db")
+    if name == "sqlite" and roles:
+        raise InvalidConfiguration("sqlite has no roles: --roles is for PostgreSQL")
+    if name == "sqlite" and partitions:
+        raise InvalidConfiguration(
+            "sqlite has no partitions: --partitions is for PostgreSQL"
+        )
     if roles:
         statements = sql.roles(name)
         lines = [_ABOVE_ROLES]
@@ -683,6 +737,16 @@ def schema(
     if name == "citus" and not roles:
         lines.append(_BELOW_TABLES_OF_CITUS)
     return Result({"engine": name, "statements": statements}, "\n".join(lines))
+
+
+def _spread(url: URL) -> Result:
+    """Spread the tables of a PostgreSQL database over the machines of Citus."""
+    from refold.adapters.sql.citus import CitusDatabase
+
+    with closing(CitusDatabase(url)) as citus:
+        tables = citus.spread_filled()
+    names = ", ".join(tables) or "nothing new"
+    return Result({"spread": tables}, f"Spread: {names}")
 
 
 def move(
@@ -715,8 +779,8 @@ def move(
         copied = f"copied {counted(rows, 'row')}"
         call.remark(lambda screen: screen.line(copied), acted=True)
 
-    call.check_there()
-    rows = move_store(call.url, to=to, keys_to=keys_to, told=show_progress)
+    call.check_exists()
+    rows = move_store(call.url, to=to, keys_to=keys_to, on_progress=show_progress)
     if not rows:
         return Result({"rows": rows}, "it was moved there before", acted=True)
     events = counted(rows.get("events", 0), "event")

@@ -125,10 +125,10 @@ def _figures(checked: list[Rechecked], *, apply: bool) -> dict[str, Any]:
             superseded += rechecked.applied.events
             blobs += rechecked.applied.blobs
         if rechecked.unfinished:
-            unfinished.append(output.whose(rechecked.session))
+            unfinished.append(output.names_of(rechecked.session))
         if rechecked.problem:
             problem = {"detail": rechecked.problem}
-            problems.append(output.whose(rechecked.session) | problem)
+            problems.append(output.names_of(rechecked.session) | problem)
     return {
         "applied": apply,
         "sessions": len(checked),

@@ -11,7 +11,7 @@ import typer
 
 from refold.adapters.cli import options
 from refold.adapters.cli.events import STYLES
-from refold.adapters.cli.output import Result, Screen, complain, shown_in_line, whose
+from refold.adapters.cli.output import Result, Screen, complain, names_of, shown_in_line
 from refold.adapters.display.events import DIGEST, preview, readable
 from refold.domain.errors import InvalidEvent, RefoldError, counted
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
@@ -258,7 +258,7 @@ def _scan(
     for info, reviewed in scanned:
         recoveries = [recovery.to_json() for recovery in reviewed.recoveries]
         sessions.append(
-            {**whose(info), "asked": reviewed.asked, "recoveries": recoveries}
+            {**names_of(info), "asked": reviewed.asked, "recoveries": recoveries}
         )
     value = {"sessions": sessions, "skipped": skipped, "failed": failed}
     return Result(value, show, int(failed > 0))

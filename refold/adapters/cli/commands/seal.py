@@ -75,7 +75,7 @@ def seal(
         raise InvalidConfiguration("use --accept-loss once, without --watch")
 
     def print_head(_: object, head: TreeHead) -> None:
-        call.tell(_sealed(head))
+        call.report(_sealed(head))
         sys.stdout.flush()
 
     duties = {"seal": EVERY_SEC["seal"] if every is None else every}

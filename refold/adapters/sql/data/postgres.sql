@@ -87,7 +87,7 @@ receipt AS (INSERT INTO refold.receipts (user_id, session_id, stream, address,
 -- The heads of many streams: locked in the order that they are given in, which is one
 -- for all writers, so that no two of them deadlock; then found again where they lie,
 -- and by name: in the parts of a table rows of others lie at the same places.
--- name: held
+-- name: move_heads
 batch AS (SELECT * FROM unnest(:seqs_after, :head_hashes, :statuses, :states, :checks,
     :token_sums, :begins, :ends, :users, :sessions, :streams, :expecteds,
     :expected_hashes) WITH ORDINALITY AS b(seq, hash, status, state, key_check, tokens,
@@ -104,14 +104,14 @@ head AS (UPDATE refold.heads h SET seq=b.seq, hash=b.hash, status=b.status,
     AND h.user_id=b.user_id AND h.session_id=b.session_id AND h.stream=b.stream
   RETURNING b.*),
 
--- name: many_receipts
+-- name: receipts_of_heads
 receipt AS (INSERT INTO refold.receipts (user_id, session_id, stream, address,
   first_seq, last_seq)
   SELECT user_id, session_id, stream, r.address, r.first, r.last
   FROM unnest(:receipt_of, :receipts, :firsts, :lasts) AS r(n, address, first, last)
     JOIN head USING (n)),
 
--- name: many
+-- name: events_of_heads
 written AS ({into_events} e.place, h.user_id, h.session_id,
     h.stream, e.seq, e.type, e.ts, e.event_id, e.token_estimate, e.schema_version,
     e.hash, e.body
@@ -211,7 +211,7 @@ ALTER TABLE refold.blobs ALTER COLUMN body SET STORAGE EXTERNAL
 
 -- name: moved
 CREATE OR REPLACE FUNCTION refold.refuse_write() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION USING MESSAGE = '{said}'; END $$
+$$ BEGIN RAISE EXCEPTION USING MESSAGE = '{message}'; END $$
 
 -- name: refuse_write
 CREATE OR REPLACE TRIGGER moved BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE
@@ -226,7 +226,7 @@ DO $$ BEGIN FOR n IN 1..{count} LOOP
 END LOOP; END $$
 
 -- The encoding, and whether the schema is there and another program's.
--- name: what_is_it
+-- name: encoding_and_owner
 SELECT current_setting('server_encoding'), to_regclass('refold.heads') IS NULL
   AND EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'refold')
 
