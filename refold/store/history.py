@@ -192,7 +192,7 @@ def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionS
 
 
 def born(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionState:
-    """The state that a fork starts from: the calls that were open at its seq."""
+    """Return the first state of a fork, which has the calls that were open then."""
     parent = stream._replace(session_id=fork.session_id)
     calls = folded(log, parent, upto=fork.at_seq).open_calls
     origin = (fork.session_id, fork.at_seq)
@@ -228,7 +228,7 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
 
 
 class WithBlobs(NamedTuple):
-    """Events as a model is shown them, and the blobs that they name.
+    """Events in the form that a model gets, and the blobs that they name.
 
     events: with the base64 texts that the size guard moved to blobs although they were
             within its limit.  Texts that were cut for their length, and blobs that have
@@ -268,11 +268,12 @@ class WithBlobs(NamedTuple):
 
 
 def _filled(envelope: Envelope, read: Read) -> Envelope:
+    """Return the event with texts in place of their stubs."""
     payload = envelope.payload.payload()
-    whole = filled(payload, read)
-    if whole == payload:
+    complete = filled(payload, read)
+    if complete == payload:
         return envelope
-    event = events.event_of(envelope.type, whole)
+    event = events.event_of(envelope.type, complete)
     return envelope.model_copy(update={"payload": event})
 
 
@@ -339,7 +340,7 @@ def layer_texts(
 
 
 def digest_of(envelope: Envelope) -> str:
-    """The text of a summary, or the beginning and the end of an answer."""
+    """Return the text of a summary, or the beginning and the end of an answer."""
     event = envelope.payload
     if isinstance(event, events.Summary):
         return summary_text(event)
@@ -347,7 +348,7 @@ def digest_of(envelope: Envelope) -> str:
 
 
 def uncut(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
-    """Return an event with every text whole that the size guard moved to a blob."""
+    """Return an event with all texts that the size guard moved to blobs."""
     read = partial(log.blob, envelope.stream_id.main)
     return kind.model_validate(restored(envelope.payload.payload(), read))
 
@@ -359,19 +360,20 @@ def merged(
 
     Entries that were decided at ``after`` or before are left out.
     """
-    waiting = [entry for entry in derived if _decided_at(entry) > after]
-    waiting.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
-    queue = deque(waiting)
+    entries = [entry for entry in derived if _decided_at(entry) > after]
+    entries.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
+    pending = deque(entries)
     for envelope in main:
-        while queue and _decided_at(queue[0]) < envelope.seq:
-            yield queue.popleft()
+        while pending and _decided_at(pending[0]) < envelope.seq:
+            yield pending.popleft()
         yield envelope
-    yield from queue
+    yield from pending
 
 
 def _decided_at(entry: Envelope) -> float:
-    decided = getattr(entry.payload, "decided_at_seq", None)
-    return inf if decided is None else decided
+    """Return the seq at which an entry was decided; infinity if it has none."""
+    seq = getattr(entry.payload, "decided_at_seq", None)
+    return inf if seq is None else seq
 
 
 def fold_state(state: events.JsonObject, envelope: Envelope) -> events.JsonObject:
@@ -382,5 +384,5 @@ def fold_state(state: events.JsonObject, envelope: Envelope) -> events.JsonObjec
     update = envelope.payload
     if not isinstance(update, events.StateUpdate):
         return state
-    kept = {key: value for key, value in state.items() if key not in update.unset}
-    return {**kept, **update.set}
+    still_set = {key: value for key, value in state.items() if key not in update.unset}
+    return {**still_set, **update.set}

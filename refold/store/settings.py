@@ -32,6 +32,7 @@ def _recorded(ref: StrategyRef) -> Strategy:
 
 
 def _no_file(path: Path) -> dict[str, Any]:
+    """Raise InvalidConfiguration for a strategy in a file."""
     raise errors.InvalidConfiguration(f"{path}: this store cannot read strategy files")
 
 
@@ -50,31 +51,32 @@ class Settings:
 
     def strategy(
         self,
-        given: str | Strategy | None,
+        named: str | Strategy | None,
         last: Request | None = None,
         *,
         prepares: bool = False,
     ) -> Strategy:
-        """Return the strategy that ``given`` names.
+        """Return the strategy that ``named`` names.
 
-        None is the strategy of ``last``, the last recorded request; else that of the
-        settings; else everything raw.  ``@file.toml`` and ``@file.json`` name a file.
+        None means the strategy of ``last``, the last recorded request; else that of the
+        settings; else the one that keeps everything.  ``@file.toml`` and ``@file.json``
+        name a file.
 
-        prepares: instead of everything raw, return the default of ``prepare``.
+        prepares: instead of the one that keeps everything, return the default of
+                  ``prepare``.
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
-        if isinstance(given, Strategy):
-            return given
-        if given is None and last is not None:
+        if isinstance(named, Strategy):
+            return named
+        if named is None and last is not None:
             return _recorded(last.strategy)
-        if given is None:
-            given = self.context.get("strategy")
-        if given is None:
+        text = self.context.get("strategy") if named is None else named
+        if text is None:
             return default_of_prepare() if prepares else spec.parse("keep_all")
-        if not isinstance(given, str):
+        if not isinstance(text, str):
             raise errors.InvalidConfiguration("[context] strategy must be a text")
-        return self._configured(given)
+        return self._configured(text)
 
     def for_agent(
         self,
@@ -89,7 +91,10 @@ class Settings:
         return for_one(agent, self.strategy(strategy, prepares=prepares))
 
     def _configured(self, text: str) -> Strategy:
-        """The strategy of a SPEC or file, with the settings for its parameters."""
+        """Return the strategy of a SPEC, with the settings for its parameters.
+
+        text: the SPEC, or ``@`` and the path of a file.
+        """
         if text.startswith("@"):
             return self._from_file(Path(text[1:]))
         steps = spec.split(text)
@@ -111,6 +116,7 @@ class Settings:
         return spec.strategy(name, {**table, **params})
 
     def _from_file(self, path: Path) -> Strategy:
+        """Return the strategy that a file describes."""
         table = self.read_toml(path)
         is_feature_flags = path.suffix.lower() == ".json" and "name" not in table
         if not is_feature_flags and "history_summary_params" not in table:

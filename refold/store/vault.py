@@ -50,7 +50,8 @@ def foreign(text: str) -> str:
         return text
 
     def escape(match: re.Match[str]) -> str:
-        placeholder, kind = match[0], match[1]
+        placeholder = match[0]
+        kind = match[1]
         return f"[~{placeholder[1:]}" if kind in TYPES else placeholder
 
     return NUMBERED.sub(escape, text)
@@ -62,7 +63,7 @@ def unnumbered(text: str) -> str:
 
 
 def inherited(known: Mapping[str, int]) -> dict[str, int]:
-    """The table that a fork begins with: the last number of each type, and no value."""
+    """Return a fork's first table: the last number of each type, without values."""
     last: dict[str, int] = {}
     for entry, number in known.items():
         kind = entry.partition(":")[0] + ":"
@@ -71,19 +72,20 @@ def inherited(known: Mapping[str, int]) -> dict[str, int]:
 
 
 def numbers_after(known: Mapping[str, int], text: str) -> dict[str, int]:
-    """The last number of each type after the placeholders in ``text``.
+    """Return the last number of each type after the placeholders in ``text``.
 
-    known: the last numbers before it, each under its type and a colon.
+    known: the last numbers before the text, each under its type and a colon.
     """
     last = dict(known)
     for match in NUMBERED.finditer(text):
-        placeholder, kind = match[0], match[1]
-        last[f"{kind}:"] = max(_number_in(placeholder, kind), last.get(f"{kind}:", 0))
+        kind = match[1]
+        number = _number_in(match[0], kind)
+        last[f"{kind}:"] = max(number, last.get(f"{kind}:", 0))
     return last
 
 
 def _number_in(placeholder: str, kind: str) -> int:
-    """The 12 of ``[EMAIL_12]``."""
+    """Return the number in a placeholder: 12 for ``[EMAIL_12]``."""
     return int(placeholder[len(f"[{kind}_") : -1])
 
 
@@ -125,27 +127,24 @@ class Numbering:
         self.values: dict[str, str] = {}
 
     def __call__(self, kind: str, value: str) -> str:
-        """The tag of a value; it gets a number if its type has numbers."""
+        """Return the tag of a value, which gets a number if its type has numbers."""
         if kind == "ID":
             return tag(self._user_key(), kind, value)
         if not self._key:
             name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
             self._key = hmac.digest(self._user_key(), name, "sha256")
-        mark = tag(self._key, kind, value)
-        entry = f"{kind}:{mark}"
-        if (
-            entry not in self.known
-            and kind in self._kinds
-            and len(self.known) < MOST_NUMBERED
-        ):
+        value_tag = tag(self._key, kind, value)
+        entry = f"{kind}:{value_tag}"
+        is_full = len(self.known) >= MOST_NUMBERED
+        if entry not in self.known and kind in self._kinds and not is_full:
             self.known[entry] = self._last(kind) + 1
         if entry in self.known:
-            self._placeholders[mark] = f"[{kind}_{self.known[entry]}]"
+            self._placeholders[value_tag] = f"[{kind}_{self.known[entry]}]"
             self.values.setdefault(entry, value)
-        return mark
+        return value_tag
 
     def _last(self, kind: str) -> int:
-        """The last number of this type; 0 if there is none."""
+        """Return the last number of this type; 0 if there is none."""
         numbers = [
             number
             for entry, number in self.known.items()
@@ -154,12 +153,12 @@ class Numbering:
         return max(numbers, default=0)
 
     def with_numbers(self, value: JsonValue, *, ours: bool) -> JsonValue:
-        """``value``, redacted with this tagger, with numbers instead of tags.
+        """Return a redacted value with numbers in place of this tagger's tags.
 
         A text that only looks like a numbered placeholder is escaped.  Blocks that a
         provider signed stay as they are.
 
-        ours: the model wrote the value, so numbered placeholders in it are references
+        ours: whether the model wrote the value.  Then numbered placeholders in it refer
               to placeholders that the model was sent.
 
         Raises RedactionError if two keys become equal.
@@ -181,6 +180,7 @@ class Numbering:
         return value
 
     def _pairs(self, value: dict[str, JsonValue], *, ours: bool) -> JsonValue:
+        """Return an object with numbers in its keys and values."""
         pairs: dict[str, JsonValue] = {}
         for key, item in value.items():
             new_key = str(self.with_numbers(key, ours=ours))
@@ -191,8 +191,9 @@ class Numbering:
         return value if same else pairs
 
     def _escaped(self, match: re.Match[str], *, ours: bool) -> str:
-        """The text of a match, escaped unless it refers to a placeholder."""
-        placeholder, kind = match[0], match[1]
+        """Return the text of a match, escaped unless it refers to a placeholder."""
+        placeholder = match[0]
+        kind = match[1]
         if kind not in self._kinds:
             return placeholder
         if ours and _number_in(placeholder, kind) <= self._last(kind):
@@ -200,7 +201,7 @@ class Numbering:
         return f"[~{placeholder[1:]}"
 
     def _numbered(self, match: re.Match[str]) -> str:
-        """The numbered placeholder for a match with a tag, if there is one."""
+        """Return the numbered placeholder for a tag, or the tag if it has none."""
         return self._placeholders.get(match[1], match[0])
 
 
@@ -229,42 +230,55 @@ def kept_values(
     plan: Plan,
     now: int,
 ) -> dict[str, tuple[str, int]]:
-    """The stored values of a session after new ones: each with the time it was found.
+    """Return the stored values of a session after new ones, each with its time.
 
     Values that are too old are dropped; if there are too many, the oldest are dropped.
 
     values: under ``type:tag``; only types that the policy keeps are added.
     now:    microseconds since 1970.
     """
-    kept = {**before}
+    stored = {**before}
     for name, value in values.items():
-        if name.partition(":")[0] in plan.kept:
-            kept.pop(name, None)
-            kept[name] = (value, now)
-    kept = unexpired(kept, plan, now)
-    size = sum(_size(value) for value, _ in kept.values())
-    while len(kept) > _MOST_KEPT or size > _MOST_KEPT_BYTES:
-        size -= _size(kept.pop(next(iter(kept)))[0])
-    return kept
+        if _type_of(name) in plan.kept:
+            stored.pop(name, None)  # so that the value is the newest
+            stored[name] = (value, now)
+    stored = unexpired(stored, plan, now)
+    size = sum(_size(value) for value, _ in stored.values())
+    while len(stored) > _MOST_KEPT or size > _MOST_KEPT_BYTES:
+        oldest = next(iter(stored))
+        value, _ = stored.pop(oldest)
+        size -= _size(value)
+    return stored
 
 
 def unexpired(
     kept: Mapping[str, tuple[str, int]], plan: Plan, now: int
 ) -> dict[str, tuple[str, int]]:
-    """The stored values that the policy still keeps, and that are not too old."""
-    since = now - plan.kept_sec * 1_000_000 if plan.kept_sec else 0
-    # A time in the future is of a wrong clock: the value ages from now on.
-    return {
-        name: (value, min(at, now))
-        for name, (value, at) in kept.items()
-        if at >= since and name.partition(":")[0] in plan.kept
-    }
+    """Return the stored values that the policy still keeps, and that are not too old.
+
+    kept: each value with the time at which it was last seen.
+    """
+    since = 0
+    if plan.kept_sec:
+        since = now - plan.kept_sec * 1_000_000
+    values: dict[str, tuple[str, int]] = {}
+    for name, (value, seen_at) in kept.items():
+        if seen_at >= since and _type_of(name) in plan.kept:
+            # A time in the future comes from a wrong clock: the value ages from now on.
+            values[name] = (value, min(seen_at, now))
+    return values
+
+
+def _type_of(name: str) -> str:
+    """Return the type in ``type:tag``."""
+    kind, _, _ = name.partition(":")
+    return kind
 
 
 class Revealed(NamedTuple):
-    """A value with values in place of placeholders.
+    """A value with its placeholders replaced by what they stand for.
 
-    types: how many placeholders of each type were replaced.
+    types: the number of replaced placeholders, by type.
     """
 
     value: Any
@@ -325,7 +339,7 @@ class Vault:
         values: under ``type:tag``.
         """
         for name, value in values.items():
-            if name.partition(":")[0] not in self._types:
+            if _type_of(name) not in self._types:
                 continue
             with self._lock:
                 before = self._values.pop((stream, name), "")
@@ -336,7 +350,7 @@ class Vault:
                     self._bytes -= _size(oldest)
 
     def get(self, stream: StreamId, name: str) -> str | None:
-        """The value under this ``type:tag``; None if the vault does not have it."""
+        """Return the value under this ``type:tag``; None if the vault lacks it."""
         with self._lock:
             value = self._values.get((stream, name))
             if value is not None:
@@ -354,7 +368,7 @@ class Vault:
                     self._bytes -= _size(self._values.pop(key))
 
     def allowed(self, tool: str) -> frozenset[str]:
-        """The types that are revealed in the arguments of calls of this tool."""
+        """Return the types that are revealed in the arguments of this tool's calls."""
         types = self._arguments.get(tool, self._arguments.get(ANY_TOOL, ()))
         return frozenset(types)
 
@@ -376,32 +390,33 @@ class Vault:
         types:   only values of these types; None is all.
         kept:    values that are stored with the session.
         """
-        names = {
-            f"[{name.partition(':')[0]}_{number}]": name
-            for name, number in numbers.items()
-            if not name.endswith(":")
-        }
+        names: dict[str, str] = {}  # by placeholder
+        for name, number in numbers.items():
+            is_value = not name.endswith(":")
+            if is_value:
+                names[f"[{_type_of(name)}_{number}]"] = name
         revealed: Counter[str] = Counter()
 
         def reveal(match: re.Match[str]) -> str:
-            placeholder, kind = match[0], match[1]
+            placeholder = match[0]
+            kind = match[1]
             name = names.get(placeholder)
             if name is None or (types is not None and kind not in types):
                 return placeholder
-            found = self.get(stream, name)
-            if not found:
-                found = kept[name][0] if name in kept else None
-            if found is None:
+            text = self.get(stream, name)
+            if not text:
+                text, _ = kept.get(name, (None, 0))
+            if text is None:
                 return placeholder
             revealed[kind] += 1
-            return found
+            return text
 
         result = _mapped(value, partial(NUMBERED.sub, reveal))
         return Revealed(result, dict(sorted(revealed.items())))
 
 
 def mac_of(key: bytes, value: Any) -> str:
-    """A code by which an owner of the key can check a value, and which hides it."""
+    """Return a code that hides a value, and that an owner of the key can check."""
     return hmac.digest(key, canonical(value), "sha256").hex()
 
 
@@ -426,7 +441,7 @@ def in_own_blocks(
 
 
 def _mapped(value: Any, reveal: Callable[[str], str]) -> Any:
-    """``value`` with ``reveal`` applied to each text, except in signed blocks."""
+    """Apply ``reveal`` to each text in ``value``, except in signed blocks."""
     if isinstance(value, str):
         return reveal(value) if "[" in value else value
     if isinstance(value, list):
@@ -439,4 +454,5 @@ def _mapped(value: Any, reveal: Callable[[str], str]) -> Any:
 
 
 def _size(value: str) -> int:
+    """Return the bytes of a value."""
     return len(value.encode("utf-8", "surrogatepass"))

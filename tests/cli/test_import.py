@@ -226,7 +226,7 @@ def test_a_failure_says_what_was_written_before(refold: Refold, tmp_path: Path) 
 
     assert ran.code == 1
     assert "was rewritten" in ran.err
-    assert "2 events written, 1 session whole: --keep-going imports" in ran.err
+    assert "2 events written, 1 session complete: --keep-going imports" in ran.err
 
 
 def test_a_rewritten_transcript_is_refused(refold: Refold, tmp_path: Path) -> None:
@@ -424,8 +424,8 @@ def batches(
     ("after", "said"),
     [
         (1, "interrupted; nothing was written\n"),
-        (4, "interrupted; 2 events written, 1 session whole: import again to add"),
-        (5, "interrupted; 202 events written, 1 session whole: import again to add"),
+        (4, "interrupted; 2 events written, 1 session complete: import again to add"),
+        (5, "interrupted; 202 events written, 1 session complete: import again to add"),
     ],
 )
 def test_ctrl_c_says_what_was_written(

@@ -37,7 +37,7 @@ def test_an_item_opens_to_its_events(refold: Refold, sample: Path) -> None:
     )
 
     assert one.code == 0
-    assert "not told to a model: not established: 1 of 3" in one.out
+    assert "withheld from a model: not established: 1 of 3" in one.out
     shown = failure["provenance"]["sessions"]
     seqs = [seq for evidence in shown for seq in evidence["seqs"]]
     assert [event["seq"] for event in as_json.json()["events"]] == seqs
@@ -170,14 +170,14 @@ def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
         assert [(one["session_id"], one["seq"]) for one in told.pop("events")] == [
             (place["session_id"], seq) for place in places for seq in place["seqs"]
         ]
-        assert bool(told.pop("not_said")) == ("not told to a model:" in shown.out)
+        assert bool(told.pop("not_said")) == ("withheld from a model:" in shown.out)
         assert told == item
 
     assert "weak topic: algebra (math), 0% right" in seen["topic"]
-    assert "a model may be told this until" in seen["topic"]
+    assert "a model may get this until" in seen["topic"]
     assert "_user seq" in seen["preference"]
     assert "the user's own word" in seen["preference"]
-    assert "a model may be told this until" in seen["progress"]
+    assert "a model may get this until" in seen["progress"]
 
 
 def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> None:

@@ -141,5 +141,5 @@ def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     assert ran.json()[0]["session_id"] == "run"
     assert refold("search", "the", "--user", "lin").out.count("run ") >= 5
     none = refold("search", "--user", "lin", "no such words anywhere")
-    assert none.out == "no event has all of these words\n"
+    assert none.out == "no event contains all of these words\n"
     assert refold("search", "--user", "lin", "??").code == 1

@@ -24,8 +24,8 @@ _LONG: Final = 100
 class Preview(NamedTuple):
     """An event for people.
 
-    note:   stands next to its type.
-    body:   stands below.
+    note:   the text next to its type.
+    body:   the text below it.
     failed: whether the event is a failure.
     """
 
@@ -300,8 +300,8 @@ class Numbered(NamedTuple):
 class Numbering:
     """Numbers the events of a session, from its first on.
 
-    Events with the same ``response_id`` are one response; others are, if a context
-    takes them for one.
+    Events with the same ``response_id`` are one response.  Without that id, the events
+    that a context shows as one response are one.
     """
 
     responses: int = 0
@@ -337,17 +337,21 @@ class Numbering:
         return Numbered(envelope, self.responses, call, self._began)
 
 
-def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
-    """Return the last seq before the ``n``-th response, or the ``n``-th tool call's.
+def before(envelopes: Iterable[Envelope], unit: Countable, n: int) -> int:
+    """Return the last seq before the ``n``-th response or tool call of a session.
 
-    Raises RefoldError if there is no such response, or nothing before it.
+    For a tool call, this is the seq before its response.
+
+    Raises RefoldError if there is no such response or call, or nothing before it.
     """
     numbering = Numbering()
     for item in numbering.number(envelopes):
-        number = item.response
-        if what == "tool call":
-            is_call = isinstance(item.envelope.payload, events.ToolCall)
-            number = item.call if is_call else None
+        if unit == "response":
+            number = item.response
+        elif isinstance(item.envelope.payload, events.ToolCall):
+            number = item.call
+        else:
+            continue
         if number == n:
             began = item.began or 1
             if began > 1:
@@ -355,8 +359,8 @@ def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
             raise RefoldError(
                 "the session begins with that response: nothing was sent before it"
             )
-    count = numbering.calls if what == "tool call" else numbering.responses
+    count = numbering.responses if unit == "response" else numbering.calls
     raise RefoldError(
-        f"the session has {counted(count, what)}, there is no number {n}: `refold log` "
+        f"the session has {counted(count, unit)}, there is no number {n}: `refold log` "
         "shows the numbers"
     )

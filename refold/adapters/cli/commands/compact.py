@@ -40,7 +40,7 @@ from refold.store.work.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
-    from refold.projections.context.compaction import Summarizer as Writes
+    from refold.projections.context.compaction import Summarizer as SummarizerPort
     from refold.projections.context.strategy import Strategy
     from refold.store import Session, SessionStore
     from refold.store.work.rebuilds import Rebuilt
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 SummarizerOption = Annotated[
     Summarizer,
-    typer.Option(help="What writes the summaries; abridged needs no model."),
+    typer.Option(help="Writer of the summaries; abridged needs no model."),
 ]
 ModelOption = Annotated[
     str | None, typer.Option(metavar="M", help="Model for the summarizer anthropic.")
@@ -106,16 +106,16 @@ def compact(
     --watch compacts all sessions, or only those of --user or --session.  Without
     --strategy, it uses the strategy of each session.
     """
-    writes = _writer(summarizer, model)
+    writer = _summarizer(summarizer, model)
     if watch:
         if until_idle:
-            raise _wrong("leave --until-idle out: --watch does not end")
+            raise _wrong_usage("leave --until-idle out: --watch does not end")
         store = call.store()
         worker = Worker(
             store,
             None if strategy is None else store.settings.strategy(strategy),
             duties={"compact": EVERY_SEC["compact"] if every is None else every},
-            summarizer=writes,
+            summarizer=writer,
             user_id=user,
             session_id=session,
             done=partial(_print_task, call),
@@ -125,18 +125,32 @@ def compact(
             worker.run()
         return None
     if user is None or session is None or strategy is None:
-        raise _wrong("give --user, --session and --strategy, or --watch")
+        raise _wrong_usage("give --user, --session and --strategy, or --watch")
     if every is not None:
-        raise _wrong("use --every with --watch only")
+        raise _wrong_usage("use --every with --watch only")
     store = call.store()
-    chosen = store.session(user_id=user, session_id=session)
-    decides = store.settings.strategy(strategy)
-    before = len(chosen.history.derived(decides.fingerprint))
-    while chosen.compact(decides, summarizer=writes) and until_idle:
-        pass
+    opened = store.session(user_id=user, session_id=session)
+    return _compacted(
+        opened, store.settings.strategy(strategy), writer, until_idle=until_idle
+    )
+
+
+def _compacted(
+    session: Session,
+    strategy: Strategy,
+    writer: SummarizerPort | None,
+    *,
+    until_idle: bool,
+) -> Result:
+    """Compact a session once, or until its strategy asks for no more."""
+    before = len(session.history.derived(strategy.fingerprint))
+    goes_on = True
+    while goes_on:
+        was_compacted = session.compact(strategy, summarizer=writer)
+        goes_on = until_idle and bool(was_compacted)
     summaries: list[tuple[int, Summary]] = []
-    failed = False  # a warning has said why
-    for envelope in chosen.history.derived(decides.fingerprint)[before:]:
+    failed = False  # a warning has given the reason
+    for envelope in session.history.derived(strategy.fingerprint)[before:]:
         if isinstance(envelope.payload, Summary):
             summaries.append((envelope.seq, envelope.payload))
         elif getattr(envelope.payload, "phase", None) == "failed":
@@ -144,25 +158,27 @@ def compact(
 
     def show(screen: Screen) -> None:
         if summaries:
-            ref = summaries[0][1].strategy
-            params = [f"{key}={json.dumps(v)}" for key, v in ref.params.items()]
+            _, newest = summaries[0]
+            ref = newest.strategy
+            params = [f"{key}={json.dumps(value)}" for key, value in ref.params.items()]
             screen.line((ref.name, "bold"), "  ", shown(", ".join(params)))
             for _, summary in summaries:
                 _show_summary(screen, summary)
         elif not failed:
-            waits = chosen.strategies.compactor(decides).waits_for()
+            waits = session.strategies.compactor(strategy).waits_for()
             screen.line("nothing is due: ", shown(waits))
 
     values = [{**summary.payload(), "seq": seq} for seq, summary in summaries]
     return Result(values, show, int(failed))
 
 
-def _wrong(why: str) -> InvalidConfiguration:
-    return InvalidConfiguration(f"{why}: see `refold compact --help`")
+def _wrong_usage(reason: str) -> InvalidConfiguration:
+    """Return the error for options that do not go together."""
+    return InvalidConfiguration(f"{reason}: see `refold compact --help`")
 
 
-def _writer(name: Summarizer, model: str | None) -> Writes | None:
-    """The summarizer of that name; None stands for the store's own.
+def _summarizer(name: Summarizer, model: str | None) -> SummarizerPort | None:
+    """Return the summarizer of this name; None means the store's own.
 
     Raises InvalidConfiguration if the options do not go together, or if a package is
     missing.
@@ -181,7 +197,8 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
     return AnthropicSummarizer(model=model or DEFAULT_MODEL)
 
 
-_DONE: Final = {
+# The first words of the line about a summary, by its kind.
+_ACTIONS: Final = {
     "session": "compacted ",
     "scope": "digested for the scope ",
     "notes": "rewrote the notes of ",
@@ -189,12 +206,14 @@ _DONE: Final = {
 
 
 def _show_summary(screen: Screen, summary: Summary) -> None:
+    """Print what a summary stands for, without its text."""
     level = ""
     if summary.level > 1:
-        folds = [f", folds summary {seq}" for seq in summary.absorbs]
-        level = f", level {summary.level}{''.join(folds)}"
+        level = f", level {summary.level}"
+        for seq in summary.absorbs:
+            level += f", folds summary {seq}"
     screen.line(
-        (_DONE[summary.kind], "bold blue"),
+        (_ACTIONS[summary.kind], "bold blue"),
         f"seq {summary.first_seq} to {summary.last_seq}",
         (f"  {counted(summary.source_event_count, 'event')}", "dim"),
         f"  {summary.tokens_before:,} → {counted(summary.tokens_after, 'token')}",
@@ -210,10 +229,10 @@ def _print_task(call: Call, unit: Unit, outcome: Any) -> None:
     A verification is printed only if it found problems.
     """
     if unit.duty == "compact":
-        facts = {**outcome.payload.payload(), "seq": outcome.seq}
+        outcome_json = {**outcome.payload.payload(), "seq": outcome.seq}
     else:
-        facts = outcome.to_json()
-    value = {**unit._asdict(), **facts}
+        outcome_json = outcome.to_json()
+    value = {**unit._asdict(), **outcome_json}
 
     def show(screen: Screen) -> None:
         if unit.duty == "compact":
@@ -224,12 +243,9 @@ def _print_task(call: Call, unit: Unit, outcome: Any) -> None:
         else:
             screen.line(shown(compact_json(value)))
 
-    if unit.duty != "verify":
-        call.report(Result(value, show, acted=True))
-    elif facts["problems"]:
-        call.report(Result(value, show))
-    else:
+    if unit.duty == "verify" and not outcome_json["problems"]:
         return
+    call.report(Result(value, show, acted=unit.duty != "verify"))
     sys.stdout.flush()
 
 
@@ -319,7 +335,7 @@ def worker(
         store,
         None if strategy is None else store.settings.strategy(strategy),
         duties=duties,
-        summarizer=_writer(summarizer, model),
+        summarizer=_summarizer(summarizer, model),
         rebuilds=None if rebuild is None else store.settings.strategy(rebuild),
         retains=RetentionPolicy.read(retain.read_bytes()) if retain else None,
         executor=call.executor(jobs),
@@ -405,59 +421,57 @@ def rebuild(
     session could not be rebuilt.
     """
     started = time.monotonic()
-    writes = _writer(summarizer, model)
+    writer = _summarizer(summarizer, model)
     store = call.store()
     infos = list(sessions(store, user, session))
     new = store.settings.strategy(strategy)
-    old = retire  # its fingerprint
+    old_fingerprint = retire
     if retire is not None and not re.fullmatch("[0-9a-f]{64}", retire):
-        old = store.settings.strategy(retire).fingerprint
-    if old == new.fingerprint:
+        old_fingerprint = store.settings.strategy(retire).fingerprint
+    if old_fingerprint == new.fingerprint:
         raise InvalidConfiguration(
             "--retire names the strategy to rebuild: name another"
         )
-    if old is not None and not activate:
-        _check_retired(store, infos, old)
+    if old_fingerprint is not None and not activate:
+        _check_unused(store, infos, old_fingerprint)
     # Waiting for a model needs no core, and its client stays in this process.
-    executor = ThreadPoolExecutor(jobs) if writes else call.executor(jobs)
+    executor = ThreadPoolExecutor(jobs) if writer else call.executor(jobs)
     run = partial(
         _run, store, new, infos, user_id=user, session_id=session, executor=executor
     )
-    asked_model = getattr(writes, "model", None)
-    if dry_run or (asked_model and not yes):
+    paid_model = getattr(writer, "model", None)
+    if dry_run or (paid_model and not yes):
         planned = run(dry_run=True)
-        plan = _rebuilt(
-            planned, time.monotonic() - started, plans=True, model=asked_model
-        )
+        seconds = time.monotonic() - started
+        plan = _rebuilt(planned, seconds, is_plan=True, model=paid_model)
         if dry_run:
             return plan._replace(code=0)
         call.report(plan)
         if call.as_json or not sys.stdin.isatty():
             raise InvalidConfiguration("asking a model costs money: add --yes to go on")
         typer.confirm("Go on?", err=True, abort=True)
-    rebuilt = run(summarizer=writes, strict=strict)
+    reports = run(summarizer=writer, strict=strict)
     switched: Counter[str] = Counter()
-    for report in rebuilt:
-        if not report.problem:
-            switched += _switched(
-                store.session(user_id=report.user_id, session_id=report.session_id),
-                new if activate else None,
-                old,
-                new.fingerprint,
-            )
-    return _rebuilt(rebuilt, time.monotonic() - started, switched=switched)
+    for report in reports:
+        if report.problem:
+            continue
+        rebuilt = store.session(user_id=report.user_id, session_id=report.session_id)
+        if activate and rebuilt.strategies.activate(new):
+            switched["activated"] += 1
+        if old_fingerprint and _retired(rebuilt, old_fingerprint, new.fingerprint):
+            switched["retired"] += 1
+    return _rebuilt(reports, time.monotonic() - started, switched=switched)
 
 
-def _check_retired(
+def _check_unused(
     store: SessionStore, infos: Sequence[SessionInfo], fingerprint: str
 ) -> None:
-    """Raises InvalidConfiguration if a session goes on using a strategy to retire."""
+    """Raise InvalidConfiguration if an open session uses the strategy to retire."""
     for info in infos:
+        if info.status != "open":
+            continue
         session = store.session(user_id=info.user_id, session_id=info.session_id)
-        if (
-            info.status == "open"
-            and session.strategies.default_fingerprint() == fingerprint
-        ):
+        if session.strategies.default_fingerprint() == fingerprint:
             raise InvalidConfiguration(
                 f"session {info.session_id!r} still uses the strategy to retire: "
                 "add --activate"
@@ -470,7 +484,7 @@ def _run(
     infos: Sequence[SessionInfo],
     **options: Any,
 ) -> list[Rebuilt]:
-    """Rebuild with a progress bar; ``options`` are those of ``store.rebuild``."""
+    """Rebuild sessions with a progress bar; ``options`` go to ``store.rebuild``."""
     progress = Progress(sum(info.head_seq for info in infos), of="events")
 
     def show_progress(info: SessionInfo, events: int) -> None:
@@ -481,16 +495,17 @@ def _run(
         return sorted(reports, key=lambda report: (report.user_id, report.session_id))
 
 
-def _switched(
-    session: Session, to: Strategy | None, old: str | None, rebuilt: str
-) -> Counter[str]:
-    """Activate and retire in a session that was rebuilt to its end."""
-    done = Counter(activated=int(to is not None and session.strategies.activate(to)))
-    if old and session.strategies.default_fingerprint() != old:
-        done["retired"] = int(
-            session.strategies.retire(old, why=f"replaced by {rebuilt}")
-        )
-    return done
+def _retired(session: Session, old: str, new: str) -> bool:
+    """Retire the summaries of a strategy, unless the session still uses it.
+
+    old: the fingerprint of that strategy.
+    new: the fingerprint of the strategy that replaces it.
+
+    Returns whether they are retired now and were not before.
+    """
+    if session.strategies.default_fingerprint() == old:
+        return False
+    return bool(session.strategies.retire(old, why=f"replaced by {new}"))
 
 
 _COUNTED: Final = (
@@ -508,16 +523,19 @@ def _rebuilt(
     seconds: float,
     *,
     switched: Mapping[str, int] = MappingProxyType({}),
-    plans: bool = False,
+    is_plan: bool = False,
     model: str | None = None,
 ) -> Result:
-    """The result of a rebuild, or of its plan.
+    """Return the result of a rebuild, or of its plan.
 
-    switched: how many sessions were switched to another strategy, by what was done.
-    plans:    whether nothing was made yet.
-    model:    the model that the plan would pay for.
+    switched: the number of sessions with a changed strategy, by the action.
+    is_plan:  whether nothing was made yet.
+    model:    the model that would cost money.
     """
-    totals = {name: sum(getattr(r, name) for r in reports) for name in _COUNTED}
+    totals = dict.fromkeys(_COUNTED, 0)
+    for report in reports:
+        for name in _COUNTED:
+            totals[name] += getattr(report, name)
     cost = None
     if model:
         with suppress(UnknownModel):
@@ -525,7 +543,7 @@ def _rebuilt(
             spent = totals["tokens_in"] * prices.input
             spent += totals["tokens_out"] * prices.output
             cost = round(spent / models.MILLION, 4)
-    to_make = "to make" if plans else "made"
+    to_make = "to make" if is_plan else "made"
 
     def show(screen: Screen) -> None:
         for report in reports:
@@ -559,7 +577,7 @@ def _rebuilt(
         "seconds": round(seconds, 3),
         "problems": problems,
     }
-    if plans:
+    if is_plan:
         value["dry_run"] = True
         value["model"] = model
         value["cost"] = cost
@@ -571,6 +589,7 @@ def _rebuilt(
 
 
 def _show_session(screen: Screen, report: Rebuilt, to_make: str) -> None:
+    """Print a line about a session; ``to_make`` says whether summaries were made."""
     name = shown(f"{report.user_id} / {report.session_id}")
     if report.problem:
         screen.line(mark(False), name, "  ", shown(report.problem))

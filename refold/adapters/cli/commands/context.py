@@ -1,4 +1,4 @@
-"""``refold context``: what a model is sent, or was."""
+"""``refold context``: the context that a model is sent, or was sent."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def context(
 
     Makes no summaries: `refold compact` does.
     """
-    places = [at, before_call, before_response]
-    if len(places) - places.count(None) > 1:
+    positions = [at, before_call, before_response]
+    if positions.count(None) < 2:
         raise typer.BadParameter(
             "give one of --at, --before-call and --before-response", ctx=call
         )
-    chosen = call.store().session(user_id=user, session_id=session)
-    chosen.head()  # raises if there is no such session
+    opened = call.store().session(user_id=user, session_id=session)
+    opened.head()  # raises if there is no such session
     if before_call is not None:
-        at = events.before(chosen.history.pages(), "tool call", before_call)
+        at = events.before(opened.history.pages(), "tool call", before_call)
     if before_response is not None:
-        at = events.before(chosen.history.pages(), "response", before_response)
-    view = chosen.context(strategy, at=at, as_=as_)
-    source = chosen.history.pages(upto=view.at)
-    origin = provenance(chosen.writer.log, chosen.stream, view)
+        at = events.before(opened.history.pages(), "response", before_response)
+    view = opened.context(strategy, at=at, as_=as_)
+    source = opened.history.pages(upto=view.at)
+    origin = provenance(opened.writer.log, opened.stream, view)
     return Result(
         lambda: view.to_json() | origin.to_json(),
         lambda screen: _show(screen, view, source, origin),
@@ -97,20 +97,21 @@ _FEW: Final = 12  # seqs that are listed
 def _show(
     screen: Screen, view: View, source: Iterable[Envelope], origin: Provenance
 ) -> None:
-    """Print a view; ``source`` are the session's events up to its seq."""
-    shown: dict[str, Any] = view.to_json()
-    _show_figures(screen, shown, origin)
-    system = shown["system"]
+    """Print a view; ``source`` has the session's events up to its seq."""
+    view_json: dict[str, Any] = view.to_json()
+    _show_figures(screen, view_json, origin)
+    system = view_json["system"]
     if system:
         if not isinstance(system, str):
             system = "\n\n".join(str(block.get("text", "")) for block in system)
         _show_message(screen, "system", system)
-    for message in shown["messages"]:
+    for message in view_json["messages"]:
         _show_message(screen, message["role"], message["content"])
-    hidden(screen, shown["spans"], source)
+    hidden(screen, view_json["spans"], source)
 
 
 def _show_figures(screen: Screen, view: Mapping[str, Any], origin: Provenance) -> None:
+    """Print the size of a view, its origin, its digests, and its spans."""
     over = ("  over its budget", "bold red") if view["over_budget"] else ""
     screen.line(
         (f"{view['strategy']}", "bold"),
@@ -133,6 +134,7 @@ def _show_figures(screen: Screen, view: Mapping[str, Any], origin: Provenance) -
 
 
 def _show_message(screen: Screen, role: str, content: Any) -> None:
+    """Print a message of a view."""
     screen.line("")
     screen.line((role, STYLES["roles"].get(role, "bold")))
     blocks(screen, content)
@@ -144,13 +146,15 @@ def blocks(screen: Screen, content: Any) -> None:
         content = [{"type": "text", "text": content}]
     for block in content:
         head, body, style = _parts(block)
+        indent = "  "
         if head:
-            screen.line("  ", (head, style))
-        screen.body(body, indent="  " if not head else "    ", tall=_TALL)
+            screen.line(indent, (head, style))
+            indent = "    "
+        screen.body(body, indent=indent, tall=_TALL)
 
 
 def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The head line of a block, its text, and the style of the head."""
+    """Return the head line of a block, its text, and the style of the head."""
     match block.get("type"):
         case "text":
             return "", str(block["text"]), ""
@@ -173,34 +177,41 @@ def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
 def hidden(
     screen: Screen, spans: Sequence[Mapping[str, Any]], source: Iterable[Envelope]
 ) -> None:
-    """Print what redaction and the size guard replaced in the events of a view."""
-    redacted: Counter[str] = Counter()
-    places: dict[str, list[int]] = {}
-    stubs: list[int] = []
-    in_view = tuple(
-        (span["first"], span["last"]) for span in spans if span.get("first") is not None
-    )
+    """Print the replacements by redaction and the size guard in a view's events."""
+    counts: Counter[str] = Counter()
+    seqs_of_type: dict[str, list[int]] = {}
+    seqs_of_stubs: list[int] = []
+    in_view: list[tuple[int, int]] = []
+    for span in spans:
+        if span.get("first") is not None:
+            in_view.append((span["first"], span["last"]))
     for envelope in source:
-        if not holds(in_view, envelope.seq):
+        if not holds(tuple(in_view), envelope.seq):
             continue
         changes = marks(envelope)
-        redacted.update(changes.redacted)
-        for kind in changes.redacted:
-            places.setdefault(kind, []).append(envelope.seq)
+        counts.update(changes.redacted)
+        for redacted_type in changes.redacted:
+            seqs_of_type.setdefault(redacted_type, []).append(envelope.seq)
         if changes.guarded:
-            stubs.append(envelope.seq)
+            seqs_of_stubs.append(envelope.seq)
     screen.line("")
     screen.line(("replaced before storing", "bold"), " in the events of this context")
-    for kind, count in sorted(redacted.items(), key=lambda item: (-item[1], item[0])):
-        where = f"  in seq {_listed(places[kind])}"
-        screen.line("  ", (types({kind: count}), "red"), where)
-    if stubs:
-        what = "texts moved to blobs (too large, or base64):"
-        screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")
-    if not redacted and not stubs:
+    for redacted_type, count in sorted(
+        counts.items(), key=lambda item: (-item[1], item[0])
+    ):
+        place = f"  in seq {_listed(seqs_of_type[redacted_type])}"
+        screen.line("  ", (types({redacted_type: count}), "red"), place)
+    if seqs_of_stubs:
+        label = "texts moved to blobs (too large, or base64):"
+        screen.line("  ", (label, "yellow"), f" in seq {_listed(seqs_of_stubs)}")
+    if not counts and not seqs_of_stubs:
         screen.line("  nothing")
 
 
 def _listed(seqs: Sequence[int]) -> str:
-    more = f" and {len(seqs) - _FEW} more" if len(seqs) > _FEW else ""
-    return ", ".join(map(str, seqs[:_FEW])) + more
+    """Return the first seqs as text, and the number of the others."""
+    text = ", ".join(map(str, seqs[:_FEW]))
+    others = len(seqs) - _FEW
+    if others > 0:
+        text += f" and {others} more"
+    return text

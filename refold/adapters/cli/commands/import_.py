@@ -53,7 +53,7 @@ def _format(name: str) -> str:
 
 
 def _formats(incomplete: str) -> list[str]:
-    """The names of formats that a shell can complete."""
+    """Return the names of formats that complete the word in a shell."""
     return [name for name in formats() if name.startswith(incomplete)]
 
 
@@ -124,9 +124,9 @@ def import_(
     shows = not call.as_json and (progress or sys.stderr.isatty())
     work = _Import(user, form, keep_going=keep_going, strict=strict, shows=shows)
     try:
-        wanted = work.read(paths, session)
-        if wanted or not work.failed:
-            work.write(call.store(new=True), wanted, call.executor(jobs))
+        outlines_to_write = work.read(paths, session)
+        if outlines_to_write or not work.failed:
+            work.write(call.store(new=True), outlines_to_write, call.executor(jobs))
     except KeyboardInterrupt as error:
         work.count(*error.args)
         output.complain(work.reason("interrupted"))
@@ -141,7 +141,7 @@ def import_(
         "failed": [{"where": error.where, "why": error.why} for error in work.failed],
     }
     code = 1 if work.failed or work.damaged else 0
-    return output.Result(value, partial(_show, done=work), code)
+    return output.Result(value, partial(_show, work=work), code)
 
 
 @dataclass(slots=True)
@@ -220,11 +220,14 @@ class _Import:
         raise ImportFailed(error.where, self.reason(error.why, then), seq=error.seq)
 
     def write(
-        self, store: SessionStore, wanted: Sequence[Outline], executor: Executor | None
+        self,
+        store: SessionStore,
+        sessions: Sequence[Outline],
+        executor: Executor | None,
     ) -> None:
         """Write the sessions, a file at a time."""
-        total = sum(outline.events for outline in wanted)
-        by_file = groupby(wanted, key=lambda outline: outline.path)
+        total = sum(outline.events for outline in sessions)
+        by_file = groupby(sessions, key=lambda outline: outline.path)
         files = [tuple(outlines) for _, outlines in by_file]
         write_file = partial(_write_file, self.user, self.form, self.strict)
         with output.Progress(total, of="events", shows=self.shows) as progress:
@@ -242,7 +245,7 @@ class _Import:
                 if error is not None:
                     why = str(error).removeprefix(f"{written.where}: ")
                     failure = ImportFailed(written.where, why)
-                    self._fail(failure, others=len(wanted) > 1)
+                    self._fail(failure, others=len(sessions) > 1)
 
     def count(
         self, sessions: Sequence[tuple[Outline, Extended]] = (), cut_off: int = 0
@@ -254,21 +257,26 @@ class _Import:
         self.cut_off += cut_off
 
     def reason(self, why: str, then: str = "") -> str:
-        """Why an import ended, what was written until then, and what to do."""
-        written = "" if "nothing was written" in why else "; nothing was written"
+        """Return why an import ended, what it wrote until then, and what to do."""
+        sentence = why
         if self.events:
-            whole = counted(len(self.names), "session")
-            written = f"; {counted(self.events, 'event')} written, {whole} whole"
+            complete = counted(len(self.names), "session")
+            written = counted(self.events, "event")
+            sentence += f"; {written} written, {complete} complete"
             then = then or "import again to add the rest"
-        return why + written + (f": {then}" if then else "")
+        elif "nothing was written" not in why:
+            sentence += "; nothing was written"
+        if then:
+            sentence += f": {then}"
+        return sentence
 
 
 class _Written(NamedTuple):
-    """What was written of a file.
+    """The sessions that were written of a file.
 
-    sessions: those that are complete.
-    error:    why the rest was not written.
-    cut_off:  events that were written of an incomplete session.
+    sessions: the complete sessions.
+    error:    the error that prevented the others; None without one.
+    cut_off:  the number of events that were written of an incomplete session.
     """
 
     where: str
@@ -326,21 +334,22 @@ def _write_file(
 def _add_progress(
     show_progress: Callable[[int], object], before: int, events: int
 ) -> object:
+    """Show the progress of a file; ``before`` counts events of earlier sessions."""
     return show_progress(before + events)
 
 
 def _head(session: Session) -> int:
-    """The number of its events; 0 for a session that does not exist."""
+    """Return the number of a session's events; 0 for a session that does not exist."""
     with suppress(RefoldError):
         return session.head().seq
     return 0
 
 
-def _rows(done: _Import) -> Iterator[list[str]]:
-    """Each session's name, and what its files brought."""
+def _rows(work: _Import) -> Iterator[list[str]]:
+    """Return a row for each session, with its name and the numbers of its files."""
     results: dict[str, list[Extended]] = {}
-    for item, result in done.sessions:
-        results.setdefault(item.session, []).append(result)
+    for outline, result in work.sessions:
+        results.setdefault(outline.session, []).append(result)
     for name, parts in results.items():
         yield [
             name,
@@ -350,32 +359,33 @@ def _rows(done: _Import) -> Iterator[list[str]]:
         ]
 
 
-def _show(screen: output.Screen, done: _Import) -> None:
-    if done.sessions:
+def _show(screen: output.Screen, work: _Import) -> None:
+    """Print a table of the sessions, the totals, and the problems."""
+    if work.sessions:
         names = ("session", "#new", "#already there", "#redacted")
-        screen.table(names, _rows(done))
+        screen.table(names, _rows(work))
         screen.line("")
-    found = done.redactions.total()
+    redactions = work.redactions.total()
     screen.line(
-        (f"{counted(done.events, 'event')} written", "bold"),
-        f" to {counted(len(done.names), 'session')}",
-        f", {done.duplicates:,} already there",
-        f", {counted(found, 'value')} redacted" if found else "",
+        (f"{counted(work.events, 'event')} written", "bold"),
+        f" to {counted(len(work.names), 'session')}",
+        f", {work.duplicates:,} already there",
+        f", {counted(redactions, 'value')} redacted" if redactions else "",
     )
-    formats = sorted({item.format for item, _ in done.sessions})
+    formats = sorted({outline.format for outline, _ in work.sessions})
     if formats:
         screen.line((f"format: {', '.join(formats)}", "dim"))
-    if found:
-        screen.line(("redacted: ", "dim"), (values.types(done.redactions), "red"))
-    if done.failed:
-        failed = counted(len({one.where for one in done.failed}), "file")
+    if redactions:
+        screen.line(("redacted: ", "dim"), (values.types(work.redactions), "red"))
+    if work.failed:
+        failed = counted(len({error.where for error in work.failed}), "file")
         screen.line((f"{failed} not imported; stderr says why", "bold red"))
-    if done.damaged:
-        damaged = counted(len(done.damaged), "damaged place")
+    if work.damaged:
+        damaged = counted(len(work.damaged), "damaged place")
         screen.line((f"{damaged} in the files; stderr names each", "bold red"))
     reasons: dict[str, list[str]] = {}
-    for item in done.skipped:
-        reasons.setdefault(item.why, []).append(item.where)
+    for skipped in work.skipped:
+        reasons.setdefault(skipped.why, []).append(skipped.where)
     for why, places in reasons.items():
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         screen.line(

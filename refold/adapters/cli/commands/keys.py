@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Action = Literal["status", "rotate", "reconcile"]
-"""What to do with keys."""
+"""The actions on keys."""
 
 
 def keys(
@@ -65,16 +65,18 @@ def keys(
     if action == "reconcile":
         call.check_exists()
         return _result({"destroyed": reconcile_keys(call.url)})
-    rotates = action == "rotate" and master and user is None
-    file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
+    rotates_master = action == "rotate" and master and user is None
+    file: MasterKeyFile | None = None
+    if rotates_master and not os.environ.get(VARIABLE):
+        file = MasterKeyFile()
     if file is not None and not drop_older:
         call.check_exists()
-        file.add()  # before the store is opened, which reads it
+        file.add()  # before the store is opened, which reads the file
     store = call.store()
     if action == "status":
         return _result(dict(store.keys.status()), acted=False)
-    if rotates:
-        return _result(_rotate_master(store, file, drop_older))
+    if rotates_master:
+        return _result(_rotate_master(store, file, drop_older=drop_older))
     if user is None or master:
         raise typer.BadParameter(
             "give rotate either --master, or --user and perhaps --session"
@@ -86,36 +88,45 @@ def keys(
 
 
 def _rotate_master(
-    store: SessionStore, file: MasterKeyFile | None, drop_older: bool
+    store: SessionStore, file: MasterKeyFile | None, *, drop_older: bool
 ) -> dict[str, Any]:
-    """Wrap all keys with the newest master key; then drop the one before, if asked."""
+    """Wrap all keys with the newest master key, and drop the previous one if asked.
+
+    file: contains the master keys; None if they are in a variable.
+
+    Raises RefoldError if a key is still wrapped with the previous one.
+    """
     wrapped = store.keys.rotate_master()
-    stale = store.keys.status()["stale"]
+    stale_keys = store.keys.status()["stale"]
     if file is not None and drop_older:
-        if stale:
+        if stale_keys:
             raise RefoldError(
-                f"{counted(stale, 'key')} still under the previous master key: run "
-                "this again"
+                f"{counted(stale_keys, 'key')} still under the previous master key: "
+                "run this again"
             )
         _check_other_stores(file)
         file.drop_older()
-    return {"wrapped": wrapped, "stale": stale, "older_dropped": drop_older}
+    return {"wrapped": wrapped, "stale": stale_keys, "older_dropped": drop_older}
 
 
 def _check_other_stores(file: MasterKeyFile) -> None:
-    """Refuse to drop a master key that another key store in ``REFOLD_HOME`` needs."""
+    """Raise RefoldError if a key store in ``REFOLD_HOME`` needs the previous key."""
     master = file.open()
     for path in sorted((home() / "keys").glob("*.db")):
         key_store = SqlKeyStore(f"sqlite:///{path}")
-        with closing(key_store), suppress(KeyUnavailable):  # of another master key
-            if left := stale(KeyRing(key_store, master)):
+        # A key store with another master key raises KeyUnavailable.
+        with closing(key_store), suppress(KeyUnavailable):
+            stale_keys = stale(KeyRing(key_store, master))
+            if stale_keys:
                 raise RefoldError(
-                    f"{counted(left, 'key')} in {path} still under the previous master "
-                    "key: run `refold --db … keys rotate --master` for its store first"
+                    f"{counted(stale_keys, 'key')} in {path} still under the previous "
+                    "master key: run `refold --db … keys rotate --master` for its "
+                    "store first"
                 )
 
 
 def _result(figures: dict[str, Any], *, acted: bool = True) -> Result:
+    """Return a report of these figures."""
     rows = [(name.replace("_", " "), str(value)) for name, value in figures.items()]
 
     def show(screen: Screen) -> None:

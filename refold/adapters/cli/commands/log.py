@@ -53,7 +53,7 @@ def sessions(
             for page in chain([first], pages):
                 screen.table(names, map(_row, page))
         elif labels or after or limit is not None:
-            screen.line("no other sessions are like that")
+            screen.line("no session matches")
         else:
             screen.line(_why_none(store, user))
 
@@ -78,10 +78,10 @@ def label(
     for text in labels:
         name, value = _parsed_label(text)
         changes[name] = value or None
-    chosen = call.store().session(user_id=user, session_id=session)
-    chosen.head()  # raises if there is no such session
-    chosen.label(**changes)
-    current = chosen.labels()
+    opened = call.store().session(user_id=user, session_id=session)
+    opened.head()  # raises if there is no such session
+    opened.label(**changes)
+    current = opened.labels()
 
     def show(screen: output.Screen) -> None:
         pairs = [f"{name}={value}" for name, value in current.items()]
@@ -116,7 +116,7 @@ def search(
             place = f"{hit.session_id} {hit.seq}  "
             screen.line(place, (hit.type, "bold"), "  ", output.shown(hit.snippet))
         if not hits:
-            screen.line("no event has all of these words")
+            screen.line("no event contains all of these words")
 
     return output.Result([hit.to_json() for hit in hits], show)
 
@@ -129,21 +129,22 @@ def mcp(
 
     `refold serve` offers the same tools over HTTP, at /mcp.
     """
-    # It needs an extra.
+    # This needs an extra.
     from refold.adapters.frameworks.mcp import server
 
     server(call.store(), lambda: user).run()
 
 
 def _parsed_label(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign:
+    """Return the name and the value of a label."""
+    name, equals, value = text.partition("=")
+    if not equals:
         raise typer.BadParameter("give a label as NAME=VALUE")
     return name, value
 
 
 def _why_none(store: SessionStore, user: str | None) -> str:
-    """A sentence for a list of sessions that is empty."""
+    """Return a sentence for an empty list of sessions."""
     if user is None:
         return "no sessions yet: `refold import` adds transcripts"
     try:
@@ -155,17 +156,18 @@ def _why_none(store: SessionStore, user: str | None) -> str:
     return f"user {user!r} has no sessions"
 
 
-_MINUTE: Final = len("2026-03-16 10:00")
+_TO_THE_MINUTE: Final = len("2026-03-16 10:00")
 
 
 def _row(info: SessionInfo) -> list[output.Part]:
+    """Return the row of a session."""
     status = "" if info.status == "open" else f" ({info.status})"
     return [
         info.user_id,
         info.session_id + status,
         values.number(info.head_seq),
         values.number(info.tokens),
-        values.moment(info.updated_at)[:_MINUTE],
+        values.moment(info.updated_at)[:_TO_THE_MINUTE],
     ]
 
 
@@ -194,25 +196,28 @@ def log(
     Cuts long texts on a terminal only.  With --json, each event has "redacted":
     true, which means that it was scanned: "redaction" lists the findings.
     """
-    chosen = call.store().session(user_id=user, session_id=session)
-    last = chosen.head().seq
-    entries = chosen.history.timeline(after=after, limit=limit)
+    opened = call.store().session(user_id=user, session_id=session)
+    last_seq = opened.head().seq
+    entries = opened.history.timeline(after=after, limit=limit)
 
     def show(screen: output.Screen) -> None:
         if verbosity == "quiet":
-            _answer(screen, entries)
+            _show_last_answer(screen, entries)
             return
         numbering = Numbering()
-        for _ in numbering.number(chosen.history.pages(upto=after) if after else ()):
-            pass  # numbers count from the session's first event on
-        timeline = Timeline(screen, verbosity, last_seq=last)
+        if after:
+            # Numbers begin at the session's first event, so the earlier ones count.
+            for _ in numbering.number(opened.history.pages(upto=after)):
+                pass
+        timeline = Timeline(screen, verbosity, last_seq=last_seq)
         if not timeline.show(numbering.number(entries)):
             output.complain(f"there are no events after seq {after}")
 
     return output.Result((envelope.to_json() for envelope in entries), show)
 
 
-def _answer(screen: output.Screen, entries: Iterable[Envelope]) -> None:
+def _show_last_answer(screen: output.Screen, entries: Iterable[Envelope]) -> None:
+    """Print the last answer in these entries."""
     answer = ""
     for envelope in entries:
         if isinstance(envelope.payload, AgentResponse | events.Final):
@@ -224,32 +229,33 @@ def _answer(screen: output.Screen, entries: Iterable[Envelope]) -> None:
 
 
 _TALL: Final = 6  # lines of a text
-_STREAM: Final = 12  # characters of the name of a derived stream
+_STREAM_WIDTH: Final = 12  # characters of the name of a derived stream
 _SHORTEST: Final = 20  # characters of a text that is shown in one line
 
 
 class Timeline:
-    """Prints events as they come, in the order of the log."""
+    """Prints events in the order of the log, each before it reads the next."""
 
     def __init__(
         self, screen: output.Screen, verbosity: options.Verbosity, *, last_seq: int
     ) -> None:
         self._screen = screen
-        self._compact = verbosity == "compact"
-        self._seq = max(3, len(str(last_seq)))
+        self._is_compact = verbosity == "compact"
+        self._seq_width = max(3, len(str(last_seq)))
         self._rails = Rails()
         self._day = ""
 
     def show(self, numbered: Iterable[Numbered]) -> int:
         """Print the events; returns how many there were."""
         count = 0
-        for item, whole in _with_answers(numbered):
+        for item, is_turn_edge in _with_turn_edges(numbered):
             self._show_date(item.envelope)
-            self._show_event(item, whole)
+            self._show_event(item, in_full=is_turn_edge)
             count += 1
         return count
 
     def _show_date(self, envelope: Envelope) -> None:
+        """Print the date before the first event of a day, and a gap before a turn."""
         if envelope.stream != "main":
             return
         day = f"{envelope.ts:%Y-%m-%d}"
@@ -257,58 +263,67 @@ class Timeline:
             self._screen.line("")
         if day != self._day:
             self._day = day
-            self._screen.line((f"{'':>{self._seq}}  {day} UTC", "dim"))
+            self._screen.line((f"{'':>{self._seq_width}}  {day} UTC", "dim"))
 
-    def _show_event(self, item: Numbered, whole: bool) -> None:
+    def _show_event(self, item: Numbered, *, in_full: bool) -> None:
+        """Print an event with its text.
+
+        in_full: print the whole text, also in a compact timeline.
+        """
         preview = preview_of(item.envelope)
-        if self._compact and not whole:
+        if self._is_compact and not in_full:
             self._show_in_one_line(item, preview)
             return
         self._show_head(item, preview)
-        margin = (" " * (self._seq + 11), (self._rails.passing(), "yellow"), " ")
-        tall = None if whole or self._compact else _TALL
+        margin = (" " * (self._seq_width + 11), (self._rails.passing(), "yellow"), " ")
+        tall = None if in_full else _TALL
         self._screen.body(preview.body, indent=margin, tall=tall)
 
     def _show_in_one_line(self, item: Numbered, preview: Preview) -> None:
+        """Print an event and the start of its text on one line."""
         lines: list[str] = []
         if item.envelope.stream == "main":
             lines = [line.strip() for line in preview.body.split("\n")]
             lines = [line for line in lines if line]
-        taken = 1
-        while len(" ".join(lines[:taken])) < _SHORTEST and taken < len(lines):
-            taken += 1
-        text = " ".join(lines[:taken])
-        left = len(lines) - taken
-        if left > 0:
-            text += f"  (+{counted(left, 'line')})"
+        text = ""
+        shown_lines = 0
+        for line in lines:
+            if shown_lines > 0 and len(text) >= _SHORTEST:
+                break
+            text = f"{text} {line}" if text else line
+            shown_lines += 1
+        hidden_lines = len(lines) - shown_lines
+        if hidden_lines > 0:
+            text += f"  (+{counted(hidden_lines, 'line')})"
         self._show_head(item, preview, text)
 
     def _show_head(self, item: Numbered, preview: Preview, text: str = "") -> None:
-        """Show an event's first line: what it is, ``text``, then marks and tokens."""
+        """Print an event's first line: its type, the text, its marks and its tokens."""
         envelope = item.envelope
         style = STYLES["events"].get(envelope.type, "dim")
-        derived = envelope.stream != "main"
-        nth = item.response if item.call is None else item.call
-        seq = f"·{envelope.seq}" if derived else str(envelope.seq)
+        is_derived = envelope.stream != "main"
+        number = item.response if item.call is None else item.call
+        seq = f"·{envelope.seq}" if is_derived else str(envelope.seq)
         head: list[output.Part] = [
-            (f"{seq:>{self._seq}}  {envelope.ts:%H:%M:%S} ", "dim"),
+            (f"{seq:>{self._seq_width}}  {envelope.ts:%H:%M:%S} ", "dim"),
             (self._rail(item), "yellow"),
             " ",
             (envelope.type, "bold red" if preview.failed else style),
-            ("" if nth is None else f" #{nth}", style),
+            ("" if number is None else f" #{number}", style),
         ]
         if envelope.agent:
             head += [("  agent ", "dim"), output.shown(envelope.agent)]
         if preview.note:
             head += ["  ", output.shown(preview.note)]
-        if item.call and item.began == envelope.seq and not self._compact:
+        if item.call and item.began == envelope.seq and not self._is_compact:
             head.append((f"  response #{item.response}", "dim"))
-        if derived:
-            head.append((f"  stream {envelope.stream[:_STREAM]}", "dim"))
+        if is_derived:
+            head.append((f"  stream {envelope.stream[:_STREAM_WIDTH]}", "dim"))
         cut = output.shown(f"  {text}") if text else ""
         self._screen.line(*head, cut=cut, end=_end_of_head(envelope))
 
     def _rail(self, item: Numbered) -> str:
+        """Return the signs that join calls to results, for the line of an event."""
         match item.envelope.payload:
             case ToolCall(call_id=call_id):
                 return self._rails.open(call_id)
@@ -318,7 +333,7 @@ class Timeline:
 
 
 def _end_of_head(envelope: Envelope) -> list[output.Part]:
-    """What stands at the right: redactions, cuts, warnings and tokens."""
+    """Return the parts at the right: redactions, cuts, warnings and tokens."""
     changes = marks(envelope)
     parts: list[output.Part] = []
     if changes.redacted:
@@ -334,28 +349,36 @@ def _end_of_head(envelope: Envelope) -> list[output.Part]:
     return parts
 
 
-def _with_answers(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
-    """Each event, and whether it is user input or the last answer of its turn."""
-    waiting: list[Numbered] = []  # an answer, and events after it
+def _with_turn_edges(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
+    """Return events, each with whether it is user input or a turn's last answer."""
+    # An answer and the events after it: the next event shows whether it is the last.
+    pending: list[Numbered] = []
     for item in numbered:
         if _is_input(item) or _is_answer(item):
-            yield from _released(waiting, last=_is_input(item))
-            waiting = []
-        waiting.append(item)
-    yield from _released(waiting, last=True)
+            yield from _marked(pending, turn_ends=_is_input(item))
+            pending = []
+        pending.append(item)
+    yield from _marked(pending, turn_ends=True)
 
 
-def _released(
-    waiting: list[Numbered], *, last: bool
+def _marked(
+    pending: list[Numbered], *, turn_ends: bool
 ) -> Iterator[tuple[Numbered, bool]]:
-    for item in waiting:
-        yield item, _is_input(item) or (last and _is_answer(item))
+    """Return pending events, each with whether it is at an edge of its turn.
+
+    turn_ends: whether the turn ends after them.
+    """
+    for item in pending:
+        is_last_answer = turn_ends and _is_answer(item)
+        yield item, _is_input(item) or is_last_answer
 
 
 def _is_input(item: Numbered) -> bool:
+    """Whether the event is what a user said."""
     return isinstance(item.envelope.payload, UserInput)
 
 
 def _is_answer(item: Numbered) -> bool:
+    """Whether the event is an answer with text."""
     event = item.envelope.payload
     return isinstance(event, AgentResponse | events.Final) and bool(event.text.strip())

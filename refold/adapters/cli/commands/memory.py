@@ -1,4 +1,4 @@
-"""``refold memory`` and ``refold consent``: what was learned, and what is allowed."""
+"""``refold memory`` and ``refold consent``: learned items, and the user's grants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from refold.store.memory.procedural import Memory
 
 _TOKENS: Final = 600
-_WRONG: Final = {
+# The messages for details that an action does not take.
+_WRONG_DETAILS: Final = {
     "--scenario": "use --scenario with the list of items or with --advice",
     "--all": "use --all with the list of a user's items",
     "--tokens": "use --tokens with --advice",
@@ -105,8 +106,8 @@ def memory(
     computed from the log and names its events.  An item needs three sessions; --all
     also lists items with fewer.
     """
-    _check(
-        actions=_written(
+    _check_options(
+        actions=_used_options(
             item=item,
             advice=advice,
             profile=profile,
@@ -114,8 +115,8 @@ def memory(
             forget=forget,
             refresh=refresh,
         ),
-        subjects=_written(user=user, everyone=everyone),
-        details=_written(scenario=scenario, all=every, tokens=tokens),
+        subjects=_used_options(user=user, everyone=everyone),
+        details=_used_options(scenario=scenario, all=every, tokens=tokens),
     )
     store = call.store()
     if user is not None:
@@ -127,7 +128,7 @@ def memory(
         return _items(shared, shared.items, scenario)
     if forget is not None:
         receipt = store.user(user).forget(forget)
-        text = f"{forget} is forgotten, also when memory is made anew"
+        text = f"{forget} is forgotten, also when memory is computed again"
         return Result({"forgotten": forget, "seq": receipt.last_seq}, text)
     if item is not None:
         return _item(store, user, item)
@@ -149,16 +150,18 @@ def memory(
     return _items(of_user, items, scenario)
 
 
-def _written(**options: object) -> list[str]:
-    """The options that the command line has, as it writes them."""
+def _used_options(**options: object) -> list[str]:
+    """Return the options that are on the command line, with their dashes."""
     return [f"--{name}" for name in used(options)]
 
 
-def _check(*, actions: list[str], subjects: list[str], details: list[str]) -> None:
-    """Raises typer.BadParameter for options that do not go together.
+def _check_options(
+    *, actions: list[str], subjects: list[str], details: list[str]
+) -> None:
+    """Raise typer.BadParameter for options that do not go together.
 
-    actions:  options that ask for something other than the list of items.
-    subjects: options that say whose memory it is.
+    actions:  options for something other than the list of items.
+    subjects: options that name the owner of the memory.
     details:  options of an action, or of the list.
     """
     if len(actions) > 1:
@@ -180,13 +183,13 @@ def _check(*, actions: list[str], subjects: list[str], details: list[str]) -> No
         allowed = []
     for name in details:
         if name not in allowed:
-            raise typer.BadParameter(_WRONG[name])
+            raise typer.BadParameter(_WRONG_DETAILS[name])
 
 
 def profiled(profile: Profile, now: int) -> Result:
-    """The profile of a user; it is empty if they did not consent.
+    """Return the report of a user's profile, which is empty without consent.
 
-    now: when the profile was made, in microseconds since 1970.
+    now: the time of the profile in microseconds since 1970.
     """
 
     def row(item: Item) -> tuple[str, ...]:
@@ -208,10 +211,12 @@ def profiled(profile: Profile, now: int) -> Result:
             screen.line("improve: ", shown(area.name), (because, "dim"))
         for subject, topics in sorted(profile.levels.items()):
             for topic, mistakes in sorted(topics.items()):
-                where = place({"topic": topic, "subject": subject}) or "unnamed"
-                counts = [f"{error} {n:,}×" for error, n in sorted(mistakes.items())]
+                name = place({"topic": topic, "subject": subject}) or "unnamed"
+                counts = [
+                    f"{error} {count:,}×" for error, count in sorted(mistakes.items())
+                ]
                 if counts:
-                    screen.line(shown(f"{where}: {', '.join(counts)}"))
+                    screen.line(shown(f"{name}: {', '.join(counts)}"))
         items = counted(len(profile.items), "item")
         total = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
         if profile.tainted_sessions:
@@ -222,13 +227,14 @@ def profiled(profile: Profile, now: int) -> Result:
 
 
 def _kind(item: Item) -> str:
+    """Return the kind of an item for people."""
     if item.kind == "topic":
         return f"{item.content['standing']} topic"
     return item.kind
 
 
 def _why_withheld(profile: Profile, item: Item, now: int) -> list[str]:
-    """Why a model that asks with the default settings does not get an item."""
+    """Return the reasons for which the default settings keep an item from a model."""
     return why_not(profile, item, now=now, threshold=Choice().threshold)
 
 
@@ -237,7 +243,7 @@ _LINE: Final = 100  # characters of an event behind an item
 
 
 def _items(memory: Memory, items: Iterable[Item], scenario: str | None) -> Result:
-    """The list of the items that are of a scenario, or of any."""
+    """Return the list of the items of a scenario, or of all."""
     listed = [item for item in items if scenario in (None, item.scenario)]
 
     def row(item: Item) -> tuple[str, ...]:
@@ -279,7 +285,7 @@ def _items(memory: Memory, items: Iterable[Item], scenario: str | None) -> Resul
 
 
 def _item(store: SessionStore, user: str, name: str) -> Result:
-    """One item, whether a model may get it, and the events behind it."""
+    """Return an item, whether a model may get it, and the events behind it."""
     opened = _opened(store, user, name)
     events = list(_events(store, opened.item))
     value: dict[str, Any] = opened.item.to_json()
@@ -290,9 +296,9 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
             screen.line(fact)
         screen.line(f"seen {value['created_at']} to {value['updated_at']}")
         if not opened.withheld:
-            screen.line(f"a model may be told this until {value['expires_at']}")
+            screen.line(f"a model may get this until {value['expires_at']}")
         for reason in opened.withheld:
-            screen.line(f"not told to a model: {reason}")
+            screen.line(f"withheld from a model: {reason}")
         for event in events:
             note, body, _ = preview(event.payload)
             place = f"{event.session_id} seq {event.seq}  {event.type}  {note}"
@@ -307,9 +313,8 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
 class _Opened(NamedTuple):
     """An item for people.
 
-    text:     what it says.
-    withheld: why a model does not get it; empty if it does.
-    facts:    what it rests on, a line each.
+    withheld: the reasons for which a model does not get it.
+    facts:    lines about its evidence.
     """
 
     item: Item
@@ -319,7 +324,10 @@ class _Opened(NamedTuple):
 
 
 def _opened(store: SessionStore, user: str, name: str) -> _Opened:
-    """The item of that name, of a user's memory or profile.  Raises RefoldError."""
+    """Return the item of this name in a user's memory or profile.
+
+    Raises RefoldError if there is none.
+    """
     now = store.clock()
     memory = store.memory.of(user)
     item = memory.named(name)
@@ -348,11 +356,12 @@ _SOURCES: Final = {"preference": "the user's own word", "mistake": "one event"}
 
 
 def _support(item: Item) -> str:
+    """Return the confidence of an item, and the number of its sessions."""
     return f"at least {item.confidence:.0%}, by {counted(item.sessions, 'session')}"
 
 
 def _events(store: SessionStore, item: Item) -> Iterator[Envelope]:
-    """The events behind an item."""
+    """Return the events behind an item."""
     for evidence in item.evidence:
         session = store.session(user_id=item.user_id, session_id=evidence.session_id)
         for seq in evidence.seqs:
@@ -360,6 +369,8 @@ def _events(store: SessionStore, item: Item) -> Iterator[Envelope]:
 
 
 def _advice(advice: Advice) -> Result:
+    """Return the report of the advice for a model."""
+
     def show(screen: Screen) -> None:
         for line in advice.text.splitlines():
             screen.line(shown(line))
@@ -379,7 +390,7 @@ def _advice(advice: Advice) -> Result:
 
 
 def _effect(memory: Memory) -> Result:
-    """How sessions ended with and without each item."""
+    """Return the comparison of how sessions ended with and without each item."""
 
     def row(lift: Lift) -> list[str]:
         item = memory.named(lift.memory_id)
@@ -419,6 +430,7 @@ def _effect(memory: Memory) -> Result:
 
 
 def _formatted(value: float | None, form: str = ".0%") -> str:
+    """Return a figure as text; nothing for None."""
     return "" if value is None else f"{value:{form}}"
 
 
@@ -431,7 +443,7 @@ _SKIPPED: Final = {
 
 
 def _refreshed(store: SessionStore, user: str | None) -> Result:
-    """Bring the memory and the advice of every user, or of one, up to date.
+    """Update the memory and the advice of all users, or of one.
 
     Users who are frozen or opted out are skipped and counted.  If a user's events
     cannot be read, the others are refreshed and the exit code is 1.
@@ -470,7 +482,8 @@ def _refresh(store: SessionStore, user: str) -> Counter[str]:
         if memory.opted_out:
             return Counter(opted_out=1)
         store.memory.advice(user, fresh=timedelta(0))
-    except errors.Erased:  # during the refresh: users erased before are not listed
+    except errors.Erased:
+        # Erased during the refresh, because the list has no user erased before.
         return Counter()
     except errors.Frozen:
         return Counter(frozen=1)
@@ -510,24 +523,24 @@ def consent(
         raise typer.BadParameter(
             "--reason needs one of --grant, --withdraw, --opt-out and --opt-in"
         )
-    chosen = call.store().user(user)
+    grants = call.store().user(user)
     if grant is not None:
-        chosen.consent(grant, granted=True, reason=reason)
+        grants.consent(grant, granted=True, reason=reason)
     elif withdraw is not None:
-        chosen.consent(withdraw, granted=False, reason=reason)
+        grants.consent(withdraw, granted=False, reason=reason)
     elif opt_out:
-        chosen.opt_out(reason=reason)
+        grants.opt_out(reason=reason)
     elif opt_in:
-        chosen.opt_in(reason=reason)
-    status = chosen.status()
+        grants.opt_in(reason=reason)
+    status = grants.status()
 
     def show(screen: Screen) -> None:
-        out = "opted out" if status.memory_opt_out else "not opted out"
-        screen.line("memory  ", (out, "bold"))
-        yes = "allowed" if status.declarative_memory else "not allowed"
-        screen.line("declarative memory  ", (yes, "bold"))
-        for scope, granted in sorted(status.scopes.items()):
-            word = "granted" if granted.granted else "withdrawn"
-            screen.line("  ", shown(scope), (f"  {word} {granted.at}", "dim"))
+        memory_state = "opted out" if status.memory_opt_out else "not opted out"
+        screen.line("memory  ", (memory_state, "bold"))
+        declarative = "allowed" if status.declarative_memory else "not allowed"
+        screen.line("declarative memory  ", (declarative, "bold"))
+        for name, scope in sorted(status.scopes.items()):
+            state = "granted" if scope.granted else "withdrawn"
+            screen.line("  ", shown(name), (f"  {state} {scope.at}", "dim"))
 
     return Result(status.to_json, show)

@@ -95,8 +95,8 @@ def review(
 
     store = call.store()
     if question is not None and decision is not None:
-        asked_in = store.session(user_id=question.user, session_id=question.session)
-        receipt = asked_in.reviews.decide(
+        opened = store.session(user_id=question.user, session_id=question.session)
+        receipt = opened.reviews.decide(
             question.seq, decision, by=options.operator(by), note=note
         )
         return Result(
@@ -108,12 +108,12 @@ def review(
     if action == "scan":
         return _scan(store, rules, user, session)
     if user is not None or session is not None:
-        options.sessions(store, user, session)
+        options.sessions(store, user, session)  # raises if there are none
     return _list(store, user, session, every=every)
 
 
 class _Question(NamedTuple):
-    """Where a question was asked."""
+    """The place of a question."""
 
     user: str
     session: str
@@ -123,7 +123,7 @@ class _Question(NamedTuple):
 def _question_of(
     session: str | None, seq: int | None, user: str | None
 ) -> _Question | None:
-    """The question that the arguments name, if they name one."""
+    """Return the question that the arguments name; None if they name none."""
     if session is None and seq is None:
         return None
     if session is None or seq is None or user is None:
@@ -146,7 +146,7 @@ _HEAD: Final = (
 def _list(
     store: SessionStore, user: str | None, session: str | None, *, every: bool
 ) -> Result:
-    """A line for each question without its bundle, the most severe first."""
+    """Return a table of questions without their bundles, the most severe first."""
     reviews = store.reviews.list(user, session_id=session, open_only=not every)
     for unreadable in reviews.unreadable:
         complain(f"session {unreadable.session_id!r}: {unreadable.error}")
@@ -176,7 +176,7 @@ def _row(review: Review) -> list[str]:
 
 
 def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
-    """One question with its bundle.  Raises InvalidEvent if that event is none."""
+    """Return a question with its bundle.  Raises InvalidEvent for another event."""
     store.session(user_id=user, session_id=session).head()  # raises if it is missing
     reviews = store.reviews.list(user, session_id=session, open_only=False)
     review = next((review for review in reviews if review.seq == seq), None)
@@ -205,32 +205,38 @@ def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
 
 
 def _decision(review: Review) -> str:
-    """What was decided, and by whom; empty for an open question."""
+    """Return the decision and its author as text; empty for an open question."""
     if review.decided is None:
         return "session closed" if review.closed else ""
-    by = f" by {review.decided.by}" if review.decided.by else ""
-    return f"{review.decided.decision}{by}"
+    text = str(review.decided.decision)
+    if review.decided.by:
+        text += f" by {review.decided.by}"
+    return text
 
 
 def _scan(
     store: SessionStore, rules: Path | None, user: str | None, session: str | None
 ) -> Result:
-    """Apply the rules to each open session, and add the questions that they ask.
+    """Apply the rules to each open session, and add their questions.
 
     If a session cannot be read, the others are scanned and the exit code is 1.
     """
-    chosen = ReviewRules.read(rules.read_bytes()) if rules else ReviewRules.default()
+    if rules is None:
+        review_rules = ReviewRules.default()
+    else:
+        review_rules = ReviewRules.read(rules.read_bytes())
     scanned: list[tuple[SessionInfo, Reviewed]] = []
-    skipped = failed = 0
+    skipped = 0
+    failed = 0
     for info in options.sessions(store, user, session):
         if info.status != "open":
             skipped += 1
             continue
         if info.is_internal:
             continue
-        one = store.session(user_id=info.user_id, session_id=info.session_id)
+        opened = store.session(user_id=info.user_id, session_id=info.session_id)
         try:
-            reviewed = one.reviews.ask(chosen)
+            reviewed = opened.reviews.ask(review_rules)
         except RefoldError as error:
             failed += 1
             complain(f"session {info.session_id!r}: {error}")
@@ -264,8 +270,8 @@ def _scan(
     return Result(value, show, int(failed > 0))
 
 
-# A bundle is 64 KiB at most; what is around it may be a little more.
-_MOST: Final = 4 << 20
+# A bundle has at most 64 KiB, and the JSON of its question a little more.
+_MOST_BYTES: Final = 4 << 20
 
 
 def replay(
@@ -279,20 +285,30 @@ def replay(
     Reads the output of `refold review show --json`, or the bundle in it.  Opens no
     store.  Exits with 1 if the rule does not fire.
     """
-    read = read_bundle(_data(bundle))
-    fires = fires_again(read)
-    value = {"bundle": read.to_json(), "says": read.description, "fires_again": fires}
-    return Result(value, lambda screen: _show_bundle(screen, read), int(not fires))
+    parsed = read_bundle(_read(bundle))
+    fires = fires_again(parsed)
+    value = {
+        "bundle": parsed.to_json(),
+        "says": parsed.description,
+        "fires_again": fires,
+    }
+    return Result(value, lambda screen: _show_bundle(screen, parsed), int(not fires))
 
 
-def _data(name: str) -> bytes:
+def _read(name: str) -> bytes:
+    """Return the content of a file, or of stdin for ``-``.
+
+    Raises RefoldError if it is too long for a bundle.
+    """
     if name == "-":
-        data = sys.stdin.buffer.read(_MOST + 1)
+        data = sys.stdin.buffer.read(_MOST_BYTES + 1)
     else:
         with Path(name).open("rb") as file:
-            data = file.read(_MOST + 1)
-    if len(data) > _MOST:
-        raise RefoldError(f"{name} is over {_MOST:,} bytes: this is no review bundle")
+            data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise RefoldError(
+            f"{name} is over {_MOST_BYTES:,} bytes: this is no review bundle"
+        )
     return data
 
 
@@ -306,21 +322,22 @@ def _show_bundle(screen: Screen, bundle: Bundle) -> None:
     """
     verdict = "fires again" if fires_again(bundle) else "does not fire again"
     _show_facts(screen, bundle)
-    last = 0
+    previous_seq = 0
     for entry in bundle.events:
-        if last and entry.seq > last + 1:
+        if previous_seq and entry.seq > previous_seq + 1:
             screen.line(("…", "dim"))
         _show_entry(screen, entry, marked=entry.seq in bundle.where.seqs)
-        last = entry.seq
+        previous_seq = entry.seq
     if bundle.left_out:
-        left = f"{counted(bundle.left_out, 'event')} of the turn left out"
-        screen.line((left, "dim"))
+        left_out = f"{counted(bundle.left_out, 'event')} of the turn left out"
+        screen.line((left_out, "dim"))
     if bundle.refused:
         screen.line("no events: ", shown_in_line(bundle.refused))
     screen.line(f"the rule {verdict} on these events (*)")
 
 
 def _show_facts(screen: Screen, bundle: Bundle) -> None:
+    """Print the rule of a bundle, and its place, version, and request."""
     where = bundle.where
     rule = bundle.rule
     name = shown_in_line(rule.get("name", "?"))
@@ -346,20 +363,21 @@ def _show_facts(screen: Screen, bundle: Bundle) -> None:
 
 
 def _show_entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
+    """Print an event of a bundle; ``marked`` if the rule fires on it."""
     content = preview(entry.event())
     style = STYLES["events"].get(entry.type, "dim")
     if content.failed:
         style = "bold red"
     sign = "*" if marked else " "
-    about = f"  {content.note}"
+    details = f"  {content.note}"
     if entry.agent:
-        about += f"  agent {entry.agent}"
+        details += f"  agent {entry.agent}"
     for warning in entry.warnings:
-        about += f"  [{warning.code}]"
+        details += f"  [{warning.code}]"
     screen.line(
         (f"{entry.seq:>5}", "dim"),
         f" {sign} ",
         (entry.type, style),
-        shown_in_line(about),
+        shown_in_line(details),
     )
     screen.body(content.body, indent=" " * 8, tall=_TALL)

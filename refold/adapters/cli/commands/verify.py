@@ -88,13 +88,13 @@ def verify(
     is not.  Exits with 1 if anything does not hold.
     """
     if proof is not None:
-        return _proof(call, proof, public_key)
+        return _verify_proof(call, proof, public_key)
     if export is not None:
-        return _exported(export)
+        return _verify_export(export)
     if certificate is not None:
-        return _certificate(call, certificate, public_key, user, session, salt)
+        return _verify_certificate(call, certificate, public_key, user, session, salt)
     if since_seal and (chain_only or user is not None or session is not None):
-        raise typer.BadParameter("--since-seal stands alone: it is of all users")
+        raise typer.BadParameter("use --since-seal alone: it checks all users")
     store = call.store()
     sessions(store, user, session)  # raises if there are none
     checks: Iterable[tuple[SessionInfo | StreamId, Verified]]
@@ -131,8 +131,8 @@ def verify(
             count = counted(len(problems), "problem")
             verdict = (f"{count} in {checked}", "bold red")
         else:
-            holds = _verdict(totals, chain_only, since_seal)
-            verdict = (f"{holds}: {checked}", "bold green")
+            holding = _verdict(totals, chain_only=chain_only, since_seal=since_seal)
+            verdict = (f"{holding}: {checked}", "bold green")
         screen.line(verdict, f", {_counts(totals)}")
         if chain_only or since_seal:
             screen.line((_UNKEYED, "dim"))
@@ -160,14 +160,15 @@ _SKIPPED: Final = (
 )
 
 
-def _verdict(totals: Mapping[str, int], chain_only: bool, since_seal: bool) -> str:
-    """What holds, in the words of what was checked."""
+def _verdict(totals: Mapping[str, int], *, chain_only: bool, since_seal: bool) -> str:
+    """Return the words for a check without problems."""
     if since_seal:
         return "chains link up from the newest seals"
     if chain_only:
         return "chains link up"
-    what = "all that is not superseded" if totals["superseded"] else "all"
-    return f"{what} is as it was written"
+    if totals["superseded"]:
+        return "all that is not superseded is as it was written"
+    return "all is as it was written"
 
 
 _COUNTED = ("events", "compactions", "requests", "superseded", "superseded_digests")
@@ -177,19 +178,24 @@ _SEALS_COUNTED: Final = ("tree_heads", "leaves", "erased", "anchored", "unsealed
 def _show_session(
     screen: Screen, info: SessionInfo | StreamId, verified: Verified
 ) -> None:
+    """Print a line about a checked session, and one for each problem."""
     screen.line(
         mark(not verified.problems),
         shown(f"{info.user_id} / {info.session_id}"),
         (f"  {_counts(verified._asdict())}", "dim"),
     )
     for problem in verified.problems:
-        stream = "" if problem.stream == "main" else f"stream {problem.stream[:12]} "
-        seq = "" if problem.seq is None else f"seq {problem.seq}: "
-        what = shown(f"{stream}{seq}{problem.detail}")
-        screen.line("    ", (problem.code, "red"), "  ", what)
+        text = ""
+        if problem.stream != "main":
+            text += f"stream {problem.stream[:12]} "
+        if problem.seq is not None:
+            text += f"seq {problem.seq}: "
+        text += problem.detail
+        screen.line("    ", (problem.code, "red"), "  ", shown(text))
 
 
 def _show_seals(screen: Screen, seals: SealsVerified) -> None:
+    """Print a line about the tree of seals, and one for each problem."""
     if not seals.tree_heads and not seals.problems:
         screen.line(("no seals yet: run `refold seal`", "dim"))
         return
@@ -203,13 +209,17 @@ def _show_seals(screen: Screen, seals: SealsVerified) -> None:
     )
     screen.line(mark(not seals.problems), "seals", (f"  {counts}", "dim"))
     for problem in seals.problems:
-        whose = f"{problem.user_id} / {problem.session_id} " if problem.user_id else ""
-        place = "" if problem.seq is None else f"{problem.seq}: "
-        what = shown(f"{whose}{place}{problem.detail}")
-        screen.line("    ", (problem.code, "red"), "  ", what)
+        text = ""
+        if problem.user_id:
+            text += f"{problem.user_id} / {problem.session_id} "
+        if problem.seq is not None:
+            text += f"{problem.seq}: "
+        text += problem.detail
+        screen.line("    ", (problem.code, "red"), "  ", shown(text))
 
 
 def _counts(counts: Mapping[str, int]) -> str:
+    """Return the numbers of checked items as text."""
     parts = [
         counted(counts["events"], "event"),
         counted(counts["compactions"], "compaction"),
@@ -222,22 +232,23 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(parts)
 
 
-def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
+def _verify_proof(call: Call, file: Path, public_key: Path | None) -> Result:
+    """Check a proof; without a public key, against the store's tree heads, too."""
     from refold import auditor
 
     try:
         parsed = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         raise InvalidConfiguration(f"{file} is not JSON, so it is no proof") from None
-    anchored = None  # the tree heads of the store, if it is at hand
+    tree_heads: list[Any] | None = None
     if public_key is not None:
-        key = _key(public_key)
+        key = _read_key(public_key)
     else:
         seals = call.store().seals
         key = seals.public_key()
-        anchored = [head.to_json() for head in seals.heads()]
+        tree_heads = [head.to_json() for head in seals.heads()]
     try:
-        detail = auditor.check(parsed, key, anchored)
+        detail = auditor.check(parsed, key, tree_heads)
         holds = True
     except auditor.Refused as refused:
         detail = f"does not hold: {refused}"
@@ -251,13 +262,15 @@ def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
     return Result({"ok": holds, "detail": detail}, show, int(not holds))
 
 
-def _key(file: Path) -> bytes:
+def _read_key(file: Path) -> bytes:
+    """Return the public key in a file."""
     from refold.adapters.keys.signatures import read_public_key
 
     return read_public_key(file.read_text("utf-8", errors="replace"))
 
 
-def _exported(folder: Path) -> Result:
+def _verify_export(folder: Path) -> Result:
+    """Check a folder of an export against its manifest."""
     from refold.store.exports import check_export
 
     checked = check_export(folder)
@@ -279,7 +292,7 @@ def _exported(folder: Path) -> Result:
     return Result(value, show, int(not ok))
 
 
-def _certificate(
+def _verify_certificate(
     call: Call,
     file: Path,
     public_key: Path | None,
@@ -287,16 +300,16 @@ def _certificate(
     session: str | None,
     salt: str | None,
 ) -> Result:
-    """Check a certificate's signature and, with a salt, whether it is of that user."""
+    """Check a certificate's signature and, with a salt, that it is of this user."""
     from refold.domain.erasure import Signed
 
     try:
         signed = Signed.read(file.read_bytes())
     except ValueError as error:
         raise RefoldError(f"{file}: {error}") from None
-    problems = _forged(call, signed, public_key)
+    problems = _signature_problems(call, signed, public_key)
     if salt is not None:
-        problems += _misattributed(signed, user, session, salt)
+        problems += _subject_problems(signed, user, session, salt)
 
     def show(screen: Screen) -> None:
         for problem in problems:
@@ -312,12 +325,18 @@ def _certificate(
     return Result(value, show, int(bool(problems)))
 
 
-def _forged(call: Call, signed: Signed, public_key: Path | None) -> list[str]:
+def _signature_problems(
+    call: Call, signed: Signed, public_key: Path | None
+) -> list[str]:
+    """Return the problems of a certificate's signature.
+
+    Without a public key, the certificate must also be stored.
+    """
     from refold.adapters.keys.signatures import signed_by
 
-    stored: list[Any] | None = None  # the statements of the store, if it is at hand
+    stored: list[Any] | None = None
     if public_key is not None:
-        key = _key(public_key)
+        key = _read_key(public_key)
     else:
         erasures = call.store().erasures
         key = erasures.public_key()
@@ -329,9 +348,10 @@ def _forged(call: Call, signed: Signed, public_key: Path | None) -> list[str]:
     return []
 
 
-def _misattributed(
+def _subject_problems(
     signed: Signed, user: str | None, session: str | None, salt: str
 ) -> list[str]:
+    """Return a problem if the certificate is not of this user or session."""
     from refold.domain.erasure import subject
 
     if user is None:
@@ -381,7 +401,7 @@ def repair(
 
 
 def _repaired(checked: int, damages: list[Damage], *, acted: bool) -> Result:
-    """What a repair found and did until now."""
+    """Return the report of a repair so far."""
     mended = [damage for damage in damages if damage.mended]
     lost = [damage for damage in damages if not damage.mendable]
     mendable = [damage for damage in damages if damage.mendable and not damage.mended]
@@ -400,7 +420,8 @@ def _repaired(checked: int, damages: list[Damage], *, acted: bool) -> Result:
     return Result(value, show, code, acted=acted)
 
 
-_FIGURES = {
+# The words for the numbers of damages, by their keys in the report.
+_FIGURES: Final = {
     "mended": "repaired",
     "mendable": "to repair: add --apply",
     "lost": "beyond repair: restore them from a backup",
@@ -410,6 +431,7 @@ _FIGURES = {
 def _show_damages(
     screen: Screen, figures: dict[str, Any], damages: list[Damage]
 ) -> None:
+    """Print a line for each damage, and the totals."""
     for damage in damages:
         user_id, session_id, stream = damage.stream
         name = f"{user_id} / {session_id}"
@@ -423,9 +445,9 @@ def _show_damages(
             sign = mark(False)
         screen.line(sign, shown(name), f"  {damage.kind}: ", shown(damage.detail))
     parts = [f"{counted(figures['sessions'], 'session')} checked"]
-    for name, meaning in _FIGURES.items():
-        if figures[name]:
-            parts.append(f"{figures[name]} {meaning}")
+    for key, meaning in _FIGURES.items():
+        if figures[key]:
+            parts.append(f"{figures[key]} {meaning}")
     if not damages:
         parts.append("no damage")
     screen.line("; ".join(parts))
