@@ -2,8 +2,8 @@
 
     python auditor.py PROOF.json --public-key KEY.pem [--anchor ANCHOR.jsonl]
 
-It needs no store, user's key or network.  Exit code 0: it holds, 1: it does not, 2: a
-file is no such file.
+It needs no store, no user's key and no network.  The exit code is 0 if the proof holds,
+1 if it does not, and 2 if a file cannot be read or is not what it should be.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-_PEM = bytes.fromhex("302a300506032b6570032100")  # what precedes the key in DER
-_PLACE = ("user_id", "session_id", "stream")
-_HEADER = ("seq", "type", "ts", "event_id", "token_estimate", "schema_version")
-_PLACED = len(_PLACE) + _HEADER.index("event_id")  # of which the bytes count
+_KEY_PREFIX = bytes.fromhex("302a300506032b6570032100")  # of an Ed25519 key in DER
+_STREAM = ("user_id", "session_id", "stream")
+_COLUMNS = ("seq", "type", "ts", "event_id", "token_estimate", "schema_version")
 
 
 class Refused(Exception):
-    """The proof does not hold; the message says where."""
+    """Raised for a proof that does not hold; the message gives the reason."""
 
 
 def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) -> str:
-    """What ``proof`` shows, as a sentence.
+    """Check a proof; returns a sentence with what it proves.
 
-    proof:      as ``refold prove`` wrote it, parsed.
-    public_key: 32 bytes, from somebody you trust: not from who gave you the proof.
-    anchored:   tree heads that were kept elsewhere, which must name the proof's, of a
-                growth the smaller one; None: there are none to compare with.
+    proof:      the parsed output of ``refold prove``.
+    public_key: 32 bytes, from somebody you trust, and not from the proof's author.
+    anchored:   the tree heads of an anchor.  They must contain the tree head of an
+                event proof, or the smaller one of a consistency proof.  None if you
+                have no anchor.
 
-    Raises Refused if it does not hold, ValueError if it is no proof.
+    Raises Refused if the proof does not hold, and ValueError if it is no proof.
     """
-    heads = anchored if anchored is None else list(anchored)
+    heads = None if anchored is None else list(anchored)
     try:
         if proof["proof"] == "refold event proof 1":
-            _known(proof["tree_head"], heads)
+            _check_anchored(proof["tree_head"], heads)
             return _check_event(proof, public_key)
         if proof["proof"] == "refold consistency proof 1":
-            _known(proof["old"], heads)
-            _known(proof["new"], heads, must=False)
+            _check_anchored(proof["old"], heads)
+            _check_no_other(proof["new"], heads)
             return _check_growth(proof, public_key)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"this is not a proof: {type(error).__name__}") from None
@@ -56,170 +56,231 @@ def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) 
 
 
 def _check_event(proof: Any, public_key: bytes) -> str:
-    event, head = proof["event"], proof["tree_head"]
-    root = _tree_head(head, public_key)
-    found = _linked(bytes.fromhex(event["prev_hash"]), _header(event), event["body"])
-    for header, body in proof["chain"]:
-        found = _linked(found, bytes.fromhex(header), body)
+    """Check that an event is in a signed tree."""
+    event = proof["event"]
+    tree_head = proof["tree_head"]
+    root = _signed_root(tree_head, public_key)
+    # The hash chain leads from the event to the end of its stream, which is the leaf.
+    header = _header_digest(event)
+    chain_hash = _event_hash(_hash(event["prev_hash"]), header, _hash(event["body"]))
+    for header_text, body in proof["chain"]:
+        chain_hash = _event_hash(chain_hash, _hash(header_text), _hash(body))
     leaf = proof["leaf"]
-    parts = [bytes.fromhex(leaf[name]) for name in ("positions", "receipts")]
-    hashed = _sha256(b"\0refold:leaf:1", found, *_all_32(parts))
-    siblings = _all_32([bytes.fromhex(part) for part in proof["inclusion"]])
-    if not _included(hashed, leaf["index"], head["size"], siblings, root):
+    positions = _hash(leaf["positions"])
+    receipts = _hash(leaf["receipts"])
+    leaf_hash = _sha256(b"\0refold:leaf:1", chain_hash, positions, receipts)
+    siblings = [_hash(text) for text in proof["inclusion"]]
+    if not _is_included(leaf_hash, leaf["index"], tree_head["size"], siblings, root):
         raise Refused("the event is not in the tree: it, or a hash, is another")
-    of = ", ".join(f"{name} {event[name]!r}" for name in _PLACE)
-    what = f"event {event['seq']} ({event['type']}) of {of}"
-    return f"holds: {what} was in the log when {_said(head)}"
+    stream = ", ".join(f"{name} {event[name]!r}" for name in _STREAM)
+    subject = f"event {event['seq']} ({event['type']}) of {stream}"
+    return f"holds: {subject} was in the log when {_described(tree_head)}"
 
 
 def _check_growth(proof: Any, public_key: bytes) -> str:
-    old, new = proof["old"], proof["new"]
-    roots = [_tree_head(head, public_key) for head in (old, new)]
+    """Check that a tree begins with the leaves of a smaller one."""
+    old = proof["old"]
+    new = proof["new"]
+    old_root = _signed_root(old, public_key)
+    new_root = _signed_root(new, public_key)
     if old["store_id"] != new["store_id"]:
         raise Refused("the tree heads are of two stores")
-    parts = _all_32([bytes.fromhex(part) for part in proof["consistency"]])
-    if not _consistent(old["size"], roots[0], new["size"], roots[1], parts):
+    hashes = [_hash(text) for text in proof["consistency"]]
+    if not _is_consistent(old["size"], old_root, new["size"], new_root, hashes):
         raise Refused("the larger tree does not begin with the smaller one")
-    return f"holds: what was sealed when {_said(old)}, is unchanged when {_said(new)}"
+    return (
+        f"holds: what was sealed when {_described(old)}, is unchanged when "
+        f"{_described(new)}"
+    )
 
 
-def _said(head: Any) -> str:
-    sealed = time.gmtime(head["sealed_at"] // 1_000_000)
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", sealed)
-    return f"the tree head of size {head['size']} was signed, {when}"
+def _described(head: Any) -> str:
+    """Return a tree head in words."""
+    sealed_at = time.gmtime(head["sealed_at"] // 1_000_000)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", sealed_at)
+    return f"the tree head of size {head['size']} was signed, {moment}"
 
 
-def _known(head: Any, anchored: list[Any] | None, *, must: bool = True) -> None:
-    """That the anchor has this tree head, or at least no other in its place."""
-    name = (head["store_id"], head["size"])
-    roots = [o["root"] for o in anchored or () if (o["store_id"], o["size"]) == name]
-    if anchored is not None and must and not roots:
+def _check_anchored(head: Any, anchored: list[Any] | None) -> None:
+    """Raise Refused unless the anchor has this tree head."""
+    if anchored is not None and not _anchored_roots(head, anchored):
         raise Refused(f"the anchor has no tree of {head['size']} leaves of that store")
-    if any(root != head["root"] for root in roots):
-        raise Refused(f"the anchor has another tree of {head['size']} leaves")
+    _check_no_other(head, anchored)
 
 
-def _tree_head(head: Any, public_key: bytes) -> bytes:
-    """The root of a tree head, its signature checked."""
+def _check_no_other(head: Any, anchored: list[Any] | None) -> None:
+    """Raise Refused if the anchor has another tree head of this size."""
+    for root in _anchored_roots(head, anchored or []):
+        if root != head["root"]:
+            raise Refused(f"the anchor has another tree of {head['size']} leaves")
+
+
+def _anchored_roots(head: Any, anchored: list[Any]) -> list[str]:
+    """Return the roots in the anchor for this store and size."""
+    same_store = [other for other in anchored if other["store_id"] == head["store_id"]]
+    return [other["root"] for other in same_store if other["size"] == head["size"]]
+
+
+def _signed_root(head: Any, public_key: bytes) -> bytes:
+    """Return the root of a tree head after a check of its signature."""
     root = bytes.fromhex(head["root"])
-    numbers = [head[name] for name in ("size", "sealed_at", "position")]
-    if any(type(number) is not int for number in numbers):
-        raise ValueError("this is not a proof: a size is not a number")
-    size, *rest = map(str, numbers)
-    lines = ("refold tree head 1", head["store_id"], size, root.hex(), *rest, "")
+    for name in ("size", "sealed_at", "position"):
+        if type(head[name]) is not int:
+            raise ValueError("this is not a proof: a size is not a number")
+    lines = [
+        "refold tree head 1",
+        head["store_id"],
+        str(head["size"]),
+        root.hex(),
+        str(head["sealed_at"]),
+        str(head["position"]),
+        "",
+    ]
     message = "\n".join(lines).encode()
     signature = bytes.fromhex(head["signature"])
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):
         raise Refused(
-            f"the tree head of {head['size']} leaves has not this key's mark"
+            f"the tree head of {head['size']} leaves was not signed with this key"
         ) from None
     return root
 
 
-def _header(event: Any) -> bytes:
-    """The digest of an event's plain columns: each behind its length."""
-    parts = [str(event[name]).encode() for name in (*_PLACE, *_HEADER)]
-    parts[_PLACED] = bytes.fromhex(event["event_id"].replace("-", ""))
-    return _sha256(*(len(part).to_bytes(4, "big") + part for part in parts))
+def _header_digest(event: Any) -> bytes:
+    """Return the digest of an event's plain columns, each after its length."""
+    parts = []
+    for name in (*_STREAM, *_COLUMNS):
+        if name == "event_id":
+            column = bytes.fromhex(event[name].replace("-", ""))
+        else:
+            column = str(event[name]).encode()
+        parts += [len(column).to_bytes(4, "big"), column]
+    return _sha256(*parts)
 
 
-def _linked(before: bytes, header: bytes, body: str) -> bytes:
-    """The hash of an event, of the one before it and of what it holds."""
-    parts = _all_32([before, header, bytes.fromhex(body)])
-    return _sha256(b"refold:event:1", *parts)
+def _event_hash(prev_hash: bytes, header: bytes, body: bytes) -> bytes:
+    """Return an event's hash, made of the previous hash, its header and its body."""
+    return _sha256(b"refold:event:1", prev_hash, header, body)
 
 
-def _all_32(parts: list[bytes]) -> list[bytes]:
-    if any(len(part) != 32 for part in parts):
+def _hash(text: str) -> bytes:
+    """Return the hash with these 64 hex digits.  Raises ValueError for other texts."""
+    value = bytes.fromhex(text)
+    if len(value) != 32:
         raise ValueError("this is not a proof: a hash has 32 bytes")
-    return parts
+    return value
 
 
 def _sha256(*parts: bytes) -> bytes:
+    """Return the SHA-256 of the joined parts."""
     return hashlib.sha256(b"".join(parts)).digest()
 
 
 def _node(left: bytes, right: bytes) -> bytes:
+    """Return the hash of a node from those of its children."""
     return _sha256(b"\1", left, right)
 
 
-def _turns(place: int, last: int) -> list[bool]:
-    """Whether each sibling on the way from a leaf to the root stands on the left.
+def _left_siblings(index: int, last: int) -> list[bool]:
+    """Return for each sibling on the way from a leaf to the root if it is at the left.
 
-    RFC 9162, sections 2.1.3.2 and 2.1.4.2.
+    last: the index of the last leaf.
+
+    The algorithm is that of RFC 9162, sections 2.1.3.2 and 2.1.4.2.
     """
-    turns = []
+    are_left = []
     while last:
-        turns.append(bool(place & 1) or place == last)
-        while turns[-1] and not place & 1 and place:
-            place, last = place >> 1, last >> 1
-        place, last = place >> 1, last >> 1
-    return turns
+        is_left = bool(index & 1) or index == last
+        are_left.append(is_left)
+        # A node without a sibling is that of its parent.
+        while is_left and index and not index & 1:
+            index >>= 1
+            last >>= 1
+        index >>= 1
+        last >>= 1
+    return are_left
 
 
-def _included(
-    leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes
+def _is_included(
+    leaf: bytes, index: int, size: int, siblings: list[bytes], root: bytes
 ) -> bool:
+    """Whether the siblings lead from a leaf to the root of a tree of this size."""
     if type(index) is not int or not 0 <= index < size:
         return False
-    found, turns = leaf, _turns(index, size - 1)
-    for is_left, part in zip(turns, proof):  # noqa: B905  # not in Python 3.9
-        found = _node(part, found) if is_left else _node(found, part)
-    return len(turns) == len(proof) and found == root
+    are_left = _left_siblings(index, size - 1)
+    node = leaf
+    for is_left, sibling in zip(are_left, siblings):  # noqa: B905  # not in Python 3.9
+        node = _node(sibling, node) if is_left else _node(node, sibling)
+    return len(are_left) == len(siblings) and node == root
 
 
-def _consistent(
+def _is_consistent(
     old_size: int, old_root: bytes, size: int, root: bytes, proof: list[bytes]
 ) -> bool:
+    """Whether the proof leads to the roots of both trees."""
     if not 0 < old_size <= size:
         return False
     if old_size == size:
         return not proof and old_root == root
     hashes = list(proof)
-    if old_size & (old_size - 1) == 0:
+    is_power_of_two = old_size & (old_size - 1) == 0
+    if is_power_of_two:  # then the old root is a node of the new tree
         hashes.insert(0, old_root)
     if not hashes:
         return False
-    place, last = old_size - 1, size - 1
-    while place & 1:
-        place, last = place >> 1, last >> 1
-    old = new = hashes[0]
-    turns = _turns(place, last)
-    for is_left, part in zip(turns, hashes[1:]):  # noqa: B905  # the same
-        old = _node(part, old) if is_left else old
-        new = _node(part, new) if is_left else _node(new, part)
-    return len(turns) == len(hashes) - 1 and (old, new) == (old_root, root)
+    # Begin at the largest complete subtree that ends with the last old leaf.
+    index = old_size - 1
+    last = size - 1
+    while index & 1:
+        index >>= 1
+        last >>= 1
+    are_left = _left_siblings(index, last)
+    first, *siblings = hashes
+    old_node = first
+    new_node = first
+    for is_left, sibling in zip(are_left, siblings):  # noqa: B905  # the same
+        if is_left:
+            old_node = _node(sibling, old_node)
+            new_node = _node(sibling, new_node)
+        else:  # a node of leaves that the old tree does not have
+            new_node = _node(new_node, sibling)
+    is_complete = len(are_left) == len(siblings)
+    return is_complete and old_node == old_root and new_node == root
 
 
 def read_key(text: str) -> bytes:
-    """An Ed25519 public key from PEM, hex or base64; raises ValueError."""
+    """Return an Ed25519 public key from PEM, hex or base64.  Raises ValueError."""
     text = text.strip()
     if "BEGIN PUBLIC KEY" in text:
         body = "".join(line for line in text.splitlines() if "-" not in line)
         der = base64.b64decode(body, validate=True)
-        key = der[len(_PEM) :] if der.startswith(_PEM) else b""
+        key = der[len(_KEY_PREFIX) :] if der.startswith(_KEY_PREFIX) else b""
+    elif len(text) == 64:
+        key = bytes.fromhex(text)
     else:
-        key = bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text)
+        key = base64.b64decode(text)
     if len(key) != 32:
         raise ValueError("this is not an Ed25519 public key")
     return key
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check the proof that the arguments name; the exit code."""
+    """Check the proof in a file; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("proof", type=Path, help="what `refold prove` wrote")
-    add("--public-key", type=Path, required=True, help="PEM, hex or base64")
-    add("--anchor", type=Path, help="tree heads that were kept elsewhere")
-    given = parser.parse_args(arguments)
+    parser.add_argument("proof", type=Path, help="output of `refold prove`")
+    parser.add_argument(
+        "--public-key", type=Path, required=True, help="PEM, hex or base64"
+    )
+    parser.add_argument("--anchor", type=Path, help="tree heads of the anchor")
+    options = parser.parse_args(arguments)
     try:
-        proof = json.loads(given.proof.read_text("utf-8"))
-        key = read_key(given.public_key.read_text("utf-8"))
-        lines = given.anchor and given.anchor.read_text("utf-8").splitlines()
-        heads = None if lines is None else [json.loads(line) for line in lines]
+        proof = json.loads(options.proof.read_text("utf-8"))
+        key = read_key(options.public_key.read_text("utf-8"))
+        heads = None
+        if options.anchor is not None:
+            lines = options.anchor.read_text("utf-8").splitlines()
+            heads = [json.loads(line) for line in lines]
         print(check(proof, key, heads))
     except Refused as refused:
         print(f"does not hold: {refused}")

@@ -146,7 +146,7 @@ def test_once_leaves_the_work_to_a_process_that_follows(capturing: Capturing) ->
     code, out, _ = capturing.once()
 
     assert code == 0
-    assert f"process {follower.pid} captures" in out
+    assert f"process {follower.pid} already captures" in out
     wait_for(lambda: capturing.captured() == 2)
 
 

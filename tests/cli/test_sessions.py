@@ -81,7 +81,7 @@ def test_a_long_list_is_printed_page_by_page(
     with open_store("sqlite:///refold.db") as store:
         for name in ("a", "b", "c", "d"):
             store.session(user_id="lin", session_id=name).append(UserInput(text="x"))
-    monkeypatch.setattr("refold.adapters.cli.options._MANY", 2)
+    monkeypatch.setattr("refold.adapters.cli.options._SESSIONS_AT_ONCE", 2)
 
     programs = refold("sessions", "--json").json()
     people = refold("sessions", "--limit", "5").out.splitlines()

@@ -143,11 +143,17 @@ class _Captured:
             raise errors.InvalidConfiguration(
                 f"max_tokens must be above 0, not {max_tokens}"
             )
-        writer = session.writer  # whose vault has the values of numbered placeholders
+        # The writer's vault has the values of numbered placeholders.
+        writer = session.writer
         writer = replace(writer, redactor=writer.redactor.numbering)
-        self.client, self.session = client, replace(session, writer=writer)
-        self._model, self._max_tokens, self._agent = model, max_tokens, agent
-        self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
+        self.client = client
+        self.session = replace(session, writer=writer)
+        self._model = model
+        self._max_tokens = max_tokens
+        self._agent = agent
+        self._strategy = strategy
+        self._summarizer = summarizer
+        self._handed = handed
         self._rehearsal = options.Rehearsal(getattr(client, "timeout", None))
 
     def record(
@@ -177,23 +183,20 @@ class _Captured:
         """
         response = chat.parsed(response)
         if messages:
-            found = chat.news(self.session, messages)
-            if found.differs and self._has_recorded(response):
+            news = chat.news(self.session, messages)
+            if news.differs and self._has_recorded(response):
                 return
-            warnings = [{"code": "history_differs"}] if found.differs else []
-            warned = {"warnings": warnings}
-            if found.events:
-                self._append(found.events, request_id, warned)
+            warnings = [{"code": "history_differs"}] if news.differs else []
+            if news.events:
+                self._append(news.events, request_id, {"warnings": warnings})
             handed: HandedIn = {**self._window(), "tools": tools}
             system = chat.system_text(system)
             if system is not None:
                 handed["system"] = system
             view = self.session.context(self._chosen(), **handed)
-            same = (
-                chat.normal(messages) == chat.normal(view.messages)
-                and system == view.system
-            )
-            self._append(view.request(model=self._model, matches=same), request_id)
+            has_same_messages = chat.normal(messages) == chat.normal(view.messages)
+            matches = has_same_messages and system == view.system
+            self._append(view.request(model=self._model, matches=matches), request_id)
         if response is not None:
             self._answer(response, request_id)
 
@@ -288,13 +291,13 @@ class _Captured:
 
         Raises InvalidConfiguration.
         """
-        given: dict[str, Any] = {**brought}
-        request_id = given.pop("request_id", None)
-        call_options = dict(given.pop("options", None) or {})
+        arguments: dict[str, Any] = {**brought}
+        request_id = arguments.pop("request_id", None)
+        call_options = dict(arguments.pop("options", None) or {})
         options.check(call_options)
         recorded = options.recorded(call_options)
         api = options.api_for(self.client, method, call_options)
-        handed: Any = {**self._window(), **self._handed, **given}
+        handed: Any = {**self._window(), **self._handed, **arguments}
         blocks = handed.get("system")
         if isinstance(blocks, str | None):
             blocks = None
@@ -316,7 +319,7 @@ class _Captured:
     def _counting(
         self, content: Content, brought: Brought
     ) -> tuple[Any, dict[str, Any]]:
-        """The resource and the arguments that count the tokens of a call."""
+        """Return the resource and the arguments that count the tokens of a call."""
         events = chat.events_of_user(content)
         call = self._checked(brought, "create")
         try:
@@ -340,7 +343,7 @@ class _Captured:
         return api, options.for_method(api, "count_tokens", body)
 
     def _structured(self, brought: Brought, output_format: Any) -> Brought:
-        """The arguments of a call whose answer has the JSON schema of a type."""
+        """Return the arguments of a call whose answer has a type's JSON schema."""
         call_options = dict(brought.get("options") or {})
         output_config = dict(call_options.get("output_config") or {})
         if "format" in output_config:
@@ -405,6 +408,7 @@ class _Captured:
             raise errors.RecordingFailed(answer, error) from error
 
     def _answered(self, asked: Asked, message: Any) -> None:
+        """Record the whole answer to a request of ``_ask``."""
         self._answer(message, asked.request_id, self._took(asked))
 
     def _reveal(self, message: Any) -> None:
@@ -414,7 +418,7 @@ class _Captured:
                 block.input = self.session.vault.reveal(block.input, tool=block.name)
 
     def _revealed(self, message: Any) -> Any:
-        """A copy with real values, because the stream's own message is recorded."""
+        """Return a copy with real values, because the stream's message is recorded."""
         copy = message.model_copy(deep=True)
         self._reveal(copy)
         return copy
@@ -429,18 +433,18 @@ class _Captured:
         if message is not None and message.stop_reason is not None:
             self._answered(asked, message)
             return
-        said = plain(message)
+        partial_message = plain(message)
         try:
-            meta = _meta(said or {}, self._took(asked))
-            self._append(
-                chat.broken_off(said, chat.error_of(error)), asked.request_id, meta
-            )
+            meta = _meta(partial_message or {}, self._took(asked))
+            events = chat.broken_off(partial_message, chat.error_of(error))
+            self._append(events, asked.request_id, meta)
         except errors.RefoldError as failure:
             if message is not None:
                 raise errors.RecordingFailed(message, failure) from failure
             log.warning("a failed call of the model could not be recorded: %s", failure)
 
     def _took(self, asked: Asked) -> float:
+        """Return the milliseconds since the request was sent."""
         return max(0, self.session.writer.clock() - asked.began_at) / 1000
 
 
@@ -641,7 +645,7 @@ class AsyncCapture(_Captured):
 class LiveModel:
     """Asks Claude in a rerun, after the recorded answers; nothing is recorded.
 
-    client: of the SDK; by default the SDK makes one from its environment variables.
+    client: a client of the SDK, which by default is made from the SDK's variables.
 
     Raises InvalidConfiguration for an empty name, or if there is no key.
     """
@@ -651,7 +655,8 @@ class LiveModel:
     ) -> None:
         if not model.strip():
             raise errors.InvalidConfiguration("a rerun needs the name of a model")
-        self.name, self._max_tokens = model, max_tokens
+        self.name = model
+        self._max_tokens = max_tokens
         self._client = client or own_client()
 
     def close(self) -> None:
@@ -659,9 +664,10 @@ class LiveModel:
         self._client.close()
 
     def answer(self, view: View) -> list[Event]:
-        """The events of its whole answer.  Raises AnswerFailed."""
+        """Return the events of the whole answer.  Raises AnswerFailed."""
         body = view.to_request(model=self.name, max_tokens=self._max_tokens)
-        if betas := _betas(body):
+        betas = _betas(body)
+        if betas:
             body["betas"] = betas
         try:
             message = _api(self._client, body).create(**body)
@@ -679,11 +685,12 @@ async def _in_thread(record: Any, *arguments: Any) -> None:
 
 
 def _api(client: Any, body: Mapping[str, Any]) -> Any:
+    """Return the resource of the client that takes this request."""
     return client.beta.messages if body.get("betas") else client.messages
 
 
 def _came(stream: Any) -> Any:
-    """The part of the message that came, or None."""
+    """Return the received part of the message; None if there is none."""
     try:
         return stream.current_message_snapshot
     except (AssertionError, AttributeError):
@@ -691,13 +698,20 @@ def _came(stream: Any) -> Any:
 
 
 def _meta(message: JsonObject, took: float | None) -> Meta:
-    known = {"model": message.get("model"), "response_id": message.get("id")}
-    return Meta.of({**known, "duration_ms": took})
+    """Return the meta of an answer's events."""
+    return Meta.of(
+        {
+            "model": message.get("model"),
+            "response_id": message.get("id"),
+            "duration_ms": took,
+        }
+    )
 
 
 def _betas(body: Mapping[str, Any]) -> list[str]:
-    """The betas that the context management and the files of a request need."""
-    edits = (body.get("context_management") or {}).get("edits") or ()
+    """Return the betas that the context management and files of a request need."""
+    context_management = body.get("context_management") or {}
+    edits = context_management.get("edits") or ()
     kinds = [edit["type"] for edit in edits]
     betas: list[str] = []
     for start, beta in _BETAS.items():

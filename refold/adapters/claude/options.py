@@ -38,7 +38,7 @@ _OUTPUT_FORMAT: Final = "output_format"
 def api_for(client: Any, method: str, options: Mapping[str, Any]) -> Any:
     """Return ``client.messages``, or ``client.beta.messages`` if only it takes these.
 
-    method: of the SDK that is going to be called.
+    method: the method of the SDK that will be called.
 
     Raises InvalidConfiguration for an option that neither takes.
     """
@@ -60,7 +60,7 @@ def api_for(client: Any, method: str, options: Mapping[str, Any]) -> Any:
 
 
 def _unknown(api: Any, method: str, options: Iterable[str]) -> list[str]:
-    """The options that this method has no parameter for."""
+    """Return the options that this method has no parameter for."""
     parameters = signature(getattr(api, method)).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     if Parameter.VAR_KEYWORD in kinds:
@@ -91,22 +91,26 @@ def recorded(options: Mapping[str, Any]) -> JsonObject:
 
     Raises InvalidConfiguration if that is not JSON.
     """
-    kept = {name: value for name, value in options.items() if name not in UNRECORDED}
-    output_format = kept.get(_OUTPUT_FORMAT)
+    recordable = dict(options)
+    for name in UNRECORDED:
+        recordable.pop(name, None)
+    output_format = recordable.get(_OUTPUT_FORMAT)
     if output_format is not None and not isinstance(output_format, Mapping):
-        kept[_OUTPUT_FORMAT] = schema_of(output_format)
+        recordable[_OUTPUT_FORMAT] = schema_of(output_format)
+    request_options: JsonObject
     try:
-        clean, _ = repaired(chat.plain(kept))
-        if "mcp_servers" in clean:
-            clean["mcp_servers"] = [_without_token(s) for s in clean["mcp_servers"]]
-        canonical(clean)
+        request_options, _ = repaired(chat.plain(recordable))
+        if "mcp_servers" in request_options:
+            servers: Any = request_options["mcp_servers"]
+            request_options["mcp_servers"] = [_without_token(each) for each in servers]
+        canonical(request_options)
     except (TypeError, ValueError, RecursionError):
         raise InvalidConfiguration("options: must be JSON, to be recorded") from None
-    request_options: JsonObject = clean
     return request_options
 
 
 def _without_token(server: Any) -> Any:
+    """Return an MCP server without the fields that are not recorded."""
     if not isinstance(server, Mapping):
         return server
     return {
@@ -129,9 +133,9 @@ def schema_of(output_format: Any) -> JsonObject:
 
 
 class Rehearsal:
-    """Has the SDK make a request without sending it, to see whether it accepts it.
+    """Lets the SDK make a request without sending it, to check the arguments.
 
-    The SDK checks some arguments only as it makes a request, such as a number of
+    The SDK checks some arguments only when it makes a request, such as a number of
     tokens that takes too long without a stream.
     """
 
@@ -155,14 +159,13 @@ class Rehearsal:
         Raises InvalidConfiguration if the SDK refuses the arguments.
         """
         api: Any = self._client.beta.messages if beta else self._client.messages
-        unknown = _unknown(api, method, body)
-        known = {name: value for name, value in body.items() if name not in unknown}
+        arguments = for_method(api, method, body)
         try:
             if method == "stream":
-                with api.stream(**known):
+                with api.stream(**arguments):
                     pass
             else:
-                getattr(api, method)(**known)
+                getattr(api, method)(**arguments)
         except APIConnectionError:
             return
         except Exception as error:
@@ -179,10 +182,10 @@ class _Unsent:
         raise ConnectionError
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def __enter__(self) -> _Unsent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""

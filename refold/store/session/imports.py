@@ -1,4 +1,4 @@
-"""Append a transcript to a session: only the entries that the session lacks."""
+"""Imports: they append the entries of a transcript that a session lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from refold.store.proofs.rerun import with_requests
 from refold.store.session.core import SessionCore
 from refold.store.session.forking import fork
 
-_TRIES: Final = 8
+_ATTEMPTS: Final = 8
 _BATCH: Final = 200  # drafts that are written together
 Progress = Callable[[int], object]
 _Prepared = tuple[Draft, RedactedEvent]
@@ -54,33 +54,47 @@ def take_in(
     if transcript.forked_from and session.writer.log.head(session.stream).seq == 0:
         _fork_again(session, transcript.forked_from, where, names)
     left_out: tuple[ports.Skipped, ...] = ()
-    tag = session.writer.numbering(session.stream, {})
     # Records do not fit if redaction finds more now than when they were written.
-    if transcript.has_records and any(
-        _fitting(session, draft, tag)[1].found for draft in transcript.drafts
-    ):
+    if transcript.has_records and _redaction_finds(session, transcript.drafts):
         skipped_before = len(transcript.skipped)
         transcript = transcript.without_records()
         left_out = transcript.skipped[skipped_before:]
-    ours = transcript.session_id in ("", session.session_id)
-    done = extend(
-        session, transcript.drafts, where=where, progress=progress, merges=ours
+    is_of_session = transcript.session_id in ("", session.session_id)
+    extended = extend(
+        session,
+        transcript.drafts,
+        where=where,
+        progress=progress,
+        merges=is_of_session,
     )
     for name, drafts in transcript.derived:
         stream = session.stream._replace(stream=name)
         present = session.writer.log.head(stream).seq
-        if new := drafts[present:]:
-            try:
-                session.writer.append(appends.Order(stream, new, expected_seq=present))
-            except (errors.InvalidEvent, errors.StaleSession) as error:
-                raise errors.ImportFailed(where, str(error)) from None
-    return done._replace(skipped=(*left_out, *done.skipped))
+        missing = drafts[present:]
+        if not missing:
+            continue
+        order = appends.Order(stream, missing, expected_seq=present)
+        try:
+            session.writer.append(order)
+        except (errors.InvalidEvent, errors.StaleSession) as error:
+            raise errors.ImportFailed(where, str(error)) from None
+    return extended._replace(skipped=(*left_out, *extended.skipped))
+
+
+def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
+    """Whether redaction changes one of the drafts."""
+    tag = session.writer.numbering(session.stream, {})
+    for draft in drafts:
+        _, redacted = _fitting(session, draft, tag)
+        if redacted.found:
+            return True
+    return False
 
 
 def _fork_again(
     session: SessionCore, origin: tuple[str, int], where: str, names: Mapping[str, str]
 ) -> None:
-    """Fork the session again from the event that stands for the exported seq."""
+    """Fork the session again from the event of the exported seq."""
     name, exported_at = origin
     stream = session.stream._replace(session_id=names.get(name, name))
     seqs: list[int] = []
@@ -102,23 +116,24 @@ def extend(
     progress: Progress = bool,
     merges: bool = False,
 ) -> Extended:
-    """Append those of ``drafts`` that the session does not have.
+    """Append the drafts that the session does not have.
 
-    The drafts are a whole transcript, from its beginning; ``meta.source`` marks each
-    as imported.  Drafts with keys belong to entries, which are there or not, whoever
-    appended them.  Drafts without keys are compared with the imported events, in their
-    order.
+    Everything is checked before anything is written.  An interrupted import continues
+    where it stopped, because batches are written one after the other.
 
-    Everything is checked before anything is written.  Batches are written one after
-    the other, so that an interrupted import continues where it stopped.  ``progress``
-    gets the number of drafts that are done.
+    drafts:   a complete transcript, from its beginning; ``meta.source`` marks each as
+              imported.  A draft with a key belongs to an entry, which the session has
+              or not, whoever appended it.  Drafts without keys are compared with the
+              imported events, in their order.
+    where:    the name of the transcript in errors.
+    progress: called with the number of drafts that are written or present.
+    merges:   whether the transcript is of this session, although the session may have
+              none of it yet.
 
-    merges: the transcript is of this session, also if the session has none of it yet.
-
-    Raises ImportFailed, naming ``where``, if the transcript was rewritten since, or
-    holds an event that the session does not accept.
+    Raises ImportFailed if the transcript was rewritten since, or contains an event that
+    the session does not accept.
     """
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         head = session.writer.log.head(session.stream)
         tag = session.writer.numbering(session.stream, head.state.numbers)
         missing = _missing(session, head.state, drafts, where, tag, merges=merges)
@@ -126,10 +141,10 @@ def extend(
         with suppress(errors.StaleSession):
             present = len(drafts) - len(missing.prepared) - len(missing.refused)
             order = appends.Order(session.stream, (), None, head.seq, numbers=numbers)
-            done = _append(session, order, missing.prepared, present, progress)
-            return done._replace(skipped=missing.refused)
-    why = "other writers keep changing this session: try again"
-    raise errors.ImportFailed(where, why)
+            extended = _append(session, order, missing.prepared, present, progress)
+            return extended._replace(skipped=missing.refused)
+    reason = "other writers keep changing this session: try again"
+    raise errors.ImportFailed(where, reason)
 
 
 class _Missing(NamedTuple):
@@ -151,17 +166,20 @@ def _missing(
     *,
     merges: bool,
 ) -> _Missing:
-    new = _without_known(session, state, drafts, where, tag, merges=merges)
+    """Return the drafts that the session lacks, at this state of it.
+
+    Raises ImportFailed.
+    """
+    new = _without_present(session, state, drafts, where, tag, merges=merges)
     refused: tuple[ports.Skipped, ...] = ()
     try:
         if len(new) < len(drafts):
             new, refused = _accepted(session, state, new)
-        own = {
-            draft.key: (seq, seq)
-            for seq, draft in enumerate(new, start=state.head_seq + 1)
-            if draft.key
-        }
-        new = with_seqs(session.writer.log, session.stream, new, own)
+        seqs_of_keys: dict[str, tuple[int, int]] = {}
+        for seq, draft in enumerate(new, start=state.head_seq + 1):
+            if draft.key:
+                seqs_of_keys[draft.key] = (seq, seq)
+        new = with_seqs(session.writer.log, session.stream, new, seqs_of_keys)
         incoming = [draft.event for draft in new]
         events, _ = session.writer.decided(state, incoming, user_id=session.user_id)
         fitting: list[_Prepared] = []
@@ -181,7 +199,7 @@ def _missing(
     return _Missing(prepared, refused)
 
 
-def _without_known(
+def _without_present(
     session: SessionCore,
     state: SessionState,
     drafts: Sequence[Draft],
@@ -190,64 +208,70 @@ def _without_known(
     *,
     merges: bool,
 ) -> list[Draft]:
-    """The drafts that the session has neither by their keys nor by their place."""
-    imported = {
-        envelope.seq: envelope
-        for envelope in read_on(session.writer.log, session.stream, upto=state.head_seq)
-        if "format" in (envelope.meta.source or {})
-    }
+    """Return the drafts that the session has neither by their keys nor their places.
+
+    Raises ImportFailed if an entry that it has was rewritten.
+    """
+    imported: dict[int, Envelope] = {}  # by seq
+    for envelope in read_on(session.writer.log, session.stream, upto=state.head_seq):
+        if "format" in (envelope.meta.source or {}):
+            imported[envelope.seq] = envelope
     keys = [draft.key for draft in drafts if draft.key]
-    known = session.writer.log.known(session.stream, keys) if keys else {}
-    if not known and not merges:
+    # The seqs of the entries that the session has, by their keys.
+    present = session.writer.log.known(session.stream, keys) if keys else {}
+    if not present and not merges:
         # Another transcript under this name, or one that an earlier version imported.
-        return _behind_equal(session, drafts, [*imported.values()], where, tag)
-    rest: list[Draft] = []
-    present = False  # whether the session has the entry of the draft
+        return _after_equal(session, drafts, [*imported.values()], where, tag)
+    missing: list[Draft] = []
+    is_present = False  # whether the session has the entry of the draft
     for draft in drafts:
         if draft.key is None:
-            present = False
+            is_present = False
         elif not draft.continues:
-            present = draft.key in known
-        if not present:
-            rest.append(draft)
+            is_present = draft.key in present
+        if not is_present:
+            missing.append(draft)
             continue
-        place = known.get(draft.key or "")
-        envelope = imported.get(place.first_seq) if place else None
         if draft.mark is not None:
-            continue  # its event has the seqs of that time
-        if envelope is not None and not _same(session, draft, envelope, tag):
-            raise _rewritten(session, envelope, where)
-    for first, last in known.values():
+            continue  # its event has the seqs of the time at which it was appended
+        seqs = present.get(draft.key or "")
+        stored = imported.get(seqs.first_seq) if seqs else None
+        if stored is not None and not _is_same(session, draft, stored, tag):
+            raise _rewritten(session, stored, where)
+    for first, last in present.values():
         for seq in range(first, last + 1):
             imported.pop(seq, None)
-    if not known:
-        return _behind_equal(session, rest, [*imported.values()], where, tag)
-    # Earlier versions gave entries no keys: there an entry is known by its place.
-    places = {_place_of(envelope.meta): envelope for envelope in imported.values()}
-    return [
-        draft
-        for draft in rest
-        if (stored := places.get(_place_of(draft.meta))) is None
-        or not _same(session, draft, stored, tag)
-    ]
+    if not present:
+        return _after_equal(session, missing, [*imported.values()], where, tag)
+    # Events of earlier versions have no keys, and are recognized by their places.
+    by_place = {_place_of(envelope.meta): envelope for envelope in imported.values()}
+    not_by_place: list[Draft] = []
+    for draft in missing:
+        stored = by_place.get(_place_of(draft.meta))
+        if stored is None or not _is_same(session, draft, stored, tag):
+            not_by_place.append(draft)
+    return not_by_place
 
 
 def _place_of(meta: Meta) -> tuple[object, object]:
-    """The id of an imported entry, and its place in the file."""
+    """Return the id of an imported entry, and its place in the file."""
     source = meta.source or {}
     return source.get("id"), source.get("place")
 
 
-def _behind_equal(
+def _after_equal(
     session: SessionCore,
     drafts: Sequence[Draft],
     imported: Sequence[Envelope],
     where: str,
     tag: Tagger,
 ) -> list[Draft]:
-    """The drafts behind those that were imported, one for one."""
+    """Return the drafts after the imported ones, which must be equal in order.
+
+    Raises ImportFailed if one is not.
+    """
     for draft, envelope in zip(drafts, imported, strict=False):
-        if not _same(session, draft, envelope, tag):
+        if not _is_same(session, draft, envelope, tag):
             raise _rewritten(session, envelope, where)
     return [*drafts[len(imported) :]]
 
@@ -255,17 +279,18 @@ def _behind_equal(
 def _rewritten(
     session: SessionCore, envelope: Envelope, where: str
 ) -> errors.ImportFailed:
-    why = (
+    """Return the error for an entry that differs from its imported event."""
+    reason = (
         f"the transcript was rewritten: seq {envelope.seq} of session "
         f"{session.session_id!r} holds something else; import it into another session"
     )
-    return errors.ImportFailed(where, why, seq=envelope.seq)
+    return errors.ImportFailed(where, reason, seq=envelope.seq)
 
 
 def _accepted(
     session: SessionCore, state: SessionState, drafts: Sequence[Draft]
 ) -> tuple[list[Draft], tuple[ports.Skipped, ...]]:
-    """The drafts that the session accepts as it stands, and the others as skipped."""
+    """Return the drafts that the session accepts, and the others as skipped entries."""
     accepted: list[Draft] = []
     refused: list[ports.Skipped] = []
     for draft in drafts:
@@ -281,39 +306,53 @@ def _accepted(
     return accepted, tuple(refused)
 
 
-def _same(session: SessionCore, draft: Draft, envelope: Envelope, tag: Tagger) -> bool:
-    """Whether the draft is what was recorded, also if the rules changed since."""
-    event, stored = draft.event, envelope.payload
+def _is_same(
+    session: SessionCore, draft: Draft, envelope: Envelope, tag: Tagger
+) -> bool:
+    """Whether a draft is a recorded event, although redaction may differ today."""
+    event = draft.event
+    stored = envelope.payload
     if event.type != envelope.type:
         return False
-    # A client may write the tokens of an answer behind it, after an import.
-    without_usage = isinstance(stored, AgentResponse) and stored.usage is None
-    if isinstance(event, AgentResponse) and without_usage:
+    # A client may write the usage of an answer later, and after an import.
+    lacks_usage = isinstance(stored, AgentResponse) and stored.usage is None
+    if isinstance(event, AgentResponse) and lacks_usage:
         draft = replace(draft, event=event.model_copy(update={"usage": None}))
-    incoming = _fitting(session, draft, tag)[1].event
-    if appends.same_event(envelope.payload, incoming):
+    _, redacted = _fitting(session, draft, tag)
+    incoming = redacted.event
+    if appends.same_event(stored, incoming):
         return True
-    again = _redact(session, replace(draft, event=envelope.payload), tag)
+    stored_again = _redact(session, replace(draft, event=stored), tag)
     if appends.superseded(envelope, incoming):
         return True
-    return appends.same_event(again.event, incoming)
+    return appends.same_event(stored_again.event, incoming)
 
 
 def _fitting(session: SessionCore, draft: Draft, tag: Tagger) -> _Prepared:
-    """Redact a draft; too many small parts are kept as one text and a blob."""
+    """Redact a draft; an event with too many small parts becomes one text and a blob.
+
+    Raises EventTooLarge for another event.
+    """
     try:
         return draft, _redact(session, draft, tag)
     except errors.EventTooLarge:
-        if (event := appends.as_text(draft.event)) is None:
+        event = appends.as_text(draft.event)
+        if event is None:
             raise
-    whole = replace(draft, event=event, meta=draft.meta.warned("kept_as_text"))
-    return whole, _redact(session, whole, tag)
+    as_text = replace(draft, event=event, meta=draft.meta.warned("kept_as_text"))
+    return as_text, _redact(session, as_text, tag)
 
 
 def _redact(session: SessionCore, draft: Draft, tag: Tagger) -> RedactedEvent:
-    writer, user_id = session.writer, session.user_id
-    now = writer.clock()
-    return writer.redacted(draft, user_id=user_id, now=now, unscanned="stub", tag=tag)
+    """Redact a draft."""
+    writer = session.writer
+    return writer.redacted(
+        draft,
+        user_id=session.user_id,
+        now=writer.clock(),
+        unscanned="stub",
+        tag=tag,
+    )
 
 
 def _append(
@@ -323,6 +362,10 @@ def _append(
     present: int,
     progress: Progress,
 ) -> Extended:
+    """Append drafts in batches, and set the labels in them.
+
+    present: the number of drafts that the session has already.
+    """
     findings = Counter[str]()
     done = present
     progress(done)
@@ -345,7 +388,7 @@ def _append(
 
 
 def _batches(prepared: Sequence[_Prepared]) -> Iterator[list[_Prepared]]:
-    """The drafts in batches; those of one entry are written together."""
+    """Return the drafts in batches; the drafts of an entry are in the same one."""
     batch: list[_Prepared] = []
     for draft, event in prepared:
         if len(batch) >= _BATCH and not draft.continues:
