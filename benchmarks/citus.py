@@ -223,9 +223,9 @@ def judge(
     """Compare what was acknowledged with what is there."""
     log: Any = store.log
     database: CitusDatabase = log.recorder.database
-    database._learn()
+    database._read_shards()
     # Citus numbers workers in the order in which they were added.
-    workers = sorted({machine for _, machine in database._machines})
+    workers = sorted({machine for _, machine in database._shards})
     counts, waits = defaultdict[str, int](int), defaultdict[str, float](float)
     told = {one.name: one.read_text().splitlines() for one in out.iterdir()}
     for user, lines in told.items():

@@ -602,14 +602,14 @@ def _hex(hashes: tuple[bytes, ...]) -> list[JsonValue]:
 
 
 # The open files with which threads of this process hold the locks of anchors.
-_held: Final[set[BinaryIO]] = set()
+_locked_files: Final[set[BinaryIO]] = set()
 
 
 def _leave_locks_to_parent() -> None:
     """Close the files in a forked child, which would otherwise hold the locks, too."""
-    for file in list(_held):
+    for file in list(_locked_files):
         file.close()
-    _held.clear()
+    _locked_files.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -644,7 +644,7 @@ class FileAnchor:
         import fcntl
 
         pid = os.getpid()
-        _held.add(file)
+        _locked_files.add(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -652,7 +652,7 @@ class FileAnchor:
             # Unlock first, because a forked child may have the same file open.
             if pid == os.getpid():
                 fcntl.flock(file, fcntl.LOCK_UN)
-            _held.discard(file)
+            _locked_files.discard(file)
             file.close()
 
     @contextmanager

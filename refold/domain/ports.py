@@ -399,14 +399,14 @@ class Transcript:
             for seq, draft in drafts_of.items()
             if not isinstance(draft.event, Request)
         }
-        kept: dict[int, Draft] = {}
+        new_drafts: dict[int, Draft] = {}
         for seq, draft in drafts_of.items():
             event = draft.event
             if isinstance(event, Pin) and remaining.isdisjoint(event.seqs):
                 continue
             if seq in remaining:
-                kept[seq] = draft
-        new_seq_of = {seq: new for new, seq in enumerate(kept, start=first_seq)}
+                new_drafts[seq] = draft
+        new_seq_of = {seq: new for new, seq in enumerate(new_drafts, start=first_seq)}
         skipped = list(self.skipped)
         if self.has_records:
             reason = "requests and summaries: of a session that is another one now"
@@ -415,7 +415,7 @@ class Transcript:
             self,
             drafts=tuple(
                 replace(draft, event=_renumbered(draft.event, new_seq_of))
-                for draft in kept.values()
+                for draft in new_drafts.values()
             ),
             derived=(),
             skipped=tuple(skipped),

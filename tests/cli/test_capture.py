@@ -385,9 +385,9 @@ def test_any_settings_are_the_same_bytes_after_install_and_removal(
         settings = {**settings, "hooks": hooks}
     before = json.dumps(settings, indent=indent).replace("{}", "{" + gap + "}")
 
-    first = client_settings._claude_code(before, ["py", "-m", OURS])
-    second = client_settings._claude_code(first, ["other", "-m", OURS])
-    after = client_settings._claude_code(second, None)
+    first = client_settings._edit_claude_code(before, ["py", "-m", OURS])
+    second = client_settings._edit_claude_code(first, ["other", "-m", OURS])
+    after = client_settings._edit_claude_code(second, None)
 
     assert second is not None
     assert second.count("other") == 4

@@ -10,7 +10,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, strategies as st
 
-from refold.auditor import _consistent as consistent, _included as included
+from refold.auditor import _is_consistent as consistent, _is_included as included
 from refold.domain.chain import (
     EMPTY,
     Frontier,

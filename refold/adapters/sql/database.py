@@ -338,8 +338,8 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def among(self, places: Any, found: Any) -> Any:
-        """Return an SQL condition for rows at these places that also meet ``found``."""
+    def among(self, places: Any, condition: Any) -> Any:
+        """Return an SQL condition for rows at these places that meet ``condition``."""
 
     @abstractmethod
     def clean(self, *, vacuum: bool) -> dict[str, Any]:

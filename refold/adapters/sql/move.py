@@ -388,10 +388,10 @@ def _count(place: Place, *where: Any) -> int:
     return int(number)
 
 
-def _check(what: str, here: int, there: int) -> None:
+def _check(subject: str, here: int, there: int) -> None:
     """Raise RefoldError if the copy has another number."""
     if here != there:
         raise RefoldError(
-            f"the copy differs ({what}: {here} here, {there} there), so the store is "
-            "still here: see `refold verify`, and move it again"
+            f"the copy differs ({subject}: {here} here, {there} there), so the store "
+            "is still here: see `refold verify`, and move it again"
         )

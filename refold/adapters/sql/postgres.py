@@ -619,13 +619,13 @@ class PostgresDatabase(Database):
         """Return the condition of positions below the oldest running transaction."""
         return _SQL["settled"]
 
-    def among(self, places: Any, found: Any) -> Any:
-        """Return a condition for rows at these places that also meet ``found``.
+    def among(self, places: Any, condition: Any) -> Any:
+        """Return a condition for rows at these places that meet ``condition``.
 
         In a partitioned table, rows of other users may be at the same places.
         """
         any_place = any_(func.array(places.scalar_subquery()))
-        return found & (literal_column(self.place) == any_place)
+        return condition & (literal_column(self.place) == any_place)
 
     def run_among(self, user_id: str, statement: Any) -> int:
         """Run a statement with ``among``, with random access to rows called cheap.

@@ -442,7 +442,7 @@ class SqliteDatabase(Database):
         """Return true: with only one writer, positions are committed in order."""
         return "true"
 
-    def among(self, places: Any, found: Any) -> Any:  # noqa: ARG002  # it is unique
+    def among(self, places: Any, condition: Any) -> Any:  # noqa: ARG002  # it is unique
         """Return the condition that the row number is one of these."""
         return literal_column(self.place).in_(places)
 
