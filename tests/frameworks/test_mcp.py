@@ -102,7 +102,7 @@ def test_over_stdio(db: str) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.timeout(300)  # a server starts and two clients import their library
+@pytest.mark.timeout(600)  # a server starts and two clients import their library
 def test_over_http_for_who_has_the_token(db: str) -> None:
     command = [sys.executable, "-m", "refold", "--db", db, "serve", "--user", "ada"]
     with subprocess.Popen(

@@ -22,7 +22,7 @@ from tests.support.postgres import Postgres
 SMALL = Plan(seed=1, events=400, sessions=6, processes=4)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_whatever_is_killed_or_cut_nothing_acknowledged_is_lost(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:

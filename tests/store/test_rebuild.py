@@ -87,7 +87,7 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
     assert derived(whole, WINDOW) == grown
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.each_engine
 def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
     store_url: str, tmp_path: Path
