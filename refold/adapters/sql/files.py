@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from refold.adapters.sql import forks
+from refold.adapters.sql import compiled, forks
 from refold.adapters.sql.forks import FileId, Holder, OwnConnection, file_at
 from refold.domain.errors import StoreUnavailable
 
@@ -282,6 +282,7 @@ def engine_of_file(
                 raise
 
     engine = create_engine("sqlite://", pool=FilePool(watched.connect, holder=holder))
+    compiled.share(engine)
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", begin)
     return engine

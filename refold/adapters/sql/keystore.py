@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, warn_of_mode
 from refold.adapters.keys.store import KeyPlace, UserEntry
-from refold.adapters.sql import files, forks
+from refold.adapters.sql import compiled, files, forks
 from refold.adapters.sql.forks import FileId
 from refold.adapters.sql.tables import refusals, statements
 from refold.domain.errors import (
@@ -118,6 +118,12 @@ class KeyTables:
         return sa.text(_SQL[name].format(**self._names, of=of))
 
 
+@cache
+def key_tables(*, schema: bool) -> KeyTables:
+    """Return the tables, which are described once in a process."""
+    return KeyTables(schema=schema)
+
+
 GENERATION: Final = "generation"
 # The session and the version of a user's key that is set aside.
 _USER: Final = ("", 0)
@@ -138,7 +144,7 @@ class SqlKeyStore:
 
     def __init__(self, url: str) -> None:
         self._place = _place_of(url)
-        self._t = KeyTables(schema=self._place.schema)
+        self._t = key_tables(schema=self._place.schema)
         self._opened_engines: tuple[sa.Engine, sa.Engine] | None = None
         self._opening = forkable_lock()
         forks.register(self)
@@ -150,7 +156,9 @@ class SqlKeyStore:
                 lock = "SELECT pg_advisory_xact_lock(7881629)"
                 connection.exec_driver_sql(lock)
                 connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
-            metadata.create_all(connection)
+                metadata.create_all(connection)
+            else:
+                compiled.create_missing(connection, metadata)
 
     @property
     def readonly(self) -> bool:

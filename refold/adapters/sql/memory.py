@@ -9,7 +9,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from refold.adapters.sql import forks
+from refold.adapters.sql import compiled, forks
 from refold.domain.errors import StoreUnavailable
 
 
@@ -95,6 +95,7 @@ def engine_in_memory() -> Engine:
         poolclass=OnePool,
         pool_reset_on_return=None,
     )
+    compiled.share(engine)
     event.listen(engine, "begin", _begin_in_memory)
     return engine
 

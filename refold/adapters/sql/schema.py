@@ -10,7 +10,7 @@ from sqlalchemy import Connection, MetaData, inspect, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from refold.adapters.sql import sqlite as sqlite_engine, tables
+from refold.adapters.sql import compiled, sqlite as sqlite_engine, tables
 from refold.adapters.sql.database import MOVED, Database, EngineName, moved
 from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.adapters.sql.tables import SCHEMA
@@ -103,7 +103,11 @@ Step = Callable[[Connection, Database], None]
 
 def first(connection: Connection, dialect: Database) -> None:
     """Create all tables, and let events refuse UPDATE and DELETE."""
-    dialect.tables.metadata.create_all(connection)
+    metadata = dialect.tables.metadata
+    if dialect.name == "sqlite":
+        compiled.create_missing(connection, metadata)
+    else:
+        metadata.create_all(connection)
     dialect.guard_events(connection)
 
 

@@ -1,0 +1,47 @@
+"""Stores in SQLite share what SQLAlchemy compiles, and nothing that is theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDDLCompiler
+
+import refold
+
+
+def _used(path: Path | str, text: str) -> list[str]:
+    """The texts of a new store after everything was done that most stores do."""
+    with refold.open(path) as store:
+        session = store.session(user_id="ada", session_id="s-1")
+        session.append(refold.UserInput(text=text))
+        session.context("turn_window")
+        payloads = [envelope.payload for envelope in session.events()]
+        assert not [p for _, proved in store.verify() for p in proved.problems]
+    return [p.text for p in payloads if isinstance(p, refold.UserInput)]
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_second_store_compiles_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    compiled: list[str] = []
+    for kind in (SQLiteCompiler, SQLiteDDLCompiler):
+
+        def noted(
+            self: Any, *args: Any, begin: Any = kind.__init__, **options: Any
+        ) -> None:
+            begin(self, *args, **options)
+            compiled.append(str(self))
+
+        monkeypatch.setattr(kind, "__init__", noted)
+    first, second = (
+        "memory://" if in_memory else tmp_path / f"{name}.db" for name in "ab"
+    )
+
+    assert _used(first, "one") == ["one"]
+    compiled.clear()
+    assert _used(second, "two") == ["two"]
+
+    assert compiled == []
