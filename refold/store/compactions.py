@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -202,32 +202,66 @@ class Compactor:
         summaries in one call.
         """
         if not self._costs:
-            outline, _ = self._adopt(outline)
-            decision = self.strategy.decide(outline, self._now())
-            while decision is not None:
-                if self._carry_out(outline, decision) is None:
-                    break
-                outline = self._with_new(outline)
-                decision = self.strategy.decide(outline, self._now())
-            return outline
+            return self._catch_up(outline, None)
         lease = self._lease()
         if lease is None:
             return outline
         with lease:
-            outline, _ = self._adopt(self.viewer.current(self.strategy))
-            planned, after = self._planned(outline)
-            # Summaries that a later one absorbs are not in the outline at the end.
-            lasting = [live.seq for live in after.summaries if live.seq in planned]
-            decisions = [
-                compaction.merged(planned, seq) for seq in lasting[:_MOST_CALLS]
-            ]
-            if len(decisions) > 1:
-                log.info("%d summaries are written to catch up", len(decisions))
-            for decision in decisions:
-                if not lease.renew() or self._carry_out(outline, decision) is None:
+            return self._catch_up(self.viewer.current(self.strategy), lease)
+
+    def _catch_up(self, outline: Outline, lease: Hold | None) -> Outline:
+        """Make the compactions that were pending at the ends of turns, then the others.
+
+        A rebuild decides at the ends of turns, so a live session must do the same.
+        """
+        derived_seq = outline.derived_seq
+        for earlier, ended_at in self._at_turn_ends():
+            after = self._catch_up_at(earlier, ended_at, lease)
+            if after.derived_seq != earlier.derived_seq:
+                derived_seq = after.derived_seq
+        if derived_seq != outline.derived_seq:
+            outline = self.viewer.current(self.strategy)
+        return self._catch_up_at(outline, self._now(), lease)
+
+    def _catch_up_at(
+        self, outline: Outline, now: datetime, lease: Hold | None
+    ) -> Outline:
+        """Make all compactions that are pending at a moment; returns the outline after.
+
+        lease: None for a summarizer that costs nothing.
+        """
+        outline, _ = self._adopt(outline, now)
+        if lease is None:
+            decision = self.strategy.decide(outline, now)
+            while decision is not None:
+                if self._carry_out(outline, decision) is None:
                     break
                 outline = self._with_new(outline)
+                decision = self.strategy.further(outline, now)
+            return outline
+        planned, after = self._planned(outline, now)
+        # Summaries that a later one absorbs are not in the outline at the end.
+        lasting = [live.seq for live in after.summaries if live.seq in planned]
+        decisions = [compaction.merged(planned, seq) for seq in lasting[:_MOST_CALLS]]
+        if len(decisions) > 1:
+            log.info("%d summaries are written to catch up", len(decisions))
+        for decision in decisions:
+            if not lease.renew() or self._carry_out(outline, decision) is None:
+                break
+            outline = self._with_new(outline)
         return outline
+
+    def _at_turn_ends(self) -> Iterator[tuple[Outline, datetime]]:
+        """Yield the outline and the time of each end of a turn that was not judged.
+
+        These are the ends since the last call of a model, and since the last decision.
+        Each outline is read after the one before was dealt with.
+        """
+        for end in self.viewer.turn_ends(self.strategy):
+            outline = self.viewer.as_of(self.strategy, end.seq)
+            is_judged = outline is None or (outline.decided_at or 0) >= end.seq
+            if outline is not None and not is_judged:
+                yield outline, end.ts
 
     def press(
         self, over: int, window: int, outline: Outline | None = None
@@ -291,22 +325,21 @@ class Compactor:
         return f"{reason}, or at {when}" if when else reason
 
     def _planned(
-        self, outline: Outline
+        self, outline: Outline, now: datetime
     ) -> tuple[dict[int, compaction.Compaction], Outline]:
         """All pending compactions of the session, and the outline after them.
 
         Each has the seq as its key that its summary would get.
         """
         planned: dict[int, compaction.Compaction] = {}
-        now = self._now()
         seq = outline.derived_seq
-        while True:
-            decision = self.strategy.decide(outline, now)
-            if decision is None or decision.kind != "session":
-                return planned, outline
+        decision = self.strategy.decide(outline, now)
+        while decision is not None and decision.kind == "session":
             seq += 1
             planned[seq] = decision
             outline = compaction.supposed(outline, seq, decision)
+            decision = self.strategy.further(outline, now)
+        return planned, outline
 
     def _with_new(self, outline: Outline) -> Outline:
         """The outline with the new events of the derived stream."""
@@ -315,19 +348,21 @@ class Compactor:
             return self.viewer.current(self.strategy)
         return with_derived(outline, new)
 
-    def _adopt(self, outline: Outline) -> tuple[Outline, Envelope | None]:
+    def _adopt(
+        self, outline: Outline, now: datetime
+    ) -> tuple[Outline, Envelope | None]:
         """Adopt every summary that was written already for a pending compaction.
 
         Returns the outline after that, and the event of the first adopted summary.
         """
         first = None
-        decision = self.strategy.decide(outline, self._now())
+        decision = self.strategy.decide(outline, now)
         if decision is None or decision.kind != "session":
             return outline, None
         written = self._adoptable()
         if not written:
             return outline, None
-        planned, _ = self._planned(outline)
+        planned, _ = self._planned(outline, now)
         reach = max((pending.last_seq for pending in planned.values()), default=0)
         written = [pair for pair in written if pair[1].last_seq <= reach]
         while written and decision is not None and decision.kind == "session":
@@ -339,7 +374,7 @@ class Compactor:
                 break
             first = first or self._entry(seq)
             outline = self._with_new(outline)
-            decision = self.strategy.decide(outline, self._now())
+            decision = self.strategy.decide(outline, now)
         return outline, first
 
     def _fitting(
@@ -422,20 +457,31 @@ class Compactor:
 
     def _compact_once(self, lease: Hold | None = None) -> Envelope | None:
         """Adopt or make one compaction and its folds; returns the first summary."""
-        first: Envelope | None = None
-        outline, adopted = self._adopt(self.viewer.current(self.strategy))
+        outline = self.viewer.current(self.strategy)
+        now = self._now()
+        if not self.is_due(outline):
+            return None
+        for earlier, ended_at in self._at_turn_ends():
+            if self.strategy.decide(earlier, ended_at) is not None:
+                outline = earlier
+                now = ended_at
+                break
+        outline, adopted = self._adopt(outline, now)
         if adopted is not None:
             return adopted
-        decision = self.strategy.decide(outline, self._now())
+        first: Envelope | None = None
+        decision = self.strategy.decide(outline, now)
         while decision is not None:
             if lease is not None and not lease.renew():
-                return first  # another holds the lease: a call would be paid twice
+                break  # another holds the lease: a call would be paid twice
             summary = self._carry_out(outline, decision)
             if summary is None:
-                return first
+                break
             first = first or summary
-            outline, _ = self.viewer.caught_up(self.strategy)
-            decision = self.strategy.follow_up(outline, self._now())
+            outline = self._with_new(outline)
+            decision = self.strategy.follow_up(outline, now)
+        if first is not None:
+            self.viewer.caught_up(self.strategy)
         return first
 
     def _carry_out(

@@ -133,6 +133,56 @@ class Viewer:
             derived = self._derived(strategy)
         return with_derived(outline, derived)
 
+    def turn_ends(self, strategy: Strategy) -> list[Envelope]:
+        """Return the events that ended turns since the last call of a model.
+
+        An end is left out if it is the newest event.
+        """
+        from refold.projections.context.moments import turn_ends
+
+        standing = self.log.standing(self.stream, strategy.fingerprint)
+        base = self._base(strategy, standing)
+        after = base.through_seq if base.events else None
+        known = standing.new if base.events else None
+        newer = self.history.events(after=after, known=known)
+        with suppress(HistoryEdited):
+            ends, was_called = turn_ends(strategy, base, newer)
+            if was_called or not base.events:
+                return ends
+        # A reader stored the outline after the last call: look at all events.
+        edits = self.history.edits()
+        ends, _ = turn_ends(strategy, strategy.begin(), self.history.events(), edits)
+        return ends
+
+    def as_of(self, strategy: Strategy, seq: int) -> Outline | None:
+        """Return the outline at this seq, with all summaries.
+
+        Returns None if a summary was decided later.
+        """
+        standing = self.log.standing(self.stream, strategy.fingerprint)
+        outline = self._base(strategy, standing)
+        if not outline.events or outline.through_seq > seq:
+            outline = strategy.begin()
+        after = outline.through_seq if outline.events else None
+        try:
+            events = self.history.events(after=after, upto=seq)
+            outline = strategy.read(outline, events)
+        except HistoryEdited:
+            outline = self.whole(strategy, upto=seq)
+        with suppress(ValueError):
+            derived = self._derived(strategy, outline.derived_seq)
+            return with_derived(outline, derived)
+        return None
+
+    def _base(self, strategy: Strategy, standing: ports.Standing) -> Outline:
+        """Return the stored outline, or an empty one if none is usable."""
+        if standing.view is not None:
+            with suppress(KeyError, ValueError):
+                outline = Outline.load(standing.view.body["outline"])  # type: ignore[arg-type]  # as written
+                if not any(map(begins_anew, standing.derived)):
+                    return outline
+        return strategy.begin()
+
     def whole(
         self,
         strategy: Strategy,
@@ -284,11 +334,16 @@ class Viewer:
         return with_derived(outline, counted)
 
     def sent(
-        self, *, upto: int | None = None, fingerprint: str | None = None
+        self,
+        *,
+        upto: int | None = None,
+        fingerprint: str | None = None,
+        to_model: bool = False,
     ) -> tuple[Envelope, Request] | None:
         """The newest recorded request and its event, of this strategy if one is named.
 
-        upto: the last seq that is searched; None is the head.
+        upto:     the last seq that is searched; None is the head.
+        to_model: leave out requests that only activate a strategy.
         """
         while True:
             newest = self.log.read(
@@ -298,8 +353,11 @@ class Viewer:
                 return None
             envelope = newest[0]
             request = envelope.payload
-            if isinstance(request, Request) and (
-                fingerprint is None or request.strategy.fingerprint == fingerprint
+            is_left_out = to_model and envelope.activates
+            if (
+                isinstance(request, Request)
+                and not is_left_out
+                and fingerprint in (None, request.strategy.fingerprint)
             ):
                 return envelope, request
             upto = envelope.seq - 1
@@ -346,7 +404,7 @@ class Viewer:
 
         Evidence and state belong to that request alone: at a later seq they are empty.
         """
-        sent = self.sent(upto=seq)
+        sent = self.sent(upto=seq, to_model=True)
         if sent is None:
             return NOTHING
         envelope, request = sent

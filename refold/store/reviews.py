@@ -288,7 +288,7 @@ def _source(
         refold=import_module("refold").__version__,
         events=[*earlier, *turn],
         system=_newest_prompt(log, stream, upto=upto),
-        request=_newest(log, stream, "request", upto=upto),
+        request=_newest_request(log, stream, upto=upto),
     )
 
 
@@ -297,6 +297,15 @@ def _newest(
 ) -> Envelope | None:
     envelopes = log.read(stream, upto=upto, types=(type_,), newest=True, limit=1)
     return envelopes[0] if envelopes else None
+
+
+def _newest_request(log: EventLog, stream: StreamId, *, upto: int) -> Envelope | None:
+    """The newest request that was sent to a model."""
+    while True:
+        newest = _newest(log, stream, "request", upto=upto)
+        if newest is None or not newest.activates:
+            return newest
+        upto = newest.seq - 1
 
 
 def _newest_prompt(log: EventLog, stream: StreamId, *, upto: int) -> Envelope | None:

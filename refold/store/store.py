@@ -648,6 +648,7 @@ class SessionStore:
         summarizer: Summarizer | None = None,
         strict: bool = False,
         dry_run: bool = False,
+        checks: bool = False,
         executor: Executor | None = None,
         progress: Callable[[ports.SessionInfo, int], None] | None = None,
     ) -> Iterator[Rebuilt]:
@@ -657,7 +658,7 @@ class SessionStore:
         After an interruption, the next call continues where it stopped.
 
         summarizer:      writes the summaries; None is the store's; a dry run asks none.
-        strict, dry_run: as ``Rebuilder`` documents.
+        strict, dry_run, checks: as ``Rebuilder`` documents.
         executor:        has ``submit``, such as a pool of processes or Dask's; its
                          processes open the store with their own environment.
         progress:        called with a session and its events that were read; with an
@@ -672,7 +673,7 @@ class SessionStore:
 
         chosen = self.settings.strategy(strategy)
         writes: Summarizer = Abridged()
-        if not dry_run:
+        if not dry_run and not checks:
             configured = summarizer or self.upkeep.summarizer or writes
             writes = summarizer_for(chosen, configured)
         work = partial(
@@ -681,6 +682,7 @@ class SessionStore:
             summarizer=writes,
             strict=strict,
             dry_run=dry_run,
+            checks=checks,
         )
         infos = self._writable(user_id, session_id)
         agent_sessions = (info for info in infos if not info.is_internal)

@@ -63,9 +63,7 @@ class Upkeep:
         learning: finds the work in the user's memory; called only if ``remember`` is
                   on.
         """
-        # A turn ends after the agent has answered.
-        ends_turn = isinstance(order.drafts[-1].event, AgentResponse | FinalEvent)
-        if self.automatic != "off" and ends_turn:
+        if self.automatic != "off" and _ends_turn(order.drafts[-1].event):
             self._run(self.automatic, order.stream, compact)
         if self.remember != "off":
             learn = learning(order)
@@ -77,3 +75,10 @@ class Upkeep:
             attempt(work)
         else:
             self.background.ask(name, work)
+
+
+def _ends_turn(event: object) -> bool:
+    """Whether the agent has answered: a rebuild decides at the same events."""
+    if isinstance(event, AgentResponse):
+        return event.stop_reason != "tool_use"
+    return isinstance(event, FinalEvent)

@@ -52,6 +52,24 @@ def test_a_person_reads_what_was_done(refold: Refold, sample: Path) -> None:
     assert refold("log", *SESSION).out.count("rebuilt at 20") == 2
 
 
+def test_a_check_compares_summaries_and_writes_nothing(
+    refold: Refold, sample: Path
+) -> None:
+    refold("rebuild", *STRATEGY)
+    refold("compact", *SESSION, "--strategy", OLD)  # once, at the end
+    before = refold("log", *SESSION, "--json").out
+
+    same = refold("rebuild", *STRATEGY, "--check", "--json")
+    other = refold("rebuild", "--strategy", OLD, "--check", "--json")
+
+    assert (same.code, same.json()["problems"]) == (0, [])
+    assert same.json()["there_before"] == 2
+    assert other.code == 1
+    (problem,) = other.json()["problems"]
+    assert problem["detail"].startswith("the session has a summary of 1 to ")
+    assert refold("log", *SESSION, "--json").out == before
+
+
 def test_a_dry_run_writes_nothing(refold: Refold, sample: Path) -> None:
     before = refold("log", *SESSION, "--json").out
 

@@ -13,7 +13,9 @@ from refold.domain.errors import InvalidConfiguration, UnknownModel, UnknownStra
 from refold.domain.events import (
     AgentResponse,
     Event,
+    Final,
     Planner,
+    Reflection,
     Request,
     SummarizerRef,
     ToolCall,
@@ -206,7 +208,7 @@ class TestHybrid:
     def test_from_the_upper_threshold_on_older_exchanges_are_summarised(self) -> None:
         events = timed(talk(30, "word " * 6))
 
-        made = decisions_during(parse(self.SPEC + ",every=4"), events)
+        made = decisions_during(parse(self.SPEC + ",every=4,last_n_events=6"), events)
 
         assert made
         assert all(one.last_seq <= one.decided_at_seq - 3 for one in made)
@@ -227,8 +229,52 @@ class TestHybrid:
         assert {"c39", "c38", "c37"} <= uses
         assert len(uses) < 40
 
+    def test_above_the_upper_threshold_other_events_do_not_end_the_tail(self) -> None:
+        log: list[Event] = []
+        for number in range(60):
+            log.append(User(text=f"question {number} " + "why " * 60))
+            log += call(f"c{number}")
+            log.append(Reflection(suggestion="check it " * 20))
+            log.append(Final(text=f"final {number} " + "done " * 60))
+        at_once = Walk(parse("hybrid"))
+        at_once.outline = outline_of(at_once.strategy, log)
+        at_once.events = timed(log)
+        at_once.check()
+        step_by_step = Walk(parse("hybrid")).go(timed(log))
+
+        for walk in (at_once, step_by_step):
+            assert walk.compactions
+            types = [unit.type for unit in walk.outline.units]
+            raw = types.count("user_input") + types.count("final")
+            raw += sum(unit.results for unit in walk.outline.units)
+            assert 40 <= raw < 40 + 3 * 10
+
+    def test_twenty_plans_become_one_summary_and_the_last_plans(self) -> None:
+        plans: list[Event] = [
+            Planner(plan=f"plan {number} " + "this, then that " * 180)
+            for number in range(20)
+        ]
+        for spec in ("hybrid", "recursive_summary"):
+            walk = Walk(parse(spec))
+            walk.outline = outline_of(walk.strategy, plans)
+            walk.events = timed(plans)
+            while walk.strategy.decide(walk.outline, START):
+                walk.check()
+
+            assert walk.events[-1].seq * walk.events[0].token_estimate > 14_000
+            assert len(walk.outline.units) == 3
+            assert walk.outline.raw_span == (18, 20)
+            assert len(walk.outline.summaries) == 1
+            assert walk.view().tokens < 3_000
+
+    def test_large_key_events_stay_raw_within_the_lower_threshold(self) -> None:
+        walk = Walk(parse("hybrid")).go(timed(talk(30, "word " * 900)))
+
+        assert walk.compactions
+        assert walk.outline.raw_tokens < 8_000
+
     def test_a_long_absence_leads_to_few_summaries(self) -> None:
-        strategy = parse("hybrid")
+        strategy = parse("hybrid:last_n_events=10")
         outline = outline_of(strategy, talk(60, "word " * 200))
 
         made = strategy.decide(outline, START)

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import refold
 from refold.adapters.claude.summarizer import AnthropicCounter
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import ACTIVATED, Envelope, Meta
 from refold.domain.events import AgentResponse, Request, UserInput
 from refold.domain.parts import UNKNOWN_TOKENS
 from refold.projections.context.render import render
@@ -238,6 +238,16 @@ def test_nothing_is_learned_from_a_request_unlike_its_view(
 
 def test_nothing_is_learned_without_a_known_model() -> None:
     assert not learned(recorded(turns=2, model=None)).learned
+
+
+def test_nothing_is_learned_from_the_activation_of_a_strategy() -> None:
+    log = recorded(turns=2)
+    for index, event in enumerate(log.events):
+        if event.type == "request":
+            meta = Meta(status=ACTIVATED)
+            log.events[index] = event.model_copy(update={"meta": meta})
+
+    assert not learned(log).learned
 
 
 def test_nothing_is_learned_without_an_answer() -> None:

@@ -122,7 +122,7 @@ class Always(Walk):
         due = self.strategy.decide(self.outline, now)
         while due:
             self.compact(due)
-            due = self.strategy.follow_up(self.outline, now)
+            due = self.strategy.further(self.outline, now)
 
 
 def calls_before(events: Sequence[Envelope]) -> set[int]:
@@ -216,6 +216,78 @@ def test_a_rebuild_is_what_a_live_loop_made(memory: SessionStore, name: str) -> 
     assert len(derived(live, strategy)) > 3
     assert derived(later, strategy) == derived(live, strategy)
     assert as_rebuilt(later, strategy) == as_rebuilt(live, strategy)
+
+
+LOOPED = (
+    "hybrid:threshold_low=1000,threshold_high=2000,last_n_events=12,every=4",
+    "hybrid:trigger='count',trigger_count=20",
+    "hybrid:trigger='event'",
+    "recursive_summary:every=5,keep_last=2",
+    "turn_window:full_turns=2,cached_turns=2,session_memory_tokens=300",
+    "message_window:context_size=30,tail_keep_size=10,compression_window_size=6",
+    "token_ratio:max_context_tokens=3000,keep_recent_turns=2",
+    "history_summary:trigger_on_history_size_chars=6000,"
+    "trigger_on_history_size_chars_when_cache_expiring=0,"
+    "history_tail_size_chars_to_exclude=1000",
+)
+
+
+@pytest.mark.parametrize("after_turns", [False, True], ids=["calls", "calls and turns"])
+@pytest.mark.parametrize("spec", LOOPED)
+def test_a_rebuild_decides_as_a_loop_that_prepares_each_call(
+    memory: SessionStore, spec: str, *, after_turns: bool
+) -> None:
+    clock = Clock()
+    store = clocked(memory, clock)
+    live = store.session(user_id="ada", session_id="live")
+    for event in _turns_of_many_kinds():
+        if isinstance(event, AgentResponse):
+            live.record_request(live.prepare(spec))
+        clock.time += timedelta(seconds=1)
+        live.append(event)
+        is_answer = isinstance(event, AgentResponse) and not event.stop_reason
+        if after_turns and (is_answer or isinstance(event, Final)):
+            live.compact(spec)
+
+    (checked,) = store.rebuild(spec, user_id="ada", checks=True)
+
+    assert checked.there_before > 1
+    assert checked.compactions >= checked.there_before
+    assert checked.problem == ""
+    if after_turns:
+        assert checked.compactions == checked.there_before
+
+
+def test_a_check_names_the_first_other_decision(memory: SessionStore) -> None:
+    spec = LOOPED[3]
+    session = memory.session(user_id="ada", session_id="late")
+    session.append(list(_turns_of_many_kinds()))
+    session.compact(spec)
+    before = derived(session, parse(spec))
+
+    (checked,) = memory.rebuild(spec, user_id="ada", checks=True)
+
+    assert "a rebuild a summary of 1 to " in checked.problem
+    assert derived(session, parse(spec)) == before
+
+
+def _turns_of_many_kinds() -> Iterator[Event]:
+    """Turns that end in an answer, a final, both, or neither."""
+    for number in range(24):
+        yield refold.UserInput(text=f"question {number} " + "why " * 30)
+        if number % 4 == 0:
+            yield refold.Planner(plan=f"plan {number} " + "step " * 40)
+        for step in range(number % 3):
+            call_id = f"c{number}.{step}"
+            yield AgentResponse(stop_reason="tool_use")
+            yield refold.ToolCall(call_id=call_id, tool_name="bash")
+            yield refold.ToolResult(call_id=call_id, content="output " * 40)
+        if number % 5:
+            yield AgentResponse(text=f"answer {number} " + "because " * 30)
+        if number % 2:
+            yield refold.Reflection(suggestion="check it " * 10)
+        if number % 3:
+            yield Final(text=f"final {number} " + "done " * 20)
 
 
 def _conversation() -> Iterator[tuple[Event, datetime]]:

@@ -56,6 +56,25 @@ def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
     assert made[0] == made[1]
 
 
+def test_an_activation_is_no_request_of_the_run(memory: SessionStore) -> None:
+    session = memory.session(user_id="ada", session_id="s")
+    for number in range(12):
+        session.append(refold.UserInput(text=f"question {number}"))
+        session.record_request(session.prepare(OTHER, system="Be brief."))
+        session.append(refold.AgentResponse(text=f"answer {number}"))
+    sent = [envelope.seq for envelope, _ in session.proofs.replay()]
+    before = session.proofs.rerun()
+
+    assert session.strategies.activate(WINDOW)
+    activated = session.head().seq
+
+    assert (before.requests, before.same) == (12, 12)
+    assert session.proofs.rerun() == before
+    assert [envelope.seq for envelope, _ in session.proofs.replay()] == sent
+    assert session.context(at=activated).system == "Be brief."
+    assert session.verify().problems == []
+
+
 def test_a_closed_session_is_not_switched(
     store: SessionStore, session: Session
 ) -> None:

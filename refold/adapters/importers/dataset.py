@@ -277,7 +277,8 @@ class Tables:
                 session, asked = session._replace(stream=stream), list[Envelope]()
                 with suppress(Erased):
                     for one in History(self.store.log, session).events():
-                        asked = [one] if one.type == "request" else asked
+                        if one.type == "request" and not one.activates:
+                            asked = [one]
                         yield (*session, *_columns(one.decoded(), asked, whose))
 
     def _recorded(self, user_id: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from pydantic import TypeAdapter
 
 from refold.domain import events
-from refold.domain.envelope import ACTIVATED, Envelope
+from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, Span, Summary
 from refold.domain.tokens import MESSAGE_OVERHEAD
 from refold.projections.context.edits import (
@@ -671,7 +671,7 @@ class OutlineBuilder:
         match payload:
             case events.AgentResponse():
                 self.called_at = envelope.at
-            case events.Request() if envelope.meta.status != ACTIVATED:
+            case events.Request() if not envelope.activates:
                 self.called_at = envelope.at
             case events.Final():
                 self.done = True

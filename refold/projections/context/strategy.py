@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
-from refold.domain.envelope import ACTIVATED, Envelope
+from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef
 from refold.domain.locks import computed_once
 from refold.projections.context import compaction, outline as folded
@@ -150,7 +150,7 @@ class Layers(BaseModel):
         seq = envelope.seq
         match envelope.payload:
             case events.Request(through_seq=through) if not was_shown:
-                if envelope.meta.status != ACTIVATED:
+                if not envelope.activates:
                     state = state._replace(shown_at=through)
             case events.AgentResponse() | events.ToolCall() if not was_shown:
                 # An imported session has no requests, but an answer implies one.
@@ -606,6 +606,14 @@ class Strategy(BaseModel):
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # most have none
         """Return a further compaction of the same check, after one took effect."""
         return None
+
+    @final
+    def further(self, outline: Outline, now: datetime) -> Compaction | None:
+        """Return the next compaction of the same moment, after one took effect.
+
+        When it returns None, nothing is pending at that moment.
+        """
+        return self.follow_up(outline, now) or self.decide(outline, now)
 
 
 @cache

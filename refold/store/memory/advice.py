@@ -254,6 +254,7 @@ class Adviser:
         request = newest[0].payload if newest else None
         if (
             not isinstance(request, events.Request)
+            or newest[0].activates
             or request.strategy.fingerprint != derived.stream
         ):
             return None

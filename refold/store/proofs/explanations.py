@@ -379,7 +379,9 @@ class Explainer:
         Raises InvalidEvent if the context has no such message.
         """
         log = self.viewer.log
-        request = self.viewer.sent(upto=at, fingerprint=self.strategy.fingerprint)
+        request = self.viewer.sent(
+            upto=at, fingerprint=self.strategy.fingerprint, to_model=True
+        )
         view, outline = self._view(at, request)
         outline = self.strategy.judged(outline)
         if at is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from refold.domain.envelope import ACTIVATED, Envelope
+from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, Request
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
@@ -28,7 +28,7 @@ def kind_of(envelope: Envelope) -> Kind:
     digest of a request, or it activates a strategy, which sends nothing.
     """
     if isinstance(envelope.payload, Request):
-        if envelope.meta.status == ACTIVATED:
+        if envelope.activates:
             return "assumed"
         return "recorded"
     if reconstructed_in(envelope) is None:

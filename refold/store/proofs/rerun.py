@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from refold.domain.canonical import canonical
-from refold.domain.envelope import ACTIVATED, Draft, Envelope, Meta
+from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import InvalidConfiguration, RedactionFailed
 from refold.domain.events import (
     Event,
@@ -268,10 +268,13 @@ class _RunRequest(NamedTuple):
 
 
 def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
-    """Yield the requests with a known digest, without those of a fork's origin."""
+    """Yield the requests with a known digest, without those of a fork's origin.
+
+    A request that activates a strategy was sent to no model, and is left out.
+    """
     for index, envelope in enumerate(events):
         event = envelope.payload
-        if envelope.seq < 1:
+        if envelope.seq < 1 or envelope.activates:
             continue
         if isinstance(event, Request):
             yield _RunRequest(envelope, index, event.digest, event.model, event)
@@ -385,11 +388,7 @@ class Rerunner:
         log = viewer.log
         events, blobs = WithBlobs.read(log, viewer.history.events())
         self._read: Read = blobs.get
-        self._requests: list[_RunRequest] = []
-        for request in _requests_in(events):
-            # An activation sends nothing, and chose the strategy that is replaced.
-            if strategy is None or request.envelope.meta.status != ACTIVATED:
-                self._requests.append(request)
+        self._requests = list(_requests_in(events))
         self._has_provenance = bool(self._requests)
         if not self._has_provenance:
             self._requests = _raw_requests(events, self._read)

@@ -65,11 +65,11 @@ class SessionProofs(SessionPart):
 
     @recorded("session_replay", "requests")
     def replay(self) -> Iterator[tuple[Envelope, View]]:
-        """Yield each recorded request with its view, derived again."""
+        """Yield each request that was sent, with its view, derived again."""
         self.writer.used(self.stream)
         views = contexts.RequestedViews(viewer_of(self.session))
         for envelope in self.writer.log.read(self.stream, types=("request",)):
-            if isinstance(envelope.payload, Request):
+            if isinstance(envelope.payload, Request) and not envelope.activates:
                 yield envelope, views.view(envelope.payload)
 
     @recorded("session_rerun")

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.domain import errors, events
 from refold.domain.envelope import (
-    ACTIVATED,
     Draft,
     Envelope,
     Meta,
@@ -29,6 +29,7 @@ from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
 from refold.projections.context import compaction
 from refold.projections.context.edits import HistoryEdited
+from refold.projections.context.moments import Moments
 from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
@@ -37,7 +38,6 @@ from refold.projections.context.outline import (
 )
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import failure_reason, write_summary
-from refold.projections.context.units import Place, goes_on
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
 from refold.store.contexts import Viewer, with_derived
@@ -88,6 +88,8 @@ class Rebuilder:
                tries the same again.  Otherwise a failure is recorded, and delays later
                attempts as it would have delayed them then, by the events' times.
     dry_run:   write nothing; summaries exist only in memory.
+    checks:    write nothing, and walk as if there were no summaries yet; the result has
+               a problem if those that exist were decided otherwise.
     lease_sec: how long a session stays locked after its rebuilder died.
     """
 
@@ -96,12 +98,18 @@ class Rebuilder:
     summarizer: compaction.Summarizer
     strict: bool = False
     dry_run: bool = False
+    checks: bool = False
     lease_sec: float = LEASE_SEC
+
+    @property
+    def writes(self) -> bool:
+        """Whether summaries are appended to the log."""
+        return not self.dry_run and not self.checks
 
     @property
     def costs(self) -> bool:
         """Whether a summary costs money or time; a summarizer may deny it."""
-        if self.dry_run:
+        if not self.writes:
             return False
         return bool(getattr(self.summarizer, "costs", True))
 
@@ -143,9 +151,11 @@ class Rebuilder:
                 continue
             except (_Overtaken, errors.LeaseLost):
                 return walk.result._replace(problem=_HELD)
-            if not self.dry_run:
+            if self.writes:
                 viewer.keep(self.strategy, outline)
-            return walk.result._replace(events=max(outline.through_seq, 0))
+            problem = walk.difference() if self.checks else ""
+            events_read = max(outline.through_seq, 0)
+            return walk.result._replace(events=events_read, problem=problem)
 
 
 class _Overtaken(Exception):
@@ -171,14 +181,17 @@ class _Walk:
         self._stream = self._viewer.stream._replace(stream=self._strategy.fingerprint)
         self._builder = OutlineBuilder(self._strategy.begin())
         self._current: Outline | None = None
-        # Whether a request was recorded, whose answer has not been read yet.
-        self._request_open = False
+        self._moments = Moments()
         self._names_times = type(self._strategy).due_at is not Strategy.due_at
         self._recent: deque[Envelope] = deque(maxlen=_RECENT)
-        self._continue_from(standing(self._writer.log.read(self._stream)))
+        # What the walk records, and when a model was last called.
+        self._recorded: list[Envelope] = []
+        self._last_call = 0
+        self._existing = standing(self._writer.log.read(self._stream))
+        self._continue_from([] if self._rebuilder.checks else self._existing)
         if not self.result.compactions:
             summaries = 0
-            for entry in self._derived:
+            for entry in self._existing:
                 if isinstance(entry.payload, Summary):
                     summaries += 1
             self.result = self.result._replace(there_before=summaries)
@@ -198,29 +211,44 @@ class _Walk:
         if any(getattr(entry.payload, "adopted", None) for entry in self._derived):
             self._drop_adopted()
         newest: Envelope | None = None
-        turn_ended = False
         self._read_derived()
         for envelope in self._viewer.history.events():
+            moment = self._moments.before(envelope, self._builder.place(envelope))
+            if moment.called:
+                self._last_call = self._builder.through_seq
             if newest is not None:
-                placed = self._builder.place(envelope)
-                called = self._is_model_call(envelope, placed)
-                if turn_ended:
-                    turn_ended = not goes_on(newest, envelope, placed)
-                self._pass_time(newest.ts, envelope.ts, check=called or turn_ended)
-            turn_ended = self._fold(envelope)
+                check = moment.called or moment.turn_ended
+                self._pass_time(newest.ts, envelope.ts, check=check)
+            self._fold(envelope)
+            self._moments.after(envelope, idle=self._builder.idle)
             newest = envelope
         if newest is not None:
             now = from_microseconds(self._writer.clock())
-            self._pass_time(newest.ts, now, check=turn_ended)
+            self._pass_time(newest.ts, now, check=self._moments.turn_ended)
         self._progress(max(self._builder.through_seq, 0))
         return self._outline
+
+    def difference(self) -> str:
+        """Return the first difference between the walk and the existing summaries.
+
+        Summaries that the walk made after the last call of a model are no difference: a
+        live session makes them before its next call.
+        """
+        existing = _decisions(self._existing)
+        rebuilt = _decisions(self._recorded)
+        for live, made in zip_longest(existing, rebuilt):
+            if live is None and made.decided_at_seq > self._last_call:
+                return ""
+            if live != made:
+                return f"the session has {_in_words(live)}, a rebuild {_in_words(made)}"
+        return ""
 
     def _drop_adopted(self) -> None:
         """Give up adopted summaries and all that followed from them."""
         end = self._derived[-1].seq
         head = self._writer.log.head(self._viewer.stream).seq
         note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=head))
-        if not self._rebuilder.dry_run:
+        if self._rebuilder.writes:
             self._writer.append(Order(self._stream, (note,), expected_seq=end))
         self._continue_from(self._writer.log.read(self._stream, after=end))
 
@@ -236,8 +264,8 @@ class _Walk:
         self._current = fold_derived(self._outline, entry)
         self._builder.begin(self._current)
 
-    def _fold(self, envelope: Envelope) -> bool:
-        """Fold an event; returns whether the agent ended its turn with it."""
+    def _fold(self, envelope: Envelope) -> None:
+        """Fold an event of the main stream."""
         try:
             self._strategy.add(self._builder, envelope)
         except HistoryEdited:
@@ -249,9 +277,6 @@ class _Walk:
         self._read_derived()
         if envelope.seq > 0 and envelope.seq % _PROGRESS_EVERY == 0:
             self._progress(envelope.seq)
-        if isinstance(envelope.payload, events.AgentResponse):
-            return self._builder.idle
-        return isinstance(envelope.payload, events.Final)
 
     def _read_derived(self) -> None:
         """Fold the entries of earlier runs after the events that these had read."""
@@ -260,23 +285,6 @@ class _Walk:
             for entry in self._unread:
                 self._fold_derived(entry)
             self._unread = []
-
-    def _is_model_call(self, envelope: Envelope, placed: Place | None) -> bool:
-        """Whether a model was called just before this event.
-
-        If the request was recorded, its event is the call, else the begin of an answer.
-        """
-        if isinstance(envelope.payload, events.Request):
-            was_sent = envelope.meta.status != ACTIVATED
-            if was_sent:
-                self._request_open = True
-            return was_sent
-        if placed is None:
-            return False
-        has_request = self._request_open
-        self._request_open = False
-        begins = placed.kind in ("response", "call") and placed.exchange == envelope.seq
-        return begins and not has_request
 
     def _pass_time(self, begin: datetime, end: datetime, *, check: bool) -> None:
         """Let the time between two events pass, and decide at the times for that.
@@ -315,13 +323,13 @@ class _Walk:
         if here > self._decided:
             decision = self._strategy.decide(self._outline, now)
         elif here == self._decided and self._unfinished:
-            decision = self._strategy.follow_up(self._outline, now)
+            decision = self._strategy.further(self._outline, now)
         else:
             return
         self._decided = here
         self._unfinished = False
         while decision is not None and self._carry_out(decision, now):
-            decision = self._strategy.follow_up(self._outline, now)
+            decision = self._strategy.further(self._outline, now)
 
     def _carry_out(self, decision: compaction.Compaction, now: datetime) -> bool:
         """Have the summary written and recorded; returns False if that failed."""
@@ -375,10 +383,12 @@ class _Walk:
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
         """Append an entry with the time of its decision, and fold it."""
         derived_seq = self._outline.derived_seq
-        if self._rebuilder.dry_run:
-            entry = Envelope.imagined(event, derived_seq + 1, now, self._stream)
-        else:
+        if self._rebuilder.writes:
             entry = self._append(event, now, derived_seq)
+        else:
+            entry = Envelope.imagined(event, derived_seq + 1, now, self._stream)
+        if self._rebuilder.checks:
+            self._recorded.append(entry)
         if isinstance(event, Summary):
             # Absorbed summaries are not read again, and a long session has thousands.
             absorbed = set(event.absorbs)
@@ -400,6 +410,50 @@ class _Walk:
         seq = writer.append(order).last_seq
         (entry,) = writer.log.read(self._stream, after=seq - 1, limit=1)
         return entry
+
+
+class _Decision(NamedTuple):
+    """The parts of a summary that do not depend on who wrote it.
+
+    absorbs: the spans of the summaries that it absorbed.
+    """
+
+    kind: str
+    first_seq: int
+    last_seq: int
+    decided_at_seq: int
+    level: int
+    omitted: tuple[events.Span, ...]
+    absorbs: tuple[events.Span, ...]
+
+
+def _decisions(derived: list[Envelope]) -> list[_Decision]:
+    """The decisions of the summaries in a derived stream, oldest first."""
+    span_of: dict[int, events.Span] = {}
+    decisions: list[_Decision] = []
+    for entry in derived:
+        summary = entry.payload
+        if not isinstance(summary, Summary):
+            continue
+        span_of[entry.seq] = (summary.first_seq, summary.last_seq)
+        decision = _Decision(
+            kind=summary.kind,
+            first_seq=summary.first_seq,
+            last_seq=summary.last_seq,
+            decided_at_seq=summary.decided_at_seq,
+            level=summary.level,
+            omitted=summary.omitted,
+            absorbs=tuple(span_of[seq] for seq in summary.absorbs if seq in span_of),
+        )
+        decisions.append(decision)
+    return decisions
+
+
+def _in_words(decision: _Decision | None) -> str:
+    if decision is None:
+        return "no further summary"
+    first, last = decision.first_seq, decision.last_seq
+    return f"a summary of {first} to {last}, decided at {decision.decided_at_seq}"
 
 
 def _last_decision(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:

@@ -391,6 +391,13 @@ def rebuild(
             "--dry-run", help="Show planned work and its cost; change nothing."
         ),
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Compare with the summaries that the session has; change nothing.",
+        ),
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before paying for a model.")
     ] = False,
@@ -419,6 +426,9 @@ def rebuild(
     The log and the contexts of other strategies do not change.  If it is
     interrupted, run it again to complete it.  Exits with 1 if a summary failed or a
     session could not be rebuilt.
+
+    --check exits with 1 if a session decided on other summaries while it ran than a
+    rebuild decides on.  Summaries after the last call of a model are not compared.
     """
     started = time.monotonic()
     writer = _summarizer(summarizer, model)
@@ -439,6 +449,9 @@ def rebuild(
     run = partial(
         _run, store, new, infos, user_id=user, session_id=session, executor=executor
     )
+    if check:
+        checked = run(checks=True)
+        return _rebuilt(checked, time.monotonic() - started, is_plan=True)
     paid_model = getattr(writer, "model", None)
     if dry_run or (paid_model and not yes):
         planned = run(dry_run=True)

@@ -36,8 +36,9 @@ class Hybrid(RecursiveSummary, Weighed):
     threshold_high:   from this number of tokens on, older exchanges are summarized.
     last_n_events:    the number of newest key events (user inputs, results, aggregates,
                       finals, errors, human decisions, texts of the system in the
-                      conversation) that views show.  With the trigger ``tokens``, those
-                      within half of threshold_low are not summarized either.
+                      conversation) that views show.  With the trigger ``tokens``, they
+                      are not summarized either, as far as they have fewer tokens than
+                      threshold_low, and events between them fewer than half of that.
     last_n_plans:     the same for plans.
     keep_last:        the number of newest exchanges that are never summarized.
     trigger:          the cause of a compaction: ``tokens`` (threshold_high), ``count``
@@ -104,7 +105,11 @@ class Hybrid(RecursiveSummary, Weighed):
         """Compact the next batch of the same check, then fold neighbors."""
         if compaction.held_back(outline, now):
             return None
-        return self._batch(outline, "more of the same check") or self._fold(outline)
+        is_same_check = outline.decided_at == outline.through_seq
+        decision = None
+        if is_same_check:
+            decision = self._batch(outline, "more of the same check")
+        return decision or self._fold(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # a fixed time
         """Return the time at which the session will have been idle long enough."""
@@ -171,24 +176,37 @@ class Hybrid(RecursiveSummary, Weighed):
         if older > 2 * self.every:
             # A session that was away for long gets few large summaries.
             most *= _CATCH_UP_FACTOR
+        elif older < 2 * self.every:
+            # The rest is too little for a summary of its own.
+            most = older
         units = oldest_units(outline, min(older, most), at_most=older)
         return batch(outline, units, target=self.summary_tokens, reason=reason)
 
     def _count_older(self, units: tuple[Unit, ...]) -> int:
         """The number of units before those that stay raw; may be negative.
 
-        With the trigger ``tokens``, the newest key events stay raw within half of the
-        lower threshold.
+        With the trigger ``tokens``, all units from the oldest of the newest key events
+        on stay raw, within a share of the lower threshold: what stays must leave room
+        below the upper one, or each new exchange would get a summary of its own.
         """
         raw_from = len(units)
         if self.trigger == "tokens":
             key_firsts = {unit.first for unit in self._key_units(units)}
-            tokens = 0
-            while raw_from and units[raw_from - 1].first in key_firsts:
-                tokens += units[raw_from - 1].tokens
-                if self.weighed(tokens) >= self.threshold_low / 2:
+            key_tokens = 0
+            other_tokens = 0
+            for index in range(len(units) - 1, -1, -1):
+                is_key = units[index].first in key_firsts
+                if is_key:
+                    key_tokens += units[index].tokens
+                else:
+                    other_tokens += units[index].tokens
+                if (
+                    self.weighed(key_tokens) >= self.threshold_low
+                    or self.weighed(other_tokens) >= self.threshold_low / 2
+                ):
                     break
-                raw_from -= 1
+                if is_key:
+                    raw_from = index
         return min(raw_from, len(units) - self.keep_last)
 
 

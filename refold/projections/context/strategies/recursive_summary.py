@@ -16,7 +16,9 @@ from refold.projections.context.strategy import Pinning, distance
 class RecursiveSummary(Pinning):
     """Summarize exchanges in batches, and fold neighboring summaries of one level.
 
-    every:          the exchanges in a summary of the first level.
+    every:          the exchanges in a summary of the first level.  The last summary of
+                    ``fan_in`` neighbors comes as soon as ``every`` exchanges are raw,
+                    those of ``keep_last`` included, so that the neighbors can fold.
     keep_last:      the newest exchanges, which stay raw.
     fan_in:         the summaries of one level that fold into one of the next level.
     summary_tokens: the length of a summary of the first level.
@@ -39,10 +41,10 @@ class RecursiveSummary(Pinning):
         if compaction.held_back(outline, now):
             return None
         older = len(outline.units) - self.keep_last
-        if older >= self.every:
+        if older >= self._batch_size(outline):
             decision = batch(
                 outline,
-                oldest_units(outline, self.every, at_most=older),
+                oldest_units(outline, min(self.every, older), at_most=older),
                 target=self.summary_tokens,
                 reason=f"{older} exchanges before the last {self.keep_last}",
             )
@@ -53,7 +55,21 @@ class RecursiveSummary(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """Return the number of older exchanges, and the size of a batch."""
         older = max(0, len(outline.units) - self.keep_last)
-        return distance(self.name, older, "exchange", self.every, last=self.keep_last)
+        size = self._batch_size(outline)
+        return distance(self.name, older, "exchange", size, last=self.keep_last)
+
+    def _batch_size(self, outline: Outline) -> int:
+        """The number of older exchanges that make a batch."""
+        smaller = self.every - self.keep_last
+        neighbors = 0
+        for summary in reversed(outline.summaries):
+            if summary.level > 1:
+                break
+            neighbors += 1
+        completes_fold = neighbors == self.fan_in - 1
+        if completes_fold and smaller > self.keep_last:
+            return smaller
+        return self.every
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Fold neighboring summaries of one level while there are enough of them."""
