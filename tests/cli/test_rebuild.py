@@ -178,7 +178,7 @@ def test_many_sessions_at_a_time(refold: Refold, sample: Path, tmp_path: Path) -
 def test_a_failure_is_told_and_is_exit_1(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_writer", lambda *_: _Fails())
+    monkeypatch.setattr(command, "_summarizer", lambda *_: _Fails())
 
     ran = refold("rebuild", *STRATEGY)
     strict = refold("rebuild", "--strategy", OLD, "--strict")
