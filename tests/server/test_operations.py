@@ -176,6 +176,27 @@ def test_a_context_is_given_as_the_seeds_name_its_turns(
     assert then.json()["at"] == 4
 
 
+def test_a_compaction_takes_the_turns_that_its_body_names(
+    ada: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_FULL_CONTEXT_TURNS", "9")
+    for number in range(5):
+        asks = {"type": "user_input", "payload": {"text": f"question {number}"}}
+        says = {"type": "agent_response", "payload": {"text": "an answer " * 20}}
+        ada.post(EVENTS, json={"events": [asks, says]})
+
+    turns = {"fullContextTurns": 2, "cachedContextTurns": 3}
+    made = ada.post("/v1/sessions/s-1/compact", json=turns).json()["summaries"]
+    both = ada.post("/v1/sessions/s-1/compact", json=turns | {"strategy": "hybrid"})
+    none = ada.post("/v1/sessions/s-1/compact", json={"fullContextTurns": 0})
+
+    (summary,) = made
+    assert summary["payload"]["last_seq"] == 6
+    params = summary["payload"]["strategy"]["params"]
+    assert (params["full_turns"], params["cached_turns"]) == (2, 3)
+    assert (both.status_code, none.status_code) == (422, 422)
+
+
 def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
     begun(ada)
 

@@ -14,6 +14,7 @@ import refold
 from refold.domain.events import Verdict
 from refold.store import SessionStore
 from refold.store.memory.views import ADVICE
+from tests.support.rebuilding import Clock, clocked
 from tests.support.stores import open_at, prepare
 
 AT_ONCE = timedelta(0)
@@ -63,6 +64,24 @@ def test_it_says_what_worked_what_failed_and_where(store: SessionStore) -> None:
         item = memory.named(name)
         assert item is not None
         assert item.established
+
+
+def test_an_empty_shortlist_is_kept_for_a_minute(memory: SessionStore) -> None:
+    clock = Clock()
+    store = clocked(memory, clock)
+    store.session(user_id="ada", session_id="now").append(
+        refold.UserInput(text="a flight")
+    )
+    before = store.memory.advice("ada")
+    for number in range(4):
+        ran(store, f"good-{number}", ["search", "book"], "success")
+
+    at_once = store.memory.advice("ada")
+    clock.time += timedelta(seconds=61)
+    later = store.memory.advice("ada")
+
+    assert (before.text, at_once.text) == ("", "")
+    assert "Suggested tool path: search" in later.text
 
 
 def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:

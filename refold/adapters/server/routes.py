@@ -190,6 +190,16 @@ def _spec(
     ] = None,
 ) -> str | None:
     """The strategy of a query; numbers of turns choose ``turn_window``."""
+    return _strategy_of(strategy, full_turns, cached_turns)
+
+
+def _strategy_of(
+    strategy: str | None, full_turns: int | None, cached_turns: int | None
+) -> str | None:
+    """The spec of one request, in which numbers of turns override all settings.
+
+    Raises UnknownStrategy.
+    """
     settings: list[str] = []
     if full_turns is not None:
         settings.append(f"full_turns={full_turns}")
@@ -405,13 +415,19 @@ class Compaction(Model):
     """How to compact."""
 
     strategy: str | None = Field(default=None, max_length=2_000)
+    full_turns: int | None = Field(
+        default=None, alias="fullContextTurns", ge=1, le=10_000
+    )
+    cached_turns: int | None = Field(
+        default=None, alias="cachedContextTurns", ge=1, le=10_000
+    )
     until_idle: bool = False
 
 
 @router.post("/sessions/{session_id}/compact", operation_id="compact")
 def compact(session: AppendSession, body: Compaction) -> Response:
     """Compact a session if it is due; the answer has the summaries that were made."""
-    strategy = checked_spec(body.strategy)
+    strategy = _strategy_of(body.strategy, body.full_turns, body.cached_turns)
     summaries: list[Envelope] = []
     summary = session.compact(strategy)
     while summary is not None:

@@ -46,8 +46,10 @@ from refold.store.memory.profile import profile_of
 from refold.store.memory.sessions import Selection
 from refold.store.memory.views import ADVICE, keep_view
 
-# The age at which a stored shortlist is built again.
+# The age at which a stored shortlist is built again, and that of an empty one: the next
+# session may show something.
 FRESH: Final = timedelta(hours=1)
+_FRESH_EMPTY: Final = timedelta(minutes=1)
 # The key of the ``state`` event that begins the user's own session.
 MADE_BY: Final = "memory.extractor"
 # How often a shortlist is built if sessions change during it.
@@ -154,6 +156,8 @@ class Adviser:
         stored = _loaded(standing)
         if stored is None:
             return None
+        if not stored.candidates and not stored.profile:
+            fresh = min(fresh, _FRESH_EMPTY)
         age = self.writer.clock() - stored.made_at
         return stored if 0 <= age <= fresh / timedelta(microseconds=1) else None
 
