@@ -11,6 +11,7 @@ from refold.domain.events import CompactionNote, Summary, Verdict
 from refold.opener import make_redactor
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Source, Written
+from refold.projections.context.strategies.spec import parse
 from refold.store import Session, SessionStore
 
 LAYERS = (
@@ -332,3 +333,23 @@ def test_the_profile_is_told_anew_when_a_session_of_it_is_erased(
 
     assert "Common error type: sign_error" in str(view.messages)
     assert "sign_error" not in shown(session)
+
+
+def test_a_digest_of_the_scope_keeps_turns_that_its_limit_has_room_for(
+    memory: SessionStore,
+) -> None:
+    spec = "turn_window:layers.scope=true"
+    session = memory.session(user_id="ada", session_id="s")
+    for number in range(5):
+        session.append(refold.UserInput(text=f"Question {number}?"))
+        session.append(refold.AgentResponse(text=f"Answer {number}."))
+        session.compact(spec)
+
+    digest = session.history.derived(parse(spec).fingerprint)[-1].payload
+    assert isinstance(digest, Summary)
+
+    assert digest.kind == "scope"
+    assert "left_out" not in digest.text
+    for number in range(5):
+        assert f"Question {number}?" in digest.text
+        assert f"Answer {number}." in digest.text

@@ -279,7 +279,10 @@ class Abridged:
         if source.notes is not None:
             lines = shortened(noted(source), source.notes.lines)
             return Written("\n".join(lines), made_by(self.limits))
-        target_tokens = min(target_tokens, _most_tokens(source))
+        if source.kind != "scope":
+            # A digest of the scope takes in a turn or a few: a share of them would soon
+            # leave out turns that its own limit has room for.
+            target_tokens = min(target_tokens, _most_tokens(source))
         turns = abridged_turns(source.envelopes, self.tools, goes_on=source.goes_on)
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
         if source.user_stays:
