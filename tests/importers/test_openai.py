@@ -262,7 +262,7 @@ def test_a_call_that_another_message_repeats_is_one_call(tmp_path: Path) -> None
     transcript = read_one(write_document(tmp_path, messages))
 
     assert kinds(transcript) == ["user_input", "tool_call"]
-    assert list(reasons(transcript).values()) == ["tool call that is told again"]
+    assert list(reasons(transcript).values()) == ["repeated tool call"]
 
 
 def test_what_is_no_message_is_skipped_by_place(tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def _peak(work: Callable[[], object]) -> int:
 def test_more_events_take_no_more_memory(
     store: SessionStore, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset, "_GROUP", 100_000)
+    monkeypatch.setattr(dataset, "_GROUP_BYTES", 100_000)
     monkeypatch.setattr(rows, "_ROWS", 100)
     session = store.session(user_id="ada", session_id="s")
 

@@ -15,7 +15,7 @@ from tests.support.compacting import die
 # What an export goes through, in this order, and whether it dies after it.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
     "the first rows are read": (EncryptedLog, "read", True),
-    "a file is written": (Tables, "_file", True),
+    "a file is written": (Tables, "_write_file", True),
     "all is written but its name": (exports.Files, "finish", True),
 }
 

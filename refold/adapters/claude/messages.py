@@ -62,7 +62,7 @@ def system_text(system: str | Sequence[Mapping[str, Any]] | None) -> str | None:
     """
     if isinstance(system, str | None):
         return system
-    texts = blocks.plain(plain([*system]))
+    texts = blocks.only_texts(plain([*system]))
     if texts is None:
         raise InvalidEvent("system: must be a text, or text blocks")
     return "\n\n".join(texts)
@@ -78,7 +78,7 @@ def layout(system: Sequence[Mapping[str, Any]]) -> list[Any]:
         others = {}
         if isinstance(block, dict):
             others = {k: v for k, v in block.items() if k not in ("type", "text")}
-        found.append({"characters": len(blocks.words(block) or ""), **others})
+        found.append({"characters": len(blocks.text_of(block) or ""), **others})
     return found
 
 
@@ -123,7 +123,7 @@ def _needs_order(content: Sequence[JsonObject]) -> bool:
             return True
         if block.get("type") in _THINKING:
             ranks.append(0)
-        elif blocks.words(block) is not None:
+        elif blocks.text_of(block) is not None:
             ranks.append(1)
         elif _is_call(block):
             ranks.append(2)
@@ -139,7 +139,7 @@ def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
     for block in content:
         if block.get("type") in _THINKING:
             kind = "thinking"
-        elif blocks.words(block) is not None:
+        elif blocks.text_of(block) is not None:
             order.append(block)
             continue
         elif _is_call(block):
@@ -292,7 +292,7 @@ def error_of(error: BaseException | None) -> kinds.AgentError:
 def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
     content, usage = _blocks(message), message.get("usage")
     return kinds.AgentResponse(
-        text="".join(blocks.words(block) or "" for block in content),
+        text="".join(blocks.text_of(block) or "" for block in content),
         thinking=tuple(
             kinds.Thinking.model_validate(blocks.thinking_of(one))
             for one in content
@@ -311,7 +311,7 @@ def _is_call(block: Mapping[str, Any]) -> bool:
 
 def _is_said(block: Mapping[str, Any]) -> bool:
     """Whether the block is text or thinking, which the response itself contains."""
-    return block.get("type") in _THINKING or blocks.words(block) is not None
+    return block.get("type") in _THINKING or blocks.text_of(block) is not None
 
 
 def _blocks(message: JsonObject) -> list[dict[str, Any]]:

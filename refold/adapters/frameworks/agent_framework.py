@@ -36,19 +36,19 @@ def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.
     role = message.get("role")
     texts = [part["text"] for part in parts if part.get("type") == "text"]
     if role == "user" and texts:
-        yield messages.said(texts)
+        yield messages.user_input(texts)
     elif role == "system":
         yield messages.system("\n\n".join(texts))
     elif texts:
-        yield from messages.answered(texts)
+        yield from messages.response(texts)
 
     for part in parts:
         call_id = part.get("call_id")
         if part.get("type") == "function_call":
-            yield messages.called(call_id, part.get("name"), part.get("arguments"))
+            yield messages.tool_call(call_id, part.get("name"), part.get("arguments"))
         elif part.get("type") == "function_result" and call_id in calls:
             failed = bool(part.get("exception"))
-            yield messages.returned(call_id, part.get("result"), failed=failed)
+            yield messages.tool_result(call_id, part.get("result"), failed=failed)
 
 
 FORMAT = Format(

@@ -75,7 +75,7 @@ def _summary(compaction: Mapping[str, Any]) -> Iterator[base.Found]:
     """What the ADK sends in place of the events that it compacted."""
     parts = base.each(compaction, "compacted_content", "parts")
     texts = [text for part in parts if (text := base.text(part, "text"))]
-    yield from messages.answered(texts)
+    yield from messages.response(texts)
 
 
 def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
@@ -89,17 +89,17 @@ def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base
         elif text:
             texts.append(text)
     if value.get("author") != "user":
-        yield from messages.answered(texts, thinking)
+        yield from messages.response(texts, thinking)
     elif texts:
-        yield messages.said(texts)
+        yield messages.user_input(texts)
 
     for part in parts:
         call = part.get("function_call")
         if call:
-            yield messages.called(call["id"], call["name"], call.get("args"))
+            yield messages.tool_call(call["id"], call["name"], call.get("args"))
         result = part.get("function_response")
         if result and result["id"] in calls:
-            yield messages.returned(result["id"], result.get("response"))
+            yield messages.tool_result(result["id"], result.get("response"))
 
     compaction = _compaction_of(value)
     if compaction is not None:

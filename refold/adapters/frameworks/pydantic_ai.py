@@ -66,7 +66,7 @@ def _response(message: Mapping[str, Any]) -> Iterator[base.Found]:
         if part["part_kind"] == "thinking":
             block = {**part, "type": "thinking", "thinking": part["content"]}
             thinking.append(messages.thinking_of(block))
-    yield from messages.answered(texts, thinking)
+    yield from messages.response(texts, thinking)
     for part in parts:
         if part["part_kind"] == "tool-call":
             function = {"name": part["tool_name"], "arguments": part["args"]}
@@ -82,14 +82,14 @@ def _request(
         match part["part_kind"]:
             case "user-prompt":
                 contents = [content] if isinstance(content, str) else content
-                yield messages.said(
+                yield messages.user_input(
                     [text for text in contents if isinstance(text, str)]
                 )
             case "system-prompt":
                 yield messages.system(content)
             case "tool-return" | "retry-prompt" if call_id in calls:
                 failed = part.get("outcome") != "success"
-                yield messages.returned(call_id, content, failed=failed)
+                yield messages.tool_result(call_id, content, failed=failed)
 
 
 FORMAT = Format(_NAME, _view)

@@ -34,14 +34,14 @@ def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.
     role = message.get("role")
     texts = [part["text"] for part in parts if "text" in part]
     if texts and role == "user":
-        yield messages.said(texts)
+        yield messages.user_input(texts)
     elif texts:
-        yield from messages.answered(texts)
+        yield from messages.response(texts)
 
     for part in parts:
         call = part.get("toolUse")
         if call:
-            yield messages.called(call["toolUseId"], call["name"], call["input"])
+            yield messages.tool_call(call["toolUseId"], call["name"], call["input"])
         result = part.get("toolResult")
         if result and result["toolUseId"] in calls:
             contents = [
@@ -49,7 +49,7 @@ def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.
             ]
             content = contents[0] if len(contents) == 1 else contents
             failed = result.get("status") == "error"
-            yield messages.returned(result["toolUseId"], content, failed=failed)
+            yield messages.tool_result(result["toolUseId"], content, failed=failed)
 
 
 FORMAT = Format("strands", _view)

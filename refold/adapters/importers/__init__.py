@@ -1,4 +1,4 @@
-"""Transcripts of other programs as events: one reader for each format."""
+"""Importers of transcripts of other programs: one module for each format."""
 
 from __future__ import annotations
 
@@ -52,15 +52,14 @@ def read(
     format: str = AUTO,  # noqa: A002  - named as the command line's option is
     strict: bool = False,
 ) -> list[Transcript]:
-    """The transcripts in the file at ``path``, all of them whole.
+    """Return the transcripts in a file, or in the folder of an export.
 
-    It may be the folder of an export, too.  Damaged lines are left out; the first
-    transcript says which.
+    Damaged lines are left out, and the first transcript reports them.
 
     strict: a damaged line refuses the file.
 
-    Raises ImportFailed for a file that cannot be read, is of no known format, or has
-    nothing that could be imported.
+    Raises ImportFailed for a file that cannot be read, has no known format, or holds
+    nothing to import.
     """
     path = Path(path)
     try:
@@ -69,33 +68,39 @@ def read(
         source = Source(path, strict=strict)
         importer = _importer(source, format)
         if isinstance(importer, added.AddedImporter):
-            # Forget what built-in importers noted while they looked at the file.
+            # Forget the reports of built-in importers that tried the file.
             source = Source(path, strict=strict)
         transcripts = list(importer.read(source))
         _check_read(source, importer, transcripts)
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
-    named = _named_apart(transcripts)
-    repairs = (
+    transcripts = _with_unique_names(transcripts)
+    reports = [
         Skipped(source.at(place), replaced(count))
         for place, count in source.repairs.items()
-    )
-    if beside := (*repairs, *source.damaged):
-        first = named[0] if named else Transcript("", importer.NAME, (), ())
-        named[:1] = [replace(first, skipped=(*first.skipped, *beside))]
-    return named
+    ]
+    reports += source.damaged
+    if reports:
+        first = Transcript("", importer.NAME, (), ())
+        if transcripts:
+            first = transcripts.pop(0)
+        reported = replace(first, skipped=(*first.skipped, *reports))
+        transcripts.insert(0, reported)
+    return transcripts
 
 
 def _check_read(
     source: Source, importer: Importer, transcripts: Sequence[Transcript]
 ) -> None:
-    """Refuse a file of which nothing was read: it is hardly what it was taken for."""
-    if any(one.drafts or one.forked_from for one in transcripts):
+    """Refuse a file without any event; it probably has another format."""
+    if any(each.drafts or each.forked_from for each in transcripts):
         return
     if not importer.recognises(source):
         why = f"holds nothing of the format {importer.NAME}"
         raise source.failed(f"{why}: use --format {AUTO}, or another")
-    skipped = [item for one in transcripts for item in one.skipped]
+    skipped: list[Skipped] = []
+    for transcript in transcripts:
+        skipped += transcript.skipped
     if not skipped and not source.damaged:
         raise source.failed(f"was read as {importer.NAME}, and holds no messages")
     unread = [item for item in (*source.damaged, *skipped) if not item.note]
@@ -109,7 +114,7 @@ def _check_read(
 
 
 def formats() -> list[str]:
-    """The names of all formats: the built-in ones, then those that packages add."""
+    """Return the names of all formats: built-in ones, then those of packages."""
     return [*FORMATS, *added.installed(FORMATS).usable]
 
 
@@ -124,9 +129,9 @@ def check_format(name: str) -> None:
 
 
 def _importer(source: Source, name: str) -> Importer:
-    """The importer of this name, or the one that recognises the file.
+    """Return the importer of this name, or the one that recognises the file.
 
-    Importers of plugins are loaded only for a file that no built-in one recognises.
+    Importers of plugins load only for a file that no built-in one recognises.
     """
     if name != AUTO:
         return _named_importer(source, name)
@@ -174,28 +179,29 @@ def _named_importer(source: Source, name: str) -> Importer:
         raise source.failed(str(error)) from error
 
 
-def _named_apart(transcripts: Iterable[Transcript]) -> list[Transcript]:
-    """Give a session that a file has twice a name of its own each further time."""
-    seen: dict[str, int] = {}
-    apart = []
+def _with_unique_names(transcripts: Iterable[Transcript]) -> list[Transcript]:
+    """Number the sessions whose name occurs in the file before."""
+    counts: Counter[str] = Counter()
+    unique: list[Transcript] = []
     for transcript in transcripts:
         name = transcript.session_id
-        seen[name] = seen.get(name, 0) + 1
-        if name and seen[name] > 1:
-            transcript = replace(transcript, session_id=f"{name}~{seen[name]}")
-        apart.append(transcript)
-    return apart
+        counts[name] += 1
+        if name and counts[name] > 1:
+            transcript = replace(transcript, session_id=f"{name}~{counts[name]}")
+        unique.append(transcript)
+    return unique
 
 
-# Formats of which each entry has a name of its own.
-_OF_ENTRIES = frozenset({claude_code.NAME, codex.NAME})
-_ROOM = 20  # for what is put behind a name
+# The formats whose entries have ids: several files may hold one session.
+_WITH_ENTRY_IDS = frozenset({claude_code.NAME, codex.NAME})
+_SUFFIX_ROOM = 20  # characters for a suffix of a session's name
 
 
 class Outline(NamedTuple):
-    """A transcript without its events, and the session it becomes, once that is said.
+    """A transcript without its events.
 
-    ``place`` is its index in the file.
+    place:   its index in the file.
+    session: the session that it becomes; ``named`` sets it.
     """
 
     path: Path
@@ -208,75 +214,92 @@ class Outline(NamedTuple):
 
 
 def outlines(path: Path, read: Iterable[Transcript]) -> Iterator[Outline]:
-    """The outlines of the transcripts in a file."""
-    for at, one in enumerate(read):
-        names = one.session_id, one.parent_session_id, one.format
-        yield Outline(path, at, *names, len(one.drafts))
+    """Yield the outlines of the transcripts in a file."""
+    for place, transcript in enumerate(read):
+        yield Outline(
+            path=path,
+            place=place,
+            session_id=transcript.session_id,
+            parent_session_id=transcript.parent_session_id,
+            format=transcript.format,
+            events=len(transcript.drafts),
+        )
 
 
 def named(
-    given: Sequence[Outline], session: str | None, fail: Callable[[ImportFailed], None]
+    outlines: Sequence[Outline],
+    session: str | None,
+    fail: Callable[[ImportFailed], None],
 ) -> list[Outline]:
-    """Give each transcript its session.
+    """Return the outlines with their sessions.
 
-    session: what the only conversation is to be called; of several, each is called
-             that with a number.  None: as the file says, else by the file's name.
-    fail:    told of a transcript that would become a session that another becomes; it
-             is left out.
+    session: the name of the only conversation; several conversations are numbered.
+             None is the name in the file, else the file's name.
+    fail:    called for a transcript whose session another transcript becomes; it is
+             left out.
 
-    A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.  Several
-    files may be of one session if the entries in them have names of their own.
+    The run of a sub-agent has the name of its conversation, ``~``, and a suffix.
+    Several files may hold one session if their entries have ids.
     """
-    mains = [one for one in given if one.parent_session_id is None]
-    names = _main_names(mains, session)
-    called: dict[tuple[Path | None, str], str] = {}
-    for main, name in zip(mains, names, strict=True):
-        called[main.path, main.session_id] = name
-        called.setdefault((None, main.session_id), name)
-    unused = iter(names)
-    made: dict[str, Outline] = {}
-    others: list[Outline] = []  # further files of sessions
-    for one in given:
-        path, parent = one.path, one.parent_session_id
+    mains = [outline for outline in outlines if outline.parent_session_id is None]
+    main_names = _main_names(mains, session)
+    # By file and name in the file; without a file, the first conversation of that name.
+    name_of: dict[tuple[Path | None, str], str] = {}
+    for main, name in zip(mains, main_names, strict=True):
+        name_of[main.path, main.session_id] = name
+        name_of.setdefault((None, main.session_id), name)
+    next_names = iter(main_names)
+    first_files: dict[str, Outline] = {}
+    further_files: list[Outline] = []
+    for outline in outlines:
+        path = outline.path
+        parent = outline.parent_session_id
         if parent is None:
-            name = next(unused)
+            name = next(next_names)
         else:
-            suffix = one.session_id.removeprefix(f"{parent}~") or "sub-agent"
-            # Its file may be another than its conversation's.
-            main_name = called.get((path, parent)) or called.get((None, parent))
+            suffix = outline.session_id.removeprefix(f"{parent}~") or "sub-agent"
+            # The conversation may be in another file.
+            main_name = name_of.get((path, parent)) or name_of.get((None, parent))
             name = f"{main_name or parent}~{suffix}"
-        if name in made and one.format in _OF_ENTRIES and made[name].path != path:
-            others.append(one._replace(session=name))
+        named_outline = outline._replace(session=name)
+        if name not in first_files:
+            first_files[name] = named_outline
             continue
-        if name in made:
-            first = made[name].path
-            both = f"twice in it and in {first}" if first != path else "twice in it"
-            why = f"session {name!r} is {both}: import one of them with --session NAME"
-            fail(ImportFailed(str(path), why))
+        first_path = first_files[name].path
+        if outline.format in _WITH_ENTRY_IDS and first_path != path:
+            further_files.append(named_outline)
             continue
-        made[name] = one._replace(session=name)
-    return [*made.values(), *others]
+        places = "twice in it"
+        if first_path != path:
+            places = f"twice in it and in {first_path}"
+        why = f"session {name!r} is {places}: import one of them with --session NAME"
+        fail(ImportFailed(str(path), why))
+    return [*first_files.values(), *further_files]
 
 
 def _main_names(mains: Sequence[Outline], session: str | None) -> list[str]:
-    """What each conversation is called; by its file, with a number, if by nobody."""
+    """The names of conversations; those without one get their file's and a number."""
     if session is not None:
-        several = [f"{session}-{number:04}" for number in range(1, len(mains) + 1)]
-        return [session] if len(mains) == 1 else several
+        if len(mains) == 1:
+            return [session]
+        return [f"{session}-{number:04}" for number in range(1, len(mains) + 1)]
     nameless: Counter[Path] = Counter()
-    names = []
-    for one in mains:
-        nameless[one.path] += not one.session_id
-        printable = "".join(c if c.isprintable() else "?" for c in one.path.stem)
-        stem = printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
-        names.append(one.session_id or f"{stem}-{nameless[one.path]:04}")
+    names: list[str] = []
+    for main in mains:
+        if main.session_id:
+            names.append(main.session_id)
+            continue
+        nameless[main.path] += 1
+        printable = "".join(c if c.isprintable() else "?" for c in main.path.stem)
+        stem = printable.lstrip("_")[: MAX_ID - _SUFFIX_ROOM] or "session"
+        names.append(f"{stem}-{nameless[main.path]:04}")
     return names
 
 
 def read_named(
     path: Path, form: str, session: str | None, *, strict: bool = False
 ) -> list[tuple[str, Transcript]]:
-    """The transcripts in a file, each with the name of the session that it becomes.
+    """Return the transcripts in a file, each with the name of its session.
 
     Raises ImportFailed.
     """
@@ -285,29 +308,23 @@ def read_named(
         raise error
 
     transcripts: dict[tuple[Path, int], Transcript] = {}
-    found: list[Outline] = []
+    all_outlines: list[Outline] = []
     for file in with_sub_agents([path]):
-        for outline, one in zip(*_outlined(file, form, strict=strict), strict=True):
-            transcripts[outline.path, outline.place] = one
-            found.append(outline)
+        in_file = read(file, format=form, strict=strict)
+        for place, transcript in enumerate(in_file):
+            transcripts[file, place] = transcript
+        all_outlines += outlines(file, in_file)
     return [
-        (one.session, transcripts[one.path, one.place])
-        for one in named(found, session, fail)
+        (outline.session, transcripts[outline.path, outline.place])
+        for outline in named(all_outlines, session, fail)
     ]
 
 
-def _outlined(
-    path: Path, form: str, *, strict: bool
-) -> tuple[list[Outline], list[Transcript]]:
-    transcripts = read(path, format=form, strict=strict)
-    return [*outlines(path, transcripts)], transcripts
-
-
 def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
-    """The files to read for these paths, each once.
+    """Return the files to read for these paths, each once.
 
-    Behind a session of Claude Code are the files of its sub-agents.  The folder of a
-    session stands for both, and one of transcripts for the sessions in it.
+    The files of sub-agents follow their session of Claude Code.  The folder of a
+    session stands for both, and a folder of transcripts for the sessions in it.
     """
     files: dict[Path, Path] = {}
     for path in paths:
@@ -318,7 +335,7 @@ def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The files that a path names; what is no folder of transcripts names itself."""
+    """The files that a path stands for; for other folders, the path itself."""
     try:
         if not path.is_dir() or own.is_folder(path):
             return [path]

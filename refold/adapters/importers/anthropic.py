@@ -1,4 +1,4 @@
-"""The Messages API's messages: a system prompt beside them, everything in messages."""
+"""Messages of the Messages API, with the system prompt in a field of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NAME = "anthropic"
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether these are chat messages, and some of them can only be of this API."""
+    """Whether these are chat messages with parts that only this API has."""
     return messages.dialect(source) == "anthropic"
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """A transcript for each list of messages."""
+    """Yield a transcript for each list of messages."""
     for conversation in messages.conversations(source):
         recording = base.Recording(NAME, source.name)
         header = conversation.header
@@ -27,13 +27,14 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
             origin = replace(shared, place=place, model=None)
             recording.take([messages.system(header["system"])], origin)
         for message in conversation.messages:
-            recording.take(_found(message), origin_of(message, shared))
+            recording.take(_pieces(message), origin_of(message, shared))
         skip_header(recording, conversation)
         yield recording.transcript(base.session_name(conversation.session))
 
 
-def _found(message: messages.Message) -> Iterator[base.Found]:
-    value, content = message.value, message.value.get("content")
+def _pieces(message: messages.Message) -> Iterator[base.Found]:
+    value = message.value
+    content = value.get("content")
     match value.get("role"):
         case "system":
             yield messages.system_message(content)
@@ -42,4 +43,4 @@ def _found(message: messages.Message) -> Iterator[base.Found]:
         case "assistant":
             yield from messages.agent(content, stop_reason=value.get("stop_reason"))
         case role:
-            yield messages.of_no_role(role)
+            yield messages.unknown_role(role)

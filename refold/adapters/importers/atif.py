@@ -1,14 +1,14 @@
-"""ATIF, the Agent Trajectory Interchange Format of Harbor: read, and written.
+"""ATIF, the Agent Trajectory Interchange Format of Harbor: import and export.
 
-Steps become events, and events steps.  What a step says beside them stands in
-``meta.source``: an export has it again.
+Steps become events, and events steps.  Fields of a step that events lack are kept in
+``meta.source``; an export restores them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -20,107 +20,144 @@ from refold.projections.models import Usage
 
 NAME = "atif"
 VERSION: Final = "ATIF-v1.7"
-_WITH_SOUND: Final = "ATIF-v1.8"
+_VERSION_WITH_SOUND: Final = "ATIF-v1.8"
 _PREFIX: Final = "ATIF-v"
+# The fields of a trajectory that are kept beside its first event.
 _HEADER: Final = frozenset(
-    {"agent", "notes", "final_metrics", "extra", "trajectory_id", "schema_version"}
+    {
+        "agent",
+        "extra",
+        "final_metrics",
+        "notes",
+        "schema_version",
+        "trajectory_id",
+    }
 )
+# The fields of a step that its events hold.
 _STEP: Final = frozenset(
-    {"step_id", "timestamp", "message", "reasoning_content", "tool_calls"}
-    | {"observation", "metrics", "model_name"}
+    {
+        "message",
+        "metrics",
+        "model_name",
+        "observation",
+        "reasoning_content",
+        "step_id",
+        "timestamp",
+        "tool_calls",
+    }
 )
+# The metrics of a step that its usage holds.
 _COUNTED: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
-_ACTION: Final = "action"  # what a result without a call is of
-_OWN: Final = "refold"  # what an event stands under that no other field can say
-# Of the log it was in: neither is anything to another program.
+# The fields of a call or a result that are kept beside its event.
+_EXTRA_FIELDS: Final = ("extra", "subagent_trajectory_ref")
+# The fields of a result that an export of Refold adds.
+_RESULT_FIELDS: Final = ("status", "untrusted", "duration_ms")
+_ACTION: Final = "action"  # the tool of a result without a call
+_OWN: Final = "refold"  # the key in ``extra`` of what no other field can hold
+# Events about the log itself, which other programs cannot use.
 _BOOKKEEPING: Final = {"request", "fork", "redaction_applied", "compaction"}
 _EDIT: Final = "context_management"
 _NEXT: Final = "continued_trajectory_ref"
 _HAND_OFF: Final = "hand_off"
+_LONGEST_ID: Final = 256
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether the first value says that it is one."""
+    """Whether the first value has a version of this format."""
     first = next(source.lines(), base.Line(0, None))
     return str(base.at(first.value, "schema_version")).startswith(_PREFIX)
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """A transcript for each trajectory, embedded ones too, with what continues it."""
+    """Yield a transcript for each trajectory, and for each one embedded in it.
+
+    Files that continue a trajectory belong to its transcript.
+    """
     for line in source.lines():
         root = base.mapping(line.value)
         if not isinstance(root.get("steps"), list):
             why = "is no ATIF trajectory: it has no steps"
             raise source.failed(why, line=line.number)
         place = f"line {line.number}" if source.is_lines else ""
-        named = root.get("session_id") or root.get("trajectory_id")
-        session = base.session_name(named)
-        yield _whole(source, root, place).transcript(session)
-        yield from _below(source, root, place, session)
+        name = root.get("session_id") or root.get("trajectory_id")
+        session = base.session_name(name)
+        yield _recording(source, root, place).transcript(session)
+        yield from _embedded(source, root, place, session)
 
 
-def _below(
-    source: base.Source, root: dict[str, Any], place: str, session: str
+def _embedded(
+    source: base.Source, parent: dict[str, Any], place: str, session: str
 ) -> Iterator[base.Transcript]:
-    """The runs of sub-agents that are embedded in a trajectory, and theirs."""
-    for index, below in enumerate(base.each(root, "subagent_trajectories")):
-        where = f"{place} subagent_trajectories[{index}]".strip()
-        name = base.text(below, "trajectory_id") or str(index + 1)
-        named = base.session_name(f"{session}~{name}") if session else ""
-        yield _whole(source, below, where).transcript(named, parent=session)
-        yield from _below(source, below, where, named)
+    """Yield the runs of sub-agents in a trajectory, each followed by its own."""
+    for index, run in enumerate(base.each(parent, "subagent_trajectories")):
+        run_place = f"{place} subagent_trajectories[{index}]".strip()
+        name = base.text(run, "trajectory_id") or str(index + 1)
+        run_session = base.session_name(f"{session}~{name}") if session else ""
+        recording = _recording(source, run, run_place)
+        yield recording.transcript(run_session, parent=session)
+        yield from _embedded(source, run, run_place, run_session)
 
 
-def _whole(
+def _recording(
     source: base.Source, trajectory: dict[str, Any], place: str
 ) -> base.Recording:
-    """A trajectory and what continues it in files beside, each step of it once."""
+    """Record a trajectory and the files that continue it, each step once."""
     recording = base.Recording(NAME, source.name)
-    header: JsonObject = {k: trajectory[k] for k in sorted(_HEADER & trajectory.keys())}
-    seen = {source.path.name}
-    skips = False
+    header: JsonObject = {
+        key: trajectory[key] for key in sorted(_HEADER & trajectory.keys())
+    }
+    read_files = {source.path.name}
+    skips_copies = False
     while True:
         name = base.text(trajectory, _NEXT)
         path = source.path.with_name(name.rsplit("/", 1)[-1]) if name else None
-        goes_on = path is not None and path.name not in seen and path.is_file()
-        if name and not goes_on:
+        continues = path is not None and path.name not in read_files and path.is_file()
+        if name and not continues:
             header[_NEXT] = name
             why = "no such file beside it: import that into a session of its own"
             recording.skip(f"continuation: {why}", place)
-        reading = _Steps(recording, header, place, skips=skips)
+        steps = _Steps(recording, header, place, skips_copies=skips_copies)
         for index, step in enumerate(base.each(trajectory, "steps")):
-            reading.step(index, step)
-        if path is None or not goes_on:
+            steps.add(index, step)
+        if path is None or not continues:
             return recording
-        seen.add(path.name)
+        read_files.add(path.name)
         trajectory = base.mapping(base.Source(path).document)
-        header, skips, place = {}, True, base.shown(path.name)
+        header = {}
+        skips_copies = True
+        place = base.shown(path.name)
 
 
 class _Steps:
-    """Reads the steps of one file; ``skips`` those that were copied from another."""
+    """Reads the steps of one file.
+
+    header:       the fields of the trajectory, which its first event keeps.
+    skips_copies: whether steps that were copied from an earlier file are left out.
+    """
 
     def __init__(
-        self, recording: base.Recording, header: JsonObject, place: str, *, skips: bool
+        self,
+        recording: base.Recording,
+        header: JsonObject,
+        place: str,
+        *,
+        skips_copies: bool,
     ) -> None:
-        self._recording, self._header = recording, header
-        self._place, self._skips = place, skips
-        self._replaces = False
+        self._recording = recording
+        self._header = header
+        self._place = place
+        self._skips_copies = skips_copies
+        # Whether the last step was an edit that replaces the context: the user's next
+        # message then is a summary.
+        self._replaces_context = False
 
-    def step(self, index: int, step: dict[str, Any]) -> None:
+    def add(self, index: int, step: dict[str, Any]) -> None:
+        """Record the events of a step."""
         place = f"{self._place} steps[{index}]".strip()
-        if self._skips and step.get("is_copied_context") is True:
+        if self._skips_copies and step.get("is_copied_context") is True:
             self._recording.skip("copied context of the run that it continues", place)
             return
-        told = {k: step[k] for k in sorted(step.keys() - _STEP)}
-        if _OWN in base.mapping(told, "extra"):
-            told["extra"] = {k: v for k, v in told["extra"].items() if k != _OWN}
-        beside: JsonObject = {"step": told}
-        if self._header:
-            beside["trajectory"], self._header = self._header, {}
         metrics = base.mapping(step, "metrics")
-        if rest := {k: v for k, v in metrics.items() if k not in _COUNTED}:
-            told["metrics"] = rest
         origin = base.Origin(
             place,
             ts=base.moment(step, "timestamp"),
@@ -128,197 +165,258 @@ class _Steps:
             response_id=place if step.get("source") == "agent" else None,
             usage=_usage(metrics),
         )
-        for piece, more in self._found(step, place):
-            one = replace(origin, source={**beside, **more})
-            self._recording.take([piece], one)
+        # Only the first event keeps the other fields of the step.
+        kept_fields: JsonObject = {"step": _other_fields(step, metrics)}
+        if self._header:
+            kept_fields["trajectory"] = self._header
+            self._header = {}
+        for piece, own_fields in self._pieces(step, place):
+            source = {**kept_fields, **own_fields}
+            self._recording.take([piece], replace(origin, source=source))
             if isinstance(piece, base.Piece):
-                origin, beside = replace(origin, usage=None), {}
+                origin = replace(origin, usage=None)
+                kept_fields = {}
 
-    def _found(
+    def _pieces(
         self, step: dict[str, Any], place: str
     ) -> Iterator[tuple[base.Found, JsonObject]]:
-        """What a step says, in its order, each with what stands beside it."""
-        begun, message = False, step.get("message")
-        for piece in self._said(step):
-            begun |= isinstance(piece, base.Piece)
+        """Yield the events of a step in order, each with the fields kept beside it."""
+        has_event = False
+        message = step.get("message")
+        for piece in self._message_pieces(step):
+            if isinstance(piece, base.Piece):
+                has_event = True
             yield piece, {"message": message} if isinstance(message, list) else {}
         for call in base.each(step, "tool_calls"):
-            begun = True
-            yield _called(call), _more(call)
+            has_event = True
+            yield _read_call(call), _extra_fields(call)
         for number, result in enumerate(base.each(step, "observation", "results")):
             call_id = base.text(result, "source_call_id")
             if call_id is None:
-                call_id = f"{place}:{number}"[-_LONGEST:]
-                said = {} if begun or not message else {"message": message}
-                yield messages.called(call_id, _ACTION, {}), {"unnamed": True, **said}
-            begun = True
-            yield _returned(call_id, result), _more(result)
-        if not begun:
-            item = {"kind": str(step.get("source")), "value": {"message": message}}
-            yield base.Piece("item", {"format": NAME, **item}), {}
+                call_id = f"{place}:{number}"[-_LONGEST_ID:]
+                call_fields: JsonObject = {"unnamed": True}
+                if message and not has_event:
+                    call_fields["message"] = message
+                yield messages.tool_call(call_id, _ACTION, {}), call_fields
+            has_event = True
+            yield _read_result(call_id, result), _extra_fields(result)
+        if not has_event:
+            fields = {
+                "format": NAME,
+                "kind": str(step.get("source")),
+                "value": {"message": message},
+            }
+            yield base.Piece("item", fields), {}
 
-    def _said(self, step: dict[str, Any]) -> Iterator[base.Found]:
-        """What the message of a step is; what was made of a context is no input."""
-        extra, message = base.mapping(step, "extra"), step.get("message")
-        edit = extra.get(_EDIT)
-        after, self._replaces = self._replaces, False
+    def _message_pieces(self, step: dict[str, Any]) -> Iterator[base.Found]:
+        """Yield the events of a step's message.
+
+        A message that summarizes the context is an edit, not an input.
+        """
+        message = step.get("message")
+        edit = base.mapping(step, "extra").get(_EDIT)
+        own = _own(step)
+        is_summary = self._replaces_context
+        self._replaces_context = False
         match step.get("source"):
             case "agent":
-                texts, files = _read(message)
-                thought = messages.thought(base.text(step, "reasoning_content"))
-                yield from messages.answered(texts, thought)
+                texts, files = _read_message(message)
+                reasoning = base.text(step, "reasoning_content")
+                yield from messages.response(texts, messages.thinking_blocks(reasoning))
                 if files:
                     why = "image or sound in a model's message; its export has it"
                     yield base.Skipped("message", why)
-            case "system" if own := _own(step):
+            case "system" if own:
                 yield base.Piece(str(own.get("type")), base.mapping(own, "payload"))
             case "system" if isinstance(edit, dict):
-                self._replaces = edit.get("boundary") == "replace"
-                told: Any = {"type": _EDIT, "text": message, **edit}
-                yield base.Piece("provider_edit", {"edits": [told]})
-            case "user" if after:
-                told = {"type": _HAND_OFF, "text": message}
-                yield base.Piece("provider_edit", {"edits": [told]})
+                self._replaces_context = edit.get("boundary") == "replace"
+                yield _edit_piece({"type": _EDIT, "text": message, **edit})
+            case "user" if is_summary:
+                yield _edit_piece({"type": _HAND_OFF, "text": message})
             case "system":
                 if message and not step.get("observation"):
                     yield messages.system_message(message)
             case "user":
-                texts, files = _read(message)
+                texts, files = _read_message(message)
                 if texts or files:
-                    yield messages.said(texts, files)
+                    yield messages.user_input(texts, files)
             case _:
                 yield base.Skipped("", "step of an unknown source")
 
 
-_LONGEST: Final = 256
-_BESIDE: Final = ("extra", "subagent_trajectory_ref")
-_RETURNED: Final = ("status", "untrusted", "duration_ms")
+def _other_fields(step: dict[str, Any], metrics: dict[str, Any]) -> JsonObject:
+    """The fields of a step that its events lack."""
+    fields: JsonObject = {key: step[key] for key in sorted(step.keys() - _STEP)}
+    extra = base.mapping(fields, "extra")
+    if _OWN in extra:
+        fields["extra"] = {key: extra[key] for key in extra if key != _OWN}
+    other_metrics = {key: metrics[key] for key in metrics if key not in _COUNTED}
+    if other_metrics:
+        fields["metrics"] = other_metrics
+    return fields
 
 
-def _read(message: Any) -> tuple[list[str], list[JsonObject]]:
+def _edit_piece(edit: dict[str, Any]) -> base.Piece:
+    return base.Piece("provider_edit", {"edits": [edit]})
+
+
+def _read_message(message: Any) -> tuple[list[str], list[JsonObject]]:
     """The texts of a message, and its files."""
     if isinstance(message, str):
         return [message] if message else [], []
-    texts, files = [], list[JsonObject]()
+    texts: list[str] = []
+    files: list[JsonObject] = []
     for part in map(base.mapping, base.sequence(message)):
-        if (said := messages.words(part)) is not None:
-            texts.append(said)
-        elif path := base.text(part, "source", "path"):
+        text = messages.text_of(part)
+        path = base.text(part, "source", "path")
+        if text is not None:
+            texts.append(text)
+        elif path is not None:
             kind = "image" if part.get("type") == "image" else "file"
-            media = base.text(part, "source", "media_type")
-            files.append({"kind": kind, "media_type": media, "url": path})
+            media_type = base.text(part, "source", "media_type")
+            files.append({"kind": kind, "media_type": media_type, "url": path})
     return texts, files
 
 
-def _called(call: dict[str, Any]) -> base.Found:
-    made = call.get("arguments")
+def _read_call(call: dict[str, Any]) -> base.Found:
+    arguments = call.get("arguments")
     if _own(call).get("text") is True:
-        made = base.at(made, "arguments")
-    return messages.called(call.get("tool_call_id"), call.get("function_name"), made)
+        arguments = base.at(arguments, "arguments")
+    return messages.tool_call(
+        call.get("tool_call_id"), call.get("function_name"), arguments
+    )
 
 
-def _returned(call_id: str, result: dict[str, Any]) -> base.Piece:
-    content, own = result.get("content"), _own(result)
+def _read_result(call_id: str, result: dict[str, Any]) -> base.Piece:
+    content = result.get("content")
+    own = _own(result)
     if own.get("json") is True and isinstance(content, str):
-        content = base.parsed(content)[0]
-    returned = messages.returned(call_id, content)
-    returned.fields.update({k: own[k] for k in _RETURNED if k in own})
-    return returned
+        content, _ = base.parsed(content)
+    piece = messages.tool_result(call_id, content)
+    for key in _RESULT_FIELDS:
+        if key in own:
+            piece.fields[key] = own[key]
+    return piece
 
 
 def _own(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What an export of Refold says beside."""
+    """The fields that an export of Refold added to a step, a call, or a result."""
     return base.mapping(value, "extra", _OWN)
 
 
-def _more(value: dict[str, Any]) -> JsonObject:
-    """What a call or a result says that its event does not."""
-    rest = {k: value[k] for k in _BESIDE if value.get(k)}
+def _extra_fields(value: dict[str, Any]) -> JsonObject:
+    """The fields of a call or a result that its event lacks."""
+    fields = {key: value[key] for key in _EXTRA_FIELDS if value.get(key)}
     if "content" in value and value["content"] is None:
-        rest["content"] = None
-    return {"more": rest} if rest else {}
+        fields["content"] = None
+    return {"more": fields} if fields else {}
 
 
 def _usage(metrics: dict[str, Any]) -> JsonObject | None:
-    """The usage of a response; ATIF counts what was read from a cache as prompt."""
-    told = {k: metrics[k] for k in _COUNTED if base.number(metrics, k) is not None}
-    if not told:
+    """The usage of a response; the prompt tokens of ATIF include cached ones."""
+    counts = {
+        key: metrics[key] for key in _COUNTED if base.number(metrics, key) is not None
+    }
+    if not counts:
         return None
-    given, made, read = (told.get(name, 0) for name in _COUNTED[:3])
-    usage = {"input_tokens": max(given - read, 0), "output_tokens": made}
-    usage |= {"cache_read_input_tokens": read} if "cached_tokens" in told else {}
-    return usage | ({"cost_usd": told["cost_usd"]} if "cost_usd" in told else {})
+    prompt_tokens = counts.get("prompt_tokens", 0)
+    cached_tokens = counts.get("cached_tokens", 0)
+    usage: JsonObject = {
+        "input_tokens": max(prompt_tokens - cached_tokens, 0),
+        "output_tokens": counts.get("completion_tokens", 0),
+    }
+    if "cached_tokens" in counts:
+        usage["cache_read_input_tokens"] = cached_tokens
+    if "cost_usd" in counts:
+        usage["cost_usd"] = counts["cost_usd"]
+    return usage
 
 
 def trajectory(
     envelopes: Iterable[Envelope],
     session_id: str,
-    below: Mapping[str, Iterable[Envelope]] | None = None,
+    sub_agents: Mapping[str, Iterable[Envelope]] | None = None,
 ) -> JsonObject:
-    """The trajectory that a session's events are.
+    """Return the trajectory of a session's events.
 
-    below: the sessions of its sub-agents, by what each is called in it.
+    sub_agents: the events of its sub-agents' sessions, by their ids in the trajectory.
     """
-    made = _Written()
+    writer = _Writer()
     for envelope in envelopes:
-        made.add(envelope)
-    runs: list[Any] = [
-        {**trajectory(run, session_id), "trajectory_id": name}
-        for name, run in (below or {}).items()
-    ]
-    header = {"schema_version": VERSION, "session_id": session_id, **made.header}
-    if header["schema_version"] != _WITH_SOUND:
+        writer.add(envelope)
+    header = {"schema_version": VERSION, "session_id": session_id, **writer.header}
+    if header["schema_version"] != _VERSION_WITH_SOUND:
         header["schema_version"] = VERSION
-    header.setdefault("agent", made.agent)
-    header["steps"] = made.steps or [{"step_id": 1, "source": "system", "message": ""}]
-    told = header.get("final_metrics") or {}
-    if told.get("total_steps", len(made.steps)) != len(made.steps) or not told:
-        header["final_metrics"] = {**told, **made.metrics()}  # of what has grown since
-    return header | ({"subagent_trajectories": runs} if runs else {})
+    header.setdefault("agent", writer.agent)
+    steps = writer.steps
+    header["steps"] = steps or [{"step_id": 1, "source": "system", "message": ""}]
+    metrics = header.get("final_metrics") or {}
+    has_grown = metrics.get("total_steps", len(steps)) != len(steps)
+    if has_grown or not metrics:
+        header["final_metrics"] = {**metrics, **writer.metrics()}
+    runs: list[Any] = []
+    for name, run in (sub_agents or {}).items():
+        runs.append({**trajectory(run, session_id), "trajectory_id": name})
+    if runs:
+        header["subagent_trajectories"] = runs
+    return header
 
 
 _UNNAMED: Final = ""  # the id of a response without one
 
 
-class _Written:
-    """Steps, made of events one after the other."""
+class _CallStep(NamedTuple):
+    """The step of a call; ``is_named`` unless the importer made up its id."""
+
+    step: dict[str, Any]
+    is_named: bool
+
+
+class _Writer:
+    """Makes the steps of a trajectory from events, one after the other."""
 
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
         self.agent: dict[str, Any] = {"name": "agent", "version": "unknown"}
         self.steps: list[dict[str, Any]] = []
-        self._of: dict[str, tuple[dict[str, Any], bool]] = {}  # of calls, their steps
-        self._response: dict[str, Any] | None = None  # the newest of a model
-        self._response_id: str | None = None  # None: a call begins another
+        self._calls: dict[str, _CallStep] = {}
+        # The newest step, which further calls of its response join.
+        self._response: dict[str, Any] | None = None
+        # The id of that response; None if the next call begins a step.
+        self._response_id: str | None = None
         self._used = Usage()
         self._has_prompt = False
 
     def add(self, envelope: Envelope) -> None:
-        event, source = envelope.payload, envelope.meta.source or {}
+        """Add an event: to its step, or as a new one."""
+        event = envelope.payload
         if event.type in _BOOKKEEPING:
             return
-        own = source if source.get("format") == NAME else {}
-        self.header |= base.mapping(own, "trajectory")
+        source = envelope.meta.source or {}
+        if source.get("format") != NAME:
+            source = {}
+        self.header |= base.mapping(source, "trajectory")
         if envelope.agent:
             self.agent["name"] = envelope.agent
-        step = self._step(envelope, own)
+        step = self._step(envelope, source)
         match event:
             case events.ToolCall():
-                named = own.get("unnamed") is not True
-                self._of[event.call_id] = step, named
-                if named:
-                    step.setdefault("tool_calls", []).append(_call(event, own))
+                is_named = source.get("unnamed") is not True
+                self._calls[event.call_id] = _CallStep(step, is_named)
+                if is_named:
+                    step.setdefault("tool_calls", []).append(_call(event, source))
             case events.ToolResult():
-                self._returned(event, envelope, own)
-            case events.AgentResponse(thinking=thinking):
-                if thoughts := [one.thinking for one in thinking if one.thinking]:
+                self._add_result(event, envelope, source)
+            case events.AgentResponse(thinking=blocks):
+                thoughts = [block.thinking for block in blocks if block.thinking]
+                if thoughts:
                     step["reasoning_content"] = "\n\n".join(thoughts)
         usage = getattr(event, "usage", None) or envelope.meta.usage
         if usage and step["source"] == "agent":
             self._count(step, usage)
 
     def metrics(self) -> JsonObject:
-        """What all steps used together."""
+        """The usage of all steps together."""
         used = self._used
         return {
             "total_prompt_tokens": used.input + used.written + used.read,
@@ -327,38 +425,39 @@ class _Written:
             "total_steps": len(self.steps),
         }
 
-    def _step(self, envelope: Envelope, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The step that the event is a part of: a new one, if it begins one."""
+    def _step(self, envelope: Envelope, source: Mapping[str, Any]) -> dict[str, Any]:
+        """The step of an event: that of its call or response, else a new one."""
         event = envelope.payload
-        if isinstance(event, events.ToolResult) and event.call_id in self._of:
+        if isinstance(event, events.ToolResult) and event.call_id in self._calls:
             if self._response_id == _UNNAMED:
                 self._response_id = None
-            return self._of[event.call_id][0]
+            return self._calls[event.call_id].step
         response_id = envelope.meta.response_id or _UNNAMED
-        goes_on = self._response_id == response_id and "step" not in own
+        same_response = self._response_id == response_id and "step" not in source
         if (
             isinstance(event, events.ToolCall)
             and self._response is not None
-            and goes_on
+            and same_response
         ):
             return self._response
         step: dict[str, Any] = {
             "step_id": len(self.steps) + 1,
-            "timestamp": _when(envelope),
+            "timestamp": _timestamp(envelope),
             **self._message(event),
-            **base.mapping(own, "step"),
+            **base.mapping(source, "step"),
         }
-        if "message" in own:
-            step["message"] = own["message"]
-        if step["source"] == "agent" and envelope.meta.model:
+        if "message" in source:
+            step["message"] = source["message"]
+        is_agent = step["source"] == "agent"
+        if is_agent and envelope.meta.model:
             step["model_name"] = envelope.meta.model
         self.steps.append(step)
         self._response = step
-        self._response_id = response_id if step["source"] == "agent" or own else None
+        self._response_id = response_id if is_agent or source else None
         return step
 
     def _message(self, event: Event) -> dict[str, Any]:
-        """Whose step an event begins, and its message.
+        """The source and the message of the step that an event begins.
 
         A reader takes the first system step for the prompt, and others for texts in
         the conversation.  Where that is wrong, the step holds the event itself.
@@ -371,45 +470,55 @@ class _Written:
             return _own_step(event)
         return _message(event)
 
-    def _returned(
-        self, event: events.ToolResult, envelope: Envelope, own: Mapping[str, Any]
+    def _add_result(
+        self, event: events.ToolResult, envelope: Envelope, source: Mapping[str, Any]
     ) -> None:
-        step, named = self._of.get(event.call_id, (self.steps[-1], False))
-        told: dict[str, Any] = {"source_call_id": event.call_id} if named else {}
-        extra: dict[str, Any] = {}
-        told["content"] = _content(event.content, extra)
-        extra |= {"status": event.status} if event.status != "ok" else {}
-        extra |= {"untrusted": True} if event.untrusted else {}
+        """Add a result to the observation of its call's step."""
+        call = self._calls.get(event.call_id)
+        step = self.steps[-1] if call is None else call.step
+        own: dict[str, Any] = {}
+        content = _content(event.content, own)
+        if event.status != "ok":
+            own["status"] = event.status
+        if event.untrusted:
+            own["untrusted"] = True
         if event.duration_ms is not None:
-            extra["duration_ms"] = event.duration_ms
-        if _when(envelope) != step["timestamp"]:
-            extra["timestamp"] = _when(envelope)
-        told |= {"extra": {_OWN: extra}} if extra and not own else {}
-        told |= base.mapping(own, "more")
-        observed = step.setdefault("observation", {"results": []})
-        observed["results"].append(told)
+            own["duration_ms"] = event.duration_ms
+        if _timestamp(envelope) != step["timestamp"]:
+            own["timestamp"] = _timestamp(envelope)
+        result: dict[str, Any] = {}
+        if call is not None and call.is_named:
+            result["source_call_id"] = event.call_id
+        result["content"] = content
+        if own and not source:
+            result["extra"] = {_OWN: own}
+        result |= base.mapping(source, "more")
+        observation = step.setdefault("observation", {"results": []})
+        observation["results"].append(result)
 
     def _count(self, step: dict[str, Any], usage: JsonObject) -> None:
-        read = Usage.of(usage)
-        if read is None or step.get("llm_call_count") == 0:
+        """Add a response's usage to the metrics of its step and to the total."""
+        counts = Usage.of(usage)
+        if counts is None or step.get("llm_call_count") == 0:
             return
-        self._used += read
-        counts = {
-            "prompt_tokens": read.input + read.written + read.read,
-            "completion_tokens": read.output,
+        self._used += counts
+        metrics: dict[str, Any] = {
+            **base.mapping(step, "metrics"),
+            "prompt_tokens": counts.input + counts.written + counts.read,
+            "completion_tokens": counts.output,
         }
-        if read.read or "cache_read_input_tokens" in usage:
-            counts["cached_tokens"] = read.read
+        if counts.read or "cache_read_input_tokens" in usage:
+            metrics["cached_tokens"] = counts.read
         if base.number(usage, "cost_usd") is not None:
-            counts["cost_usd"] = usage["cost_usd"]  # type: ignore[assignment]  # a number
-        step["metrics"] = {**base.mapping(step, "metrics"), **counts}
+            metrics["cost_usd"] = usage["cost_usd"]
+        step["metrics"] = metrics
 
 
 def _message(event: Event) -> dict[str, Any]:
-    """Whose step an event begins, and its message."""
+    """The source and the message of the step that an event begins."""
     match event:
         case events.UserInput():
-            return {"source": "user", "message": _spoken(event)}
+            return {"source": "user", "message": _input_message(event)}
         case events.SystemPrompt(text=str(text), closed=False):
             return {"source": "system", "message": text}
         case events.AgentResponse(text=text):
@@ -431,43 +540,58 @@ def _own_step(event: Event) -> dict[str, Any]:
     return {"source": "system", "message": "", "extra": {_OWN: own}}
 
 
-def _spoken(event: events.UserInput) -> str | Sequence[JsonObject]:
-    """The text of an input, with its images if others can fetch them."""
-    shown: list[JsonObject] = [
-        {"type": "image", "source": {"media_type": one.media_type, "path": one.url}}
-        for one in event.attachments
-        if one.kind == "image" and one.url and one.media_type in _IMAGES
-    ]
-    texts = [event.text] if event.text or not shown else []
-    texts += [one.text for one in event.attachments if one.text]
-    if not shown:
-        return "\n\n".join(texts)
-    said: list[JsonObject] = [{"type": "text", "text": text} for text in texts]
-    return said + shown
-
-
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
-def _call(event: events.ToolCall, own: Mapping[str, Any]) -> dict[str, Any]:
-    made, extra = event.arguments, {}
-    if isinstance(made, str):
-        made, extra = {"arguments": made}, {"extra": {_OWN: {"text": True}}}
-    named = {"tool_call_id": event.call_id, "function_name": event.tool_name}
-    return {**named, "arguments": made, **extra, **base.mapping(own, "more")}
+def _input_message(event: events.UserInput) -> str | Sequence[JsonObject]:
+    """The texts of an input, with the images that others can fetch."""
+    images: list[JsonObject] = []
+    texts: list[str] = []
+    for file in event.attachments:
+        if file.kind == "image" and file.url and file.media_type in _IMAGES:
+            images.append(
+                {
+                    "type": "image",
+                    "source": {"media_type": file.media_type, "path": file.url},
+                }
+            )
+        if file.text:
+            texts.append(file.text)
+    if event.text or not images:
+        texts.insert(0, event.text)
+    if not images:
+        return "\n\n".join(texts)
+    parts: list[JsonObject] = [{"type": "text", "text": text} for text in texts]
+    return parts + images
 
 
-def _content(content: Any, extra: dict[str, Any]) -> Any:
-    """A result's content as ATIF has it; of another shape, as JSON in a text."""
+def _call(event: events.ToolCall, source: Mapping[str, Any]) -> dict[str, Any]:
+    call: dict[str, Any] = {
+        "tool_call_id": event.call_id,
+        "function_name": event.tool_name,
+        "arguments": event.arguments,
+    }
+    if isinstance(event.arguments, str):
+        call["arguments"] = {"arguments": event.arguments}
+        call["extra"] = {_OWN: {"text": True}}
+    return {**call, **base.mapping(source, "more")}
+
+
+def _content(content: Any, own: dict[str, Any]) -> Any:
+    """The content of a result, as JSON in a text if ATIF has no other form for it.
+
+    own: gets a note of that.
+    """
     if isinstance(content, str | None):
         return content
     if isinstance(content, list) and all(map(_is_part, content)):
         return content
-    extra["json"] = True
+    own["json"] = True
     return orjson.dumps(content).decode()
 
 
 def _is_part(part: Any) -> bool:
+    """Whether ATIF has this form of a part."""
     match part:
         case {"type": "text", "text": str(), **more}:
             return not more
@@ -479,5 +603,5 @@ def _is_part(part: Any) -> bool:
     return False
 
 
-def _when(envelope: Envelope) -> str:
+def _timestamp(envelope: Envelope) -> str:
     return envelope.ts.isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What an importer is: a file in, transcripts of drafts out, and what was left out."""
+"""The base of importers: reading files, and turning entries into transcripts."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from refold.domain.session import (
 Given = TypeVar("Given")
 
 MAX_FILE = 256 << 20
-_SNIFFED = 4096
-_LOOKED_AT = 1_000  # lines by which a damaged file of lines is recognised
-_OF_LINES = frozenset({".jsonl", ".ndjson"})
+_SNIFFED = 4096  # bytes
+_SAMPLED_LINES = 1_000  # lines by which a damaged file of lines is recognised
+_LINES_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
-_MOST_NAMES = 20  # of fields that a reason lists
+_MOST_NAMES = 20  # fields that a reason lists
 _NUL_RUN = re.compile(rb"\0{4,}")
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
 _PACKED = {
@@ -66,14 +66,14 @@ _PACKED = {
 }
 
 
-# How a file's JSON is laid out; a single line is a document and lines at once.
+# The layout of a file's JSON; a single line is a document and lines at once.
 Kind: TypeAlias = Literal["lines", "document", "single"]
 
 
 class Line(NamedTuple):
     """A value in a line: the line's number from 1, the value, and its bytes.
 
-    A line has several where the newlines between them are missing.
+    A line has several values if the newlines between them are missing.
     """
 
     number: int
@@ -82,17 +82,17 @@ class Line(NamedTuple):
 
 
 class Source:
-    """A file that can be read.
+    """A file to import.
 
     strict:  a damaged line refuses the file; else it is left out and reported.
-    repairs: by place, how many values were replaced because UTF-8 or 64 bits cannot
-             hold them.
-    damage:  by line and first byte in it, why bytes are no whole value.
-    glued:   by line, how many values it has where one is expected; all are read.
+    repairs: by place, the number of values that were replaced because UTF-8 or 64 bits
+             cannot hold them.
+    damage:  by line and first byte in it, the reason why bytes are no whole value.
+    glued:   by line, the number of values in it, if it has more than one; all are read.
 
-    All are complete once the file has been read.
+    ``repairs``, ``damage``, and ``glued`` are complete once the file has been read.
 
-    Raises ImportFailed here or on reading, with one sentence that says the way out.
+    The constructor and all reads raise ImportFailed, which says how to fix the file.
     """
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
@@ -106,7 +106,7 @@ class Source:
         self._sniff()
 
     def at(self, *places: str) -> str:
-        """The file's name and the places in it, for a person."""
+        """The file's name and a place in it, for a message."""
         return " ".join(place for place in (self.name, *places) if place)
 
     def failed(self, why: str, *, line: int | None = None) -> ImportFailed:
@@ -115,13 +115,13 @@ class Source:
         return ImportFailed(f"{where} line {line}" if line else where, why)
 
     def note(self, place: str, changes: int) -> None:
-        """Remember how many values had to be replaced at ``place``."""
+        """Remember the number of values that were replaced at ``place``."""
         if changes:
             self.repairs[place] = changes
 
     @property
     def damaged(self) -> tuple[Skipped, ...]:
-        """What was left out because it is damaged, in the order of the file."""
+        """The damaged places that were left out, in the order of the file."""
         places = []
         damage = dict(self.damage)
         for line, count in self.glued.items():
@@ -134,7 +134,7 @@ class Source:
 
     @computed_once
     def kind(self) -> Kind:
-        """Told by the first lines: a document's first line is no JSON value alone."""
+        """The layout, by the first lines: a document's first line is no whole value."""
         start = list(islice(self._raw_lines(), 2))
         if not start:
             raise self.failed("is empty: there is nothing to import")
@@ -145,30 +145,30 @@ class Source:
         return "document"
 
     def _is_damaged_lines(self) -> bool:
-        """Whether these are lines of which the first is damaged, and no document."""
+        """Whether this is a file of lines with a damaged first line."""
         with suppress(ValueError, RecursionError):
             loads(self._bytes())
             return False
         sound = 0
         damaged = 0
-        for _, raw in islice(self._raw_lines(), _LOOKED_AT):
+        for _, raw in islice(self._raw_lines(), _SAMPLED_LINES):
             content = parse_line(raw)
             if content.damage:
                 damaged += 1
-            elif all(isinstance(one.value, dict) for one in content.values):
+            elif all(isinstance(each.value, dict) for each in content.values):
                 sound += 1
-        if self.path.suffix.lower() in _OF_LINES:
+        if self.path.suffix.lower() in _LINES_SUFFIXES:
             return sound > 0
         return sound > damaged
 
     @property
     def is_lines(self) -> bool:
-        """Whether the file is to be read as lines, also if it has but one."""
-        named = self.path.suffix.lower() in _OF_LINES
-        return self.kind == "lines" or (self.kind == "single" and named)
+        """Whether the file is read as lines, even if it has only one."""
+        has_suffix = self.path.suffix.lower() in _LINES_SUFFIXES
+        return self.kind == "lines" or (self.kind == "single" and has_suffix)
 
     def lines(self) -> Iterator[Line]:
-        """The values of the lines, read as they are asked for; a document is one."""
+        """Read the values of the lines one by one; a document is one value."""
         if self.kind == "document":
             yield Line(1, self.document)
             return
@@ -187,7 +187,7 @@ class Source:
 
     @computed_once
     def document(self) -> Any:
-        """The file as one value; None of a file of lines."""
+        """The file as one value; None for a file of lines."""
         if self.kind == "lines":
             return None
         if self.kind == "single":
@@ -209,8 +209,10 @@ class Source:
 
     def _refused(self, raw: bytes, error: Exception) -> ImportFailed:
         if isinstance(error, json.JSONDecodeError):
-            if error.lineno <= 2 and (broken := self._broken_first_line()):
-                return broken
+            if error.lineno <= 2:
+                refusal = self._broken_first_line()
+                if refusal is not None:
+                    return refusal
             return self.failed(problem(error, raw.rstrip()), line=error.lineno)
         if isinstance(error, UnicodeDecodeError):
             line = raw.count(b"\n", 0, error.start) + 1
@@ -218,14 +220,14 @@ class Source:
         return self.failed(problem(error))
 
     def _broken_first_line(self) -> ImportFailed | None:
-        """The refusal of a file of lines of which the first is broken."""
+        """The refusal of a file of lines whose first line is broken."""
         start = list(islice(self._raw_lines(), 2))
         if len(start) < 2 or len(start[0][1].strip()) < 2 or not _is_json(start[1][1]):
             return None
         try:
             self._value(*start[0])
-        except ImportFailed as broken:
-            return broken
+        except ImportFailed as refusal:
+            return refusal
         return None
 
     def _check(self) -> None:
@@ -260,7 +262,7 @@ class Source:
                         "`inspect log convert --to json`"
                     )
                 raise self.failed(f"is compressed ({packing}): unpack it first")
-        # A run of them is what a crash or a full disk left; UTF-16 has single ones.
+        # A crash or a full disk leaves a run of NULs; UTF-16 has single ones.
         head = _NUL_RUN.sub(b"", head)
         nuls = head.count(b"\0")
         if head.startswith((b"\xff\xfe", b"\xfe\xff")) or nuls * 3 > len(head):
@@ -279,7 +281,7 @@ class Source:
         return self.failed(f"cannot be read ({why}): check the path")
 
     def _raw_lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
-        """The lines with their numbers from 1; ``blank`` ones only if asked for."""
+        """Yield the lines with their numbers from 1; blank ones only if ``blank``."""
         with self._read(lambda: self.path.open("rb")) as file:
             lines = raw_lines(file, limit=MAX_LINE + 2)
             while line := self._read(lambda: next(lines, None)):
@@ -311,7 +313,7 @@ class Source:
 
 
 def parsed(data: str) -> tuple[Any, int]:
-    """``loads`` of a text that may be no JSON: then it is (None, 0)."""
+    """Parse a text; the result for a text that is no JSON is (None, 0)."""
     try:
         return loads(data)
     except (ValueError, RecursionError):
@@ -319,7 +321,7 @@ def parsed(data: str) -> tuple[Any, int]:
 
 
 def replaced(count: int) -> str:
-    """Say that ``count`` values could not be kept as they were."""
+    """Return the report of ``count`` values that were replaced."""
     return (
         f"{counted(count, 'value')} replaced: invalid Unicode, or a number that is not "
         "finite or has over 64 bits"
@@ -327,21 +329,24 @@ def replaced(count: int) -> str:
 
 
 def shown(path: Path | str) -> str:
-    """``path`` as a message can hold it: not every file name is valid Unicode."""
+    """Return ``path`` for a message; not every file name is valid Unicode."""
     return str(repaired(str(path))[0])
 
 
 def field_names(names: Iterable[str]) -> str:
-    """Names of fields, for a person; a key that is no name may be content."""
+    """List names of fields for a message.
+
+    Keys that are no plain names are only counted, because they may be content.
+    """
     shown_names: list[str] = []
-    others = 0
+    other_names = 0
     for name in names:
         if _FIELD_NAME.fullmatch(name) and len(shown_names) < _MOST_NAMES:
             shown_names.append(name)
         else:
-            others += 1
-    if others:
-        shown_names.append(counted(others, "other"))
+            other_names += 1
+    if other_names:
+        shown_names.append(counted(other_names, "other"))
     return ", ".join(shown_names)
 
 
@@ -358,9 +363,9 @@ def _too_large(size: int) -> str:
 
 
 class Piece(NamedTuple):
-    """An event as an importer read it: its type and its fields, not checked yet.
+    """An event that an importer read: its type and its fields, not checked yet.
 
-    in_context:  False if the event only says what a call and its result say.
+    in_context:  False if the event only repeats a call and its result.
     among_messages: whether it is a system or developer message in a list of messages.
                  The first is the system prompt; a later one does not replace it.
     """
@@ -374,18 +379,19 @@ class Piece(NamedTuple):
 Found: TypeAlias = Piece | Skipped
 
 
-def placed(found: Found, place: str) -> Found:
-    """The same, and if it was skipped, said to be at ``place``."""
-    return found if isinstance(found, Piece) else Skipped(place, found.why)
+def placed(piece: Found, place: str) -> Found:
+    """Return the piece; a skipped one is reported at ``place``."""
+    return piece if isinstance(piece, Piece) else Skipped(place, piece.why)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the events of one entry share.
+    """The fields that the events of one entry share.
 
-    ``place`` is the entry's line or index; ``source`` is what else is to stand in
-    ``meta.source``.  ``usage`` is the response's as this entry tells it.  ``key`` is
-    the entry's own, by which a session has it once.
+    place:  the line or index of the entry.
+    usage:  the usage of the response, as this entry records it.
+    source: further fields of ``meta.source``.
+    key:    identifies the entry, so that a session has it once.
     """
 
     place: str
@@ -402,10 +408,14 @@ class Origin:
     def draft(
         self, piece: Piece, usage: JsonObject | None, source: JsonObject | None = None
     ) -> Draft:
-        """A piece of the entry with this usage: in a response, beside another event."""
+        """Return the draft of a piece of the entry.
+
+        usage: stands in a response, and in the meta of any other event.
+        """
         fields = dict(piece.fields)
         if usage and piece.type == "agent_response":
-            fields["usage"], usage = usage, None
+            fields["usage"] = usage
+            usage = None
         event = event_of(piece.type, fields)
         meta = Meta(
             model=self.model,
@@ -421,10 +431,10 @@ class Origin:
 class Importer(Protocol):
     """A module that reads one format.
 
-    ``recognises`` says yes to its own format only.  ``read`` gives the transcripts
-    in the order in which they begin; from a file that has grown at its end it gives
-    the same drafts and then further ones.  Both raise ImportFailed for a file that
-    cannot be read whole.
+    ``recognises`` returns True for its own format only.  ``read`` returns the
+    transcripts in the order in which they begin.  If the file has grown at its end, it
+    returns the same drafts and then further ones.  Both raise ImportFailed for a file
+    that cannot be read whole.
     """
 
     NAME: str
@@ -435,7 +445,7 @@ class Importer(Protocol):
 
 
 def at(value: Any, *path: str) -> Any:
-    """What is there in ``value``, behind these names; None if nothing is.
+    """Return the value at this path in ``value``, or None.
 
     The functions below take such a path, too.
     """
@@ -445,46 +455,49 @@ def at(value: Any, *path: str) -> Any:
 
 
 def mapping(value: Any, *path: str) -> dict[str, Any]:
-    """The JSON object that is there, else an empty one."""
-    found = at(value, *path)
-    return found if isinstance(found, dict) else {}
+    """Return the JSON object at this path, or an empty one."""
+    value = at(value, *path)
+    return value if isinstance(value, dict) else {}
 
 
 def sequence(value: Any, *path: str) -> list[Any]:
-    """The JSON array that is there, else an empty one."""
-    found = at(value, *path)
-    return found if isinstance(found, list) else []
+    """Return the JSON array at this path, or an empty one."""
+    value = at(value, *path)
+    return value if isinstance(value, list) else []
 
 
 def each(value: Any, *path: str) -> Iterator[dict[str, Any]]:
-    """The objects in the array that is there."""
+    """Yield the items of the array at this path; other items than objects are {}."""
     return map(mapping, sequence(value, *path))
 
 
 def text(value: Any, *path: str) -> str | None:
-    """The text that is there, if it is not empty."""
-    found = at(value, *path)
-    return found if isinstance(found, str) and found else None
+    """Return the text at this path, or None if there is none or it is empty."""
+    value = at(value, *path)
+    return value if isinstance(value, str) and value else None
 
 
 def number(value: Any, *path: str) -> float | None:
-    """The finite number that is there, which no truth value is."""
-    found = at(value, *path)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    """Return the finite number at this path, or None; true and false are no numbers."""
+    value = at(value, *path)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return found if math.isfinite(found) else None
+    return value if math.isfinite(value) else None
 
 
 def milliseconds(value: Any, *path: str, per_unit: float = 1.0) -> float | None:
-    """The duration that is there, in milliseconds, if it can be one."""
+    """Return the duration at this path in milliseconds; None if it is negative.
+
+    per_unit: the milliseconds in the unit of the file.
+    """
     amount = number(value, *path)
     return None if amount is None or amount < 0 else round(amount * per_unit, 3)
 
 
 def moment(value: Any, *path: str) -> datetime | None:
-    """The time in UTC that is named there: ISO 8601, or seconds since 1970.
+    """Return the time at this path, in UTC: ISO 8601, or seconds since 1970.
 
-    A time without a zone is taken as UTC, a number beyond any date as milliseconds.
+    A time without a zone is UTC.  A number too large for seconds is milliseconds.
     """
     value = at(value, *path)
     try:
@@ -501,7 +514,7 @@ def moment(value: Any, *path: str) -> datetime | None:
 
 
 def session_name(value: Any, *path: str) -> str:
-    """What is there if it can name a session, else nothing: the caller does then."""
+    """Return the name at this path if a session can have it, else an empty text."""
     value = at(value, *path)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -515,35 +528,40 @@ def session_name(value: Any, *path: str) -> str:
 def accepted(
     state: SessionState, event: Event, meta: Meta
 ) -> tuple[Event, SessionState]:
-    """The event as a session in this state takes it, and the state then.
+    """Return the event as a session in this state accepts it, and the next state.
 
     Raises InvalidEvent, ValueError, TypeError, RecursionError.
     """
     (event,), state = decide(state, [event])
-    # An append repairs what JSON cannot hold; what is no JSON at all stops here.
+    # Raises for values that are no JSON; an append repairs the others.
     repaired([event.payload(), meta.dump()])
     return event, state
 
 
-def typed(found: Iterable[Found], origin: Origin) -> Iterator[Draft]:
-    """The drafts of what was found in an item; its usage is the first one's."""
+def typed(pieces: Iterable[Found], origin: Origin) -> Iterator[Draft]:
+    """Yield the drafts of an item's pieces; only the first one has its usage."""
     usage = origin.usage
-    for piece in found:
+    for piece in pieces:
         if isinstance(piece, Piece):
             yield origin.draft(piece, usage)
             usage = None
 
 
 class Recording:
-    """Takes what was found, keeps what a session accepts, says what it does not.
+    """Collects the events of a transcript that a session accepts; reports the others.
 
-    Nothing that was taken is changed by what comes later.
+    Later pieces never change earlier ones.
+
+    form: the name of the format.
+    name: the name of the file, for reports.
     """
 
     def __init__(self, form: str, name: str) -> None:
-        self._form, self._name = form, name
+        self._form = form
+        self._name = name
         self._state = SessionState(StreamId("importer", "transcript"))
         self._usage: dict[str, JsonObject] = {}
+        # The calls by id, each with the place of its entry.
         self._calls: dict[str, tuple[str, ToolCall]] = {}
         self._drafts: list[Draft] = []
         self._keys = Counter[str]()
@@ -557,7 +575,7 @@ class Recording:
 
     @property
     def begun(self) -> bool:
-        """Whether there is an event yet."""
+        """Whether it has an event."""
         return bool(self._drafts)
 
     @property
@@ -566,13 +584,13 @@ class Recording:
         return tuple(self._state.open_calls)
 
     def waits(self, call_id: str) -> bool:
-        """Whether a call to which a provider gave this id has no result yet."""
+        """Whether the call with this id of a provider has no result yet."""
         result = with_recorded_id(self._state, ToolResult(call_id=call_id))
         return result.call_id in self._state.open_calls
 
-    def take(self, found: Iterable[Found], origin: Origin) -> None:
-        """Record what was found in one entry, in its order."""
-        for item in found:
+    def take(self, pieces: Iterable[Found], origin: Origin) -> None:
+        """Record the pieces of one entry, in its order."""
+        for item in pieces:
             if isinstance(item, Skipped):
                 self.skip(item.why, origin.place, item.where, note=item.note)
             elif self._add(item, origin) and origin.usage:
@@ -613,12 +631,12 @@ class Recording:
         return tuple(whole)
 
     def skip(self, why: str, *places: str, note: bool = False) -> None:
-        """Say that what is at these places is left out."""
+        """Report that the content at a place is left out."""
         where = " ".join(place for place in (self._name, *places) if place)
         self._skipped.append(Skipped(where, why, note=note))
 
     def transcript(self, session_id: str, *, parent: str | None = None) -> Transcript:
-        """What was taken so far."""
+        """Return the transcript of everything recorded so far."""
         return Transcript(
             session_id, self._form, tuple(self._drafts), tuple(self._skipped), parent
         )
@@ -634,8 +652,8 @@ class Recording:
             return False
         event = draft.event
         if isinstance(event, ToolCall) and event.call_id in self._state.open_calls:
-            if self._told_again(event, origin):
-                self.skip("tool call that is told again", origin.place)
+            if self._is_repeated(event, origin):
+                self.skip("repeated tool call", origin.place)
                 return False
             draft = with_id(draft, with_own_id(self._state, event))
         elif isinstance(event, ToolResult):
@@ -662,13 +680,13 @@ class Recording:
         self._drafts.append(self._keyed(replace(draft, event=event), origin.key))
         return True
 
-    def _told_again(self, call: ToolCall, origin: Origin) -> bool:
-        """Whether it is the open call of its id: another entry repeats it."""
+    def _is_repeated(self, call: ToolCall, origin: Origin) -> bool:
+        """Whether another entry repeats the open call with this id."""
         place, before = self._calls[call.call_id]
         return place != origin.place and call == before
 
     def _keyed(self, draft: Draft, key: str | None) -> Draft:
-        """The draft with the key of its entry, which its first one has as it is."""
+        """The draft with the key of its entry; later drafts get a numbered key."""
         if key is None:
             return draft
         place = self._keys[key]
@@ -678,15 +696,15 @@ class Recording:
         return replace(draft, key=f"{key}\0{place}", continues=True)
 
     def _draft(self, piece: Piece, origin: Origin) -> Draft:
-        """Put a response's usage on its first event, once.
+        """Return the draft of a piece; a response's usage stands on its first event.
 
-        A client may write a response in parts, with the usage as it grew: what a
-        later part says is kept beside, in ``meta.source``, where no sum counts it.
+        A client may write a response in parts, each with the usage up to then.  The
+        usage of a later part is kept in ``meta.source``, where no sum counts it.
         """
         source = {"format": self._form, "place": origin.place, **origin.source}
-        told = self._usage.get(origin.response_id or "")
-        if told is None:
+        recorded_usage = self._usage.get(origin.response_id or "")
+        if recorded_usage is None:
             return origin.draft(piece, origin.usage, source)
-        if origin.usage not in (None, told):
+        if origin.usage not in (None, recorded_usage):
             source["usage"] = origin.usage
         return origin.draft(piece, None, source)

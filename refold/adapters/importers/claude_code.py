@@ -543,7 +543,7 @@ class _Conversations:
 
 def _plain(content: Any) -> str:
     """The text of a content, with one space where there are several."""
-    texts = messages.plain(content) or []
+    texts = messages.only_texts(content) or []
     return " ".join(" ".join(texts).split())
 
 
@@ -558,7 +558,7 @@ def _user_texts(entry: dict[str, Any]) -> Iterator[str]:
         yield text
     if isinstance(content, list):
         for block in content:
-            words = messages.words(block)
+            words = messages.text_of(block)
             if words:
                 yield " ".join(words.split())
 
@@ -671,7 +671,7 @@ def _user(entry: dict[str, Any]) -> Iterator[base.Found]:
 def _assistant(entry: dict[str, Any]) -> Iterator[base.Found]:
     content = _content(entry)
     if entry.get("isApiErrorMessage") is True:
-        message = "".join(messages.plain(content) or [])
+        message = "".join(messages.only_texts(content) or [])
         code = base.text(entry, "error") or "api_error"
         fields = {"code": code, "message": message, "retryable": is_unreached(code)}
         return iter([base.Piece("error", fields)])

@@ -271,7 +271,7 @@ def _returned(item: dict[str, Any]) -> base.Piece:
         or decisions.refused_in_codex(content)
     )
     took = base.milliseconds(metadata, "duration_seconds", per_unit=1000.0)
-    return messages.returned(item["call_id"], content, failed=failed, took=took)
+    return messages.tool_result(item["call_id"], content, failed=failed, took=took)
 
 
 def _exit_code(content: Any) -> int:

@@ -1,4 +1,4 @@
-"""What leaves a store to be worked with, and whence: chats for training, tables."""
+"""Datasets for training and tables of events, each with its lineage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
 import orjson
@@ -38,17 +38,20 @@ from refold.store.store import now
 
 TRAINING: Final = "training"
 _COLUMNS: Final = shipped("refold.adapters.sql", "data", "exported.toml")
-_GROUP: Final = 8 << 20  # bytes of rows that are written at once, about
-_SHORT: Final = 400  # of them, what is short in a row
+_GROUP_BYTES: Final = 8 << 20  # about so many bytes of rows are written at once
+_SHORT_BYTES: Final = 400  # the bytes of a row without its last column, about
+# The columns of a model's usage, which only answers have.
+_USAGE_COLUMNS: Final = 5
 
 
 @dataclass
 class Dataset:
-    """A dataset that is made of a store, row by row.
+    """A dataset of chats for training.
 
     scope: the consent that a user must have given, and not withdrawn.
     out:   the file that the rows are written to, for the report of a later erasure.
-    users: whose rows are in it so far; ``left`` is how many others were left out.
+    users: the users whose rows are in it so far.
+    left:  the number of users that were left out.
     """
 
     store: SessionStore
@@ -59,11 +62,11 @@ class Dataset:
     left: int = 0
 
     def rows(self, user_id: str | None = None) -> Iterator[JsonObject]:
-        """A row for each session, of one user or of all.
+        """Yield a row for each session, of one user or of all.
 
-        That there is a row of theirs is recorded with each user before it is made.
+        Before a user's first row, the export is recorded with the user.
 
-        Raises ExportFailed at the end if one of them is being erased: what was written
+        Raises ExportFailed at the end if one of the users is under erasure; the rows
         must not be used then.
         """
         infos = self.store.sessions(user_id)
@@ -79,7 +82,7 @@ class Dataset:
     def _rows(
         self, infos: Sequence[SessionInfo], copies: CopyRecords | None
     ) -> Iterator[JsonObject]:
-        """A row for each session of users with consent."""
+        """Yield a row for each session of users with consent."""
         for user in dict.fromkeys(info.user_id for info in infos):
             allowed = self.store.user(user).status().scopes.get(self.scope)
             if allowed is None or not allowed.granted:
@@ -97,39 +100,49 @@ class Dataset:
     def _row(
         self, user: str, name: str, salt: bytes, consent: JsonObject
     ) -> Iterator[JsonObject]:
+        """Yield the row of a session, unless it has no message."""
         session = self.store.session(user_id=user, session_id=name)
-        events = [one for one in session.history.timeline() if one.stream == "main"]
-        if chat := [*_chat(trajectory(events, "")["steps"])]:
-            lineage: JsonObject = {
-                "format": DATASET,
-                "export": self.export_id,
-                "user": subject(salt, user),
-                "session": subject(salt, user, [name]),
-                "seqs": [events[0].seq, events[-1].seq],
-                "head": events[-1].hash,
-                "consent": consent,
-                "redaction": _redaction(events),
-            }
-            held: JsonObject = {"messages": [*chat]}
-            yield held | _outcome(events) | {"lineage": lineage}
+        events = [
+            envelope
+            for envelope in session.history.timeline()
+            if envelope.stream == "main"
+        ]
+        messages: list[Any] = [*_chat(trajectory(events, "")["steps"])]
+        if not messages:
+            return
+        lineage: JsonObject = {
+            "format": DATASET,
+            "export": self.export_id,
+            "user": subject(salt, user),
+            "session": subject(salt, user, [name]),
+            "seqs": [events[0].seq, events[-1].seq],
+            "head": events[-1].hash,
+            "consent": consent,
+            "redaction": _redaction(events),
+        }
+        yield {"messages": messages, **_outcome(events), "lineage": lineage}
 
 
 def _chat(steps: Any) -> Iterator[JsonObject]:
-    """The messages of a trajectory as chat models are trained on them."""
+    """Yield the messages of a trajectory in the form for training chat models."""
     for step in steps:
-        said: JsonObject = {"content": _text(step.get("message"))}
+        fields: JsonObject = {"content": _text(step.get("message"))}
+        reasoning = step.get("reasoning_content")
+        if reasoning:
+            fields["reasoning_content"] = reasoning
         calls: list[Any] = [_call(call) for call in step.get("tool_calls", ())]
-        if thought := step.get("reasoning_content"):
-            said["reasoning_content"] = thought
         if calls:
-            said["tool_calls"] = calls
-        role = {"agent": "assistant"}.get(step["source"], step["source"])
-        if any(said.values()):
-            yield {"role": role, **said}
+            fields["tool_calls"] = calls
+        role = "assistant" if step["source"] == "agent" else step["source"]
+        if any(fields.values()):
+            yield {"role": role, **fields}
         for result in step.get("observation", {}).get("results", ()):
-            named = {"tool_call_id": i} if (i := result.get("source_call_id")) else {}
-            who = "tool" if named else "user"
-            yield {"role": who, **named, "content": _text(result.get("content"))}
+            content = _text(result.get("content"))
+            call_id = result.get("source_call_id")
+            if call_id:
+                yield {"role": "tool", "tool_call_id": call_id, "content": content}
+            else:
+                yield {"role": "user", "content": content}
 
 
 def _call(call: Mapping[str, Any]) -> JsonObject:
@@ -139,7 +152,7 @@ def _call(call: Mapping[str, Any]) -> JsonObject:
 
 
 def _text(content: Any) -> str:
-    """A message's text; of images the place is named."""
+    """The text of a message, with the paths of its images."""
     if isinstance(content, str):
         return content
     return "\n\n".join(
@@ -149,50 +162,63 @@ def _text(content: Any) -> str:
 
 
 def _redaction(events: Iterable[Envelope]) -> JsonObject:
-    """By which rules the texts were redacted, and how many values of which type."""
-    rules, types = set[str](), Counter[str]()
+    """The rules that redacted the texts, and the number of values of each type."""
+    rules: set[str] = set()
+    types: Counter[str] = Counter()
     for event in events:
         rules.add(str(event.redaction.get("rules")))
-        found = event.redaction.get("types")
-        types.update(found if isinstance(found, dict) else {})
+        counts = event.redaction.get("types")
+        types.update(counts if isinstance(counts, dict) else {})
     return {"rules": [*sorted(rules)], "types": dict(sorted(types.items()))}
 
 
 def _outcome(events: Iterable[Envelope]) -> JsonObject:
-    """How the run ended, if the log says."""
-    ends = [one.payload for one in events if isinstance(one.payload, Outcome)]
-    return {"outcome": ends[-1].outcome, "reward": ends[-1].reward} if ends else {}
+    """The outcome and the reward of the run, if the log has them."""
+    outcome: JsonObject = {}
+    for envelope in events:
+        event = envelope.payload
+        if isinstance(event, Outcome):
+            outcome = {"outcome": event.outcome, "reward": event.reward}
+    return outcome
+
+
+class _Recorded(NamedTuple):
+    """The epoch and the salt of a user with whom an export was recorded."""
+
+    epoch: int
+    salt: bytes
 
 
 @dataclass
 class Tables:
     """An export of events as Parquet, in files by buckets of users.
 
-    recorder: whose rows; metadata asks for nothing else, and for no key.
-    store:    what decrypts them, for all columns; None is metadata alone.
-    buckets:  how many files at most; SHA-256 of a user's name says which is theirs.
+    recorder: reads the rows; metadata needs nothing else, and no key.
+    store:    decrypts the rows, for all columns; None exports metadata alone.
+    buckets:  the most files; SHA-256 of a user's name determines the user's file.
     """
 
     recorder: Recorder
     store: SessionStore | None = None
     buckets: int = 16
     export_id: str = field(default_factory=lambda: str(uuid4()))
-    # Of all columns: epoch and salt of each user; nothing of those who are left out.
-    _known: dict[str, Any] = field(default_factory=dict)
+    # With all columns: the users so far; None for those who are left out.
+    _users: dict[str, _Recorded | None] = field(default_factory=dict)
     _copies: CopyRecords | None = None
 
     def write(self, out: Path) -> exports.Exported:
-        """Write it to ``out``, a new folder that appears at the end, whole.
+        """Write the export to ``out``, a new folder that appears whole at the end.
 
-        Memory is bounded but for sessions' names.  Others go on writing.  Who is
-        erased meanwhile is left out: that file is written again.  All columns are
-        recorded with each user first; of frozen users nothing can be, nor is in it.
+        Memory is bounded, except for the names of sessions.  Other processes can
+        write during the export.  Users who are erased during it are left out: their
+        file is written again.  An export of all columns is first recorded with each
+        user; frozen users allow no record, so they are left out.
 
-        Raises ExportFailed if something is there, InvalidConfiguration without the
-        extra, and what reading raises.
+        Raises ExportFailed if ``out`` exists, InvalidConfiguration without the extra,
+        and the errors of reading.
         """
         if self.store is None:
-            return self._write(out)  # it has no key to encrypt a record with
+            return self._write(out)  # without a key, no record can be encrypted
         self._copies = CopyRecords(
             self.store.writer, "parquet", out, export_id=self.export_id
         )
@@ -200,131 +226,207 @@ class Tables:
             return self._write(out)
 
     def _write(self, out: Path) -> exports.Exported:
-        begun, seen = now(), Subjects(self.recorder.database).key_generation()
-        placed, counts = defaultdict[str, set[StreamId]](set), dict[str, int]()
-        for path, one in self._placed():
-            placed[path].add(one)
+        began_at = now()
+        generation = Subjects(self.recorder.database).key_generation()
+        sessions_of_file: defaultdict[str, set[StreamId]] = defaultdict(set)
+        event_counts: dict[str, int] = {}
+        for path, session in self._files_of_sessions():
+            sessions_of_file[path].add(session)
         with exports.whole_or_nothing(out.absolute()) as folder:
-            files, todo = exports.Files(folder), sorted(placed)
-            while todo:
-                for path in todo:
+            files = exports.Files(folder)
+            unwritten = sorted(sessions_of_file)
+            while unwritten:
+                for path in unwritten:
                     (folder / path).unlink(missing_ok=True)
-                    counts[path] = self._file(files, path, sorted(placed[path]))
-                gone = {path: {*sessions} for path, sessions in placed.items()}
-                for path, one in self._placed():
-                    gone.get(path, set()).discard(one)
-                todo = [path for path, sessions in gone.items() if sessions]
-                for path in todo:
-                    placed[path] -= gone[path]
-            users: JsonObject = {
-                one.user_id: {"file": path, "epoch": known[0]}
-                for path, sessions in sorted(placed.items())
-                for one in sorted(sessions)
-                if (known := self._known.get(one.user_id, [None]))
+                    sessions = sorted(sessions_of_file[path])
+                    event_counts[path] = self._write_file(files, path, sessions)
+                # Files with sessions that were erased since are written again.
+                unwritten = self._drop_erased(sessions_of_file)
+            users = self._users_of_files(sessions_of_file)
+            counts: JsonObject = {
+                "events": sum(event_counts.values()),
+                "users": len(users),
+                "left": sum(1 for user in self._users.values() if user is None),
             }
-            left = sum(not known for known in self._known.values())
-            told = {"events": sum(counts.values()), "users": len(users), "left": left}
-            said: JsonObject = {
+            description: JsonObject = {
                 "export": self.export_id,
                 "columns": "all" if self.store else "metadata",
-                "generation": seen,
-                "counts": {**told},
+                "generation": generation,
+                "counts": counts,
                 "users": users,
             }
-            manifest = files.finish(exports.TABLES, begun, said)
+            manifest = files.finish(exports.TABLES, began_at, description)
         return exports.Exported(out.absolute(), manifest)
 
-    def _placed(self) -> Iterator[tuple[str, StreamId]]:
-        """Each session of which nothing was erased, or is about to be, and its file."""
+    def _files_of_sessions(self) -> Iterator[tuple[str, StreamId]]:
+        """Yield each session with its file, except of users under erasure."""
         jobs = self.store.log.erasures.jobs() if self.store else ()
-        erasing = {job.whose.user_id for job in jobs}
-        for one in listed(self.recorder.sessions):
-            if one.status != "erased" and one.user_id not in erasing:
-                number = int(sha256(one.user_id.encode()).hexdigest()[:15], 16)
+        under_erasure = {job.whose.user_id for job in jobs}
+        for info in listed(self.recorder.sessions):
+            if info.status != "erased" and info.user_id not in under_erasure:
+                number = int(sha256(info.user_id.encode()).hexdigest()[:15], 16)
                 path = f"{number % self.buckets:04}.parquet"
-                yield path, StreamId(one.user_id, one.session_id)
+                yield path, StreamId(info.user_id, info.session_id)
 
-    def _file(self, files: exports.Files, path: str, sessions: list[StreamId]) -> int:
-        """Write the sessions' rows to a file, a group at a time; how many they are."""
-        arrow, parquet = (
-            import_extra(f"pyarrow{of}", "parquet") for of in ("", ".parquet")
+    def _drop_erased(self, sessions_of_file: dict[str, set[StreamId]]) -> list[str]:
+        """Remove sessions that no longer exist; return the files that had some."""
+        erased = {path: {*sessions} for path, sessions in sessions_of_file.items()}
+        for path, session in self._files_of_sessions():
+            erased.get(path, set()).discard(session)
+        changed = [path for path, sessions in erased.items() if sessions]
+        for path in changed:
+            sessions_of_file[path] -= erased[path]
+        return changed
+
+    def _users_of_files(
+        self, sessions_of_file: Mapping[str, set[StreamId]]
+    ) -> JsonObject:
+        """The file and the epoch of each user in the export, for its manifest."""
+        users: JsonObject = {}
+        for path, sessions in sorted(sessions_of_file.items()):
+            for session in sorted(sessions):
+                user_id = session.user_id
+                if user_id not in self._users:  # an export of metadata
+                    users[user_id] = {"file": path, "epoch": None}
+                    continue
+                user = self._users[user_id]
+                if user is not None:
+                    users[user_id] = {"file": path, "epoch": user.epoch}
+        return users
+
+    def _write_file(
+        self, files: exports.Files, path: str, sessions: list[StreamId]
+    ) -> int:
+        """Write the rows of sessions to a file, a group at a time; return their number.
+
+        Memory holds one group.
+        """
+        arrow = import_extra("pyarrow", "parquet")
+        parquet = import_extra("pyarrow.parquet", "parquet")
+        columns = _COLUMNS["metadata"] | (_COLUMNS["content"] if self.store else {})
+        types = {"uuid": arrow.uuid()}
+        schema = arrow.schema(
+            (name, types.get(kind, kind)) for name, kind in columns.items()
         )
-        names = _COLUMNS["metadata"] | (_COLUMNS["content"] if self.store else {})
-        kinds = {"uuid": arrow.uuid()}
-        schema = arrow.schema((name, kinds.get(of, of)) for name, of in names.items())
-        how = {"compression": "zstd", "use_dictionary": _COLUMNS["few"]["names"]}
-        rows, count = chain.from_iterable(map(self._rows, sessions)), 0
+        rows = chain.from_iterable(map(self._rows, sessions))
+        count = 0
         with files.opened(path) as write:
             sink = SimpleNamespace(write=write, closed=False, flush=lambda: None)
-            with parquet.ParquetWriter(sink, schema, **how) as writer:
+            with parquet.ParquetWriter(
+                sink,
+                schema,
+                compression="zstd",
+                use_dictionary=_COLUMNS["few"]["names"],
+            ) as writer:
                 for group in _groups(rows):
-                    told: list[Any] = [*zip(*group, strict=True)]
-                    told[9:10] = map(bytes.hex, told[9]), [self.export_id] * len(group)
-                    named = zip(names, map(list, told), strict=True)
-                    writer.write_table(arrow.table(dict(named), schema))
+                    table = self._columns_of(group)
+                    named = dict(zip(columns, table, strict=True))
+                    writer.write_table(arrow.table(named, schema))
                     count += len(group)
         return count
 
+    def _columns_of(self, group: list[Sequence[Any]]) -> list[list[Any]]:
+        """The columns of a group of rows: the hash in hex, and the export's id."""
+        columns = [[*column] for column in zip(*group, strict=True)]
+        columns[_HASH_COLUMN] = [digest.hex() for digest in columns[_HASH_COLUMN]]
+        columns.insert(_HASH_COLUMN + 1, [self.export_id] * len(group))
+        return columns
+
     def _rows(self, session: StreamId) -> Iterator[Sequence[Any]]:
-        """The columns of its events, but for ``export_id``; the hash as bytes."""
-        user_id, name, _ = session
+        """Yield the rows of a session, without ``export_id``; the hash is in bytes."""
         if self.store is None:
             yield from self.recorder.plain(session)
-        elif known := self._recorded(user_id):
-            epoch, salt = known
-            whose = [epoch, *(subject(salt, user_id, of) for of in (None, [name]))]
-            for stream in self.store.log.streams(user_id, name):
-                session, asked = session._replace(stream=stream), list[Envelope]()
-                with suppress(Erased):
-                    for one in History(self.store.log, session).events():
-                        if one.type == "request" and not one.activates:
-                            asked = [one]
-                        yield (*session, *_columns(one.decoded(), asked, whose))
+            return
+        user_id = session.user_id
+        user = self._recorded(user_id)
+        if user is None:
+            return
+        owner = (
+            user.epoch,
+            subject(user.salt, user_id, None),
+            subject(user.salt, user_id, [session.session_id]),
+        )
+        for name in self.store.log.streams(user_id, session.session_id):
+            stream = session._replace(stream=name)
+            request: Envelope | None = None
+            with suppress(Erased):
+                for envelope in History(self.store.log, stream).events():
+                    if envelope.type == "request" and not envelope.activates:
+                        request = envelope
+                    yield (*stream, *_columns(envelope.decoded(), request, owner))
 
-    def _recorded(self, user_id: str) -> Any:
-        """Record the export with a user, once, unless who is left out."""
-        if self.store and user_id not in self._known:
-            self._known[user_id], log = (), cast("Any", self.store.log)
+    def _recorded(self, user_id: str) -> _Recorded | None:
+        """Record the export with a user, once; None if the user is left out."""
+        if self.store and user_id not in self._users:
+            self._users[user_id] = None
             with suppress(Erased, Frozen):
                 salt = record_dataset(self.store.writer, user_id, self.export_id, "")
                 if self._copies is not None:
                     self._copies.of(user_id)
-                self._known[user_id] = log.keys.user(user_id, now=None).epoch, salt
+                keys = cast("Any", self.store.log).keys
+                epoch = keys.user(user_id, now=None).epoch
+                self._users[user_id] = _Recorded(epoch, salt)
             self.store.access_log.note("export", user_id)
-        return self._known[user_id]
+        return self._users[user_id]
+
+
+# The place of the hash in a row; ``export_id`` follows it in the file.
+_HASH_COLUMN: Final = 9
 
 
 def _groups(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
-    """Rows by row groups; what may be long stands last in a row."""
-    group, size = list[Sequence[Any]](), 0
+    """Yield rows in groups of a bounded size; only the last column may be long."""
+    group: list[Sequence[Any]] = []
+    size = 0
     for row in rows:
         group.append(row)
-        size += _SHORT + len(row[-1])
-        if size > _GROUP:
+        size += _SHORT_BYTES + len(row[-1])
+        if size > _GROUP_BYTES:
             yield group
-            group, size = [], 0
-    yield from [group] if group else []
+            group = []
+            size = 0
+    if group:
+        yield group
 
 
-def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence[Any]:
-    """What follows on an event's stream; ``asked`` is the request before it there."""
-    parts = one.redaction, one.meta.dump(), one.payload.payload()
-    _, meta, payload = texts = [orjson.dumps(part).decode() for part in parts]
-    told = "usage" in meta or "usage" in payload  # most events are of no answer
-    said = next(iter(answers([*asked, one])), None) if told else None
+def _columns(
+    envelope: Envelope, request: Envelope | None, owner: Sequence[Any]
+) -> Sequence[Any]:
+    """The columns of an event after those of its stream.
+
+    request: the last request before it in the stream.
+    owner:   the epoch of the user, and the keyed hashes of the user and the session.
+    """
+    redaction = orjson.dumps(envelope.redaction).decode()
+    meta = orjson.dumps(envelope.meta.dump()).decode()
+    payload = orjson.dumps(envelope.payload.payload()).decode()
+    model = envelope.meta.model
+    usage: Sequence[Any] = [None] * _USAGE_COLUMNS
+    cost: Any = None
+    if "usage" in meta or "usage" in payload:  # most events are no answers
+        exchange = [envelope] if request is None else [request, envelope]
+        answer = next(iter(answers(exchange)), None)
+        if answer is not None:
+            model = answer.model
+            usage = answer.usage
+            cost = answer.usage.cost(answer.model)
     return (
-        one.seq,
-        one.type,
-        one.at,
-        one.token_estimate,
-        one.schema_version,
-        one.event_id.bytes,
-        bytes.fromhex(one.hash),
-        one.request_id,
-        one.agent,
-        *((said.model, *said.usage) if said else (one.meta.model, *[None] * 5)),
-        said and said.usage.cost(said.model),
-        *whose,
-        *map(one.redaction.get, ("rules", "n")),
-        *texts,
+        envelope.seq,
+        envelope.type,
+        envelope.at,
+        envelope.token_estimate,
+        envelope.schema_version,
+        envelope.event_id.bytes,
+        bytes.fromhex(envelope.hash),
+        envelope.request_id,
+        envelope.agent,
+        model,
+        *usage,
+        cost,
+        *owner,
+        envelope.redaction.get("rules"),
+        envelope.redaction.get("n"),
+        redaction,
+        meta,
+        payload,
     )

@@ -1,4 +1,4 @@
-"""Inspect's evaluation logs in JSON: samples with messages, timed by their events."""
+"""Inspect's evaluation logs in JSON: samples of messages, with times from events."""
 
 from __future__ import annotations
 
@@ -9,24 +9,44 @@ from typing import Any
 
 from refold.adapters.importers import base, decisions, messages
 from refold.adapters.importers.messages import Message
-from refold.adapters.importers.openai import located
+from refold.adapters.importers.openai import attachment_at
 from refold.adapters.importers.tau_bench import outcome
 from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 
 NAME = "inspect"
-_TOLD = frozenset({"approval", "model", "tool", "score"})
+# The kinds of events that are imported.
+_IMPORTED = frozenset({"approval", "model", "tool", "score"})
 _APPROVALS = {"approve": decisions.APPROVED, "reject": decisions.REJECTED}
-# Of the rest of an evaluation; a log may name others, which are not repeated.
-_RUN = {"compaction", "error", "info", "input", "logger", "sandbox"}
-_SAMPLE = {"sample_init", "sample_limit", "score_edit", "state", "store", "subtask"}
-_KNOWN = frozenset(_RUN | _SAMPLE | {"span_begin", "span_end", "step"})
+# The other kinds that Inspect writes.  A report names no kind but these, because the
+# name may be content.
+_OTHER_KINDS = frozenset(
+    {
+        "compaction",
+        "error",
+        "info",
+        "input",
+        "logger",
+        "sample_init",
+        "sample_limit",
+        "sandbox",
+        "score_edit",
+        "span_begin",
+        "span_end",
+        "state",
+        "step",
+        "store",
+        "subtask",
+    }
+)
 
 
 class Timing:
-    """The events of one sample, found by the message or call that they made."""
+    """The events of one sample, by the message or call that they belong to."""
 
     def __init__(self, events: list[Any]) -> None:
+        # The model events by the id of their message, then the events of tools and of
+        # approvals by the id of their call.
         self._answers: dict[str, dict[str, Any]] = {}
         self._calls: dict[str, list[dict[str, Any]]] = {}
         self._approvals: dict[str, list[dict[str, Any]]] = {}
@@ -35,31 +55,40 @@ class Timing:
         times = [base.moment(event, "timestamp") for event in events]
         self.started = next(filter(None, times), None)
         self.ended = next(filter(None, reversed(times)), None)
-        self._begun = False
+        # Whether a model has answered.
+        self._has_begun = False
         for event in map(base.mapping, events):
             self._add(event)
 
     def origin(self, message: Message, task: str | None) -> base.Origin:
-        """What the log tells of a message."""
-        value, of_model = message.value, message.of_model
-        answer = self._answers.pop(base.text(value, "id") or "", {}) if of_model else {}
+        """The origin of a message, with its time and usage from the events."""
+        value = message.value
+        if not message.of_model:
+            return base.Origin(
+                message.place,
+                ts=self._time(value, {}),
+                scenario=task,
+                source=message.source,
+            )
+        answer = self._answers.pop(base.text(value, "id") or "", {})
         return base.Origin(
             message.place,
-            ts=self._when(value, answer),
-            model=base.text(value, "model") if of_model else None,
+            ts=self._time(value, answer),
+            model=base.text(value, "model"),
             scenario=task,
-            response_id=message.response_id if of_model else None,
+            response_id=message.response_id,
             usage=base.mapping(answer, "output", "usage") or None,
             source=message.source,
         )
 
     def took(self, call_id: str) -> float | None:
-        """The milliseconds of the oldest run of a call that was not asked for yet."""
-        event = events.pop(0) if (events := self._calls.get(call_id)) else None
+        """Remove the oldest run of a call; return its duration in milliseconds."""
+        runs = self._calls.get(call_id)
+        event = runs.pop(0) if runs else None
         return base.milliseconds(event, "working_time", per_unit=1000.0)
 
     def approvals(self, call_id: Any) -> Iterator[base.Piece]:
-        """The decisions on a call, of a person or of a policy."""
+        """Yield the decisions on a call, by people and by policies."""
         for event in self._approvals.pop(str(call_id), []):
             answer = base.text(event, "decision") or ""
             yield decisions.decision(
@@ -71,27 +100,30 @@ class Timing:
             )
 
     def left_out(self) -> Iterator[str]:
-        """Say what of the events is not in the messages; ask after all messages."""
+        """Yield reports of events without a message; call it after all messages."""
         for kind, count in sorted(self._kinds.items()):
             yield f"{counted(count, f'{kind} event')}: no message"
-        if answers := len(self._answers) + self._unmatched:
+        answers = len(self._answers) + self._unmatched
+        if answers:
             yield f"{counted(answers, 'model event')} without a message of that id"
-        if calls := sum(map(len, self._calls.values())):
+        calls = sum(map(len, self._calls.values()))
+        if calls:
             yield f"{counted(calls, 'tool event')} whose result is no message here"
-        if approvals := sum(map(len, self._approvals.values())):
+        approvals = sum(map(len, self._approvals.values()))
+        if approvals:
             why = "whose call is in no message here"
             yield f"{counted(approvals, 'approval event')} {why}"
 
-    def _when(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
-        """When a message came; those before the first answer came as it all began."""
+    def _time(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
+        """The time of a message; before the first answer it is the sample's start."""
         role = value.get("role")
         if role == "assistant":
-            self._begun = True
+            self._has_begun = True
             return _end_of(answer)
         if role == "tool":
             events = self._calls.get(base.text(value, "tool_call_id") or "")
             return _end_of(events[0]) if events else None
-        return None if self._begun else self.started
+        return None if self._has_begun else self.started
 
     def _add(self, event: dict[str, Any]) -> None:
         kind = base.text(event, "event") or ""
@@ -107,8 +139,8 @@ class Timing:
                 self._answers[message_id] = event
             else:
                 self._unmatched += 1
-        elif kind not in _TOLD:
-            self._kinds[kind if kind in _KNOWN else "other"] += 1
+        elif kind not in _IMPORTED:
+            self._kinds[kind if kind in _OTHER_KINDS else "other"] += 1
 
 
 def _end_of(event: dict[str, Any]) -> datetime | None:
@@ -117,15 +149,19 @@ def _end_of(event: dict[str, Any]) -> datetime | None:
 
 _REFERENCES = ("attachment://", "tc://")
 _KINDS = {"image": "image", "document": "document", "audio": "file", "video": "file"}
-_OURS = frozenset({"text", "reasoning"})
+# The types of parts that belong to a response; all others are the provider's.
+_RESPONSE_TYPES = frozenset({"text", "reasoning"})
 
 
 def _resolved(value: Any, texts: dict[str, Any], lost: list[str]) -> Any:
-    """``value`` with the texts it refers to; a reference that is ``lost`` stays."""
+    """Replace the references in ``value`` by the texts.
+
+    References without a text stay, and are added to ``lost``.
+    """
     if isinstance(value, str) and value.startswith(_REFERENCES):
-        found = texts.get(value.partition("://")[2])
-        if isinstance(found, str):
-            return found
+        text = texts.get(value.partition("://")[2])
+        if isinstance(text, str):
+            return text
         lost.append(value)
     if isinstance(value, dict):
         return {key: _resolved(item, texts, lost) for key, item in value.items()}
@@ -134,8 +170,8 @@ def _resolved(value: Any, texts: dict[str, Any], lost: list[str]) -> Any:
     return value
 
 
-def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
-    """The events of one message."""
+def pieces_of(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
+    """Yield the events of one message."""
     content = message.get("content")
     match message.get("role"):
         case "system":
@@ -143,7 +179,7 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
         case "user":
             parts = [*enumerate(messages.parts(content))]
             why = "part that is neither text nor file"
-            yield from messages.heard(parts, messages.words, _file, why)
+            yield from messages.user_parts(parts, messages.text_of, _file, why)
         case "assistant":
             yield from _assistant(message)
             for call in base.each(message, "tool_calls"):
@@ -151,26 +187,36 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
         case "tool":
             yield _result(message, timing)
         case role:
-            yield messages.of_no_role(role)
+            yield messages.unknown_role(role)
 
 
 def _assistant(message: dict[str, Any]) -> Iterator[base.Found]:
     content = message.get("content")
-    made: list[base.Found] = [*messages.unreadable(content)]
-    for is_ours, run in messages.runs(messages.parts(content), _is_ours):
-        # What is not ours the provider did by itself, such as a search.
-        made += _response(run) if is_ours else messages.provider(run)
+    pieces: list[base.Found] = [*messages.unreadable(content)]
+    for is_response, run in messages.runs(messages.parts(content), _is_response):
+        if is_response:
+            pieces += _response(run)
+        else:
+            # The provider did this by itself, such as a search.
+            pieces += messages.provider_blocks(run)
     for index, call in enumerate(base.each(message, "tool_calls")):
-        given = call.get("id"), call.get("function"), call.get("arguments")
-        made.append(base.placed(messages.called(*given), f"tool_calls[{index}]"))
-    yield from made or [messages.EMPTY]
+        piece = messages.tool_call(
+            call.get("id"), call.get("function"), call.get("arguments")
+        )
+        pieces.append(base.placed(piece, f"tool_calls[{index}]"))
+    yield from pieces or [messages.EMPTY]
 
 
 def _response(run: list[tuple[int, Any]]) -> Iterator[base.Found]:
-    parts = [part for _, part in run]
-    texts = [told for part in parts if (told := messages.words(part)) is not None]
-    thinking = [_thought(p) for p in parts if base.at(p, "type") == "reasoning"]
-    yield from messages.answered(texts, thinking)
+    texts: list[str] = []
+    thinking: list[JsonObject] = []
+    for _, part in run:
+        text = messages.text_of(part)
+        if text is not None:
+            texts.append(text)
+        if base.at(part, "type") == "reasoning":
+            thinking.append(_thinking_block(part))
+    yield from messages.response(texts, thinking)
     for index, part in run:
         if base.sequence(part, "citations"):
             yield base.Skipped(f"content[{index}]", messages.CITATIONS)
@@ -180,15 +226,18 @@ def _result(message: dict[str, Any], timing: Timing) -> base.Found:
     call_id = base.text(message, "tool_call_id")
     if call_id is None:
         return messages.NO_CALL
-    error, content = base.mapping(message, "error"), message.get("content")
-    failure = base.text(error, "message")
-    if failure and content != failure:  # what was returned and why it failed, as told
-        content = {"error": failure, "content": content} if content else failure
+    error = base.mapping(message, "error")
+    content = message.get("content")
+    reason = base.text(error, "message")
+    if reason and not content:
+        content = reason
+    elif reason and content != reason:
+        content = {"error": reason, "content": content}
     took = timing.took(call_id)
-    return messages.returned(call_id, content, failed=bool(error), took=took)
+    return messages.tool_result(call_id, content, failed=bool(error), took=took)
 
 
-def _thought(part: dict[str, Any]) -> JsonObject:
+def _thinking_block(part: dict[str, Any]) -> JsonObject:
     reasoning = base.text(part, "reasoning") or ""
     if part.get("redacted") is True:
         return {"type": "redacted_thinking", "data": reasoning}
@@ -201,26 +250,27 @@ def _file(part: dict[str, Any]) -> JsonObject | None:
     url = base.text(part, kind)
     if kind not in _KINDS or url is None:
         return None
-    return located(_KINDS[kind], url, base.text(part, "filename"))
+    return attachment_at(_KINDS[kind], url, base.text(part, "filename"))
 
 
-def _is_ours(part: Any) -> bool:
-    return isinstance(part, str) or base.text(part, "type") in _OURS
+def _is_response(part: Any) -> bool:
+    return isinstance(part, str) or base.text(part, "type") in _RESPONSE_TYPES
 
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-_TAKEN = ("error", "limit", "model_usage", "scores")
-_READ = {*_TAKEN, "attachments", "epoch", "events", "id", "messages", "uuid"}
+# The fields of a sample that its end is made of.
+_END_FIELDS = ("error", "limit", "model_usage", "scores")
+_READ = {*_END_FIELDS, "attachments", "epoch", "events", "id", "messages", "uuid"}
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether this is an evaluation's log, with samples or without."""
+    """Whether this is the log of an evaluation; it may have no samples."""
     log = base.mapping(source.document)
     return isinstance(log.get("eval"), dict) and log.keys() >= {"status", "version"}
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """A transcript for each sample."""
+    """Yield a transcript for each sample."""
     log = base.mapping(source.document)
     samples = base.sequence(log, "samples")
     if not samples:
@@ -237,54 +287,70 @@ def _sample(
     source: base.Source, place: str, sample: dict[str, Any], task: str | None
 ) -> base.Transcript:
     recording = base.Recording(NAME, source.name)
-    texts, lost = base.mapping(sample, "attachments"), list[str]()
-    told = {key: sample.get(key) for key in ("messages", *_TAKEN)}
-    told = _resolved(told, texts, lost)
+    texts = base.mapping(sample, "attachments")
+    lost: list[str] = []
+    fields = {key: sample.get(key) for key in ("messages", *_END_FIELDS)}
+    resolved = _resolved(fields, texts, lost)
     timing = Timing(base.sequence(sample, "events"))
-    for message in messages.numbered(base.sequence(told, "messages"), f"{place} "):
+    chat = base.sequence(resolved, "messages")
+    for message in messages.numbered(chat, f"{place} "):
         origin = timing.origin(message, task)
-        recording.take(found(message.value, timing), origin)
-    recording.take(_end(told), base.Origin(place, ts=timing.ended, scenario=task))
+        recording.take(pieces_of(message.value, timing), origin)
+    recording.take(_end(resolved), base.Origin(place, ts=timing.ended, scenario=task))
     if lost:
         why = "to attachments that are not in the log"
         recording.skip(f"{counted(len(lost), 'reference')} {why}", place)
     for why in timing.left_out():
         recording.skip(why, place)
-    if fields := sorted(sample.keys() - _READ):
-        why = f"fields of the sample: {base.field_names(fields)}"
+    unread = sorted(sample.keys() - _READ)
+    if unread:
+        why = f"fields of the sample: {base.field_names(unread)}"
         recording.skip(why, place, note=True)
     return recording.transcript(_session(sample, task))
 
 
 def _session(sample: dict[str, Any], task: str | None) -> str:
-    if named := base.session_name(sample, "uuid"):
-        return named
-    parts = (task or "", *(base.session_name(sample, x) for x in ("id", "epoch")))
-    return base.session_name("-".join(parts)) if all(parts) else ""
+    """The session's name: the sample's UUID, else task, id, and epoch."""
+    uuid = base.session_name(sample, "uuid")
+    if uuid:
+        return uuid
+    sample_id = base.session_name(sample, "id")
+    epoch = base.session_name(sample, "epoch")
+    if not (task and sample_id and epoch):
+        return ""
+    return base.session_name(f"{task}-{sample_id}-{epoch}")
 
 
 def _end(sample: Any) -> Iterator[base.Piece]:
-    """How the sample ended: its error, then its scores."""
-    if error := base.mapping(sample, "error"):
+    """Yield the end of a sample: its error, then its scores."""
+    error = base.mapping(sample, "error")
+    if error:
         message = base.text(error, "message") or ""
         yield base.Piece("error", {"code": "sample_error", "message": message})
     scores = base.mapping(sample, "scores")
     if scores or error:
-        values = [_value(base.at(score, "value")) for score in scores.values()]
-        known = [value for value in values if value is not None and 0 <= value <= 1]
-        told = list({outcome(value) for value in known})
-        kept = ("scores", "model_usage", "limit")
+        values = [_score(base.at(score, "value")) for score in scores.values()]
+        result_fields = ("scores", "model_usage", "limit")
         fields = {
-            # The outcome that all scores from 0 to 1 agree on, else a partial one.
-            "outcome": "unknown" if not told else "partial" if told[1:] else told[0],
+            "outcome": _joint_outcome(values),
             "reward": values[0] if len(values) == 1 else None,
-            "result": {key: sample[key] for key in kept if sample.get(key)},
+            "result": {key: sample[key] for key in result_fields if sample.get(key)},
         }
         yield base.Piece("final", fields)
 
 
-def _value(value: Any) -> float | None:
-    """A score as a number: a grade, or what it is."""
+def _joint_outcome(scores: list[float | None]) -> str:
+    """The outcome that all scores from 0 to 1 agree on, else a partial one."""
+    outcomes = {
+        outcome(score) for score in scores if score is not None and 0 <= score <= 1
+    }
+    if not outcomes:
+        return "unknown"
+    return "partial" if len(outcomes) > 1 else outcomes.pop()
+
+
+def _score(value: Any) -> float | None:
+    """A score as a number; a letter is a grade."""
     if isinstance(value, bool):
         return float(value)
     return _GRADES.get(value) if isinstance(value, str) else base.number(value)

@@ -1,4 +1,4 @@
-"""Letta's agent files: every message an agent ever had, and its configuration."""
+"""Letta's agent files: all messages of an agent, and its configuration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from refold.adapters.importers.messages import Message
 
 NAME = "letta"
 _FAILED = frozenset({"failed", "error"})
-_THOUGHTS = {
+# By a part's type: the type of the block, the part's field, and the block's field.
+_THINKING = {
     "reasoning": ("thinking", "reasoning", "thinking"),
     "redacted_reasoning": ("redacted_thinking", "data", "data"),
 }
 _CONTEXT = "list of the messages that were in the context when the file was saved"
-# Each changes as the agent goes on, so none can be an event in its past.
+# Fields that change while the agent runs, so they are no events of its past.
 _LEFT_OUT = {
     "in_context_message_indices": _CONTEXT,
     "in_context_message_ids": _CONTEXT,
@@ -26,21 +27,21 @@ _READ = frozenset({"messages", *_LEFT_OUT})
 
 def recognises(source: base.Source) -> bool:
     """Whether this is an agent with its memory, or a file of agents."""
-    found = _document(source)
-    if "core_memory" in found:
-        return isinstance(found.get("messages"), list)
-    agents = base.sequence(found, "agents")
+    document = _document(source)
+    if "core_memory" in document:
+        return isinstance(document.get("messages"), list)
+    agents = base.sequence(document, "agents")
     return bool(agents) and all(_is_agent(agent) for agent in agents)
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """A transcript for each agent."""
-    found = _document(source)
-    if isinstance(found.get("messages"), list):
-        yield _agent(source, "", found)
-    elif not isinstance(found.get("agents"), list):
+    """Yield a transcript for each agent."""
+    document = _document(source)
+    if isinstance(document.get("messages"), list):
+        yield _agent(source, "", document)
+    elif not isinstance(document.get("agents"), list):
         raise source.failed("is not a Letta agent file: it has no messages")
-    for index, agent in enumerate(base.sequence(found, "agents")):
+    for index, agent in enumerate(base.sequence(document, "agents")):
         yield _agent(source, f"agents[{index}]", base.mapping(agent))
 
 
@@ -49,7 +50,7 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
     prefix = f"{place} " if place else ""
     calls = openai.UnnamedCalls()
     for message in messages.numbered(base.sequence(agent, "messages"), prefix):
-        recording.take(_found(message, calls), _origin(message))
+        recording.take(_pieces(message, calls), _origin(message))
     for key, why in _LEFT_OUT.items():
         if agent.get(key):
             recording.skip(why, f"{prefix}{key}")
@@ -60,7 +61,7 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
 
 
 def _document(source: base.Source) -> dict[str, Any]:
-    """The agent file; some are JSON in a JSON text."""
+    """The agent file; some versions are JSON in a JSON text."""
     document = source.document
     if isinstance(document, str):
         document, changes = base.parsed(document)
@@ -68,9 +69,9 @@ def _document(source: base.Source) -> dict[str, Any]:
     return base.mapping(document)
 
 
-def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
+def _pieces(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
     value = message.value
-    asks = value.get("role") == "assistant" or base.sequence(value, "tool_calls")
+    is_response = value.get("role") == "assistant" or base.sequence(value, "tool_calls")
     match value.get("role"):
         case "system":
             yield messages.system(value.get("content"))
@@ -78,13 +79,13 @@ def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]
             yield from messages.user(value.get("content"))
         case "tool":
             yield from _results(value)
-        case "assistant" | "approval" if asks:
+        case "assistant" | "approval" if is_response:
             yield from _assistant(message, calls)
         case "approval" if isinstance(value.get("approve"), bool):
             decision = "approved" if value["approve"] else "denied"
             yield base.Piece("hitl", {"trigger": "tool_approval", "decision": decision})
         case role:
-            yield messages.of_no_role(role)
+            yield messages.unknown_role(role)
 
 
 def _origin(message: Message) -> base.Origin:
@@ -104,51 +105,64 @@ def _origin(message: Message) -> base.Origin:
 def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
     content = message.value.get("content")
     yield from messages.unreadable(content)
-    texts, thinking = [], []
+    texts: list[str] = []
+    thinking: list[dict[str, Any]] = []
     for index, part in enumerate(messages.parts(content)):
-        if (words := messages.words(part)) is not None:
-            texts.append(words)
-        elif thought := _thought(part):
-            thinking.append(thought)
-        elif base.at(part, "type") != "tool_call":  # told again in tool_calls
+        text = messages.text_of(part)
+        block = _thinking_block(part)
+        if text is not None:
+            texts.append(text)
+        elif block is not None:
+            thinking.append(block)
+        elif base.at(part, "type") != "tool_call":  # tool_calls repeats these
             why = "part that is neither text nor thinking"
             yield base.Skipped(f"content[{index}]", why)
-    made = [*messages.answered(texts, thinking), *openai.called(message, calls)]
-    yield from made or [messages.EMPTY]
+    pieces = [*messages.response(texts, thinking), *openai.tool_calls(message, calls)]
+    yield from pieces or [messages.EMPTY]
 
 
-def _thought(part: Any) -> dict[str, Any] | None:
-    if (known := _THOUGHTS.get(base.text(part, "type") or "")) is None:
+def _thinking_block(part: Any) -> dict[str, Any] | None:
+    names = _THINKING.get(base.text(part, "type") or "")
+    if names is None:
         return None
-    kind, held, field = known
-    thought = base.text(part, held) or ""
-    return {"type": kind, field: thought, "signature": base.text(part, "signature")}
+    kind, part_field, block_field = names
+    return {
+        "type": kind,
+        block_field: base.text(part, part_field) or "",
+        "signature": base.text(part, "signature"),
+    }
 
 
 def _results(value: dict[str, Any]) -> Iterator[base.Found]:
-    """What a tool returned; newer files tell the returns of several calls together."""
-    content = value.get("content")
+    """Yield the results of a message; in newer files it may have several."""
     returns = [*base.each(value, "tool_returns")]
-    named = [item for item in returns if base.text(item, "tool_call_id")]
-    ids = [item["tool_call_id"] for item in named]
-    if len(named) > 1:
-        for call, item in zip(ids, named, strict=True):
-            yield _result(call, item.get("func_response"), item.get("status"))
+    with_ids = [item for item in returns if base.text(item, "tool_call_id")]
+    if len(with_ids) > 1:
+        for item in with_ids:
+            yield _result(
+                item["tool_call_id"], item.get("func_response"), item.get("status")
+            )
         return
-    call_id = base.text(value, "tool_call_id") or next(iter(ids), None)
+    call_id = base.text(value, "tool_call_id")
+    if call_id is None and with_ids:
+        call_id = with_ids[0]["tool_call_id"]
     if call_id is None:
         yield messages.NO_CALL
         return
-    texts = messages.plain(content)
-    kept = texts[0] if texts and len(texts) == 1 else content
-    told = returns[0].get("status") if returns else None
-    # Letta puts a tool's text into an envelope with a status.
-    envelope = base.parsed(kept)[0] if isinstance(kept, str) else None
-    yield _result(call_id, kept, base.text(envelope, "status") or told)
+    content = value.get("content")
+    texts = messages.only_texts(content)
+    if texts and len(texts) == 1:
+        content = texts[0]
+    status = returns[0].get("status") if returns else None
+    if isinstance(content, str):
+        # Letta wraps the text of a tool in JSON with a status.
+        wrapper, _ = base.parsed(content)
+        status = base.text(wrapper, "status") or status
+    yield _result(call_id, content, status)
 
 
 def _result(call_id: str, content: Any, status: Any) -> base.Piece:
-    return messages.returned(call_id, content, failed=str(status).lower() in _FAILED)
+    return messages.tool_result(call_id, content, failed=str(status).lower() in _FAILED)
 
 
 def _is_agent(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Messages with blocks, of whichever API: those of a file, and the events of each."""
+"""Messages with blocks, of any API: the messages of a file, and their events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = TypeVar("Kind")
 
 _RESPONSE = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 _THINKING = ("type", "thinking", "signature", "data")
-# How a file is given: where an attachment holds it, and where its block does.
+# By the type of a source: the field of the attachment, and the field of the source.
 _SOURCES = {
     "base64": ("data", "data"),
     "text": ("text", "data"),
@@ -29,23 +29,23 @@ NO_CALL = base.Skipped("", "tool result that does not name its call")
 CITATIONS = "citations; their text was imported"
 
 
-def said(
+def user_input(
     texts: Sequence[str], attachments: Sequence[JsonObject] = ()
 ) -> base.Piece | base.Skipped:
-    """What a user said in one message, part after part."""
-    joined = "\n\n".join(part for part in texts if part)
+    """The user input of one message, with its texts joined."""
+    joined = "\n\n".join(text for text in texts if text)
     if not joined and not attachments:
         return EMPTY
     return base.Piece("user_input", {"text": joined, "attachments": list(attachments)})
 
 
-def answered(
+def response(
     texts: Sequence[str],
     thinking: Sequence[JsonObject] = (),
     *,
     stop_reason: str | None = None,
 ) -> Iterator[base.Piece]:
-    """What a model said in one response: nothing if it only called tools."""
+    """Yield a model's response, unless it consists of tool calls alone."""
     joined = "".join(texts)
     if joined or thinking:
         fields: JsonObject = {"text": joined, "thinking": list(thinking)}
@@ -54,67 +54,80 @@ def answered(
         yield base.Piece("agent_response", fields)
 
 
-def called(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skipped:
-    """A call of a tool, if it can be told which."""
+def tool_call(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skipped:
+    """A tool call, unless it lacks its id or its tool."""
     if not base.text(call_id):
         return base.Skipped("", "tool call without an id: no result could belong to it")
     if not base.text(name):
         return base.Skipped("", "tool call that does not name its tool")
-    if not isinstance(arguments, dict | str | None):
+    if arguments is None:
+        arguments = {}
+    elif not isinstance(arguments, dict | str):
         arguments = canonical(arguments).decode()
-    made = {} if arguments is None else arguments
-    fields = {"call_id": call_id, "tool_name": name, "arguments": made}
+    fields = {"call_id": call_id, "tool_name": name, "arguments": arguments}
     return base.Piece("tool_call", fields)
 
 
-def returned(
+def tool_result(
     call_id: str, content: Any, *, failed: bool = False, took: float | None = None
 ) -> base.Piece:
-    """What a call gave, after ``took`` milliseconds."""
-    told = "" if content is None else content
-    status = "error" if failed else "ok"
-    fields = {"call_id": call_id, "content": told, "status": status}
-    timed = {} if took is None else {"duration_ms": took}
-    return base.Piece("tool_result", fields | timed)
+    """The result of a call.
+
+    took: the duration of the call in milliseconds.
+    """
+    fields = {
+        "call_id": call_id,
+        "content": "" if content is None else content,
+        "status": "error" if failed else "ok",
+    }
+    if took is not None:
+        fields["duration_ms"] = took
+    return base.Piece("tool_result", fields)
 
 
-def heard(
+def user_parts(
     parts: Sequence[tuple[int, Any]],
-    words: Callable[[Any], str | None],
+    text: Callable[[Any], str | None],
     file: Callable[[dict[str, Any]], JsonObject | None],
     why: str,
 ) -> Iterator[base.Found]:
-    """What a user said in these parts; ``why`` one that is neither is left out."""
-    texts, files = [], []
+    """Yield the user input in these parts, after the parts that are skipped.
+
+    text, file: return the text or the file of a part, or None if it has none.
+    why:        the reason for skipping a part with neither.
+    """
+    texts: list[str] = []
+    files: list[JsonObject] = []
     for index, part in parts:
-        told, held = words(part), file(base.mapping(part))
-        if told is not None:
-            texts.append(told)
-        elif held is not None:
-            files.append(held)
+        part_text = text(part)
+        part_file = file(base.mapping(part))
+        if part_text is not None:
+            texts.append(part_text)
+        elif part_file is not None:
+            files.append(part_file)
         else:
             yield base.Skipped(f"content[{index}]", why)
     if texts or files or not parts:
-        yield said(texts, files)
+        yield user_input(texts, files)
 
 
-def of_no_role(role: Any) -> base.Skipped:
-    """Why a message of this role is left out."""
+def unknown_role(role: Any) -> base.Skipped:
+    """The report of a message whose role is none of the format's."""
     if isinstance(role, str):
         return base.Skipped("", "message of an unknown role")
     return base.Skipped("", "not a message: no object with a role")
 
 
 def system(content: Any) -> base.Piece | base.Skipped:
-    """A system prompt that is a text, or text blocks."""
-    texts = plain(content)
+    """A system prompt: a text or text blocks."""
+    texts = only_texts(content)
     if texts is None:
         return base.Skipped("", CANNOT_READ)
     return base.Piece("system", {"text": "\n\n".join(texts)})
 
 
 def system_message(content: Any) -> base.Piece | base.Skipped:
-    """A system or developer message that stands in a list of messages."""
+    """A system or developer message from a list of messages."""
     piece = system(content)
     if isinstance(piece, base.Skipped):
         return piece
@@ -122,42 +135,47 @@ def system_message(content: Any) -> base.Piece | base.Skipped:
 
 
 def unreadable(content: Any) -> Iterator[base.Skipped]:
-    """Say so if a model's content is there, but neither a text nor a list."""
+    """Report the content of a model's message that is neither a text nor a list."""
     if not isinstance(content, str | list | None):
         yield base.Skipped("", CANNOT_READ)
 
 
 def parts(content: Any) -> list[Any]:
-    """The parts of a content; a text is the only one, if it is not empty."""
+    """The parts of a content; a text that is not empty is its only part."""
     return [content] if base.text(content) else base.sequence(content)
 
 
-def plain(content: Any) -> list[str] | None:
-    """The texts of a content that has nothing else in it, or None."""
+def only_texts(content: Any) -> list[str] | None:
+    """The texts of a content; None if it has anything else in it."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
         return None
-    texts = [told for part in content if (told := words(part)) is not None]
-    return texts if len(texts) == len(content) else None
+    texts: list[str] = []
+    for part in content:
+        text = text_of(part)
+        if text is None:
+            return None
+        texts.append(text)
+    return texts
 
 
 def joined_text(content: Any) -> str:
-    """The texts of a content, each on lines of its own, without its other parts."""
-    texts = [words(part) for part in parts(content)]
+    """The texts of a content joined by line breaks, without its other parts."""
+    texts = [text_of(part) for part in parts(content)]
     return "\n".join(text for text in texts if text)
 
 
-def words(part: Any) -> str | None:
-    """The text that a part is, or the text block."""
-    told = base.at(part, "text") if base.at(part, "type") == "text" else part
-    return told if isinstance(told, str) else None
+def text_of(part: Any) -> str | None:
+    """The text of a part that is a text or a text block."""
+    text = base.at(part, "text") if base.at(part, "type") == "text" else part
+    return text if isinstance(text, str) else None
 
 
 def user(content: Any) -> Iterator[base.Found]:
-    """The events of a user's message: texts and files in runs, results in between."""
+    """Yield the events of a user's message: tool results, and inputs between them."""
     if isinstance(content, str):
-        yield said([content])
+        yield user_input([content])
     elif not isinstance(content, list):
         yield base.Skipped("", CANNOT_READ)
     elif not content:
@@ -168,89 +186,100 @@ def user(content: Any) -> Iterator[base.Found]:
                 yield from map(_result, run)
             else:
                 why = "block of an unknown type"
-                yield from heard(run, words, attachment, why)
+                yield from user_parts(run, text_of, attachment, why)
 
 
 def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
-    """The events of a model's message.
+    """Yield the events of a model's message.
 
-    A response's text and thinking come first, its calls after them.  What only the
-    provider can read stands between two responses, byte for byte.
+    Text and thinking of a response come before its calls.  Blocks that only the
+    provider can read stand between two responses, byte for byte.
     """
     yield from unreadable(content)
     if not isinstance(content, str | list | None):
         return
-    reason, made = base.text(stop_reason), list[base.Found]()
+    reason = base.text(stop_reason)
+    pieces: list[base.Found] = []
     for kind, run in runs(parts(content), _kind):
         if kind == "response":
-            made += _responses(run, reason)
+            pieces += _responses(run, reason)
         elif kind == "provider":
-            made += provider(run)
+            pieces += provider_blocks(run)
         else:
             why = "not a block: no object with a type"
-            made += (base.Skipped(f"content[{index}]", why) for index, _ in run)
-    yield from made or [EMPTY]
+            pieces += (base.Skipped(f"content[{index}]", why) for index, _ in run)
+    yield from pieces or [EMPTY]
 
 
-def provider(run: Iterable[tuple[int, Any]]) -> list[base.Found]:
-    """What a provider did by itself: nothing of it is read here."""
+def provider_blocks(run: Iterable[tuple[int, Any]]) -> list[base.Found]:
+    """The event that holds the provider's own blocks, which nothing reads."""
     return [base.Piece("provider_edit", {"blocks": [block for _, block in run]})]
 
 
 def runs(
     parts: Sequence[Any], kind: Callable[[Any], Kind]
 ) -> Iterator[tuple[Kind, list[tuple[int, Any]]]]:
-    """The parts with their indices, put together as long as they are of one kind."""
-    for told, run in groupby(enumerate(parts), key=lambda item: kind(item[1])):
-        yield told, list(run)
+    """Yield runs of neighboring parts of one kind, each part with its index."""
+    for shared_kind, run in groupby(enumerate(parts), key=lambda item: kind(item[1])):
+        yield shared_kind, list(run)
 
 
-def thought(text: str | None) -> list[JsonObject]:
-    """What a model thought, as the only block; none where it is not told."""
+def thinking_blocks(text: str | None) -> list[JsonObject]:
+    """A model's thinking as a single block; no block without a text."""
     return [{"type": "thinking", "thinking": text}] if text else []
 
 
 def thinking_of(block: dict[str, Any]) -> JsonObject:
-    """A thinking block, as the provider gave it."""
+    """The fields of a thinking block of the provider."""
     return {key: block[key] for key in _THINKING if isinstance(block.get(key), str)}
 
 
 def attachment(block: dict[str, Any]) -> JsonObject | None:
-    """The file of a block, or None if it holds none: an image, a document, a search
-    result, or a file for the container of a tool.
+    """The file in a block, or None.
+
+    It is an image, a document, a search result, or a file for the container of a tool.
     """
-    if block.get("type") == "search_result":
+    kind = block.get("type")
+    if kind == "search_result":
         return _search_result(block)
-    if block.get("type") == "container_upload":
-        name = base.text(block, "file_id")
-        return {"kind": "file", "url": f"file:{name}"} if name else None
-    kind, source = block.get("type"), base.mapping(block, "source")
-    where = _SOURCES.get(base.text(source, "type") or "")
-    if kind not in ("image", "document") or where is None:
+    if kind == "container_upload":
+        file_id = base.text(block, "file_id")
+        return {"kind": "file", "url": f"file:{file_id}"} if file_id else None
+    source = base.mapping(block, "source")
+    fields = _SOURCES.get(base.text(source, "type") or "")
+    if kind not in ("image", "document") or fields is None:
         return None
-    key, field = where
-    held = source.get(field)
-    if field == "content":
-        held = "\n\n".join(plain(held) or [])
-    if not base.text(held):
+    attachment_field, source_field = fields
+    content = source.get(source_field)
+    if source_field == "content":
+        content = "\n\n".join(only_texts(content) or [])
+    if not base.text(content):
         return None
-    found = {"kind": kind, key: f"file:{held}" if field == "file_id" else held}
-    found |= {"name": name} if (name := base.text(block, "title")) else {}
-    media = base.text(source, "media_type")
-    return found | ({"media_type": media} if media else {})
+    if source_field == "file_id":
+        content = f"file:{content}"
+    file = {"kind": kind, attachment_field: content}
+    name = base.text(block, "title")
+    if name:
+        file["name"] = name
+    media_type = base.text(source, "media_type")
+    if media_type:
+        file["media_type"] = media_type
+    return file
 
 
 def _search_result(block: dict[str, Any]) -> JsonObject | None:
-    """What was found, as a document with the texts, title and source of the block."""
-    texts = plain(block.get("content"))
+    """A search result as a document with the texts, title, and source of the block."""
+    texts = only_texts(block.get("content"))
     if texts is None:
         return None
-    found: JsonObject = {"kind": "document", "text": "\n\n".join(texts)}
-    if title := base.text(block, "title"):
-        found["name"] = title
-    if source := base.text(block, "source"):
-        found["url"] = source
-    return found
+    document: JsonObject = {"kind": "document", "text": "\n\n".join(texts)}
+    title = base.text(block, "title")
+    if title:
+        document["name"] = title
+    source = base.text(block, "source")
+    if source:
+        document["url"] = source
+    return document
 
 
 def _result(item: tuple[int, Any]) -> base.Found:
@@ -259,23 +288,29 @@ def _result(item: tuple[int, Any]) -> base.Found:
     if call_id is None:
         return base.placed(NO_CALL, f"content[{index}]")
     failed = block.get("is_error") is True
-    return returned(call_id, block.get("content"), failed=failed)
+    return tool_result(call_id, block.get("content"), failed=failed)
 
 
 def _responses(
     run: list[tuple[int, Any]], stop_reason: str | None
 ) -> Iterator[base.Found]:
-    texts = [said for _, block in run if (said := words(block)) is not None]
-    thinking = [thinking_of(one) for _, one in run if "thinking" in _type_of(one)]
-    yield from answered(texts, thinking, stop_reason=stop_reason)
+    texts: list[str] = []
+    thinking: list[JsonObject] = []
+    for _, block in run:
+        text = text_of(block)
+        if text is not None:
+            texts.append(text)
+        if "thinking" in _type_of(block):
+            thinking.append(thinking_of(block))
+    yield from response(texts, thinking, stop_reason=stop_reason)
     for index, block in run:
         place = f"content[{index}]"
-        if _type_of(block) == "text" and words(block) is None:
+        if _type_of(block) == "text" and text_of(block) is None:
             yield base.Skipped(place, "text block without a text")
         if base.sequence(block, "citations"):
             yield base.Skipped(place, CITATIONS)
         if _type_of(block) == "tool_use":
-            call = called(block.get("id"), block.get("name"), block.get("input"))
+            call = tool_call(block.get("id"), block.get("name"), block.get("input"))
             yield base.placed(call, place)
 
 
@@ -299,14 +334,28 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "functio
 _OPENAI_ROLES = frozenset({"tool", "function"})
 _OPENAI_KEYS = ("tool_calls", "function_call", "tool_call_id", "refusal")
 _OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})
-_OF_MODEL = {"compaction", "mcp_tool_use", "redacted_thinking", "server_tool_use"}
-_OF_EITHER = {"container_upload", "document", "image", "search_result"}
-_ANTHROPIC_BLOCKS = frozenset(_OF_MODEL | _OF_EITHER | {"thinking", "tool_use"})
+_ANTHROPIC_BLOCKS = frozenset(
+    {
+        "compaction",
+        "container_upload",
+        "document",
+        "image",
+        "mcp_tool_use",
+        "redacted_thinking",
+        "search_result",
+        "server_tool_use",
+        "thinking",
+        "tool_use",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as the file has it; ``index`` is its place in its conversation."""
+    """A message of a file.
+
+    index: its place in its conversation.
+    """
 
     place: str
     index: int
@@ -319,12 +368,12 @@ class Message:
 
     @property
     def response_id(self) -> str:
-        """Which response of a model it is: its id, else its place."""
+        """The id of the response that it belongs to, or its index."""
         return base.text(self.value, "id") or f"msg:{self.index}"
 
     @property
     def source(self) -> JsonObject:
-        """Its id, if it has one."""
+        """The id of the message, if it has one."""
         return {"id": self.value["id"]} if base.text(self.value, "id") else {}
 
 
@@ -338,17 +387,20 @@ class Conversation:
 
     @property
     def session(self) -> Any:
-        """What the file calls the session, if it says."""
-        return next((self.header[k] for k in _SESSION_KEYS if k in self.header), "")
+        """The name of the session in the file, or an empty text."""
+        for key in _SESSION_KEYS:
+            if key in self.header:
+                return self.header[key]
+        return ""
 
     @property
     def unread(self) -> list[str]:
-        """The fields around the messages that have no place in a transcript."""
+        """The fields around the messages that are not imported."""
         return sorted(self.header.keys() - _READ_KEYS)
 
 
 def conversations(source: base.Source) -> Iterator[Conversation]:
-    """The conversations of a file, in its order; none if it holds no chat."""
+    """Yield the conversations of a file in its order; none if it holds no chat."""
     if source.is_lines:
         yield from _of_lines(source.lines())
         return
@@ -363,30 +415,36 @@ def conversations(source: base.Source) -> Iterator[Conversation]:
 
 
 def dialect(source: base.Source) -> Dialect | None:
-    """Whose messages these are, or None if that cannot be told.
+    """The API of these messages, or None if they fit neither API.
 
-    Tool calls, their results and files tell; failing those, a ``system`` beside the
-    messages tells the Messages API.  What fits both, text alone, is read as OpenAI's.
+    Tool calls, their results, and files decide.  Without them, a ``system`` field next
+    to the messages means the Messages API; messages that fit both APIs are OpenAI's.
     """
-    found: set[Dialect] = set()
-    aside = chatting = False
+    evidence: set[Dialect] = set()
+    has_system_field = False
+    is_chat = False
     for conversation in conversations(source):
-        if "core_memory" in conversation.header:  # with more: a format of its own
+        if "core_memory" in conversation.header:  # an agent file of Letta
             return None
-        aside |= "system" in conversation.header
+        if "system" in conversation.header:
+            has_system_field = True
         for message in conversation.messages:
             if base.text(message.value, "role") not in _ROLES:
                 return None
-            chatting = True
-            aside &= message.value["role"] not in ("system", "developer")
-            found |= _evidence(message.value)
-    if not chatting or len(found) > 1:
+            is_chat = True
+            if message.value["role"] in ("system", "developer"):
+                has_system_field = False
+            evidence |= _evidence(message.value)
+    if not is_chat or len(evidence) > 1:
         return None
-    return next(iter(found), "anthropic" if aside else "openai")
+    if evidence:
+        return next(iter(evidence))
+    return "anthropic" if has_system_field else "openai"
 
 
 def _of_lines(lines: Iterator[base.Line]) -> Iterator[Conversation]:
-    if (first := next(lines, None)) is None:
+    first = next(lines, None)
+    if first is None:
         return
     everything = chain([first], lines)
     if isinstance(first.value, list) or "messages" in base.mapping(first.value):
@@ -401,7 +459,10 @@ def _of_lines(lines: Iterator[base.Line]) -> Iterator[Conversation]:
 
 
 def _of_value(place: str, value: Any) -> Iterator[Conversation]:
-    """One conversation; of what is none, one whose only message cannot be read."""
+    """Yield the conversation in a value.
+
+    A value without one gives a conversation whose only message cannot be read.
+    """
     prefix = f"{place} " if place else ""
     header = base.mapping(value)
     if isinstance(header.get("messages"), list):
@@ -420,7 +481,7 @@ def _is_chat(value: Any) -> bool:
 def numbered(
     messages: Iterable[Any], prefix: str = "", name: str = "messages"
 ) -> list[Message]:
-    """These values as messages, with their places in the list of that name."""
+    """These values as messages, each with its place in the list of that name."""
     return [
         Message(f"{prefix}{name}[{index}]", index, base.mapping(value))
         for index, value in enumerate(messages)
@@ -428,14 +489,15 @@ def numbered(
 
 
 def _evidence(message: dict[str, Any]) -> set[Dialect]:
-    found: set[Dialect] = set()
-    by_key = any(message.get(key) for key in _OPENAI_KEYS)
-    if message["role"] in _OPENAI_ROLES or by_key:
-        found.add("openai")
+    """The APIs that only this message's fields and parts can belong to."""
+    evidence: set[Dialect] = set()
+    has_openai_key = any(message.get(key) for key in _OPENAI_KEYS)
+    if message["role"] in _OPENAI_ROLES or has_openai_key:
+        evidence.add("openai")
     for part in base.sequence(message, "content"):
         kind = base.text(part, "type") or ""
         if kind in _OPENAI_PARTS:
-            found.add("openai")
+            evidence.add("openai")
         elif kind in _ANTHROPIC_BLOCKS or kind.endswith("tool_result"):
-            found.add("anthropic")
-    return found
+            evidence.add("anthropic")
+    return evidence

@@ -1,26 +1,25 @@
-"""OpenAI's chat messages, as fine-tuning files, benchmarks and logs hold them."""
+"""OpenAI's chat messages, as in fine-tuning files, benchmarks, and logs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
 NAME = "openai"
-_TEXTS = ("text", "input_text", "output_text", "refusal")
+_TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether these are chat messages, and nothing in them is another's."""
+    """Whether these are chat messages without parts of another API."""
     return messages.dialect(source) == "openai"
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """A transcript for each list of messages."""
+    """Yield a transcript for each list of messages."""
     for conversation in messages.conversations(source):
         recording = base.Recording(NAME, source.name)
         origin = base.Origin("", model=base.text(conversation.header, "model"))
@@ -30,7 +29,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 
 
 def skip_header(recording: base.Recording, conversation: messages.Conversation) -> None:
-    """Name what is around the messages, and no part of a transcript."""
+    """Report the fields around the messages, which are not imported."""
     if conversation.unread:
         names = base.field_names(conversation.unread)
         why = f"fields around the messages: {names}"
@@ -40,37 +39,39 @@ def skip_header(recording: base.Recording, conversation: messages.Conversation) 
 def record(
     recording: base.Recording, chat: Iterable[messages.Message], origin: base.Origin
 ) -> None:
-    """Take the events of these messages; ``origin`` is what they all share."""
+    """Record the events of these messages; all of them share ``origin``."""
     calls = UnnamedCalls()
     for message in chat:
-        recording.take(found(message, calls), origin_of(message, origin))
+        recording.take(pieces_of(message, calls), origin_of(message, origin))
 
 
 class UnnamedCalls:
-    """Finds the call that a result answers where a file has no call ids.
+    """Finds the call that a result answers in files without call ids.
 
-    The ids are made of the call's place; a result answers the oldest call of its tool.
+    An id is derived from the call's place.  A result answers the oldest call of its
+    tool.
     """
 
     def __init__(self) -> None:
+        # The id and the tool of each call without a result.
         self._waiting: list[tuple[str, str | None]] = []
 
-    def made(self, call_id: str, call: dict[str, Any]) -> str:
-        """Remember a call that was given ``call_id``."""
+    def add(self, call_id: str, call: dict[str, Any]) -> str:
+        """Remember a call under this id, and return the id."""
         self._waiting.append((call_id, base.text(call, "name")))
         return call_id
 
-    def answered(self, name: str | None) -> str | None:
-        """The id of the call of tool ``name``, or of any if that is not said."""
-        for index, (call_id, tool) in enumerate(self._waiting):
-            if name is None or name == tool:
+    def take(self, tool: str | None) -> str | None:
+        """Remove the oldest call of this tool, or of any tool; return its id."""
+        for index, (call_id, called_tool) in enumerate(self._waiting):
+            if tool is None or tool == called_tool:
                 del self._waiting[index]
                 return call_id
         return None
 
 
-def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
-    """The events of one message."""
+def pieces_of(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
+    """Yield the events of one message."""
     match message.value.get("role"):
         case "system" | "developer":
             yield messages.system_message(message.value.get("content"))
@@ -81,12 +82,16 @@ def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found
         case "tool" | "function":
             yield result(message.value, calls)
         case role:
-            yield messages.of_no_role(role)
+            yield messages.unknown_role(role)
 
 
 def origin_of(message: messages.Message, shared: base.Origin) -> base.Origin:
-    """What the events of one message share."""
-    value, source = message.value, message.source
+    """The origin of the events of one message.
+
+    shared: the origin of all messages, which it extends.
+    """
+    value = message.value
+    source = message.source
     name = base.text(value, "name")
     ts = base.moment(value.get("timestamp", value.get("created_at")))
     shared = replace(shared, place=message.place, ts=ts, source=source)
@@ -104,118 +109,131 @@ def origin_of(message: messages.Message, shared: base.Origin) -> base.Origin:
 
 
 def user(content: Any) -> Iterator[base.Found]:
-    """The input in a user's message, with its files."""
+    """Yield the input of a user's message, with its files."""
     if isinstance(content, str):
-        yield messages.said([content])
+        yield messages.user_input([content])
     elif not isinstance(content, list):
         yield base.Skipped("", messages.CANNOT_READ)
     else:
         why = "part that is neither text, image nor file"
-        yield from messages.heard([*enumerate(content)], _words, _file, why)
+        yield from messages.user_parts([*enumerate(content)], _text_of, _file, why)
 
 
 def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
-    """The response in a model's message, then its calls."""
+    """Yield the response of a model's message, then its calls."""
     value = message.value
-    content, refused = value.get("content"), base.text(value, "refusal")
+    content = value.get("content")
+    refusal = base.text(value, "refusal")
     yield from messages.unreadable(content)
-    texts = []
+    texts: list[str] = []
     for index, part in enumerate(messages.parts(content)):
-        if (words := _words(part)) is not None:
-            texts.append(words)
-        else:
+        text = _text_of(part)
+        if text is None:
             yield base.Skipped(f"content[{index}]", "part that is not text")
+        else:
+            texts.append(text)
     if not isinstance(content, str | list):
         texts.append(base.text(value, "audio", "transcript") or "")
-    texts.append(refused or "")
-    thinking = messages.thought(base.text(value, "reasoning_content"))
-    reason = "refusal" if refused else base.text(value, "finish_reason")
-    said = messages.answered(texts, thinking, stop_reason=reason)
-    yield from [*said, *called(message, calls)] or [messages.EMPTY]
+    texts.append(refusal or "")
+    thinking = messages.thinking_blocks(base.text(value, "reasoning_content"))
+    reason = "refusal" if refusal else base.text(value, "finish_reason")
+    response = messages.response(texts, thinking, stop_reason=reason)
+    yield from [*response, *tool_calls(message, calls)] or [messages.EMPTY]
 
 
-def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
-    """The tool calls of a model's message."""
-    value, place = message.value, f"call:{message.index}"
+def tool_calls(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
+    """Yield the tool calls of a model's message."""
+    value = message.value
+    place = f"call:{message.index}"
     if not isinstance(value.get("tool_calls"), list | None):
         yield base.Skipped("tool_calls", "not a list of calls")
     for index, call in enumerate(base.each(value, "tool_calls")):
-        made = base.mapping(call, "function") or base.mapping(call, "custom")
-        call_id = base.text(call, "id") or calls.made(f"{place}:{index}", made)
-        yield from call_of(call_id, made, f"tool_calls[{index}]")
+        function = base.mapping(call, "function") or base.mapping(call, "custom")
+        call_id = base.text(call, "id") or calls.add(f"{place}:{index}", function)
+        yield from call_of(call_id, function, f"tool_calls[{index}]")
     if value.get("function_call"):
-        made = base.mapping(value, "function_call")
-        yield from call_of(calls.made(place, made), made, "function_call")
+        function = base.mapping(value, "function_call")
+        yield from call_of(calls.add(place, function), function, "function_call")
 
 
 def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
-    """What a tool returned; OpenAI's messages do not say whether it failed."""
+    """The result of a tool; OpenAI's messages do not record whether it failed."""
     call_id = base.text(value, "tool_call_id")
-    call_id = call_id or calls.answered(base.text(value, "name"))
+    call_id = call_id or calls.take(base.text(value, "name"))
     if call_id is None:
         return messages.NO_CALL
-    return messages.returned(call_id, value.get("content"))
+    return messages.tool_result(call_id, value.get("content"))
 
 
-def call_of(call_id: str, made: dict[str, Any], place: str) -> Iterator[base.Found]:
-    """A call, its arguments read if they are the JSON of an object."""
-    arguments = made.get("arguments", made.get("input"))
+def call_of(call_id: str, function: dict[str, Any], place: str) -> Iterator[base.Found]:
+    """Yield a call; arguments that are a JSON object in a text are parsed."""
+    arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, str):
         value, changes = base.parsed(arguments)
-        if isinstance(value, dict):  # else the text itself
+        if isinstance(value, dict):
             arguments = value
             if changes:
                 yield base.Skipped(place, base.replaced(changes))
-    yield base.placed(messages.called(call_id, made.get("name"), arguments), place)
+    call = messages.tool_call(call_id, function.get("name"), arguments)
+    yield base.placed(call, place)
 
 
 def response_item(item: dict[str, Any]) -> Iterator[base.Found]:
-    """The events of an item of the Responses API; none of what has no text."""
-    kind, call_id = str(item.get("type") or "message"), base.text(item, "call_id")
+    """Yield the events of an item of the Responses API, if it has a text or a call."""
+    kind = str(item.get("type") or "message")
+    call_id = base.text(item, "call_id")
     if kind == "message":
-        yield from found(messages.Message("", 0, item), UnnamedCalls())
+        yield from pieces_of(messages.Message("", 0, item), UnnamedCalls())
     elif kind == "reasoning":
         parts = item.get("summary") or item.get("content")
-        told = (messages.thought(base.text(p, "text")) for p in base.sequence(parts))
-        yield from messages.answered([], [*chain.from_iterable(told)])
+        thinking: list[JsonObject] = []
+        for part in base.sequence(parts):
+            thinking += messages.thinking_blocks(base.text(part, "text"))
+        yield from messages.response([], thinking)
     elif kind.endswith("_call") and call_id:
-        given = item.get("arguments", item.get("input", item.get("action")))
-        made = {"name": item.get("name") or kind, "arguments": given}
-        yield from call_of(call_id, made, "")
+        arguments = item.get("arguments", item.get("input", item.get("action")))
+        function = {"name": item.get("name") or kind, "arguments": arguments}
+        yield from call_of(call_id, function, "")
     elif kind.endswith("_output") and call_id:
-        yield messages.returned(call_id, item.get("output"))
+        yield messages.tool_result(call_id, item.get("output"))
 
 
-def _words(part: Any) -> str | None:
+def _text_of(part: Any) -> str | None:
     if isinstance(part, str):
         return part
     kind = base.at(part, "type")
-    words = base.at(part, "refusal" if kind == "refusal" else "text")
-    return words if isinstance(words, str) and kind in _TEXTS else None
+    text = base.at(part, "refusal" if kind == "refusal" else "text")
+    return text if isinstance(text, str) and kind in _TEXT_TYPES else None
 
 
 def _file(part: dict[str, Any]) -> JsonObject | None:
     match part.get("type"):
         case "image_url" | "input_image":
             url = base.text(part, "image_url") or base.text(part, "image_url", "url")
-            return located("image", url) if url else None
+            return attachment_at("image", url) if url else None
         case "input_audio":
-            media = f"audio/{base.text(part, 'input_audio', 'format') or 'unknown'}"
+            media_type = base.text(part, "input_audio", "format") or "unknown"
             data = base.text(part, "input_audio", "data")
-            return {"kind": "file", "media_type": media, "data": data} if data else None
+            if data is None:
+                return None
+            return {"kind": "file", "media_type": f"audio/{media_type}", "data": data}
         case "file":
-            data, held = (base.text(part, "file", x) for x in ("file_data", "file_id"))
-            url = data or (f"file:{held}" if held else None)
+            url = base.text(part, "file", "file_data")
+            file_id = base.text(part, "file", "file_id")
+            if url is None and file_id is not None:
+                url = f"file:{file_id}"
             name = base.text(part, "file", "filename")
-            return located("file", url, name) if url else None
+            return attachment_at("file", url, name) if url else None
     return None
 
 
-def located(kind: str, url: str, name: str | None = None) -> JsonObject:
-    """The attachment at ``url``; what a data URL holds is taken out of it."""
-    made: JsonObject = {"kind": kind, **({"name": name} if name else {})}
+def attachment_at(kind: str, url: str, name: str | None = None) -> JsonObject:
+    """The attachment with this URL, or with the data of a data URL."""
+    attachment: JsonObject = {"kind": kind}
+    if name:
+        attachment["name"] = name
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma and head.endswith(";base64"):
-        media = head.removeprefix("data:").removesuffix(";base64")
-        return {**made, "media_type": media or None, "data": data}
-    return {**made, "url": url}
+        media_type = head.removeprefix("data:").removesuffix(";base64")
+        return {**attachment, "media_type": media_type or None, "data": data}
+    return {**attachment, "url": url}

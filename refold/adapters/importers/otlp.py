@@ -1,8 +1,8 @@
-"""OpenTelemetry's GenAI spans, out and in: a trace a turn, as OTLP has them in JSON.
+"""OpenTelemetry's GenAI spans, exported and imported: a trace a turn, as OTLP in JSON.
 
 The names are those of the semantic conventions for generative AI systems, which are
-still in development.  What they have no name for are events of the turn's span, called
-``refold.…``: an import of one's own export has them again.
+still in development.  Events without such a name become events of the turn's span,
+called ``refold.…``; an import of Refold's own export restores them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
-from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.adapters.importers import base, messages
@@ -22,196 +21,244 @@ from refold.projections.models import Usage
 NAME = "otlp"
 Json: TypeAlias = dict[str, Any]
 _OPERATION: Final = "gen_ai.operation.name"
-_CHAT, _TOOL, _TURN = "chat", "execute_tool", "invoke_agent"
-_ASKS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
-_GIVEN, _SAID = "gen_ai.input.messages", "gen_ai.output.messages"
+_CHAT: Final = "chat"
+_TOOL: Final = "execute_tool"
+_TURN: Final = "invoke_agent"
+_MODEL_CALLS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
+_INPUT_MESSAGES: Final = "gen_ai.input.messages"
+_OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 _WITHOUT_CONTENT: Final = (
     "call of a model without its messages: the trace was recorded without content"
 )
-_COUNTED: Final = ("input", "output")
-_READ: Final = "gen_ai.usage.cache_read.input_tokens"
-_WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
+_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+_CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
+_CACHE_WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
+# The provider, by a part of the model's name.
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini"}
+# The values of a failed span's status code.
 _FAILED: Final = (2, "STATUS_CODE_ERROR")
 
 
 def traces(
     envelopes: Iterable[Envelope], session_id: str, *, content: bool
 ) -> Iterator[Json]:
-    """The turns of a session, each a trace, as one request to ``/v1/traces``.
+    """Yield the turns of a session, each as a trace: a request to ``/v1/traces``.
 
-    Ids are made of the events': a trace that is sent again is the same one.
+    Ids of spans derive from ids of events, so sending twice gives one trace.
 
-    content: whether texts, arguments and results are in it, or only what was done.
+    content: whether texts, arguments, and results are included.
     """
-    turn, waiting, answered = list[Envelope](), set[str](), False
-    for one in envelopes:
-        match one.payload:
-            case events.UserInput() if answered and not waiting:
+    turn: list[Envelope] = []
+    open_calls: set[str] = set()
+    is_answered = False
+    for envelope in envelopes:
+        match envelope.payload:
+            case events.UserInput() if is_answered and not open_calls:
                 yield _Turn(turn, session_id, content=content).request()
-                turn, answered = [], False
+                turn = []
+                is_answered = False
             case events.ToolCall(call_id=call_id):
-                waiting.add(call_id)
-                answered = True
+                open_calls.add(call_id)
+                is_answered = True
             case events.ToolResult(call_id=call_id):
-                waiting.discard(call_id)
+                open_calls.discard(call_id)
             case events.AgentResponse():
-                answered = True
-        turn.append(one)
+                is_answered = True
+        turn.append(envelope)
     if turn:
         yield _Turn(turn, session_id, content=content).request()
 
 
 class _Turn:
-    """The spans of a turn."""
+    """The spans of one turn."""
 
     def __init__(self, turn: list[Envelope], session: str, *, content: bool) -> None:
-        self._content, self._session = content, session
-        self._trace = _id(turn[0], "trace", 16)
-        self._agent = next((one.agent for one in turn if one.agent), None)
-        self._spans = list[Json]()
-        root = self._span(_TURN, turn[0], turn[0].ts, turn[-1].ts, self._agent)
-        self._root, self._before = root, turn[0].ts
-        self._given, self._system = list[Json](), list[Json]()
-        self._calls = dict[str, Envelope]()
-        self._answer = list[Envelope]()
-        self._unsent = list[Envelope]()
-        for one in turn:
-            self._add(one)
-        self._asked()
-        for one in self._unsent:
-            self._note(one)
+        first = turn[0]
+        self._content = content
+        self._session = session
+        self._trace = _id(first, "trace", 16)
+        self._agent = next((each.agent for each in turn if each.agent), None)
+        self._spans: list[Json] = []
+        # The span of the turn, which is the parent of all others.
+        self._root = self._span(_TURN, first, first.ts, turn[-1].ts, self._agent)
+        # When the last event happened, before which no model was called.
+        self._last_at = first.ts
+        # The input messages and system texts of the next request.
+        self._input: list[Json] = []
+        self._system: list[Json] = []
+        self._calls: dict[str, Envelope] = {}
+        # The events of the response that is being read.
+        self._response: list[Envelope] = []
+        # Inputs and prompts that no request has sent yet.
+        self._unsent: list[Envelope] = []
+        for envelope in turn:
+            self._add(envelope)
+        self._end_response()
+        for envelope in self._unsent:
+            self._note(envelope)
 
     def request(self) -> Json:
-        about = {"service.name": "refold"}
         scope = {"scope": {"name": "refold"}, "spans": self._spans}
-        resource = {"attributes": _attributes(about)}
+        resource = {"attributes": _attributes({"service.name": "refold"})}
         return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
-    def _add(self, one: Envelope) -> None:
-        event = one.payload
+    def _add(self, envelope: Envelope) -> None:
+        event = envelope.payload
         if isinstance(event, events.AgentResponse | events.ToolCall):
-            of = self._answer[0] if self._answer else one
-            if of.meta.response_id != one.meta.response_id:
-                self._asked()
-            self._answer.append(one)
+            first = self._response[0] if self._response else envelope
+            if first.meta.response_id != envelope.meta.response_id:
+                self._end_response()
+            self._response.append(envelope)
             if isinstance(event, events.ToolCall):
-                self._calls[event.call_id] = one
+                self._calls[event.call_id] = envelope
             return
-        self._asked()
+        self._end_response()
         match event:
             case events.UserInput():
-                self._given.append(_message("user", _text(event.text)))
-                self._unsent.append(one)
+                self._input.append(_message("user", _text(event.text)))
+                self._unsent.append(envelope)
             case events.SystemPrompt(where="conversation", text=str(text)):
-                self._given.append(_message("system", _text(text)))
-                self._unsent.append(one)
+                self._input.append(_message("system", _text(text)))
+                self._unsent.append(envelope)
             case events.SystemPrompt():
-                self._replaced_prompt()
+                self._note_replaced_prompt()
                 self._system.append(_text(event.text or ""))
-                self._unsent.append(one)
+                self._unsent.append(envelope)
             case events.ToolResult():
-                self._returned(event, one)
+                self._add_result(event, envelope)
             case _:
-                self._note(one)
-        self._before = one.ts
+                self._note(envelope)
+        self._last_at = envelope.ts
 
-    def _replaced_prompt(self) -> None:
-        """A system prompt that another one replaced before a request was not sent."""
-        for one in self._unsent:
-            event = one.payload
+    def _note_replaced_prompt(self) -> None:
+        """Note a system prompt that another one replaced before a request sent it."""
+        for envelope in self._unsent:
+            event = envelope.payload
             if isinstance(event, events.SystemPrompt) and event.where is None:
-                self._note(one)
-                self._unsent.remove(one)
+                self._note(envelope)
+                self._unsent.remove(envelope)
                 self._system = []
                 return
 
-    def _note(self, one: Envelope) -> None:
-        """What has no name, and what no request sent, is an event of the turn."""
-        told: Json = {"refold.seq": one.seq}
+    def _note(self, envelope: Envelope) -> None:
+        """Add an event of the turn's span, for an event that no span shows."""
+        attributes: Json = {"refold.seq": envelope.seq}
         if self._content:
-            told["refold.event"] = _json(one.payload.payload())
-        event = {"name": f"refold.{one.type}", "timeUnixNano": _nanoseconds(one.ts)}
-        noted = self._root.setdefault("events", [])
-        noted.append({**event, "attributes": _attributes(told)})
+            attributes["refold.event"] = _json(envelope.payload.payload())
+        event = {
+            "name": f"refold.{envelope.type}",
+            "timeUnixNano": _nanoseconds(envelope.ts),
+            "attributes": _attributes(attributes),
+        }
+        self._root.setdefault("events", []).append(event)
 
-    def _asked(self) -> None:
-        """The span of the response whose events have come."""
-        if not self._answer:
+    def _end_response(self) -> None:
+        """Add the span of the response whose events were read, if any."""
+        if not self._response:
             return
-        first, *_ = group = self._answer
-        self._answer = []
-        said = [one.payload for one in group]
-        parts = [part for event in said for part in _parts(event)]
-        called = any(part["type"] == "tool_call" for part in parts)
-        reasons = [getattr(event, "stop_reason", None) for event in said]
-        reason = next(filter(None, reasons), "tool_call" if called else "stop")
-        told = (getattr(one.payload, "usage", None) or one.meta.usage for one in group)
-        usage = Usage.of(next(filter(None, told), None)) or Usage()
-        read, written = usage.read, usage.written
+        envelopes = self._response
+        first = envelopes[0]
+        last = envelopes[-1]
+        self._response = []
+        parts: list[Json] = []
+        reason = ""
+        usage = Usage()
+        has_usage = False
+        for envelope in envelopes:
+            event = envelope.payload
+            parts += _parts(event)
+            reason = reason or getattr(event, "stop_reason", None) or ""
+            recorded = getattr(event, "usage", None) or envelope.meta.usage
+            if recorded and not has_usage:
+                usage = Usage.of(recorded) or Usage()
+                has_usage = True
+        if not reason:
+            has_calls = any(part["type"] == "tool_call" for part in parts)
+            reason = "tool_call" if has_calls else "stop"
         model = first.meta.model
-        found = (who for name, who in _PROVIDERS.items() if name in (model or ""))
-        more: Json = {
-            "gen_ai.provider.name": next(found, None),
+        input_tokens = usage.input + usage.read + usage.written
+        attributes: Json = {
+            "gen_ai.provider.name": _provider(model),
             "gen_ai.request.model": model,
             "gen_ai.response.model": model,
             "gen_ai.response.id": first.meta.response_id,
             "gen_ai.response.finish_reasons": [reason],
-            "gen_ai.usage.input_tokens": usage.input + read + written or None,
-            "gen_ai.usage.output_tokens": usage.output or None,
-            _READ: read or None,
-            _WRITTEN: written or None,
+            _INPUT_TOKENS: input_tokens or None,
+            _OUTPUT_TOKENS: usage.output or None,
+            _CACHE_READ: usage.read or None,
+            _CACHE_WRITTEN: usage.written or None,
         }
-        answer = {**_message("assistant", *parts), "finish_reason": reason}
         if self._content:
-            more |= {_GIVEN: _json(self._given), _SAID: _json([answer])}
+            answer = {**_message("assistant", *parts), "finish_reason": reason}
+            attributes[_INPUT_MESSAGES] = _json(self._input)
+            attributes[_OUTPUT_MESSAGES] = _json([answer])
             if self._system:
-                more["gen_ai.system_instructions"] = _json(self._system)
-        self._given, self._system, self._unsent = [], [], []
-        self._span(_CHAT, first, self._before, group[-1].ts, model, more, kind=3)
-        self._before = group[-1].ts
+                attributes["gen_ai.system_instructions"] = _json(self._system)
+        self._input = []
+        self._system = []
+        self._unsent = []
+        self._span(_CHAT, first, self._last_at, last.ts, model, attributes, kind=3)
+        self._last_at = last.ts
 
-    def _returned(self, result: events.ToolResult, one: Envelope) -> None:
-        call = self._calls.get(result.call_id)
-        part = {"type": "tool_call_response", "id": result.call_id}
-        self._given.append(_message("tool", {**part, "response": result.content}))
+    def _add_result(self, result: events.ToolResult, envelope: Envelope) -> None:
+        """Add the span of a tool call, and its result to the next request's input."""
+        part = {
+            "type": "tool_call_response",
+            "id": result.call_id,
+            "response": result.content,
+        }
+        self._input.append(_message("tool", part))
         failed = result.status != "ok"
-        more: Json = {
+        attributes: Json = {
             "gen_ai.tool.name": result.tool_name,
             "gen_ai.tool.call.id": result.call_id,
             "error.type": result.status if failed else None,
         }
+        call = self._calls.get(result.call_id)
         if self._content:
-            more["gen_ai.tool.call.result"] = _json(result.content)
+            attributes["gen_ai.tool.call.result"] = _json(result.content)
             if call is not None and isinstance(call.payload, events.ToolCall):
-                more["gen_ai.tool.call.arguments"] = _json(call.payload.arguments)
-        begun = one.ts if call is None else call.ts
-        span = self._span(_TOOL, one, begun, one.ts, result.tool_name, more)
+                arguments = _json(call.payload.arguments)
+                attributes["gen_ai.tool.call.arguments"] = arguments
+        began = envelope.ts if call is None else call.ts
+        span = self._span(
+            _TOOL, envelope, began, envelope.ts, result.tool_name, attributes
+        )
         if failed:
             span["status"] = {"code": 2, "message": result.status}
 
     def _span(
         self,
         operation: str,
-        one: Envelope,
-        begun: datetime,
+        envelope: Envelope,
+        began: datetime,
         ended: datetime,
-        of: str | None,
-        more: Json | None = None,
+        target: str | None,
+        attributes: Json | None = None,
         *,
         kind: int = 1,
     ) -> Json:
-        about: Json = {_OPERATION: operation}
-        about["gen_ai.conversation.id"] = self._session
-        about |= {"gen_ai.agent.name": self._agent, "refold.seq": one.seq}
+        """Add a span and return it.
+
+        envelope: the event that names the span.
+        target:   the agent, model, or tool of the operation.
+        """
+        all_attributes: Json = {
+            _OPERATION: operation,
+            "gen_ai.conversation.id": self._session,
+            "gen_ai.agent.name": self._agent,
+            "refold.seq": envelope.seq,
+            **(attributes or {}),
+        }
         span: Json = {
             "traceId": self._trace,
-            "spanId": _id(one, operation, 8),
-            "name": f"{operation} {of}" if of else operation,
+            "spanId": _id(envelope, operation, 8),
+            "name": f"{operation} {target}" if target else operation,
             "kind": kind,
-            "startTimeUnixNano": _nanoseconds(min(begun, ended)),
+            "startTimeUnixNano": _nanoseconds(min(began, ended)),
             "endTimeUnixNano": _nanoseconds(ended),
-            "attributes": _attributes({**about, **(more or {})}),
+            "attributes": _attributes(all_attributes),
         }
         if self._spans:
             span["parentSpanId"] = self._spans[0]["spanId"]
@@ -219,9 +266,17 @@ class _Turn:
         return span
 
 
-def _id(one: Envelope, what: str, size: int) -> str:
-    named = f"{one.event_id} {one.seq} {what}".encode()
-    return sha256(named).digest()[:size].hex()
+def _id(envelope: Envelope, role: str, size: int) -> str:
+    """The id of a span or trace: ``size`` bytes that derive from an event."""
+    name = f"{envelope.event_id} {envelope.seq} {role}"
+    return sha256(name.encode()).digest()[:size].hex()
+
+
+def _provider(model: str | None) -> str | None:
+    for part, provider in _PROVIDERS.items():
+        if part in (model or ""):
+            return provider
+    return None
 
 
 def _nanoseconds(at: datetime) -> str:
@@ -241,39 +296,56 @@ def _message(role: str, *parts: Json) -> Json:
 
 
 def _parts(event: Any) -> list[Json]:
+    """The parts of an output message: a call, or thinking and a text."""
     if isinstance(event, events.ToolCall):
-        call = {"type": "tool_call", "id": event.call_id, "name": event.tool_name}
-        return [{**call, "arguments": event.arguments}]
-    thoughts = [one.thinking for one in event.thinking if one.thinking]
-    said = [_text(event.text)] if event.text else []
-    return [*(_text(thought, "reasoning") for thought in thoughts), *said]
+        call = {
+            "type": "tool_call",
+            "id": event.call_id,
+            "name": event.tool_name,
+            "arguments": event.arguments,
+        }
+        return [call]
+    parts = [
+        _text(block.thinking, "reasoning") for block in event.thinking if block.thinking
+    ]
+    if event.text:
+        parts.append(_text(event.text))
+    return parts
 
 
 def _attributes(values: Json) -> list[Json]:
-    known = ((key, value) for key, value in values.items() if value is not None)
-    return [{"key": key, "value": _valued(value)} for key, value in known]
+    """The attributes of a span in OTLP; those that are None are left out."""
+    return [
+        {"key": key, "value": _otlp_value(value)}
+        for key, value in values.items()
+        if value is not None
+    ]
 
 
-def _valued(value: Any) -> Json:
+def _otlp_value(value: Any) -> Json:
     if isinstance(value, list):
-        return {"arrayValue": {"values": [*map(_valued, value)]}}
+        return {"arrayValue": {"values": [*map(_otlp_value, value)]}}
     if isinstance(value, int):
         return {"intValue": str(value)}
     return {"stringValue": str(value)}
 
 
 class _Span(NamedTuple):
-    """A span, or an event of one, of a conversation."""
+    """A span of a conversation, or an event of a span.
+
+    order: its seq in an export of Refold, else 0; its beginning and its end, in
+           nanoseconds since 1970.
+    """
 
     order: tuple[int, int, int]
     trace: str
     span: Json
-    about: Json
+    attributes: Json
 
     def at(self, *, end: bool) -> datetime | None:
-        """When it began, or ended."""
-        when = self.order[2 if end else 1] // 1000
-        return from_microseconds(when) if 0 < when < 1 << 53 else None
+        """The time when it began or ended, if a date can hold it."""
+        moment = self.order[2 if end else 1] // 1000
+        return from_microseconds(moment) if 0 < moment < 1 << 53 else None
 
 
 def recognises(source: base.Source) -> bool:
@@ -283,148 +355,199 @@ def recognises(source: base.Source) -> bool:
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """Each conversation, or trace without one, as a transcript."""
-    found: dict[str, list[_Span]] = {}
+    """Yield a transcript for each conversation, or for each trace without one."""
+    conversations: dict[str, list[_Span]] = {}
     for line in source.lines():
         for span in _spans(line.value):
-            trace, about = str(span.get("traceId")), _about(span)
-            name = base.text(about, "gen_ai.conversation.id") or trace
+            trace = str(span.get("traceId"))
+            name = base.text(_attributes_of(span), "gen_ai.conversation.id") or trace
+            spans = conversations.setdefault(name, [])
             for part in (span, *base.each(span, "events")):
-                some = _Span(_order(part), trace, part, _about(part))
-                found.setdefault(name, []).append(some)
-    for name, spans in found.items():
+                spans.append(_Span(_order(part), trace, part, _attributes_of(part)))
+    for name, spans in conversations.items():
         reading = _Conversation(base.Recording(NAME, source.name))
-        for one in sorted(spans, key=lambda one: one.order):
-            reading.add(one)
+        for each in sorted(spans, key=lambda span: span.order):
+            reading.add(each)
         reading.end()
         yield reading.recording.transcript(base.session_name(name))
 
 
 class _Conversation:
+    """Reads the spans of one conversation in their order."""
+
     def __init__(self, recording: base.Recording) -> None:
         self.recording = recording
-        self._told: list[Any] = []  # of the newest request, and its answer
-        self._ran: dict[str, _Span] = {}  # of calls whose result is not told yet
+        # The messages of the newest request, and its answer.
+        self._messages: list[Any] = []
+        # The spans of the calls whose results were not recorded yet.
+        self._tool_spans: dict[str, _Span] = {}
         self._system: Any = None
-        self._edits: list[tuple[base.Piece, _Span]] = []  # of events that come later
+        # Edits of the history that name events which come later.
+        self._edits: list[tuple[base.Piece, _Span]] = []
 
-    def add(self, one: _Span) -> None:
-        if any(one.trace != ran.trace for ran in self._ran.values()):
+    def add(self, span: _Span) -> None:
+        """Read the next span."""
+        if any(span.trace != other.trace for other in self._tool_spans.values()):
             self.finish()
-        operation, about = str(one.about.get(_OPERATION)), one.about
-        own = str(one.span.get("name")).removeprefix("refold.")
-        if operation in _ASKS:
-            self._asked(one)
-        elif operation == _TOOL and (called := base.text(about, "gen_ai.tool.call.id")):
-            self._ran[called] = one
-            if "refold.seq" in about:
-                self.finish()  # where it was, and as it was
-        elif fields := base.mapping(base.parsed(about.get("refold.event") or "")[0]):
-            if own == "request":
-                # Its digest is of seqs and summaries that an export does not have.
-                fields = {"format": NAME, "kind": own, "value": fields}
-                own = "item"
-            piece = base.Piece(own, fields)
-            if own == "provider_edit":
-                self._edits.append((piece, one))
-                self._take_edits()
-            else:
-                self._take([piece], one)
+        attributes = span.attributes
+        operation = str(attributes.get(_OPERATION))
+        if operation in _MODEL_CALLS:
+            self._add_model_call(span)
+            return
+        call_id = base.text(attributes, "gen_ai.tool.call.id")
+        if operation == _TOOL and call_id:
+            self._tool_spans[call_id] = span
+            if "refold.seq" in attributes:
+                # In an export of Refold, the result belongs exactly here.
+                self.finish()
+            return
+        recorded, _ = base.parsed(attributes.get("refold.event") or "")
+        fields = base.mapping(recorded)
+        if fields:
+            kind = str(span.span.get("name")).removeprefix("refold.")
+            self._add_event(kind, fields, span)
+
+    def _add_event(self, kind: str, fields: Json, span: _Span) -> None:
+        """Take an event that an export of Refold recorded whole."""
+        if kind == "request":
+            # Its digest is of seqs and summaries that an export does not have.
+            fields = {"format": NAME, "kind": kind, "value": fields}
+            kind = "item"
+        piece = base.Piece(kind, fields)
+        if kind == "provider_edit":
+            self._edits.append((piece, span))
+            self._take_edits()
+        else:
+            self._take([piece], span)
 
     def _take_edits(self, *, all_of_them: bool = False) -> None:
-        """Take the edits of the history whose events have come.
+        """Take the edits of the history whose events were read.
 
         An input comes with the request that sent it, after an edit that names it.
         """
         while self._edits:
-            piece, one = self._edits[0]
+            piece, span = self._edits[0]
             newest = _newest_seq(piece.fields)
             if newest > self.recording.event_count and not all_of_them:
                 return
             self._edits.pop(0)
-            self._take([piece], one)
+            self._take([piece], span)
 
     def end(self) -> None:
-        """Take what still waits at the end of the file."""
+        """Take everything that still waits at the end of the file."""
         self.finish()
         self._take_edits(all_of_them=True)
 
     def finish(self) -> None:
-        """Take the results that no request told, as the spans of their calls do."""
-        for called, one in [*self._ran.items()]:
-            told = one.about.get("gen_ai.tool.call.result")
-            value = base.parsed(told)[0] if isinstance(told, str) else told
-            plain = "refold.seq" not in one.about and not isinstance(value, dict | list)
-            self._returned(called, told if plain else value, one)
+        """Take the results that no request sent, from the spans of their calls."""
+        for call_id, span in [*self._tool_spans.items()]:
+            result = span.attributes.get("gen_ai.tool.call.result")
+            value = result
+            if isinstance(result, str):
+                value, _ = base.parsed(result)
+            is_own = "refold.seq" in span.attributes
+            if not is_own and not isinstance(value, dict | list):
+                value = result
+            self._take_result(call_id, value, span)
 
-    def _asked(self, one: _Span) -> None:
-        about = one.about
-        if _GIVEN not in about and _SAID not in about:
-            self.recording.skip(_WITHOUT_CONTENT, _place(one))
-        system = _structured(about.get("gen_ai.system_instructions"))
+    def _add_model_call(self, span: _Span) -> None:
+        """Take the new messages of a request, then its answer."""
+        attributes = span.attributes
+        if _INPUT_MESSAGES not in attributes and _OUTPUT_MESSAGES not in attributes:
+            self.recording.skip(_WITHOUT_CONTENT, _place(span))
+        system = _structured(attributes.get("gen_ai.system_instructions"))
         if system and system != self._system:
             self._system = system
-            words = [str(base.at(part, "content") or "") for part in system]
-            self._take([messages.system("\n\n".join(words))], one)
-        given = _structured(about.get(_GIVEN))
-        # A request tells all again, or only what is new.
-        pairs = zip(given, self._told, strict=False)
-        same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
-        for message in map(base.mapping, given[same:]):
+            texts = [str(base.at(part, "content") or "") for part in system]
+            self._take([messages.system("\n\n".join(texts))], span)
+        sent = _structured(attributes.get(_INPUT_MESSAGES))
+        for message in sent[self._count_repeated(sent) :]:
             for part in base.each(message, "parts"):
-                self._given(message.get("role"), part, one)
+                self._take_part(base.at(message, "role"), part, span)
         self._take_edits()
-        said = [*map(base.mapping, _structured(about.get(_SAID)))]
-        for message in said:
-            self._take(_answered(message), one, answer=True)
-        told = [{key: m[key] for key in ("role", "parts") if key in m} for m in said]
-        self._told = [*given, *told]
+        answers = [*map(base.mapping, _structured(attributes.get(_OUTPUT_MESSAGES)))]
+        for answer in answers:
+            self._take(_answer_pieces(answer), span, is_answer=True)
+        repeated = [
+            {key: answer[key] for key in ("role", "parts") if key in answer}
+            for answer in answers
+        ]
+        self._messages = [*sent, *repeated]
 
-    def _given(self, role: Any, part: Json, one: _Span) -> None:
-        called, content = base.text(part, "id"), part.get("content")
-        if part.get("type") == "tool_call_response" and called:
+    def _count_repeated(self, sent: list[Any]) -> int:
+        """How many of these messages repeat the last request and its answer.
+
+        A client sends all messages again, or only the new ones.
+        """
+        count = 0
+        for message, earlier in zip(sent, self._messages, strict=False):
+            if message != earlier:
+                break
+            count += 1
+        return count
+
+    def _take_part(self, role: Any, part: Json, span: _Span) -> None:
+        """Take a part of an input message."""
+        kind = part.get("type")
+        call_id = base.text(part, "id")
+        content = part.get("content")
+        if kind == "tool_call_response" and call_id:
             result = part.get("response", part.get("result"))
-            self._returned(called, result, self._ran.get(called, one))
-        elif part.get("type") == "text" and role == "system":
+            self._take_result(call_id, result, self._tool_spans.get(call_id, span))
+        elif kind == "text" and role == "system":
             message = messages.system_message(content)
-            if "refold.seq" in one.about and isinstance(message, base.Piece):
+            if "refold.seq" in span.attributes and isinstance(message, base.Piece):
                 message.fields["where"] = "conversation"
-            self._take([message], one)
+            self._take([message], span)
         elif role == "user":
-            text = content if part.get("type") == "text" else _json(part)
-            self._take([messages.said([str(text)])], one)
+            text = content if kind == "text" else _json(part)
+            self._take([messages.user_input([str(text)])], span)
 
-    def _returned(self, called: str, content: Any, one: _Span) -> None:
-        if not self.recording.waits(called):
-            return  # told before
-        failed = base.at(one.span, "status", "code") in _FAILED
-        took = (one.order[2] - one.order[1]) / 1e6 if called in self._ran else None
-        self._ran.pop(called, None)
-        piece = messages.returned(called, content, failed=failed, took=took)
-        self._take([piece], one, end=took is not None)
+    def _take_result(self, call_id: str, content: Any, span: _Span) -> None:
+        if not self.recording.waits(call_id):
+            return  # it was recorded before
+        failed = base.at(span.span, "status", "code") in _FAILED
+        took: float | None = None
+        if call_id in self._tool_spans:
+            _, began, ended = span.order
+            took = (ended - began) / 1e6
+            del self._tool_spans[call_id]
+        piece = messages.tool_result(call_id, content, failed=failed, took=took)
+        self._take([piece], span, at_end=took is not None)
 
     def _take(
         self,
-        found: Iterable[base.Found],
-        one: _Span,
+        pieces: Iterable[base.Found],
+        span: _Span,
         *,
-        answer: bool = False,
-        end: bool = False,
+        is_answer: bool = False,
+        at_end: bool = False,
     ) -> None:
-        about = one.about
-        model = about.get("gen_ai.response.model") or about.get("gen_ai.request.model")
-        self.recording.take(
-            found,
-            base.Origin(
-                _place(one),
-                ts=one.at(end=answer or end),
-                agent=base.text(about, "gen_ai.agent.name"),
-                model=base.text(model) if answer else None,
-                response_id=base.text(about, "gen_ai.response.id") if answer else None,
-                usage=_usage(about) if answer else None,
-                source={"trace": one.trace},
-            ),
+        """Record pieces of a span.
+
+        is_answer: they are the model's response, which happened at the end.
+        at_end:    they happened at the end of the span.
+        """
+        attributes = span.attributes
+        origin = base.Origin(
+            _place(span),
+            ts=span.at(end=is_answer or at_end),
+            agent=base.text(attributes, "gen_ai.agent.name"),
+            source={"trace": span.trace},
         )
+        if is_answer:
+            model = attributes.get("gen_ai.response.model")
+            model = model or attributes.get("gen_ai.request.model")
+            origin = base.Origin(
+                origin.place,
+                ts=origin.ts,
+                agent=origin.agent,
+                model=base.text(model),
+                response_id=base.text(attributes, "gen_ai.response.id"),
+                usage=_usage(attributes),
+                source=origin.source,
+            )
+        self.recording.take(pieces, origin)
 
 
 def _newest_seq(edit: Json) -> int:
@@ -437,8 +560,8 @@ def _newest_seq(edit: Json) -> int:
     return newest
 
 
-def _place(one: _Span) -> str:
-    return f"span {one.span.get('spanId', '')}".strip()
+def _place(span: _Span) -> str:
+    return f"span {span.span.get('spanId', '')}".strip()
 
 
 def _spans(request: Any) -> Iterator[Json]:
@@ -447,64 +570,79 @@ def _spans(request: Any) -> Iterator[Json]:
             yield from base.each(scope, "spans")
 
 
-def _about(span: Json) -> Json:
-    given = base.each(span, "attributes")
-    return {str(one.get("key")): _value(one.get("value")) for one in given}
+def _attributes_of(span: Json) -> Json:
+    """The attributes of a span as an ordinary object."""
+    attributes = base.each(span, "attributes")
+    return {str(entry.get("key")): _value(entry.get("value")) for entry in attributes}
 
 
-def _value(given: Any) -> Any:
-    for kind, value in base.mapping(given).items():
+def _value(otlp_value: Any) -> Any:
+    for kind, value in base.mapping(otlp_value).items():
         match kind:
             case "intValue":
                 return _whole(value)
             case "arrayValue":
                 return [*map(_value, base.sequence(value, "values"))]
             case "kvlistValue":
-                return _about({"attributes": base.at(value, "values")})
+                return _attributes_of({"attributes": base.at(value, "values")})
         return value
     return None
 
 
 def _order(span: Json) -> tuple[int, int, int]:
-    """What was first: by the seqs of an export of ours, else by the clock."""
-    seq = _about(span).get("refold.seq")
-    begun = _whole(span.get("startTimeUnixNano", span.get("timeUnixNano")))
-    ended = _whole(span.get("endTimeUnixNano")) or begun
-    return seq if isinstance(seq, int) else 0, begun, ended
+    """The order of a span: by seq in an export of Refold, else by the clock."""
+    seq = _attributes_of(span).get("refold.seq")
+    began = _whole(span.get("startTimeUnixNano", span.get("timeUnixNano")))
+    ended = _whole(span.get("endTimeUnixNano")) or began
+    return seq if isinstance(seq, int) else 0, began, ended
 
 
 def _whole(value: Any) -> int:
-    """A number, which may be written as a text; 0 for what is none of 64 bits."""
+    """A whole number, or one in a text; 0 for anything else and above 64 bits."""
     digits = str(value)
-    plain = digits.isascii() and digits.removeprefix("-").isdigit()
-    return int(digits) if plain and len(digits) < 20 else 0
+    is_number = digits.isascii() and digits.removeprefix("-").isdigit()
+    return int(digits) if is_number and len(digits) < 20 else 0
 
 
 def _structured(value: Any) -> list[Any]:
-    return base.sequence(base.parsed(value)[0] if isinstance(value, str) else value)
+    """The array in an attribute, which may be JSON in a text."""
+    if isinstance(value, str):
+        value, _ = base.parsed(value)
+    return base.sequence(value)
 
 
-def _answered(message: Json) -> Iterator[base.Found]:
-    parts = [*base.each(message, "parts")]
-    texts = [str(p.get("content") or "") for p in parts if p.get("type") == "text"]
-    thoughts = (p.get("content") for p in parts if p.get("type") == "reasoning")
-    thinking = [{"type": "thinking", "thinking": one} for one in thoughts]
+def _answer_pieces(message: Json) -> Iterator[base.Found]:
+    """Yield the response of an output message, then its calls."""
+    texts: list[str] = []
+    thinking: list[Json] = []
+    calls: list[Json] = []
+    for part in base.each(message, "parts"):
+        match part.get("type"):
+            case "text":
+                texts.append(str(part.get("content") or ""))
+            case "reasoning":
+                thinking.append({"type": "thinking", "thinking": part.get("content")})
+            case "tool_call":
+                calls.append(part)
     reason = base.text(message, "finish_reason")
-    yield from messages.answered(texts, thinking, stop_reason=reason)
-    for part in parts:
-        if part.get("type") == "tool_call":
-            yield messages.called(*map(part.get, ("id", "name", "arguments")))
+    yield from messages.response(texts, thinking, stop_reason=reason)
+    for call in calls:
+        yield messages.tool_call(
+            call.get("id"), call.get("name"), call.get("arguments")
+        )
 
 
-def _usage(about: Json) -> Json | None:
-    counts = [base.number(about, f"gen_ai.usage.{x}_tokens") for x in _COUNTED]
-    if counts == [None, None]:
+def _usage(attributes: Json) -> Json | None:
+    """The usage of a model call in the fields of the Messages API."""
+    input_tokens = base.number(attributes, _INPUT_TOKENS)
+    output_tokens = base.number(attributes, _OUTPUT_TOKENS)
+    if input_tokens is None and output_tokens is None:
         return None
-    given, made = (int(count or 0) for count in counts)
-    read, written = (int(base.number(about, name) or 0) for name in (_READ, _WRITTEN))
+    read = int(base.number(attributes, _CACHE_READ) or 0)
+    written = int(base.number(attributes, _CACHE_WRITTEN) or 0)
     return {
-        "input_tokens": max(given - read - written, 0),
-        "output_tokens": made,
+        "input_tokens": max(int(input_tokens or 0) - read - written, 0),
+        "output_tokens": int(output_tokens or 0),
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
     }

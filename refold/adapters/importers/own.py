@@ -1,4 +1,4 @@
-"""What ``refold export`` wrote: a file of envelopes, or the folder of a user."""
+"""Exports of Refold: a file of envelopes, or the folder of a user."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from refold.redaction.guard import restored
 
 NAME = "refold"
 MANIFEST = "manifest.json"
-_NAMES = frozenset(
+_FIELDS = frozenset(
     {"event_id", "seq", "type", "session_id", "stream", "payload", "prev_hash", "hash"}
 )
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
-Blob = Callable[[str], bytes | None]
+# Reads the blob with this SHA-256, or returns None.
+ReadBlob = Callable[[str], bytes | None]
+# The events of each derived stream.
 Derived = tuple[tuple[str, tuple[Draft, ...]], ...]
 
 
 class Entry(NamedTuple):
-    """A line, where it is, and what is on it."""
+    """The envelope of a line, and the line's place."""
 
     where: str
     value: Mapping[str, Any]
@@ -37,16 +39,19 @@ class Entry(NamedTuple):
 def recognises(source: base.Source) -> bool:
     """Whether the first line is an envelope."""
     first = next(source.lines(), None) if source.is_lines else None
-    return first is not None and base.mapping(first.value).keys() >= _NAMES
+    return first is not None and base.mapping(first.value).keys() >= _FIELDS
 
 
 def read(source: base.Source) -> Iterator[Transcript]:
-    """A transcript for each session; texts that were cut are cut in a file."""
+    """Yield a transcript for each session of a file.
+
+    A file has no blobs, so texts that the size guard cut stay cut.
+    """
     yield from _transcripts([source], lambda _: None)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is one that ``refold export --out`` made."""
+    """Whether ``refold export --out`` made this folder."""
     try:
         return (path / MANIFEST).is_file()
     except (OSError, ValueError):
@@ -54,138 +59,175 @@ def is_folder(path: Path) -> bool:
 
 
 def read_folder(folder: Path) -> list[Transcript]:
-    """A transcript for each session of a user's export, the texts in it whole.
+    """Return a transcript for each session of a user's export, with whole texts.
 
     Raises ImportFailed.
     """
-    index = base.Source(folder / MANIFEST)
-    sources = [
-        base.Source(folder / _inside(index, base.text(stream, "file") or ""))
-        for one in base.each(index.document, "sessions")
-        for stream in base.each(one, "streams")
-    ]
+    manifest = base.Source(folder / MANIFEST)
+    sources: list[base.Source] = []
+    for session in base.each(manifest.document, "sessions"):
+        for stream in base.each(session, "streams"):
+            name = base.text(stream, "file") or ""
+            sources.append(base.Source(folder / _inside(manifest, name)))
 
-    def blob(sha256: str) -> bytes | None:
+    def read_blob(sha256: str) -> bytes | None:
         file = folder / "blobs" / sha256
         return file.read_bytes() if file.is_file() and not file.is_symlink() else None
 
-    return list(_transcripts(sources, blob))
+    return list(_transcripts(sources, read_blob))
 
 
-def _inside(index: base.Source, name: str) -> PurePosixPath:
+def _inside(manifest: base.Source, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts:
-        raise index.failed("names a file outside of its folder: export again")
+        raise manifest.failed("names a file outside of its folder: export again")
     return path
 
 
-def _transcripts(sources: Iterable[base.Source], blob: Blob) -> Iterator[Transcript]:
-    """The sessions, each behind the one that it was forked from."""
+def _transcripts(
+    sources: Iterable[base.Source], read_blob: ReadBlob
+) -> Iterator[Transcript]:
+    """Yield the sessions; a fork comes after the session that it was forked from."""
     sessions: dict[str, list[Entry]] = {}
-    users = set()
+    users: set[str] = set()
     for source in sources:
         for line in source.lines():
             value = base.mapping(line.value)
-            if not value.keys() >= _NAMES:
+            if not value.keys() >= _FIELDS:
                 raise source.failed("is no envelope", line=line.number)
             users.add(str(value.get("user_id")))
             entry = Entry(source.at(f"line {line.number}"), value)
             sessions.setdefault(str(value["session_id"]), []).append(entry)
         if len(users) > 1:
             raise source.failed("holds several users: export one, with --user")
-    found = [_Session(name, blob).read(some) for name, some in sessions.items()]
+    waiting = [
+        _Session(name, read_blob).read(entries) for name, entries in sessions.items()
+    ]
     done: set[str] = set()
-    while ready := [one for one in found if _after(one, sessions) <= done]:
+    while True:
+        ready = [each for each in waiting if not _waits(each, sessions, done)]
+        if not ready:
+            break
         yield from ready
-        done |= {one.session_id for one in ready}
-        found = [one for one in found if one not in ready]
-    yield from found
+        done.update(transcript.session_id for transcript in ready)
+        waiting = [each for each in waiting if each not in ready]
+    # Forks of each other, which no export of Refold has.
+    yield from waiting
 
 
-def _after(one: Transcript, sessions: Mapping[str, Any]) -> set[str]:
-    return {name for name, _ in filter(None, [one.forked_from]) if name in sessions}
+def _waits(
+    transcript: Transcript, sessions: Mapping[str, object], done: set[str]
+) -> bool:
+    """Whether it was forked from a session of the file that was not yielded yet."""
+    if not transcript.forked_from:
+        return False
+    parent, _ = transcript.forked_from
+    return parent in sessions and parent not in done
 
 
 class _Session:
-    """One session as it is read; ``whole``: nothing of its main stream is left out."""
+    """Reads the entries of one session."""
 
-    def __init__(self, name: str, blob: Blob) -> None:
-        self._name, self._blob, self._whole = name, blob, True
+    def __init__(self, name: str, read_blob: ReadBlob) -> None:
+        self._name = name
+        self._read_blob = read_blob
+        # Whether nothing of the main stream was left out.
+        self._is_whole = True
         self._skipped: list[Skipped] = []
-        self._origin: tuple[str, int] | None = None
+        self._forked_from: tuple[str, int] | None = None
         self._state = SessionState(StreamId("importer", "transcript"))
 
     def read(self, entries: Sequence[Entry]) -> Transcript:
-        """Its transcript; with its summaries and requests if it is whole."""
+        """Return the transcript; with its summaries and requests if it is whole."""
         if self._name in RESERVED or self._name.startswith(KEPT):
-            return self._made(())
-        main: list[tuple[int, Draft]] = []
+            return self._transcript([])
+        drafts: list[Draft] = []
+        seqs: list[int] = []
         streams: dict[str, list[Draft]] = {}
-        for entry in sorted(entries, key=lambda one: _seq(one.value)):
-            draft, name = self._draft(entry), entry.value["stream"]
+        for entry in sorted(entries, key=lambda entry: _seq(entry.value)):
+            draft = self._draft(entry)
+            stream = entry.value["stream"]
             if draft is None:
                 continue
-            if name != MAIN:
-                streams.setdefault(name, []).append(draft)
+            if stream != MAIN:
+                streams.setdefault(stream, []).append(draft)
             elif isinstance(draft.event, Fork):
-                self._origin = draft.event.session_id, draft.event.at_seq
+                self._forked_from = draft.event.session_id, draft.event.at_seq
             else:
-                main.append((_seq(entry.value), draft))
-        seqs, first = [seq for seq, _ in main], 2 if self._origin else 1
-        derived = tuple((name, tuple(some)) for name, some in sorted(streams.items()))
-        made = self._made([draft for _, draft in main], derived)
-        whole = self._whole and seqs == [*range(first, first + len(seqs))]
-        return made if whole else made.without_records(seqs)
+                drafts.append(draft)
+                seqs.append(_seq(entry.value))
+        derived = tuple(
+            (name, tuple(events)) for name, events in sorted(streams.items())
+        )
+        transcript = self._transcript(drafts, derived)
+        first_seq = 2 if self._forked_from else 1
+        has_all_seqs = seqs == [*range(first_seq, first_seq + len(seqs))]
+        if self._is_whole and has_all_seqs:
+            return transcript
+        return transcript.without_records(seqs)
 
-    def _made(self, drafts: Iterable[Draft], derived: Derived = ()) -> Transcript:
+    def _transcript(self, drafts: Sequence[Draft], derived: Derived = ()) -> Transcript:
         return Transcript(
             base.session_name(self._name),
             NAME,
             tuple(drafts),
             tuple(self._skipped),
-            forked_from=self._origin,
+            forked_from=self._forked_from,
             derived=derived,
         )
 
     def _draft(self, entry: Entry) -> Draft | None:
-        value, kind = entry.value, entry.value["type"]
+        """The event of an entry, or None if it is left out."""
+        value = entry.value
+        kind = value["type"]
         if kind == "redaction_applied":
-            self._leave(entry, "says what was redacted later: it is redacted here")
+            self._skip(entry, "says what was redacted later: it is redacted here")
             return None
         try:
             meta = Meta.of(value.get("meta"))
-            payload = restored(base.mapping(value["payload"]), self._read)
+            payload = restored(base.mapping(value["payload"]), self._blob)
             event: Any = upcast(kind, int(value.get("schema_version", 1)), payload)
             event = self._accepted(str(value["stream"]), event, meta)
         except (InvalidEvent, SessionClosed, TypeError, ValueError, RecursionError):
-            self._leave(entry, "not valid as an event of its session")
+            self._skip(entry, "not valid as an event of its session")
             return None
         source = {"format": NAME, "seq": _seq(value), "of": meta.source}
-        meta = meta.model_copy(update={"source": source})
-        who = (base.text(value, "request_id"), base.text(value, "agent"))
-        return Draft(event, base.moment(value, "ts"), *who, meta)
+        return Draft(
+            event,
+            ts=base.moment(value, "ts"),
+            request_id=base.text(value, "request_id"),
+            agent=base.text(value, "agent"),
+            meta=meta.model_copy(update={"source": source}),
+        )
 
     def _accepted(self, stream: str, event: Event, meta: Meta) -> Event:
-        """The event as its stream takes it; a fork's calls may be of the one before."""
+        """The event as its stream accepts it.
+
+        A result in a fork is not checked: its call may be in the session before.
+
+        Raises InvalidEvent, SessionClosed.
+        """
         if stream != MAIN:
             if not (_FINGERPRINT.fullmatch(stream) and event.type in DERIVED_TYPES):
                 raise InvalidEvent("no event of a derived stream")
             return event
         if isinstance(event, Fork):
             return event
-        if self._origin and isinstance(event, ToolResult):
+        if self._forked_from and isinstance(event, ToolResult):
             return event
         event, self._state = base.accepted(self._state, event, meta)
         return event
 
-    def _leave(self, entry: Entry, why: str) -> None:
-        self._whole = False
+    def _skip(self, entry: Entry, why: str) -> None:
+        self._is_whole = False
         self._skipped.append(Skipped(entry.where, why))
 
-    def _read(self, sha256: str) -> bytes | None:
-        found = self._blob(sha256)
-        self._whole &= found is not None
-        return found
+    def _blob(self, sha256: str) -> bytes | None:
+        """Read a blob; without it, the session is not whole."""
+        blob = self._read_blob(sha256)
+        if blob is None:
+            self._is_whole = False
+        return blob
 
 
 def _seq(value: Mapping[str, Any]) -> int:

@@ -12,13 +12,13 @@ _KEYS = {"task_id", "reward", "traj"}
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether this is a list of runs and nothing else."""
+    """Whether the document is a list of runs and of nothing else."""
     runs = base.sequence(source.document)
     return bool(runs) and all(_is_run(run) for run in runs)
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """A transcript for each run, named after its task and its trial."""
+    """Yield a transcript for each run, named after its task and its trial."""
     for index, run in enumerate(base.sequence(source.document)):
         yield _run(source, f"[{index}]", base.mapping(run))
 
@@ -43,17 +43,19 @@ def _run(source: base.Source, place: str, run: dict[str, Any]) -> base.Transcrip
 def _final(run: dict[str, Any]) -> base.Piece:
     reward = base.number(run["reward"])
     result = {key: run[key] for key in ("task_id", "trial") if key in run}
-    ended = {"outcome": outcome(reward), "reward": reward, "result": result}
-    return base.Piece("final", ended)
+    fields = {"outcome": outcome(reward), "reward": reward, "result": result}
+    return base.Piece("final", fields)
 
 
 def outcome(score: float | None) -> str:
-    """What a score from 0 to 1 says of a run."""
+    """The outcome of a run with this score, which is from 0 to 1."""
     if score is None:
         return "unknown"
-    return "success" if score == 1 else "partial" if score else "failure"
+    if score == 1:
+        return "success"
+    return "partial" if score else "failure"
 
 
 def _is_run(run: Any) -> bool:
-    found = base.mapping(run)
-    return found.keys() >= _KEYS and isinstance(found["traj"], list)
+    fields = base.mapping(run)
+    return fields.keys() >= _KEYS and isinstance(fields["traj"], list)
