@@ -1,4 +1,4 @@
-"""Check the documentation: links and files are there, nothing private, nothing missing.
+"""Check the documentation: links, named files, private names, undocumented commands.
 
 ``python -m tools.check_docs [DIRECTORY]`` prints one problem a line and exits 1 if
 there are any.
@@ -42,14 +42,15 @@ def check(root: Path) -> Iterator[str]:
         for line, problem in (
             *broken_links(page, text, root),
             *missing_files(text, root),
-            *named(text),
+            *private_names(text),
         ):
             yield f"{page.relative_to(root)}:{line}: {problem}"
 
 
 def pages(root: Path) -> list[Path]:
-    found = sorted(root.rglob("*.md"))
-    return [page for page in found if not _hidden(page.relative_to(root))]
+    """Return the Markdown files under ``root`` that are not hidden."""
+    files = sorted(root.rglob("*.md"))
+    return [file for file in files if not _hidden(file.relative_to(root))]
 
 
 def broken_links(page: Path, text: str, root: Path) -> Iterator[tuple[int, str]]:
@@ -78,15 +79,17 @@ def _problem(page: Path, target: str, root: Path) -> str | None:
 def anchors(text: str) -> set[str]:
     """Return the anchors that GitHub derives from the headings of a page."""
     prose = _FENCE.sub(_blank, text)
-    found = set(_ANCHOR.findall(prose))
+    slugs = set(_ANCHOR.findall(prose))
     for heading in _HEADING.findall(prose):
         words = re.sub(r"\]\([^)]*\)", "", heading).strip().lower()
         slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
-        copies = (f"{slug}-{n}" for n in range(1, 1000))
-        found.add(
-            slug if slug not in found else next(c for c in copies if c not in found)
-        )
-    return found
+        unique = slug
+        number = 0
+        while unique in slugs:
+            number += 1
+            unique = f"{slug}-{number}"
+        slugs.add(unique)
+    return slugs
 
 
 def missing_files(text: str, root: Path) -> Iterator[tuple[int, str]]:
@@ -96,11 +99,11 @@ def missing_files(text: str, root: Path) -> Iterator[tuple[int, str]]:
             yield _line(text, match.start()), f"no such file: {match['path']}"
 
 
-def named(text: str) -> Iterator[tuple[int, str]]:
+def private_names(text: str) -> Iterator[tuple[int, str]]:
     """Yield where a text names something that only one machine or network has."""
-    for what, pattern in _PRIVATE.items():
+    for kind, pattern in _PRIVATE.items():
         for match in pattern.finditer(text):
-            yield _line(text, match.start()), f"names {what}: {match[0]}"
+            yield _line(text, match.start()), f"names {kind}: {match[0]}"
 
 
 def undocumented(commands: Iterable[str], root: Path) -> Iterator[str]:
@@ -135,6 +138,7 @@ def _line(text: str, offset: int) -> int:
 
 
 def main(root: Path) -> int:
+    """Print the problems; return 1 if there are any."""
     problems = [
         *check(root),
         *undocumented(commands(root), root),

@@ -29,7 +29,7 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """What Python reads in it."""
+        """Its syntax tree."""
         return ast.parse(self.text)
 
 
@@ -62,8 +62,10 @@ class House:
 
     @cached_property
     def imports(self) -> Mapping[str, set[str]]:
-        """The modules of ours that each module imports, wherever the import stands."""
-        return {m.name: set(self._imported(m)) for m in self.modules.values()}
+        """The modules of the package that each module imports, anywhere in it."""
+        return {
+            module.name: set(self._imported(module)) for module in self.modules.values()
+        }
 
     def _imported(self, module: Module) -> Iterator[str]:
         for node in ast.walk(module.tree):
@@ -84,13 +86,13 @@ class House:
 
 
 def check(house: House) -> Iterator[str]:
-    """Yield what is wrong with the house, one sentence each."""
-    yield from unlike_layout(house)
+    """Yield the problems of the house, one sentence each."""
+    yield from layout_differences(house)
     yield from circles(house)
     yield from undocumented(house)
 
 
-def unlike_layout(house: House) -> Iterator[str]:
+def layout_differences(house: House) -> Iterator[str]:
     """Yield where CONTRIBUTING's layout and the tree differ."""
     page = house.page("CONTRIBUTING.md").partition("## Layout")[2].partition("\n## ")[0]
     named = Counter(
@@ -98,7 +100,7 @@ def unlike_layout(house: House) -> Iterator[str]:
         for row in _ROW.finditer(page)
         for place in _PLACE.findall(row["places"])
     )
-    folders = {str(f) for f in house.entries if len(f.parts) in (2, 3)}
+    folders = {str(folder) for folder in house.entries if len(folder.parts) in (2, 3)}
     for place in sorted(folders - set(named)):
         yield f"CONTRIBUTING.md: the layout does not name {place}/"
     for place, times in sorted(named.items()):
@@ -109,7 +111,7 @@ def unlike_layout(house: House) -> Iterator[str]:
 
 
 def circles(house: House) -> Iterator[str]:
-    """Yield each set of modules that can all be reached from one another by imports."""
+    """Yield each set of modules that import one another, directly or not."""
     reached = {name: _reachable(name, house.imports) for name in house.imports}
     seen: set[str] = set()
     for name in sorted(reached):
@@ -132,22 +134,22 @@ def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
 def undocumented(house: House) -> Iterator[str]:
     """Yield the modules, public classes, functions and methods without a docstring.
 
-    The name of a test is its sentence; a method of a class with bases is explained in
-    its base, and one that a protocol names, in the protocol.
+    Tests need none.  A method of a class with bases is explained in its base, and a
+    method of a protocol in the protocol.
     """
-    promised = set(_promised(house))
+    protocol_methods = set(_protocol_methods(house))
     for module in house.modules.values():
         if ast.get_docstring(module.tree) is None:
             yield f"{module.path}: the module has no docstring"
         for name, node in _public(module.tree):
             if (
                 ast.get_docstring(node) is None
-                and name.partition(".")[2] not in promised
+                and name.partition(".")[2] not in protocol_methods
             ):
                 yield f"{module.path}:{node.lineno}: {name} has no docstring"
 
 
-def _promised(house: House) -> Iterator[str]:
+def _protocol_methods(house: House) -> Iterator[str]:
     for module in house.modules.values():
         for node in _definitions(module.tree.body):
             if isinstance(node, ast.ClassDef) and "Protocol" in map(_name, node.bases):
@@ -184,7 +186,7 @@ def _cached(place: Path) -> bool:
 
 
 def main(root: Path) -> int:
-    """Print the problems; 1 if there are any."""
+    """Print the problems; return 1 if there are any."""
     problems = list(check(House(root)))
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0

@@ -1,7 +1,7 @@
 """Write the table of models in their reference from the packaged tables.
 
-``python -m tools.model_reference`` writes that of ``docs/reference/models.md``; with
-``--check`` it only says, and exits 1, if the page is not what it would write.
+``python -m tools.model_reference`` writes the table in ``docs/reference/models.md``;
+with ``--check`` it writes nothing, and exits 1 if the page is out of date.
 """
 
 import sys
@@ -22,7 +22,7 @@ _HEADINGS = (
 
 
 def page(old: str) -> str:
-    """The page with the table as the packaged tables have it."""
+    """Return the page with a new table."""
     text, _, _ = old.partition(_MARK)
     rows = [_row(_HEADINGS), "|---" * len(_HEADINGS) + "|\n"]
     for info in packaged_models():
@@ -32,13 +32,15 @@ def page(old: str) -> str:
 
 def _rows(info: ModelInfo) -> Iterator[str]:
     names = ", ".join(f"`{name}`" for name in (info.name, *info.aliases))
-    known = [
+    cells = [
+        names,
         _count(info.context_tokens),
         _count(info.max_output_tokens),
         _count(info.cache_min_tokens),
         f"`{info.tokenizer}`",
+        *_prices(info.prices),
     ]
-    yield _row([names, *known, *_prices(info.prices)])
+    yield _row(cells)
     if info.prices and info.prices.long:
         above = f"… prompts above {_count(info.prices.above)}"
         yield _row([above, "", "", "", "", *_prices(info.prices.long)])
@@ -47,11 +49,12 @@ def _rows(info: ModelInfo) -> Iterator[str]:
 def _prices(prices: Prices | None) -> list[str]:
     if prices is None:
         return ["—"] * 5
-    of_cache = [
-        f"{getattr(prices, name):g}" if name in prices.model_fields_set else "—"
-        for name in ("cache_write_5m", "cache_write_1h", "cache_read")
-    ]
-    return [f"{prices.input:g}", *of_cache, f"{prices.output:g}"]
+    cells = [f"{prices.input:g}"]
+    for name in ("cache_write_5m", "cache_write_1h", "cache_read"):
+        is_set = name in prices.model_fields_set
+        cells.append(f"{getattr(prices, name):g}" if is_set else "—")
+    cells.append(f"{prices.output:g}")
+    return cells
 
 
 def _count(number: int | None) -> str:
@@ -63,11 +66,12 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Write the page, or check it; return 1 if it is out of date."""
     old = PAGE.read_text(encoding="utf-8")
     if arguments != ["--check"]:
         PAGE.write_text(page(old), encoding="utf-8")
     elif page(old) != old:
-        print(f"{PAGE}: out of date: `make fix` writes it anew")
+        print(f"{PAGE}: out of date: `make fix` writes it")
         return 1
     return 0
 

@@ -123,6 +123,7 @@ def _sentence(documented: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Write the page, or check it; return 1 if it is out of date."""
     old = PAGE.read_text(encoding="utf-8")
     new = page(old)
     if list(arguments) != ["--check"]:

@@ -1,7 +1,7 @@
-"""Write docs/reference/rules.md from the rules, so that it says what they do.
+"""Write docs/reference/rules.md from the rules.
 
-``python -m tools.rule_reference [--check]``: with ``--check`` nothing is written, and
-the exit code is 1 if the page is out of date.
+``python -m tools.rule_reference`` writes the page; with ``--check`` it writes nothing,
+and exits 1 if the page is out of date.
 """
 
 import re
@@ -85,7 +85,7 @@ _SECRET = {
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_INTRO]
     packs = PACKS
     for name, pack in packs.items():
@@ -119,7 +119,7 @@ def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
 
 
 def _is_vendor(rule: Rule) -> bool:
-    """Whether each example is a literal of the gate and what follows it."""
+    """Whether each example begins with a literal of the gate."""
     return (
         rule.type == "API_KEY"
         and len(rule.gate) == len(rule.examples)
@@ -136,21 +136,20 @@ def _values(rule: Rule) -> Iterator[tuple[str, str]]:
 
 
 def _row(rule: Rule, redactor: Redactor) -> list[str]:
-    leaves = rule.counter_examples
+    counter_examples = rule.counter_examples
     return [
         f"`{rule.id}`",
         f"`{rule.type}`",
         _example(rule, redactor),
         "yes" if rule.score < MIN_SCORE else "",
         _check(rule),
-        _code(_spoken(leaves[0]), rule.type) if leaves else "",
+        _code(_one_line(counter_examples[0]), rule.type) if counter_examples else "",
     ]
 
 
 def _vendor(rule: Rule) -> list[str]:
-    prefixes = (value[: len(gate)] for value, gate in _values(rule))
-    begins = ", ".join(f"`{prefix}`" for prefix in prefixes)
-    return [f"`{rule.id}`", begins]
+    prefixes = [value[: len(gate)] for value, gate in _values(rule)]
+    return [f"`{rule.id}`", ", ".join(f"`{prefix}`" for prefix in prefixes)]
 
 
 def _example(rule: Rule, redactor: Redactor) -> str:
@@ -160,30 +159,34 @@ def _example(rule: Rule, redactor: Redactor) -> str:
     text = _MARK.sub("", marked)
     if "«" not in marked:
         marked = _marked(text, redactor.text(text, key=key)[0])
-    return _code(_spoken(marked if key is None else (key, marked)), rule.type)
+    return _code(_one_line(marked if key is None else (key, marked)), rule.type)
 
 
 def _marked(before: str, after: str) -> str:
-    """``before`` with marks around what ``after`` lacks of it."""
-    start = _shared(before, after)
-    stop = len(before) - _shared(before[start:][::-1], after[start:][::-1])
+    """The text before redaction, with marks around the part that was replaced."""
+    start = _count_shared(before, after)
+    stop = len(before) - _count_shared(before[start:][::-1], after[start:][::-1])
     return f"{before[:start]}«{before[start:stop]}»{before[stop:]}"
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _count_shared(first: str, second: str) -> int:
+    """The number of characters with which both texts begin."""
+    count = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
 
 
-def _spoken(example: Example) -> str:
-    """An example in one line; a key stands before what is under it."""
+def _one_line(example: Example) -> str:
+    """An example in one line; a key stands before its value."""
     text = example if isinstance(example, str) else f"{example[0]}: {example[1]}"
     return text.strip("\n").replace("\n", "⏎")
 
 
 def _code(text: str, kind: str) -> str:
-    """``text`` as code in a table; a secret is cut, so that it looks like none."""
+    """``text`` as code in a table; a secret is cut, so that no scanner finds it."""
     if kind in _SECRET:
         text = _LONG.sub(lambda match: f"{match[0][:12]}…", text)
     text = text.replace("|", r"\|")
@@ -205,9 +208,10 @@ def _checks(rules: Iterable[Rule]) -> Iterator[list[str]]:
 
 def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:
     used = {rule.type for rule in rules}
-    spoken = labels("zh", used)
-    for kind in filter(used.__contains__, TYPES):
-        yield [f"`{kind}`", f"`[{spoken[kind]}]`"]
+    chinese = labels("zh", used)
+    for kind in TYPES:
+        if kind in used:
+            yield [f"`{kind}`", f"`[{chinese[kind]}]`"]
 
 
 def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -216,11 +220,12 @@ def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Write the page, or check it; return 1 if it is out of date."""
     new = page()
     if arguments != ["--check"]:
         PAGE.write_text(new, encoding="utf-8")
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != new:
-        print(f"{PAGE}: out of date: `make fix` writes it anew")
+        print(f"{PAGE}: out of date: `make fix` writes it")
         return 1
     return 0
 

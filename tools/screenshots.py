@@ -29,16 +29,19 @@ PICTURES = (
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, str]]:
-    """The sample behind ``refold serve``: its address, and a token."""
+    """Serve the sample while the block runs; yields the address and a token."""
     environ = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("REFOLD_")},
-        "REFOLD_HOME": str(folder / "home"),
-        "REFOLD_DB": f"sqlite:///{folder}/sample.db",
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("REFOLD_")
     }
+    environ["REFOLD_HOME"] = str(folder / "home")
+    environ["REFOLD_DB"] = f"sqlite:///{folder}/sample.db"
     refold = [sys.executable, "-m", "refold"]
-    whose = ["--user", "lin", "--session", "cards"]
-    compacts = ["compact", *whose, "--strategy", SPEC, "--until-idle"]
-    for command in (["import", str(SAMPLE), *whose], compacts):
+    session = ["--user", "lin", "--session", "cards"]
+    import_sample = ["import", str(SAMPLE), *session]
+    compact = ["compact", *session, "--strategy", SPEC, "--until-idle"]
+    for command in (import_sample, compact):
         subprocess.run(
             [*refold, *command], env=environ, check=True, stdout=subprocess.DEVNULL
         )
@@ -47,15 +50,16 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
         serve, env=environ, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            told = iter(process.stderr or ())
-            url = next(line for line in told if line.startswith("http"))
-            yield url.strip(), next(told).rpartition(" ")[2].strip()
+            lines = iter(process.stderr or ())
+            url = next(line for line in lines if line.startswith("http"))
+            token = next(lines).rpartition(" ")[2]
+            yield url.strip(), token.strip()
         finally:
             process.terminate()
 
 
 def take(browser: Browser, url: str, token: str) -> None:
-    """Write each picture to its place."""
+    """Take each picture and write its file."""
     for name, path, width, scheme in PICTURES:
         page = browser.new_page(
             viewport={"width": width, "height": 800},
@@ -71,8 +75,8 @@ def take(browser: Browser, url: str, token: str) -> None:
 
 
 def main() -> int:
-    """Take all of them."""
-    program = next(filter(None, map(which, NAMES)), None)
+    """Take all pictures; return 1 without a Chromium."""
+    program = next((path for path in map(which, NAMES) if path), None)
     if program is None:
         sys.stderr.write("there is no Chromium: sudo apt-get install chromium\n")
         return 1

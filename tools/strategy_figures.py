@@ -1,7 +1,7 @@
-"""The figures of docs/explanation/which-strategy.md, from ``compare`` on the sample.
+"""Write the figures of docs/explanation/which-strategy.md from the bundled sample.
 
-``python -m tools.strategy_figures`` writes them into the page; with ``--check`` it says
-whether they are still true, and exits 1 if they are not.
+``python -m tools.strategy_figures`` writes them into the page; with ``--check`` it
+writes nothing, and exits 1 if they are out of date.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEGIN: Final = "<!-- {}: figures that `make fix` writes -->\n"
 END: Final = "<!-- end of {} -->\n"
 MODEL: Final = "claude-sonnet-5-5"
 TIMES: Final = 5
-# The defaults are for longer sessions than the sample is.
+# The limits are scaled to the sample, which is shorter than the defaults expect.
 SHORT: Final = (
     "keep_all",
     "turn_window:full_turns=2,cached_turns=2",
@@ -54,39 +54,37 @@ LONG: Final = (
 
 
 def short() -> Compared:
-    """The sample under strategies whose limits are scaled down to it."""
+    """Compare strategies with scaled limits on the sample."""
     return _compared(1, SHORT)
 
 
 def long() -> Compared:
-    """The sample several times in one session, under defaults where they bite."""
+    """Compare strategies with their defaults on the sample several times in a row."""
     return _compared(TIMES, LONG)
 
 
 def _compared(times: int, specs: tuple[str, ...]) -> Compared:
-    """So many runs in one session, an hour apart; nothing is left behind."""
+    """Compare strategies on a session in memory with several runs, an hour apart."""
     (transcript,) = read(SAMPLE)
     with refold.open("memory://") as store:
         session = store.session(user_id="lin", session_id="run")
         for number in range(times):
             later = timedelta(hours=number)
-            # Without keys: an entry with a key is appended only once.
-            session.append(
-                [
-                    replace(
-                        draft,
-                        ts=draft.ts + later if draft.ts else None,
-                        key=None,
-                        continues=False,
-                    )
-                    for draft in transcript.drafts
-                ]
-            )
+            drafts = [
+                replace(
+                    draft,
+                    ts=draft.ts + later if draft.ts else None,
+                    key=None,  # an entry with a key is appended only once
+                    continues=False,
+                )
+                for draft in transcript.drafts
+            ]
+            session.append(drafts)
         return session.proofs.compare(specs, model=MODEL)
 
 
 def table(outcomes: tuple[Outcome, ...]) -> str:
-    """The figures as a table of the page."""
+    """Return the figures as a table."""
     head = (
         "| strategy | tokens | peak | cached | compactions "
         "| prompts | summaries | recall |\n|---|---:|---:|---:|---:|---:|---:|---:|\n"
@@ -95,11 +93,13 @@ def table(outcomes: tuple[Outcome, ...]) -> str:
 
 
 def page(text: str) -> str:
-    """The page with the figures of today in it."""
-    for name, made in (("short", short), ("long", long)):
-        begin, end = BEGIN.format(name), END.format(name)
+    """Return the page with new figures."""
+    for name, compared in (("short", short), ("long", long)):
+        begin = BEGIN.format(name)
+        end = END.format(name)
         before, rest = text.split(begin)
-        text = before + begin + table(made().outcomes) + end + rest.split(end)[1]
+        after = rest.split(end)[1]
+        text = before + begin + table(compared().outcomes) + end + after
     return text
 
 
@@ -118,13 +118,14 @@ def _row(outcome: Outcome) -> str:
 
 
 def main(args: list[str]) -> int:
+    """Write the page, or check it; return 1 if it is out of date."""
     text = PAGE.read_text("utf-8")
     new = page(text)
-    if args == ["--check"]:
-        if new != text:
-            print(f"{PAGE.relative_to(ROOT)}: other figures; `make fix` writes them")
-        return int(new != text)
-    PAGE.write_text(new, "utf-8")
+    if args != ["--check"]:
+        PAGE.write_text(new, "utf-8")
+    elif new != text:
+        print(f"{PAGE.relative_to(ROOT)}: out of date: `make fix` writes the figures")
+        return 1
     return 0
 
 

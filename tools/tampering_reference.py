@@ -1,7 +1,7 @@
-"""Write the table of what was tampered with from the tests that try it.
+"""Write the reference of tampering from the tests that try it.
 
 ``python -m tools.tampering_reference`` writes ``docs/reference/tampering.md``; with
-``--check`` it only says, and exits 1, if the page is not what it would write.
+``--check`` it writes nothing, and exits 1 if the page is out of date.
 """
 
 import sys
@@ -45,7 +45,7 @@ size of a tree head.
 
 
 def page() -> str:
-    """The page as the tests have it."""
+    """Return the whole page."""
     text = _HEAD + "## What was tried\n\n| done | found as | |\n|---|---|---|\n"
     text += "".join(map(_row, OTHERS))
     text += "\n## A flipped bit in each column\n\n"
@@ -58,30 +58,31 @@ def page() -> str:
 
 
 def _columns() -> Iterator[str]:
-    """A row for the columns of one table that are found alike."""
+    """Yield a row for the columns of a table that ``verify`` reports alike."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for name, (code, why) in COLUMNS.items():
         table, _, column = name.partition(".")
         alike.setdefault((table, code, why), []).append(f"`{column}`")
     for (table, code, why), columns in alike.items():
-        found = f"`{code}`" if code else "not found"
-        cells = (f"`{table}`", ", ".join(columns), found, why)
+        reported = f"`{code}`" if code else "not found"
+        cells = (f"`{table}`", ", ".join(columns), reported, why)
         yield f"| {' | '.join(cells)} |\n".replace("|  |", "| |")
 
 
 def _row(tampering: Tampering) -> str:
     code = f"`{tampering.code}`" if tampering.code else "not found"
-    what = tampering.what
+    action = tampering.what
     if tampering.engine:
-        what += " (SQLite)"
-    return f"| {what} | {code} | {tampering.why} |\n".replace("|  |", "| |")
+        action += " (SQLite)"
+    return f"| {action} | {code} | {tampering.why} |\n".replace("|  |", "| |")
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Write the page, or check it; return 1 if it is out of date."""
     if arguments != ["--check"]:
         PAGE.write_text(page(), encoding="utf-8")
     elif not PAGE.exists() or page() != PAGE.read_text(encoding="utf-8"):
-        print(f"{PAGE}: out of date: `make fix` writes it anew")
+        print(f"{PAGE}: out of date: `make fix` writes it")
         return 1
     return 0
 

@@ -1,9 +1,9 @@
-"""Train the dictionary that rows are compressed with, on texts made for it.
+"""Train the dictionary that compresses rows, on generated events.
 
-``python -m tools.train_dictionary`` writes ``events-1.zdict`` beside the SQL.  No
-text of anybody's session is in it: what follows are shapes and phrases that agents'
-events often have.  A released dictionary is never trained anew: rows need it to be
-read, so the next one has another number.
+``python -m tools.train_dictionary`` writes ``events-1.zdict`` next to the SQL.  The
+events consist of shapes and phrases that agents often use, and of nobody's session.
+A released dictionary never changes, because rows need it to be read; the next one gets
+another number.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ SIZE: Final = 16_384
 _SAMPLES: Final = 12_000
 _SEED: Final = 20_261_123
 
-_MADE_OF: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-_SAID, _ANSWERED, _CHINESE, _CITIES, _CODE = (
-    _MADE_OF[name].strip("\n").splitlines()
-    for name in ("said", "answered", "chinese", "cities", "code")
-)
-_WORDS, _KEYS, _TOOLS = (_MADE_OF[name].split() for name in ("words", "keys", "tools"))
-# What most rows say of the rules they passed, as long as these stay as they are.
+_TEXTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_INPUTS: Final = _TEXTS["said"].strip("\n").splitlines()
+_ANSWERS: Final = _TEXTS["answered"].strip("\n").splitlines()
+_CHINESE: Final = _TEXTS["chinese"].strip("\n").splitlines()
+_CITIES: Final = _TEXTS["cities"].strip("\n").splitlines()
+_CODE: Final = _TEXTS["code"].strip("\n").splitlines()
+_WORDS: Final = _TEXTS["words"].split()
+_KEYS: Final = _TEXTS["keys"].split()
+_TOOLS: Final = _TEXTS["tools"].split()
+# The rules that most rows name, until the rules change.
 _RULES: Final = Redactor().rule_set
 
 Json = Any
@@ -57,10 +60,10 @@ def _prose(rng: random.Random) -> str:
 
 def _text(rng: random.Random) -> str:
     pools = rng.choices(
-        (_SAID, _ANSWERED, _CHINESE, None), (4, 6, 1, 5), k=rng.randrange(1, 7)
+        (_INPUTS, _ANSWERS, _CHINESE, None), (4, 6, 1, 5), k=rng.randrange(1, 7)
     )
-    said = [rng.choice(pool) if pool else _prose(rng) for pool in pools]
-    return rng.choice((" ", "\n", "\n\n", "\n- ")).join(said)
+    sentences = [rng.choice(pool) if pool else _prose(rng) for pool in pools]
+    return rng.choice((" ", "\n", "\n\n", "\n- ")).join(sentences)
 
 
 def _lines(rng: random.Random) -> Iterator[str]:
@@ -87,21 +90,21 @@ def _code(rng: random.Random) -> str:
 
 
 def _listing(rng: random.Random) -> str:
-    kinds = rng.choices(_MADE_OF["listed"], (7, 3), k=rng.randrange(3, 15))
+    kinds = rng.choices(_TEXTS["listed"], (7, 3), k=rng.randrange(3, 15))
     return f"total {rng.randrange(999)}\n" + "\n".join(_filled(rng, k) for k in kinds)
 
 
 def _output(rng: random.Random) -> str:
-    return _filled(rng, rng.choice(_MADE_OF["outputs"]))
+    return _filled(rng, rng.choice(_TEXTS["outputs"]))
 
 
 def _page(rng: random.Random) -> str:
-    parts = rng.choices(_MADE_OF["pages"], k=rng.randrange(2, 9))
+    parts = rng.choices(_TEXTS["pages"], k=rng.randrange(2, 9))
     return "\n".join(_filled(rng, part) for part in parts)
 
 
 class _Filling(dict[str, str]):
-    """What is put into a template, made as it is asked for."""
+    """Generates the values of a template's placeholders as they are needed."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -109,19 +112,20 @@ class _Filling(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         rng = self._rng
-        make: dict[str, Callable[[], object]] = {
+        generators: dict[str, Callable[[], object]] = {
             "Word": lambda: rng.choice(_WORDS).capitalize(),
             "word": lambda: rng.choice(_WORDS),
             "key": lambda: rng.choice(_KEYS),
             "number": lambda: rng.randrange(1000),
             "two": lambda: f"{rng.randrange(10, 29)}",
-            "error": lambda: rng.choice(_MADE_OF["errors"].split()),
+            "error": lambda: rng.choice(_TEXTS["errors"].split()),
             "said": lambda: _prose(rng),
-            "told": lambda: rng.choice(_ANSWERED),
+            "told": lambda: rng.choice(_ANSWERS),
             "code": lambda: _code(rng),
         }
-        made = self[name] = str(make[name]())
-        return made
+        value = str(generators[name]())
+        self[name] = value
+        return value
 
 
 def _filled(rng: random.Random, template: str) -> str:
@@ -156,11 +160,11 @@ def _scalar(rng: random.Random) -> Json:
 
 
 def _object(rng: random.Random, depth: int = 0) -> Json:
-    made: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     for key in rng.sample(_KEYS, rng.randrange(2, 7)):
-        deeper = depth < 2 and rng.random() < 0.25
-        made[key] = _nested(rng, depth + 1) if deeper else _scalar(rng)
-    return made
+        is_nested = depth < 2 and rng.random() < 0.25
+        fields[key] = _nested(rng, depth + 1) if is_nested else _scalar(rng)
+    return fields
 
 
 def _nested(rng: random.Random, depth: int) -> Json:
@@ -174,10 +178,10 @@ def _result(rng: random.Random) -> Json:
     make = rng.choice(
         (_code, _listing, _output, _output, _output, _page, _text, _object, _object)
     )
-    made = make(rng)
-    if isinstance(made, dict) and rng.random() < 0.6:
-        return orjson.dumps(made).decode()
-    return made
+    value = make(rng)
+    if isinstance(value, dict) and rng.random() < 0.6:
+        return orjson.dumps(value).decode()
+    return value
 
 
 def _call_id(rng: random.Random) -> str:
@@ -373,9 +377,9 @@ def _meta(rng: random.Random) -> Json:
             },
         )
     )
-    made: dict[str, Json] = {"source": source}
+    meta: dict[str, Json] = {"source": source}
     if rng.random() < 0.4:
-        made |= {
+        meta |= {
             "model": rng.choice(
                 ("claude-opus-4-5-20251101", "claude-sonnet-4-5-20250929", "gpt-4o")
             ),
@@ -384,36 +388,40 @@ def _meta(rng: random.Random) -> Json:
             ),
         }
     if rng.random() < 0.2:
-        made["usage"] = _usage(rng)
+        meta["usage"] = _usage(rng)
     if rng.random() < 0.3:
-        made["scenario"] = f"task-{rng.randrange(50)}"
-    return made
+        meta["scenario"] = f"task-{rng.randrange(50)}"
+    return meta
 
 
 def content(rng: random.Random) -> bytes:
-    """What a row holds of one event, as it is before it is compressed."""
-    found = rng.choice(({"n": 0}, {"n": 0}, {"n": 0}, {"n": 1, "types": {"EMAIL": 1}}))
+    """Return the content of a row before its compression."""
+    findings = rng.choice(
+        ({"n": 0}, {"n": 0}, {"n": 0}, {"n": 1, "types": {"EMAIL": 1}})
+    )
     engine = rng.choice(("vectorscan/0.9.1", "vectorscan/0.9.1", "stdlib"))
     rules = f"custom-2:{rng.getrandbits(48):012x}" if rng.random() < 0.1 else _RULES
-    made: dict[str, Json] = {
+    row: dict[str, Json] = {
         "payload": _payload(rng),
-        "redaction": {"engine": engine, **found, "rules": rules},
+        "redaction": {"engine": engine, **findings, "rules": rules},
     }
     if rng.random() < 0.5:
-        made["meta"] = _meta(rng)
+        row["meta"] = _meta(rng)
     if rng.random() < 0.2:
-        made["agent"] = rng.choice(("main", "planner", "worker"))
+        row["agent"] = rng.choice(("main", "planner", "worker"))
     if rng.random() < 0.1:
-        made["request_id"] = _uuid(rng)
-    return orjson.dumps(made, option=orjson.OPT_SORT_KEYS)
+        row["request_id"] = _uuid(rng)
+    return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
 
 
 def trained() -> bytes:
-    """The dictionary; the same bytes each time, with one version of the library."""
+    """Return the dictionary; one version of the library always makes the same bytes."""
     rng = random.Random(_SEED)
     samples: list[Any] = [content(rng) for _ in range(_SAMPLES)]
-    made = zstandard.train_dictionary(SIZE, samples, k=400, d=8, level=3, dict_id=1)
-    return made.as_bytes()
+    dictionary = zstandard.train_dictionary(
+        SIZE, samples, k=400, d=8, level=3, dict_id=1
+    )
+    return dictionary.as_bytes()
 
 
 if __name__ == "__main__":

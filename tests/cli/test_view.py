@@ -486,7 +486,7 @@ def test_a_long_run_is_read_by_pages(
         rows.clear()
         session.append(refold.AgentResponse(text="Done."))
         await reader.press("right")
-        assert "For this, 1,500 events are read." in words(reader.told)
+        assert "This reads 1,500 events" in words(reader.told)
         assert sum(rows) < 1_000
         await reader.press("c")
         assert session.context(at=1_500).digest in reader.told

@@ -192,7 +192,7 @@ def test_every_packaged_model_is_complete() -> None:
 def test_the_reference_equals_the_tables() -> None:
     page = model_reference.PAGE.read_text("utf-8")
 
-    assert page == model_reference.page(page), "`make fix` writes it anew"
+    assert page == model_reference.page(page), "`make fix` writes it"
     assert all(f"`{info.name}`" in page for info in models.packaged_models())
 
 

@@ -240,7 +240,7 @@ def test_a_comparison_is_drawn(opens: Opens, store: SessionStore) -> None:
     expect(page.locator(".plot canvas")).to_have_count(2)
     assert page.locator(".plot h2").all_inner_texts() == [
         "Tokens per request",
-        "Dollars, summed",
+        "Cumulative cost in dollars",
     ]
     one, other = (page.locator(".plot").nth(n).bounding_box() for n in (0, 1))
     assert one
@@ -270,7 +270,7 @@ def test_a_user_is_erased_after_a_look_and_a_typed_name(
     spoken(store, turns=1)
     page = opens("/erase")
 
-    page.get_by_role("button", name="Show what would be erased").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator("#plan")).to_have_text("1 session would be erased")
     page.get_by_label("Reason").fill("asked for it")
     page.get_by_role("button", name="Erase for good").click()  # the name is missing
@@ -286,7 +286,7 @@ def test_consent_is_changed_on_the_page(opens: Opens, store: SessionStore) -> No
     spoken(store, turns=1)
     page = opens("/memory")
 
-    page.get_by_role("button", name="Keep all out of memory").click()
+    page.get_by_role("button", name="Keep everything out of memory").click()
 
     expect(page.get_by_role("button", name="End the opt-out")).to_be_visible()
     assert store.user("ada").status().memory_opt_out

@@ -301,7 +301,7 @@ def test_the_context_is_shown_as_it_was_sent_and_why(
     assert BECAUSE["summary"] in said
     assert LEFT_OUT["compacted"] in said
     assert LEFT_OUT["type"] in said
-    assert "The 7 events it was made of" in said
+    assert "The 7 events it was made from" in said
     assert "Answer briefly." in said
     newest = view.messages[-1]["content"][-1]["text"]
     assert newest in said
@@ -361,7 +361,7 @@ def test_a_proof_is_downloaded_and_holds(ada: TestClient, store: SessionStore) -
     read = page(ada, "/run/run/verify?whole=1")
     proof = ada.get("/run/run/proof?seq=3")
 
-    assert "All is as it was written" in read
+    assert "Everything is as it was written" in read
     assert "BEGIN PUBLIC KEY" in read
     assert "attachment" in proof.headers["content-disposition"]
     heads = [head.to_json() for head in store.seals.heads()]
@@ -463,7 +463,7 @@ def test_erasing_shows_first_what_it_would_be_and_needs_the_name(
 
     assert "certificate_id" in one.text
     assert "Rows left: 0." in done.text
-    assert "Beyond the reach of Refold" in done.text
+    assert "Beyond Refold" in done.text
     assert '"signature"' in unescape(done.text)
     assert store.sessions("ada") == []
     page(ada, "/run/run", 410)
@@ -566,7 +566,7 @@ def test_nobody_sees_another_users_pages_but_an_admin_who_is_told_of(
 
     read = page(root, "/run/run?user=ada")
     assert "Question 1" in read
-    assert "You see the data of ada." in read
+    assert "You are viewing" in read
     inside = [one for one in Read(read).links if one.startswith("/run/")]
     assert inside
     assert all("user=ada" in one for one in inside)

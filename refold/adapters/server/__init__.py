@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a server listens, for whom.
+    """The address of a server, and its clients.
 
-    user:        whom the token is for that it makes if it has no keys of others.
+    user:        the user of the token that a server without configured keys issues.
     certificate, key: files for TLS; both or neither.
     origins:     other sites whose pages may call ``/v1``.
     proxies:     addresses or networks of proxies; X-Forwarded-For and X-Forwarded-Proto
-                 are believed from these alone.
+                 are accepted from these alone.
     """
 
     host: str
@@ -43,20 +43,20 @@ class Place(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this machine reach it."""
+        """Whether only programs of this machine can reach it."""
         with suppress(ValueError):
             return self.host == "localhost" or ip_address(self.host).is_loopback
         return False
 
 
 GRACE_SEC: Final = 3
-"""How long requests in progress may take to end when the server ends."""
+"""The time that requests in progress have to end when the server stops."""
 
 END_SEC: Final = 8.0
-"""How long after its signal a server ends at the latest.
+"""The longest time from a signal until the server has stopped.
 
-Longer than a store on SQLite waits for another writer, shorter than the ten seconds
-after which container runtimes kill.
+It is longer than a store on SQLite waits for another writer, and shorter than the ten
+seconds after which container runtimes kill a process.
 """
 
 _GIVEN_UP: Final = (
@@ -70,36 +70,36 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def checked_origin(text: str) -> str:
-    """An origin as browsers send it: scheme, host, and a port other than the usual one.
+    """Return an origin as browsers send it: scheme, host, and a port if it is unusual.
 
-    Raises InvalidConfiguration for anything else: no browser would ever send it.
+    Raises InvalidConfiguration for anything else, which no browser would send.
     """
-    wrong = InvalidConfiguration(
+    refusal = InvalidConfiguration(
         "an origin is http:// or https:// with a host and no path, such as "
         f"https://app.example.com:8443, not {text!r}"
     )
-    found = _ORIGIN.fullmatch(text.lower())
-    if found is None:
-        raise wrong
-    scheme, host, digits = found.groups()
+    match = _ORIGIN.fullmatch(text.lower())
+    if match is None:
+        raise refusal
+    scheme, host, digits = match.groups()
     if host.startswith("["):
         try:
             IPv6Address(host[1:-1])
         except ValueError:
-            raise wrong from None
+            raise refusal from None
     port = int(digits) if digits else _PORTS[scheme]
     if not 0 < port < 65_536:
-        raise wrong
+        raise refusal
     if port == _PORTS[scheme]:
         return f"{scheme}://{host}"
     return f"{scheme}://{host}:{port}"
 
 
 def checked_proxy(text: str) -> str:
-    """An address or network of proxies.
+    """Return an address or network of proxies.
 
-    Raises InvalidConfiguration, also for a network of everybody: any client could then
-    choose the address that it is counted by.
+    Raises InvalidConfiguration, also for the network of all addresses: any client could
+    then choose the address under which its requests are counted.
     """
     try:
         network = ip_network(text)
@@ -116,10 +116,10 @@ def checked_proxy(text: str) -> str:
 
 
 def listening(gate: Any, place: Place) -> Any:
-    """How uvicorn serves the gate.
+    """Return the configuration with which uvicorn serves the gate.
 
-    Headers about the client are believed from ``place.proxies`` alone; without any,
-    the address of the connection is the client's.
+    Headers about the client are accepted from ``place.proxies`` alone.  Without any
+    proxies, the address of the connection is the client's.
     """
     uvicorn = import_extra("uvicorn", "server")
     return uvicorn.Config(
@@ -129,7 +129,7 @@ def listening(gate: Any, place: Place) -> Any:
         ssl_certfile=place.certificate,
         ssl_keyfile=place.key,
         log_config=None,
-        access_log=False,  # the store's own says who did what
+        access_log=False,  # the store has its own
         server_header=False,
         proxy_headers=bool(place.proxies),
         forwarded_allow_ips=[checked_proxy(each) for each in place.proxies],
@@ -140,9 +140,9 @@ def listening(gate: Any, place: Place) -> Any:
 
 
 def _check_address(place: Place) -> None:
-    """Raises InvalidConfiguration for an address that cannot be listened on.
+    """Raise InvalidConfiguration for an address on which the server cannot listen.
 
-    uvicorn would print the system's error and end the process.
+    Otherwise uvicorn would print the system's error and end the process.
     """
     if not 0 <= place.port < 65_536:
         raise InvalidConfiguration(f"a port is 0 to 65535, not {place.port}")
@@ -175,7 +175,7 @@ def _reason(error: OSError) -> str:
 
 
 def _check_tls(place: Place) -> None:
-    """Raises InvalidConfiguration for a certificate or key that TLS cannot use."""
+    """Raise InvalidConfiguration for a certificate or key that TLS cannot use."""
     if place.certificate is None or place.key is None:
         return
     for option, path in (
@@ -189,7 +189,7 @@ def _check_tls(place: Place) -> None:
             raise InvalidConfiguration(f"{option} {path}: {reason}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # An encrypted key would ask on the terminal; uvicorn is given no password.
+        # Without a password, an encrypted key would prompt for one on the terminal.
         context.load_cert_chain(place.certificate, place.key, password="")
     except ssl.SSLError:
         raise InvalidConfiguration(
@@ -209,8 +209,8 @@ class _Stopped(BaseException):
 def _stopped_by_signals() -> Iterator[None]:
     """End the block, without an error, at the first SIGINT or SIGTERM.
 
-    uvicorn handles signals only while it runs, which begins seconds after the start,
-    and sends each signal again when it has shut down.
+    uvicorn handles signals only while it runs, which begins seconds after the start.
+    When it has shut down, it raises each signal again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
@@ -232,14 +232,14 @@ def _end_process_in(seconds: float) -> None:
     """End this process ``seconds`` from now, if it still runs then.
 
     A request can wait for a lock of the database without limit, and its thread cannot
-    be stopped.  This is as after a crash: acknowledged events are stored, and of a
-    request in progress nobody knows whether the database still completes it.
+    be stopped.  The effect is that of a crash: acknowledged events are stored, and the
+    database may or may not complete a request in progress.
     """
 
     def end() -> None:
         stderr = sys.__stderr__
         if stderr is not None:
-            # Nobody may read stderr any more: never wait for that.
+            # Never wait for a reader of stderr, which may be gone.
             _, writable, _ = select.select([], [stderr.fileno()], [], 0)
             if writable:
                 os.write(stderr.fileno(), _GIVEN_UP.encode())
@@ -253,13 +253,13 @@ def _end_process_in(seconds: float) -> None:
 def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
     """Serve the store until SIGINT or SIGTERM, also while it starts.
 
-    ``tell`` is called with the address.
+    tell: prints a line.  It is called with the address.
 
-    Without keys of others it listens on loopback alone, and ``tell`` is called once
-    with a token for one day.
+    A server without configured keys listens on loopback alone, and prints a token that
+    is valid for one day.
 
-    Requests in progress have GRACE_SEC to end.  A process that has not ended END_SEC
-    after the signal exits with 1.
+    Requests in progress have GRACE_SEC to end.  If the process still runs END_SEC after
+    the signal, it exits with 1.
 
     Raises InvalidConfiguration.
     """
@@ -288,7 +288,7 @@ def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> 
     limits = Limits(secure=place.certificate is not None, origins=origins)
 
     class Server(uvicorn.Server):  # type: ignore[misc,name-defined]  # it is loaded late
-        """Says where it listens once it does."""
+        """Prints its address when it has started to listen."""
 
         async def startup(self, sockets: object = None) -> None:
             await super().startup(sockets=sockets)

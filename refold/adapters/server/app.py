@@ -74,7 +74,7 @@ _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _METHODS: Final = (*_SAFE, "POST", "PUT")
 _REQUEST_ID: Final = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 _SMALL: Final = 256 << 10  # bytes of a body without events
-_MOST_BUCKETS: Final = 10_000  # callers whose rate is remembered
+_MOST_BUCKETS: Final = 10_000  # clients whose rate is remembered
 _CLOSING: Final = Refusal(
     503,
     "closing",
@@ -115,12 +115,12 @@ class Limits(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """What a running request is counted under.
+    """A limit that a running request counts against.
 
-    who: the user or address, or ``EVERYBODY``.
+    client: the user or address, or ``EVERYBODY``.
     """
 
-    who: str
+    client: str
     is_tail: bool
 
 
@@ -163,44 +163,45 @@ class Metrics:
         tails.set_function(lambda: running[Slot(EVERYBODY, is_tail=True)])
 
     def text(self) -> bytes:
-        """All metrics, as a scraper reads them."""
+        """Return all metrics in the format of Prometheus."""
         return prometheus.generate_latest(self.registry)
 
 
 class Rates:
-    """Token buckets, one for each caller: each refills with time, up to the burst."""
+    """Token buckets, one for each client; a bucket refills up to the burst."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
         self._burst = burst
-        # What was left for a caller, and when; the caller seen longest ago is first.
+        # The requests that were left for a client, and the time of that; the client
+        # of the oldest request is first.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def takes(self, who: str, now: float) -> bool:
-        """Take one request of a caller from their bucket; False if it is empty."""
-        left, since = self._buckets.pop(who, (self._burst, now))
+    def takes(self, client: str, now: float) -> bool:
+        """Take one request from the client's bucket; False if it is empty."""
+        left, since = self._buckets.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
         is_taken = left >= 1
         if is_taken:
             left -= 1
-        self._buckets[who] = (left, now)
+        self._buckets[client] = (left, now)
         if len(self._buckets) > _MOST_BUCKETS:
             self._buckets.popitem(last=False)
         return is_taken
 
 
 def answer_to(request: Request, refusal: Refusal) -> Response:
-    """The refusal as a page for people, or as JSON for programs, by its path."""
+    """Return a refusal: a page for people or JSON for programs, by the path."""
     if is_for_people(request.scope["path"]):
         return pages.refused(request, refusal)
     return problem(refusal, request_id=request.state.request_id)
 
 
 def rate_key(address: str) -> str:
-    """The key by which the requests of a client without a token are counted.
+    """Return the key that counts the requests of a client without a token.
 
-    It is the network for IPv6: a client with a network of 64 bits can use all
-    addresses in it.
+    For IPv6 it is the network of 64 bits, because its client can use all addresses in
+    it.
     """
     try:
         parsed = ipaddress.ip_address(address)
@@ -242,7 +243,7 @@ class Gate:
         self._feeds.close()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
+        """Pass a request on, or answer it here."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -251,7 +252,7 @@ class Gate:
             return
         started_at = time.perf_counter()
         headers = dict(scope["headers"])
-        # The path as it was sent: a session id may hold a slash, which is quoted there.
+        # The quoted path, because a session id may contain a slash.
         path = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0]
         scope["path"] = path.decode("latin-1")
         request_id = self._request_id(headers)
@@ -319,10 +320,10 @@ class Gate:
     async def _refused(
         self, scope: Message, headers: dict[bytes, bytes], slots: list[Slot]
     ) -> Refusal | Response | None:
-        """The answer to a request that may not pass; None if it may.
+        """Return the answer to a request that may not pass; None if it may.
 
-        Writes the token and the caller into the state, and the slots that the request
-        takes into ``slots``.
+        Stores the token and the caller in the state, and adds the request's slots to
+        ``slots``.
         """
         limits = self._limits
         path = scope["path"]
@@ -346,15 +347,15 @@ class Gate:
                 reason = refused.reason
                 self.metrics.refused.labels(reason).inc()
         if caller is not None:
-            who = f"user {caller.user_id}"
+            client = f"user {caller.user_id}"
         else:
             address = (scope.get("client") or ("",))[0]
-            who = f"at {rate_key(address)}"
-        if not self._rates.takes(who, time.monotonic()):
+            client = f"at {rate_key(address)}"
+        if not self._rates.takes(client, time.monotonic()):
             detail = f"the limit is {limits.per_second:g} requests a second"
             return Refusal(429, "rate", detail)
         most = limits.own_tails if is_tail else limits.own_at_once
-        if self._enter(slots, Slot(who, is_tail)) > most:
+        if self._enter(slots, Slot(client, is_tail)) > most:
             detail = f"the limit is {most} concurrent requests of one client"
             return Refusal(429, "busy", detail)
         if reason:
@@ -378,7 +379,7 @@ class Gate:
         return self._running[slot]
 
     def _leave(self, slots: list[Slot]) -> None:
-        """Count a request no longer: it was answered."""
+        """Stop counting a request that was answered."""
         for slot in slots:
             self._running[slot] -= 1
             if not self._running[slot]:
@@ -387,7 +388,7 @@ class Gate:
     async def _forged(
         self, scope: Message, headers: dict[bytes, bytes], body: _Body
     ) -> Refusal | None:
-        """The refusal of a form that another site sent; None for every other request.
+        """Return the refusal of a form from another site; None for other requests.
 
         A browser adds the cookie to such forms by itself.  The form for tokens is
         checked too: another site could log a user in with its own token, and the user
@@ -414,7 +415,10 @@ class Gate:
         return Refusal(403, "csrf", "load the page again: its form is no longer valid")
 
     def _failed(self, scope: Message, error: Exception) -> Response:
-        """The answer to an unexpected error; the log names its place, never a value."""
+        """Return the answer to an unexpected error, and log the error's place.
+
+        The log never contains a value.
+        """
         if isinstance(error, HTTPException):
             return self._answer(scope, refusal_of(error))
         *_, frame = traceback.extract_tb(error.__traceback__)
@@ -429,7 +433,7 @@ class Gate:
 class _Answer:
     """Sends an answer with the headers that all answers have.
 
-    patience: seconds in which the client has to read each part.
+    patience: the seconds in which the client must read each part.
     """
 
     def __init__(self, send: Send, path: str, request_id: str, patience: float) -> None:
@@ -458,7 +462,7 @@ class _Answer:
 
 
 class _Body:
-    """The body of a request, with a limit on its size and on its time."""
+    """The body of a request, with limits on its size and duration."""
 
     def __init__(self, receive: Receive, path: str, limits: Limits) -> None:
         self._most = limits.body_bytes
@@ -526,7 +530,7 @@ def _token(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bool]:
 
 
 def _is_preflight(scope: Message, headers: dict[bytes, bytes]) -> bool:
-    """Whether a browser asks if a page of another site may send a request."""
+    """Whether it is the preflight of a request from a page of another site."""
     return (
         scope["method"] == "OPTIONS"
         and b"access-control-request-method" in headers
@@ -535,14 +539,14 @@ def _is_preflight(scope: Message, headers: dict[bytes, bytes]) -> bool:
 
 
 def csrf_of_token(token: str) -> str:
-    """The secret in the forms of a page: only somebody with the cookie can know it."""
+    """Return the secret of a page's forms, which only the cookie's owner can know."""
     return hmac.digest(token.encode(), b"refold csrf", "sha256").hex()
 
 
 async def exchanged(request: Request, token: str, to: str = "/") -> Response | None:
-    """Redirect with the token in a cookie; None if the token is refused.
+    """Return a redirect with the token in a cookie; None if the token is refused.
 
-    to: a path of this server; everything else is replaced by the list of sessions.
+    to: a path of this server; any other target becomes the list of sessions.
     """
     try:
         caller = await request.app.state.verifier.averify(token.strip())
@@ -603,7 +607,7 @@ def application(
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _on_error)
-    # After this answer the error is raised again, and the gate logs it.
+    # After this answer, Starlette raises the error again, and the gate logs it.
     app.add_exception_handler(
         Exception, lambda request, _: answer_to(request, UNEXPECTED)
     )
@@ -654,7 +658,7 @@ def application(
 def _answering(tools: Any) -> Asgi:
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # A site whose name was rebound to this address has no token.
+    # DNS rebinding gains nothing here, because the other site has no token.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app: Asgi = tools.streamable_http_app(
         stateless_http=True, transport_security=security
@@ -672,7 +676,7 @@ def _with_tools(app: FastAPI) -> Asgi:
             return
         state = scope["state"]
         status = 0
-        if scope["method"] != "POST":  # a GET would open a stream that stays empty
+        if scope["method"] != "POST":  # a GET would open a stream without messages
             status = 405
         elif state["by_cookie"] or not state["caller"].may("read"):
             status = 403

@@ -1,4 +1,4 @@
-"""The page for people: a user's sessions, runs, memory, reviews and erasure, as HTML.
+"""The pages for people: sessions, runs, memory, reviews, and erasure, as HTML.
 
 Every page works without scripts.  Changes are forms with the CSRF token of the user who
 loaded the page; sending one checks the scope again.
@@ -183,7 +183,7 @@ router = APIRouter(route_class=_Page, include_in_schema=False)
 At = Annotated[Here, Depends(Here)]
 Form = Annotated[Mapping[str, str], Depends(_form)]
 Seq = Annotated[int, Query(ge=0, le=1 << 53)]
-Some = Annotated[list[str] | None, Query()]
+TypeNames = Annotated[list[str] | None, Query()]
 
 
 @router.get("/")
@@ -248,7 +248,7 @@ def timeline(
     after: Seq = 0,
     before: Seq | None = None,
     seq: Seq | None = None,
-    type: Some = None,  # noqa: A002  # as links name it
+    type: TypeNames = None,  # noqa: A002  # as links name it
     agent: str = "",
     redacted: bool = False,
     q: str = "",

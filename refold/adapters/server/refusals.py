@@ -1,6 +1,6 @@
-"""What the server refuses: in words for people, as JSON for programs (RFC 9457).
+"""Refusals of requests: sentences for people, and JSON for programs (RFC 9457).
 
-No refusal repeats what a client sent: it may be a secret in a wrong place.
+No refusal repeats the client's input, which may be a secret in the wrong field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refold.adapters.server.routes import BODY_FIELDS
 from refold.domain import errors
 
 PROBLEM: Final = "application/problem+json"
-# Paths that programs ask; every other path shows a page to a person.
+# Paths for programs; every other path shows a page.
 _FOR_PROGRAMS: Final = re.compile(r"/(v1|mcp|metrics|health|static)(/|$)")
 _STATUS: Final[Mapping[type[errors.RefoldError], int]] = {
     errors.SessionNotFound: 404,
@@ -42,15 +42,15 @@ _STATUS: Final[Mapping[type[errors.RefoldError], int]] = {
     errors.StoreUnavailable: 503,
     errors.KeyUnavailable: 503,
 }
-# Codes of Refold's own; any other status is named by its phrase.
+# The codes of some statuses; the code of any other status is its phrase.
 _CODES: Final = {408: "too_slow", 413: "too_large"}
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Refusal(NamedTuple):
-    """One refused request.
+    """The refusal of a request.
 
-    detail:  a sentence with the way out.
+    detail:  a sentence that says how to fix the request.
     headers: further headers of the answer.
     members: further members of the JSON, such as the numbers of an error.
     """
@@ -58,8 +58,8 @@ class Refusal(NamedTuple):
     status: int
     code: str
     detail: str = ""
-    headers: Mapping[str, str] = _NOTHING
-    members: Mapping[str, Any] = _NOTHING
+    headers: Mapping[str, str] = _NONE
+    members: Mapping[str, Any] = _NONE
 
 
 UNEXPECTED: Final = Refusal(
@@ -73,7 +73,7 @@ def is_for_people(path: str) -> bool:
 
 
 def headers_of(refusal: Refusal) -> dict[str, str]:
-    """The headers that a refusal is answered with."""
+    """Return the headers of the answer."""
     headers = dict(refusal.headers)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
@@ -83,7 +83,7 @@ def headers_of(refusal: Refusal) -> dict[str, str]:
 
 
 def problem(refusal: Refusal, *, request_id: str = "") -> Response:
-    """The refusal as JSON."""
+    """Return the refusal as JSON."""
     members = {
         "type": f"urn:refold:problem:{refusal.code}",
         "title": HTTPStatus(refusal.status).phrase,
@@ -101,7 +101,7 @@ def problem(refusal: Refusal, *, request_id: str = "") -> Response:
 
 
 def refusal_of(error: Exception, *, content_type: str = "") -> Refusal:
-    """What is refused by an error that was raised on purpose; raises any other."""
+    """Return the refusal for an expected error; raise any other error."""
     if isinstance(error, errors.RefoldError):
         return _of_refold(error)
     if isinstance(error, RequestValidationError):
@@ -120,7 +120,7 @@ def _of_refold(error: errors.RefoldError) -> Refusal:
             status = _STATUS[kind]
             break
     detail = str(error)
-    if status == 404:  # the error repeats the name that was sent
+    if status == 404:  # the error's own text repeats the client's input
         detail = "there is none of that name: GET /v1/sessions lists sessions"
     return Refusal(status, words.lower(), detail, members=numbers)
 
@@ -133,17 +133,17 @@ def _of_http(error: HTTPException) -> Refusal:
     return Refusal(status, code, detail, headers=error.headers or {})
 
 
-def _of_validation(wrong: Sequence[Any], content_type: str) -> Refusal:
+def _of_validation(problems: Sequence[Any], content_type: str) -> Refusal:
     entries: list[dict[str, str]] = []
     sentences: list[str] = []
-    for each in wrong:
+    for each in problems:
         place, *names = each["loc"]
         entry = {"in": str(place), "problem": str(each["type"])}
-        name = _own_name(place, names)
+        name = _declared_name(place, names)
         if name:
             entry["name"] = name
         entries.append(entry)
-        sentence = f"{name or _PLACES.get(place, place)} {_demand(each)}"
+        sentence = f"{name or _PLACES.get(place, place)} {_requirement(each)}"
         if sentence not in sentences:
             sentences.append(sentence)
     detail = f"{'; '.join(sentences)}: /v1/openapi.json describes the request"
@@ -156,8 +156,8 @@ def _of_validation(wrong: Sequence[Any], content_type: str) -> Refusal:
 _PLACES: Final = {"query": "a parameter", "body": "the body", "path": "the path"}
 
 
-def _own_name(place: str, names: Sequence[Any]) -> str:
-    """The name of a declared parameter or field; "" for a key that a client chose."""
+def _declared_name(place: str, names: Sequence[Any]) -> str:
+    """The name of a declared parameter or field; empty for a key of the client."""
     if not names:
         return ""
     if place == "body" and names[0] not in BODY_FIELDS:
@@ -165,8 +165,9 @@ def _own_name(place: str, names: Sequence[Any]) -> str:
     return str(names[0])
 
 
-# What a value has to be, by pydantic's type of error; the braces take its bounds.
-_DEMANDS: Final = {
+# The requirement that a value fails, by pydantic's type of error, with its bounds in
+# braces.
+_REQUIREMENTS: Final = {
     "int_parsing": "must be a whole number",
     "int_parsing_size": "must be a whole number of at most 19 digits",
     "int_type": "must be a whole number",
@@ -191,8 +192,8 @@ _DEMANDS: Final = {
 }
 
 
-def _demand(error: Mapping[str, Any]) -> str:
+def _requirement(error: Mapping[str, Any]) -> str:
     if error["type"] == "string_too_short" and error["ctx"]["min_length"] == 1:
         return "must not be empty"
-    demand = _DEMANDS.get(error["type"], "is not valid")
-    return demand.format(**error.get("ctx", {}))
+    requirement = _REQUIREMENTS.get(error["type"], "is not valid")
+    return requirement.format(**error.get("ctx", {}))
