@@ -49,10 +49,10 @@ SAME = (
     seals.test_of_several_sealers_each_head_is_sealed_by_one,
     seals.test_only_streams_that_moved_have_a_new_leaf,
     seals.test_verify_raises_no_alarm_while_others_append_and_seal,
-    sharing.test_what_is_due_is_compacted_once,
+    sharing.test_a_pending_compaction_is_made_once,
     sharing.test_sessions_are_rebuilt_once,
     sharing.test_each_session_is_proved_once_in_its_time,
-    sharing.test_what_is_of_the_store_is_done_by_one,
+    sharing.test_one_worker_does_the_duties_of_the_whole_store,
     sharing.test_a_killed_workers_session_is_taken_up_when_its_lease_ends,
     retaining.test_a_retention_that_was_killed_is_completed,
 )

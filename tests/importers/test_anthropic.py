@@ -167,7 +167,7 @@ def test_a_document_is_attached_however_it_was_given(
     assert event == UserInput(attachments=({"kind": "document", "name": "T", **kept},))
 
 
-def test_what_cannot_be_read_is_skipped_by_place(tmp_path: Path) -> None:
+def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:
     cited = {**words("So."), "citations": [{"cited_text": "secret"}]}
     messages: list[Any] = [
         spoken(use("c1"), use(""), {"type": "tool_use", "id": "c3"}, 7, cited),

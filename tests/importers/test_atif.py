@@ -129,7 +129,7 @@ def test_steps_become_events_of_the_session(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_read_is_written_as_it_was(tmp_path: Path) -> None:
+def test_an_export_restores_the_imported_fields(tmp_path: Path) -> None:
     found = again(importers.read(write_document(tmp_path, samples.ATIF)))
 
     check(found)

@@ -144,7 +144,7 @@ REWOUND = chained(
 )
 
 
-def test_what_was_rewound_is_in_no_later_context() -> None:
+def test_rewound_messages_are_in_no_later_context() -> None:
     *before, second, last = imported(REWOUND)
 
     assert second == ["Paint the fence.", "Which colour?", "green"]

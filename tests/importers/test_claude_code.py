@@ -171,7 +171,7 @@ def test_texts_and_files_of_one_message_are_one_input(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_client_said_for_the_user_is_marked(tmp_path: Path) -> None:
+def test_text_of_the_client_in_the_users_name_is_marked(tmp_path: Path) -> None:
     entries = [
         said("u1", "Stop hook feedback: dirty", isMeta=True),
         said("u2", "This session goes on from …", isCompactSummary=True),
@@ -190,7 +190,7 @@ def test_what_the_client_said_for_the_user_is_marked(tmp_path: Path) -> None:
     assert events(transcript)[3] == UserInput(text="[Request interrupted by user]")
 
 
-def test_what_was_typed_while_the_agent_worked_is_an_input(tmp_path: Path) -> None:
+def test_text_typed_while_the_agent_works_is_an_input(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "prompt": "And hurry.", "commandMode": "prompt"}
     entries = [
         said("u", "Go."),

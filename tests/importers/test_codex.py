@@ -75,7 +75,7 @@ def test_a_rollout_is_one_session(tmp_path: Path) -> None:
     assert transcript.drafts[3].meta.model == "gpt-5-codex"
 
 
-def test_what_is_told_twice_is_imported_once(tmp_path: Path) -> None:
+def test_repeated_entries_are_imported_once(tmp_path: Path) -> None:
     transcript = read_one(write_lines(tmp_path, CODEX, "rollout-1.jsonl"))
 
     assert reasons(transcript) == {}
@@ -129,7 +129,7 @@ def test_a_sub_agents_rollout_belongs_to_its_session(tmp_path: Path) -> None:
     assert transcript.parent_session_id == "main"
 
 
-def test_what_only_the_provider_reads_stays_as_it_is(tmp_path: Path) -> None:
+def test_provider_blocks_stay_unchanged(tmp_path: Path) -> None:
     search = {
         "type": "web_search_call",
         "action": {"query": "x"},
@@ -218,7 +218,7 @@ def test_a_turn_that_failed_leaves_an_error(tmp_path: Path) -> None:
     assert len(transcript.skipped) == 1
 
 
-def test_what_the_client_wrote_as_the_user_is_marked(tmp_path: Path) -> None:
+def test_text_of_the_client_in_the_users_name_is_marked(tmp_path: Path) -> None:
     def said(text: str) -> dict[str, Any]:
         content = [{"type": "input_text", "text": text}]
         return framed("response_item", type="message", role="user", content=content)

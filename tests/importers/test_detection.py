@@ -111,7 +111,7 @@ def test_a_system_prompt_beside_plain_messages_is_the_messages_apis(
     assert read_one(write_document(tmp_path, plain)).format == "openai"
 
 
-def test_what_reads_as_both_gives_the_same_events(tmp_path: Path) -> None:
+def test_a_chat_of_either_api_gives_the_same_events(tmp_path: Path) -> None:
     path = write_document(
         tmp_path,
         [

@@ -93,7 +93,7 @@ def test_a_bad_file_is_refused_with_a_way_out(tmp_path: Path, name: str) -> None
         (lambda folder: _loop(folder), "cannot be read"),
     ],
 )
-def test_what_is_no_file_is_refused(
+def test_refuses_paths_that_are_no_files(
     tmp_path: Path, make: Callable[[Path], Path], reason: str
 ) -> None:
     assert reason in refusal(make(tmp_path))

@@ -261,7 +261,7 @@ def test_a_rollout_of_codex_is_captured_with_what_it_cost(
     assert kinds.count("tool_call") == kinds.count("tool_result") == 2
 
 
-def test_what_cannot_be_appended_is_said_and_the_rest_goes_on(
+def test_reports_entries_that_cannot_be_appended_and_continues(
     store: SessionStore, folder: Path
 ) -> None:
     text = json.dumps(entry(2)).replace('"text 2"', "[" * 900 + "]" * 900)

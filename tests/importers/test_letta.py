@@ -57,7 +57,7 @@ def test_a_result_after_a_new_system_prompt_stays_there(tmp_path: Path) -> None:
     assert str(transcript.drafts[1].ts) == "2025-04-01 03:47:27.493017+00:00"
 
 
-def test_what_changes_as_the_agent_goes_on_is_skipped_once(tmp_path: Path) -> None:
+def test_fields_that_change_with_the_agent_are_skipped_once(tmp_path: Path) -> None:
     transcript = read_one(write_document(tmp_path, samples.LETTA))
 
     assert list(reasons(transcript)) == [
@@ -164,7 +164,7 @@ def test_reasoning_is_thinking(tmp_path: Path) -> None:
     assert "file.json agents[0] messages[0] content[3]" in reasons(transcript)
 
 
-def test_what_cannot_be_read_is_skipped_by_place(tmp_path: Path) -> None:
+def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:
     messages = ({"role": "tool", "content": "secret"}, {"role": "secret"}, 7, calling())
     good = {"role": "user", "content": [{"type": "text", "text": "Go."}]}
     document = {"agents": [agent(*messages, good)]}

@@ -125,7 +125,7 @@ def test_arguments_are_parsed_if_they_are_an_object(
     assert event.arguments == kept
 
 
-def test_what_no_json_can_hold_is_replaced_and_told(tmp_path: Path) -> None:
+def test_replaces_and_reports_values_that_json_cannot_hold(tmp_path: Path) -> None:
     arguments = '{"n": 123456789012345678901234567890, "x": NaN}'
     path = write_document(tmp_path, [calling(call("c1", "f", arguments))])
 
@@ -265,7 +265,7 @@ def test_a_call_that_another_message_repeats_is_one_call(tmp_path: Path) -> None
     assert list(reasons(transcript).values()) == ["repeated tool call"]
 
 
-def test_what_is_no_message_is_skipped_by_place(tmp_path: Path) -> None:
+def test_skips_values_that_are_no_messages_with_their_place(tmp_path: Path) -> None:
     messages: list[Any] = [
         {"role": "user", "content": "Hello"},
         {"role": "oracle", "content": "secret"},

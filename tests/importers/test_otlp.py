@@ -162,7 +162,7 @@ def test_without_content_only_what_was_done_is_told(store: SessionStore) -> None
     assert [one["status"]["code"] for one in failed] == [2]
 
 
-def test_what_a_cache_gave_is_in_the_sum_of_tokens(store: SessionStore) -> None:
+def test_cached_tokens_are_in_the_input_tokens(store: SessionStore) -> None:
     one = session(store)
     usage = {"input_tokens": 3, "cache_read_input_tokens": 60, "output_tokens": 7}
     one.append([UserInput(text="a"), AgentResponse(text="b", usage=usage)])

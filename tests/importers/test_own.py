@@ -154,9 +154,7 @@ def test_a_file_is_a_session_without_what_it_does_not_hold(
     assert whole(new)
 
 
-def test_what_is_redacted_now_makes_another_session(
-    old: SessionStore, tmp_path: Path
-) -> None:
+def test_new_redactions_make_another_session(old: SessionStore, tmp_path: Path) -> None:
     old.export_user("ada", tmp_path / "out")
     registered = refold.redaction.Registered()
     registered.register("because because")
@@ -178,7 +176,7 @@ def test_what_is_redacted_now_makes_another_session(
         ({"session_id": None, "hash": None}, "no envelope"),
     ],
 )
-def test_what_is_no_export_of_one_user_is_refused(
+def test_refuses_files_that_are_no_export_of_one_user(
     old: SessionStore,
     new: SessionStore,
     tmp_path: Path,

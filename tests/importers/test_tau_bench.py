@@ -62,7 +62,7 @@ def test_a_call_id_may_come_again_once_it_was_answered(tmp_path: Path) -> None:
     assert kinds(transcript).count("tool_result") == 2
 
 
-def test_what_the_agent_did_not_see_is_skipped(tmp_path: Path) -> None:
+def test_data_that_the_agent_did_not_see_is_skipped(tmp_path: Path) -> None:
     transcript = read_one(write_document(tmp_path, samples.TAU_BENCH[:1]))
 
     assert list(reasons(transcript)) == ["file.json [0] info"]
@@ -78,7 +78,7 @@ def test_runs_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_run_is_told(tmp_path: Path) -> None:
+def test_reports_entries_that_are_no_runs(tmp_path: Path) -> None:
     path = write_document(tmp_path, [samples.TAU_BENCH[0], {"task_id": 4}])
 
     good, bad = importers.read(path, format="tau-bench")

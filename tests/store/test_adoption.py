@@ -105,7 +105,7 @@ def test_one_request_under_other_parameters_asks_no_model(
     assert session.verify().problems == []
 
 
-def test_of_120_messages_few_are_raw_and_each_names_what_it_was(
+def test_a_call_with_other_parameters_adopts_most_of_120_messages(
     anywhere: Session,
 ) -> None:
     loop(anywhere, USUAL, turns=60)
@@ -124,7 +124,7 @@ def test_of_120_messages_few_are_raw_and_each_names_what_it_was(
         assert (one.usage, one.duration_ms) == (None, None)
 
 
-def test_who_looks_only_adopts_nothing(anywhere: Session) -> None:
+def test_a_context_adopts_nothing(anywhere: Session) -> None:
     loop(anywhere, USUAL)
 
     anywhere.context(ONCE)

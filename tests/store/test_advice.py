@@ -143,7 +143,7 @@ def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
     assert changes == 1
 
 
-def test_what_was_said_is_not_said_again_if_it_turned_out_otherwise(
+def test_advice_that_proved_wrong_is_not_repeated(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="now")
@@ -224,7 +224,7 @@ def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
     assert [name for name in names if name.startswith(ADVICE)]
 
 
-def test_what_is_kept_is_no_lag(store: SessionStore) -> None:
+def test_stored_shortlists_are_not_counted_as_lag(store: SessionStore) -> None:
     store.memory.advice("ada")
     store.session(user_id="ada", session_id="good-0").append(
         refold.UserInput(text="more")
@@ -233,7 +233,9 @@ def test_what_is_kept_is_no_lag(store: SessionStore) -> None:
     assert store.stats("ada")["lag"] == []
 
 
-def test_what_is_forgotten_in_one_scenario_is_forgotten(store: SessionStore) -> None:
+def test_an_item_forgotten_in_one_scenario_is_forgotten_in_all(
+    store: SessionStore,
+) -> None:
     session = store.session(user_id="ada", session_id="good-0")
     session.append(refold.UserInput(text="x"), meta={"scenario": "trip"})
     twins = [i for i in store.memory.of("ada").items if i.content == BOOKED]
@@ -244,7 +246,7 @@ def test_what_is_forgotten_in_one_scenario_is_forgotten(store: SessionStore) -> 
     assert not [i for i in store.memory.of("ada").items if i.content == BOOKED]
 
 
-def test_of_one_project_or_agent_if_asked_for(store: SessionStore) -> None:
+def test_memory_of_one_project_or_agent(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="other")
     events = [
         refold.ToolCall(call_id="c", tool_name="deploy"),
@@ -272,7 +274,7 @@ def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> 
     assert item.updated_at <= store.clock()
 
 
-def test_what_a_session_began_without_does_not_come_in_between(
+def test_a_session_that_began_without_advice_gets_none_in_between(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="now")
@@ -350,7 +352,7 @@ def test_a_session_that_is_erased_while_memory_is_made_is_not_in_it(
     assert "wipe" not in store.memory.advice("ada").text
 
 
-def test_of_a_frozen_user_nothing_is_kept(store: SessionStore) -> None:
+def test_stores_no_shortlist_of_a_frozen_user(store: SessionStore) -> None:
     store.erasures.freeze("ada", "disputed")
 
     assert "search → book" in store.memory.advice("ada").text
@@ -371,7 +373,7 @@ def test_users_share_nothing(store: SessionStore) -> None:
     assert store.memory.advice("bob").text == ""
 
 
-def test_what_is_shown_has_an_effect_that_can_be_seen(store: SessionStore) -> None:
+def test_reports_the_effect_of_shown_items(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
     shown = sent(session).advised
     session.append(refold.Final(outcome="success"))
@@ -438,7 +440,7 @@ def test_many_users_are_remembered_only_if_that_is_switched_on(
     assert (four.items, four.sessions) == ([], 0)
 
 
-def test_what_a_user_consents_to_is_said_at_once(store: SessionStore) -> None:
+def test_a_consent_takes_effect_at_once(store: SessionStore) -> None:
     for number in range(3):
         store.session(user_id="ada", session_id=f"judged-{number}").append(
             refold.Aggregate(

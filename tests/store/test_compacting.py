@@ -147,7 +147,7 @@ def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> 
     assert session.verify().problems == []
 
 
-def test_who_asks_meanwhile_is_not_held_up_and_remembered(
+def test_a_concurrent_request_does_not_wait_and_is_noted(
     session: Session, calls: Path
 ) -> None:
     talk(session, 2)

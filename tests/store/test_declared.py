@@ -68,7 +68,7 @@ def test_nothing_is_made_or_kept_of_who_was_never_asked(store: SessionStore) -> 
     assert kept(store, "bob") == []
 
 
-def test_what_is_kept_is_what_would_be_made_anew(store: SessionStore) -> None:
+def test_stored_projections_equal_fresh_ones(store: SessionStore) -> None:
     made = known(store).to_json()
     assert kept(store) == ["s-0", "s-1", "s-2"]
     again = known(store).to_json()
@@ -131,7 +131,7 @@ def test_withdrawing_consent_removes_the_profile_and_its_extracts(
     assert known(store) == before
 
 
-def test_of_a_frozen_user_nothing_is_kept_and_nothing_dropped(
+def test_projections_of_a_frozen_user_do_not_change(
     store: SessionStore,
 ) -> None:
     store.user("bob").consent(DECLARATIVE)

@@ -159,7 +159,7 @@ def test_values_that_the_caller_adds_can_be_too_large_alone() -> None:
         session.prepare("turn_window", window=2_000, system="law " * 4_000)
 
 
-def test_who_does_not_wait_is_not_sent_too_much() -> None:
+def test_without_waiting_a_too_large_context_is_refused() -> None:
     session = fresh()
     session.append([*turn(0, [60] * 30, 1)])
 
@@ -180,7 +180,7 @@ class Failing:
         raise TimeoutError
 
 
-def test_where_the_model_fails_it_fits_without() -> None:
+def test_a_context_fits_without_a_model_that_fails() -> None:
     session = fresh()
     session.append([*turn(0, [60] * 30, 1)])
 

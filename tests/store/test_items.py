@@ -76,7 +76,7 @@ def session(store: refold.SessionStore) -> refold.Session:
     return store.session(user_id="ada", session_id="s")
 
 
-def test_what_a_placeholder_stands_for_is_found_beside_any_other_bracket() -> None:
+def test_finds_the_value_of_a_placeholder_among_other_brackets() -> None:
     many = [f"[EMAIL_{number}]" for number in range(2, 60)]
     before = "a@b.org, " * 58 + "[EMAIL_1] or bo [x]"
     after = ", ".join(many) + ", [~EMAIL_1] or [姓名_已脱敏] [x]"

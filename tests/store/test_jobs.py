@@ -226,7 +226,7 @@ def test_after_a_process_was_killed_the_next_run_does_the_rest(
     assert records(store) == should
 
 
-def test_who_works_on_and_on_outlives_a_process_that_was_killed(
+def test_an_executor_works_after_one_of_its_processes_died(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StoreUnavailable, match="a process died"):

@@ -207,7 +207,7 @@ def test_without_a_project_no_scope_is_shared(store: SessionStore) -> None:
     assert "The answer of one." not in shown(begun(store, "b", project="a@mail.de"))
 
 
-def test_what_other_sessions_say_is_told_as_before_until_a_compaction(
+def test_layers_from_other_sessions_stay_until_a_compaction(
     store: SessionStore,
 ) -> None:
     earlier(store, "one")

@@ -47,7 +47,7 @@ def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None
         assert types == ["tool_call", "final"]
 
 
-def test_what_is_kept_is_what_would_be_made_anew(store: SessionStore) -> None:
+def test_stored_extracts_equal_fresh_ones(store: SessionStore) -> None:
     made = store.memory.of("ada")
     kept = store.memory.of("ada")
     for info in store.sessions("ada"):
@@ -97,7 +97,7 @@ def test_opting_out_removes_memory_and_its_extracts(
     assert store.memory.of("ada") == before
 
 
-def test_of_a_frozen_user_nothing_is_kept_and_nothing_dropped(
+def test_extracts_of_a_frozen_user_do_not_change(
     store: SessionStore,
 ) -> None:
     store.erasures.freeze("bob", "disputed")

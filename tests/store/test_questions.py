@@ -110,7 +110,7 @@ def _place(one: Envelope, call: str) -> tuple[str, str, str]:
     return one.user_id, one.session_id, call
 
 
-def test_what_a_day_costs_is_what_the_store_says(asked: Asked) -> None:
+def test_the_cost_of_a_day_equals_that_of_the_store(asked: Asked) -> None:
     found = asked.answer(COST)
 
     told = [

@@ -56,7 +56,7 @@ def test_other_strategies_show_the_same_bytes_before_and_after(
     assert session.verify().problems == []
 
 
-def test_what_was_sent_is_still_said_as_it_was(
+def test_a_rebuild_does_not_change_contexts_that_were_sent(
     store: SessionStore, session: Session
 ) -> None:
     said(session, 8)
@@ -145,7 +145,7 @@ class Rival:
         return Abridged().summarise(source, target_tokens=target_tokens)
 
 
-def test_of_two_rebuilds_at_once_each_summary_is_one_of_theirs(
+def test_each_summary_of_two_concurrent_rebuilds_is_made_once(
     store: SessionStore, session: Session
 ) -> None:
     said(session, 9)

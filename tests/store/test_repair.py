@@ -201,7 +201,7 @@ def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
         assert problems(store) == []
 
 
-def test_of_who_is_held_nothing_is_destroyed(url: str) -> None:
+def test_destroys_nothing_of_a_user_under_legal_hold(url: str) -> None:
     tamper(
         url,
         "INSERT INTO @blobs (user_id, address, size, created_at, body, session_id) "
@@ -236,9 +236,7 @@ def test_a_sound_store_has_nothing_to_repair(memory: SessionStore) -> None:
     assert [found for _, found in memory.repair() if found] == []
 
 
-def test_what_is_not_listed_is_not_left_out_of_an_export_in_silence(
-    url: str, tmp_path: Path
-) -> None:
+def test_an_export_fails_if_a_session_has_no_head(url: str, tmp_path: Path) -> None:
     tamper(url, "DELETE FROM @heads WHERE session_id='t'")
 
     with refold.open(url) as store:

@@ -119,7 +119,7 @@ def test_findings_are_replaced_and_the_rest_stays(
     assert proved(after) == {"s-1": (2, 0)}
 
 
-def test_what_was_opened_before_is_let_go_of(
+def test_releases_cached_rows_after_a_new_key(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(refold.UserInput(text=MAIL))
@@ -513,7 +513,7 @@ def test_two_at_once_end_with_one_key(opened: Opened, before: SessionStore) -> N
         assert proved(store) == {"s-1": (1, 0), "s-2": (1, 0)}
 
 
-def test_what_others_took_out_meanwhile_does_not_come_back(
+def test_a_concurrent_redaction_is_not_undone(
     opened: Opened, before: SessionStore, after: SessionStore
 ) -> None:
     phone = "13812345678"

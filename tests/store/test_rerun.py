@@ -377,7 +377,7 @@ def test_without_a_recorded_request_those_count_that_the_log_gives(
     assert found.request == 9
 
 
-def test_where_no_model_was_called_there_are_no_requests(session: Session) -> None:
+def test_a_session_without_model_calls_has_no_requests(session: Session) -> None:
     session.append(refold.UserInput(text="x"))
 
     assert session.proofs.rerun(WINDOW) == Rerun(0, 0, recorded=False)

@@ -69,7 +69,9 @@ def both(workers: list[Worker]) -> Counter[tuple[str, str]]:
     return workers[0].counts + workers[1].counts
 
 
-def test_what_is_due_is_compacted_once(stores: list[SessionStore], calls: Path) -> None:
+def test_a_pending_compaction_is_made_once(
+    stores: list[SessionStore], calls: Path
+) -> None:
     sessions = filled(stores[0])
     workers = [Worker(store, WINDOW, summarizer=Counting(calls)) for store in stores]
 
@@ -122,7 +124,7 @@ def test_each_session_is_proved_once_in_its_time(
     assert not workers[0].failing
 
 
-def test_what_is_of_the_store_is_done_by_one(
+def test_one_worker_does_the_duties_of_the_whole_store(
     stores: list[SessionStore], clock: Clock
 ) -> None:
     session = talk(stores[0].session(user_id="ada", session_id="s"), 1)
@@ -233,7 +235,7 @@ def test_it_ends_after_what_it_is_at(stores: list[SessionStore], clock: Clock) -
         {"most_per_second": 0.0},
     ],
 )
-def test_what_it_cannot_do_is_refused(
+def test_refuses_invalid_options(
     stores: list[SessionStore], wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidConfiguration):

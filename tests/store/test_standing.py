@@ -149,7 +149,7 @@ def test_changes_of_one_reader_are_invisible_to_others(called: Session) -> None:
     assert str(called.context("keep_all").messages) == shown
 
 
-def test_what_is_known_already_shows_all_that_was_read(called: Session) -> None:
+def test_cached_rows_give_the_same_events(called: Session) -> None:
     read = called.events()
 
     called.context("keep_all")
@@ -187,7 +187,7 @@ def test_nothing_that_was_opened_is_left_after_an_erasure(
     assert opened() is None
 
 
-def test_of_most_sessions_nothing_is_kept(memory: SessionStore) -> None:
+def test_caches_rows_of_few_sessions(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     for number in range(34):
         session = memory.session(user_id="ada", session_id=f"s-{number}")

@@ -118,7 +118,7 @@ def test_every_column_is_tried_or_it_is_said_why_it_is_not_proved() -> None:
     assert sorted(columns()) == sorted([*COLUMNS, *listed])
 
 
-def test_who_removes_seals_and_anchor_cannot_have_them_made_anew(
+def test_removed_seals_and_anchor_cannot_be_started_over(
     case: Tampered,
 ) -> None:
     acts.remove_seals_and_anchor(case)

@@ -56,7 +56,7 @@ def session_of(store: refold.SessionStore, name: str = "s") -> refold.Session:
 
 
 @pytest.mark.each_engine
-def test_what_is_found_later_is_numbered_as_it_will_be(db: str) -> None:
+def test_later_findings_get_the_numbers_of_later_appends(db: str) -> None:
     with refold.open(db, redactor=unaware()) as store:
         session_of(store).append(said(f"{ADA} wrote", f"{BOB} and {ADA}", "[EMAIL_1]"))
     with opened(db) as store:
@@ -257,7 +257,7 @@ def test_no_json_in_a_result_hides_a_placeholder(db: str) -> None:
     assert BOB in told
 
 
-def test_what_the_model_writes_is_the_same_placeholder(db: str) -> None:
+def test_a_value_in_a_response_gets_the_same_placeholder(db: str) -> None:
     vault = Vault(arguments={"mail": ["EMAIL"]})
     with opened(db, vault=vault) as store:
         session = session_of(store)
@@ -384,7 +384,7 @@ def test_values_that_the_caller_adds_reveal_nothing(db: str) -> None:
     assert str(view.messages).count(ADA) == 1
 
 
-def test_what_another_session_says_keeps_its_origin(db: str) -> None:
+def test_placeholders_of_another_session_are_marked(db: str) -> None:
     layers = "turn_window:layers.user=true"
     with opened(db) as store:
         one, other = session_of(store, "one"), session_of(store, "other")
@@ -548,7 +548,7 @@ def test_a_kept_value_that_is_too_old_is_not_revealed_and_is_swept(db: str) -> N
         assert not session.verify().problems
 
 
-def test_of_values_that_are_kept_there_are_so_many(db: str) -> None:
+def test_a_session_keeps_at_most_500_values(db: str) -> None:
     with refold.open(db, policy=SEALED) as store:
         session = session_of(store)
         for at in range(0, 600, 60):
@@ -593,7 +593,7 @@ def test_no_byte_and_no_export_has_what_is_kept_encrypted(
         ('numbered = true\n[vault]\ntypes = ["MAIL"]\n', "no type MAIL"),
     ],
 )
-def test_what_a_policy_keeps_is_checked(more: str, wrong: str) -> None:
+def test_checks_the_values_that_a_policy_keeps(more: str, wrong: str) -> None:
     with pytest.raises(PolicyError, match=wrong):
         Policy.parse(f"version = 1\n{more}")
 

@@ -196,7 +196,7 @@ def test_a_context_that_was_not_recorded_says_so(session: Session) -> None:
     assert explained.to_json()["request"] is None
 
 
-def test_what_does_not_follow_is_broken_and_said_to_be_another_decision(
+def test_reports_a_forged_summary_as_broken_and_as_another_decision(
     session: Session,
 ) -> None:
     talk(session, 1, 3)
