@@ -1,4 +1,4 @@
-"""``refold compare`` and ``rerun``: what else a log would have sent to a model."""
+"""``refold compare`` and ``rerun``: the requests under other strategies or prompts."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def compare(
     if plot is not None:
         _check_plot(plot)
         picture = call.with_resource(Destination(plot))
-    chosen = call.store().session(user_id=user, session_id=session)
-    compared = chosen.proofs.compare(
+    opened = call.store().session(user_id=user, session_id=session)
+    compared = opened.proofs.compare(
         strategy or None, model=model, prices=prices, recorded=recorded
     )
     if picture is not None:
@@ -115,18 +115,19 @@ def rerun(
     strategy, prompt or redaction policy, it shows the first request that differs
     and exits with 1.
     """
-    chosen = call.store().session(user_id=user, session_id=session)
-    ran = chosen.proofs.rerun(
+    opened = call.store().session(user_id=user, session_id=session)
+    ran = opened.proofs.rerun(
         strategy,
-        prompt=None if prompt is None else _text(prompt),
-        model=None if model is None else _live(call, model),
+        prompt=None if prompt is None else _read_prompt(prompt),
+        model=None if model is None else _live_model(call, model),
     )
     return Result(
         ran.to_json, lambda screen: _show_rerun(screen, ran), int(ran.differs)
     )
 
 
-def _text(path: Path) -> str:
+def _read_prompt(path: Path) -> str:
+    """Return the text in a file.  Raises InvalidConfiguration if it is none."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -136,7 +137,11 @@ def _text(path: Path) -> str:
         ) from None
 
 
-def _live(call: Call, name: str) -> Model:
+def _live_model(call: Call, name: str) -> Model:
+    """Return a model that answers, until the command ends.
+
+    Raises InvalidConfiguration if a package is missing.
+    """
     try:
         from refold.adapters.claude.capture import LiveModel
     except ModuleNotFoundError as missing:
@@ -148,6 +153,7 @@ def _live(call: Call, name: str) -> Model:
 
 
 def _show_rerun(screen: Screen, ran: Rerun) -> None:
+    """Print how many requests are the same, or the first that differs."""
     derived = ran.requests - ran.recorded_requests
     if not ran.recorded_requests:
         word = "reconstructed" if ran.recorded else "assumed"
@@ -196,6 +202,7 @@ def _show_side(screen: Screen, name: str, side: Shown) -> None:
 
 
 def _calls(calls: Sequence[JsonObject]) -> str:
+    """Return calls as text, with their arguments."""
     texts = []
     for call in calls:
         arguments = canonical(call["arguments"]).decode()
@@ -204,7 +211,7 @@ def _calls(calls: Sequence[JsonObject]) -> str:
 
 
 def _check_plot(path: Path) -> None:
-    """Raises InvalidConfiguration, before any work, if no plot can be written."""
+    """Raise InvalidConfiguration, before any work, if no plot can be written."""
     from importlib.util import find_spec
 
     if path.suffix.lower() != ".png":
@@ -233,8 +240,9 @@ _DASH: Final = "–"
 
 
 def _show(screen: Screen, compared: Compared) -> None:
+    """Print a row for each strategy, and notes."""
     outcomes = compared.outcomes
-    requests = 0  # all strategies send as many
+    requests = 0  # the same number for all strategies
     references = 0
     if outcomes:
         requests = len(outcomes[0].sent)
@@ -253,6 +261,7 @@ def _show(screen: Screen, compared: Compared) -> None:
 
 
 def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
+    """Return the row of a strategy; ``outcomes`` are those of all."""
     recall = outcome.reference_recall
     files = outcome.ledger_recall["files"]
     costs = [other.cost for other in outcomes]
@@ -271,11 +280,12 @@ def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
 
 
 def _share(part: int, whole: int) -> str:
+    """Return a part of a total in percent."""
     return f"{part / whole:.0%}" if whole else _DASH
 
 
 def _cost(cost: float | None, costs: Sequence[float | None]) -> Part:
-    """A cost; the lowest of all is bold."""
+    """Return a cost as text; the lowest of all is bold."""
     if cost is None:
         return _DASH
     lowest = min(other for other in costs if other is not None)
@@ -283,10 +293,12 @@ def _cost(cost: float | None, costs: Sequence[float | None]) -> Part:
 
 
 def _dollars(cost: float) -> str:
+    """Return a cost as text, with more digits for a small one."""
     return f"{cost:,.2f}" if cost >= 100 else f"{cost:.4f}"
 
 
 def _notes(compared: Compared) -> list[str]:
+    """Return the lines below the table, which explain it."""
     notes = [
         "tokens: all sent; of these read from the cache, written to it, and the rest",
         "cost: of the prompts; recall: what the agent still saw of what it referred to",
@@ -306,7 +318,7 @@ def _notes(compared: Compared) -> list[str]:
 
 
 def _added(outcome: Outcome) -> str:
-    """What summaries by a model would cost."""
+    """Return the cost of a strategy's summaries if a model wrote them."""
     parts = [
         counted(len(outcome.done), "call"),
         counted(outcome.summarizer_tokens, "token"),
@@ -318,11 +330,11 @@ def _added(outcome: Outcome) -> str:
     return f"  {visible(outcome.label)}: {', '.join(parts)}{end}"
 
 
-_LONGEST: Final = 40  # characters of a label in the picture
+_LONGEST: Final = 40  # characters of a label in the plot
 
 
 def drawn(outcomes: Sequence[Outcome]) -> bytes:
-    """The picture of ``outcomes``, as PNG."""
+    """Return the plot of outcomes as PNG."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -340,18 +352,22 @@ def drawn(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def _plot_tokens(axes: Any, outcomes: Sequence[Outcome], styles: Sequence[Any]) -> None:
-    """A line for each strategy; strategies that sent the same share one."""
+    """Draw a line for each strategy; those that sent the same share a line."""
     for group in _alike(outcomes):
-        first = outcomes[group[0]]
-        style = styles[group[0] % len(styles)]
+        first_index = group[0]
+        first = outcomes[first_index]
+        style = styles[first_index % len(styles)]
         tokens = [request.tokens for request in first.sent]
         label = _joined([_name(outcomes[index]) for index in group])
         axes.plot(range(1, len(tokens) + 1), tokens, label=label, **style)
-        compacted = sorted({compaction.request for compaction in first.compactions})
-        compacted = [index for index in compacted if index < len(tokens)]
-        requests = [index + 1 for index in compacted]
-        heights = [tokens[index] for index in compacted]
-        axes.plot(requests, heights, "v", color=style["color"], zorder=3)
+        # A mark for each request that follows a compaction.
+        request_numbers: list[int] = []
+        heights: list[int] = []
+        for index in sorted({compaction.request for compaction in first.compactions}):
+            if index < len(tokens):
+                request_numbers.append(index + 1)
+                heights.append(tokens[index])
+        axes.plot(request_numbers, heights, "v", color=style["color"], zorder=3)
     axes.plot([], [], "v", color="#555555", label="compacted before this request")
     axes.set_title("Tokens sent per request")
     axes.set_xlabel("request")
@@ -363,7 +379,7 @@ def _plot_tokens(axes: Any, outcomes: Sequence[Outcome], styles: Sequence[Any]) 
 
 
 def _alike(outcomes: Sequence[Outcome]) -> list[list[int]]:
-    """Indexes of outcomes; those that sent the same number of tokens form a group."""
+    """Return groups of outcomes that sent the same numbers of tokens, by index."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, outcome in enumerate(outcomes):
         key = tuple(request.tokens for request in outcome.sent)
@@ -372,7 +388,7 @@ def _alike(outcomes: Sequence[Outcome]) -> list[list[int]]:
 
 
 def _joined(names: list[str]) -> str:
-    """Several names as one label, in lines that are not too long."""
+    """Return several names as one label, in lines that are not too long."""
     lines = [""]
     for name in names:
         if lines[-1] and len(lines[-1]) + len(name) > _LONGEST:
@@ -382,6 +398,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _plot_recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    """Draw a bar for the recall of each strategy."""
     shares: list[float] = []
     labels: list[str] = []
     for outcome in outcomes:
@@ -400,6 +417,8 @@ def _plot_recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
 
 
 def _name(outcome: Outcome) -> str:
-    """The label in characters that the font has, and not too long for the picture."""
+    """Return the label in characters that the font has, shortened for the plot."""
     name = outcome.label.encode("ascii", "backslashreplace").decode()
-    return name if len(name) <= _LONGEST else f"{name[:20]}…{name[21 - _LONGEST :]}"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:20]}…{name[21 - _LONGEST :]}"

@@ -93,9 +93,9 @@ def erase(
     confirmation on a terminal; elsewhere it needs --yes.
     """
     actions = {"--list": listed, "--due": due, "--dry-run": dry_run}
-    chosen = [option for option, is_chosen in actions.items() if is_chosen]
-    if len(chosen) > 1:
-        raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
+    used = [option for option, is_used in actions.items() if is_used]
+    if len(used) > 1:
+        raise typer.BadParameter(f"give only one of {' and '.join(used)}")
     if due and (user, session, reason, grace) != (None, None, None, None):
         raise typer.BadParameter(
             "--due completes the erasures of all users: leave out --user, --session, "
@@ -114,7 +114,8 @@ def erase(
     if user is None:
         raise typer.BadParameter("give --user, --due or --list")
     if dry_run:
-        return _plan(store.erasures.plan(user, session_id=session, absent_ok=absent_ok))
+        plan = store.erasures.plan(user, session_id=session, absent_ok=absent_ok)
+        return _planned(plan)
     if not reason:
         raise typer.BadParameter("give --reason, for the certificate")
     if output.is_closed(sys.stdout) and output.is_closed(sys.stderr):
@@ -127,7 +128,8 @@ def erase(
         if out is not None:
             certificate_file = files.enter_context(Destination(out, overwrite=False))
         if not yes:
-            _confirm(store.erasures.plan(user, session_id=session, absent_ok=absent_ok))
+            plan = store.erasures.plan(user, session_id=session, absent_ok=absent_ok)
+            _confirm(plan)
         erased = store.erase(
             user,
             reason,
@@ -139,12 +141,12 @@ def erase(
             absent_ok=absent_ok,
             progress=None if quiet else _show_progress,
         )
-        unwritten = None
+        unwritten = None  # the reason if the certificate could not be written
         if certificate_file is not None and erased.certificate is not None:
-            unwritten = _unwritten(certificate_file, erased.certificate)
+            unwritten = _write_certificate(certificate_file, erased.certificate)
 
     def show(screen: output.Screen) -> None:
-        _report(screen, erased)
+        _show_erasure(screen, erased)
         if unwritten is not None and erased.certificate is not None:
             screen.line(output.mark(False), f"{unwritten}; here it is:")
             screen.line(orjson.dumps(erased.certificate.to_json()).decode())
@@ -158,7 +160,7 @@ def erase(
 
 
 def _confirm(plan: ErasurePlan) -> None:
-    """Ask for confirmation; raises if the answer is no, or without a terminal."""
+    """Ask for confirmation; raises an error without a terminal, or for a no."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
     events = counted(plan.counts.get("events", 0), "event")
@@ -166,8 +168,8 @@ def _confirm(plan: ErasurePlan) -> None:
     typer.confirm(f"Erase {events} of {sessions} for good?", abort=True, err=True)
 
 
-def _unwritten(destination: Destination, certificate: Signed) -> str | None:
-    """Write the certificate.  Returns a sentence if that fails, else None."""
+def _write_certificate(destination: Destination, certificate: Signed) -> str | None:
+    """Write the certificate; returns a sentence if that fails, else None."""
     try:
         text = orjson.dumps(certificate.to_json(), option=orjson.OPT_INDENT_2)
         destination.write(text + b"\n")
@@ -189,7 +191,7 @@ def _complete(call: Call, store: SessionStore, *, vacuum: bool) -> output.Result
     with call.reporting(report):
         for erased in store.erasures.complete(vacuum=vacuum):
             completed.append(erased)
-            call.remark(partial(_report, erased=erased), acted=True)
+            call.remark(partial(_show_erasure, erased=erased), acted=True)
     stranded = store.erasures.stranded()
     if stranded:
         call.remark(partial(_show_stranded, stranded=stranded), acted=True)
@@ -199,10 +201,10 @@ def _complete(call: Call, store: SessionStore, *, vacuum: bool) -> output.Result
 
 def _show_stranded(screen: output.Screen, stranded: Sequence[Stranded]) -> None:
     """Name users and sessions that a lost erasure marked as erased."""
-    for whose, is_restorable in stranded:
-        name = whose.user_id
-        if whose.sessions is not None:
-            name += f" / {', '.join(whose.sessions)}"
+    for owner, is_restorable in stranded:
+        name = owner.user_id
+        if owner.sessions is not None:
+            name += f" / {', '.join(owner.sessions)}"
         screen.line(
             output.mark(None), output.shown(name), ": marked as erased, but the"
         )
@@ -211,28 +213,31 @@ def _show_stranded(screen: output.Screen, stranded: Sequence[Stranded]) -> None:
 
 
 def _show_progress(table: str, done: int, total: int) -> None:
+    """Print the progress of an erasure over the line before."""
     end = "\n" if done >= total else ""
     with suppress(OSError):  # the erasure continues without a reader
         sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
         sys.stderr.flush()
 
 
-def _moment(when: int | None) -> str | None:
-    return None if when is None else values.rfc3339(when)
+def _moment(microseconds: int | None) -> str | None:
+    """Return a time as JSON has it; None for none."""
+    return None if microseconds is None else values.rfc3339(microseconds)
 
 
-def _report(screen: output.Screen, erased: ErasureResult) -> None:
+def _show_erasure(screen: output.Screen, erased: ErasureResult) -> None:
+    """Print the result of an erasure: the certificate, and what is left."""
     if erased.due_at is not None:
         due = values.moment(erased.due_at)
         screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
         screen.line("  until then, `refold restore --user …` undoes it")
-        _copies(screen, erased.copies)
+        _show_copies(screen, erased.copies)
         return
     if erased.already:
-        _earlier(screen, erased.certificate)
+        _show_earlier(screen, erased.certificate)
     elif erased.certificate is not None:
-        _certificate(screen, erased.certificate.statement, erased.salt)
-    _copies(screen, erased.copies)
+        _show_certificate(screen, erased.certificate.statement, erased.salt)
+    _show_copies(screen, erased.copies)
     for place, files in erased.removed.items():
         if files:
             removed = f"removed {counted(len(files), 'file')} of {place}"
@@ -246,20 +251,21 @@ def _report(screen: output.Screen, erased: ErasureResult) -> None:
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
-    _files(screen, erased)
+    _show_search(screen, erased)
     names = ", ".join(place.name for place in erased.outside)
     screen.line((f"  beyond the reach of Refold: {names}", "dim"))
 
 
-def _earlier(screen: output.Screen, certificate: Signed | None) -> None:
-    """Report an earlier erasure, and its certificate."""
+def _show_earlier(screen: output.Screen, certificate: Signed | None) -> None:
+    """Print an earlier erasure and its certificate."""
     if certificate is None:
         screen.line(output.mark(True), "erased before: nothing was left to erase")
         return
     statement = certificate.statement
-    when = str(statement["completed_at"])
+    completed_at = str(statement["completed_at"])
     screen.line(
-        output.mark(True), f"erased before, at {when}: nothing was left to erase"
+        output.mark(True),
+        f"erased before, at {completed_at}: nothing was left to erase",
     )
     screen.line(f"  certificate  {statement['certificate_id']}  (signed then)")
 
@@ -268,7 +274,10 @@ def _earlier(screen: output.Screen, certificate: Signed | None) -> None:
 _SINGULAR: Final = {"accesses": "access", "audit": "audit record", "leaves": "leaf"}
 
 
-def _certificate(screen: output.Screen, statement: dict[str, Any], salt: str) -> None:
+def _show_certificate(
+    screen: output.Screen, statement: dict[str, Any], salt: str
+) -> None:
+    """Print what a certificate says, and its salt."""
     counts: list[str] = []
     for table, count in statement.get("counts", {}).items():
         if count:
@@ -278,14 +287,15 @@ def _certificate(screen: output.Screen, statement: dict[str, Any], salt: str) ->
     screen.line(output.mark(True), f"erased: {erased}")
     screen.line(f"  {counted(statement.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {statement['certificate_id']}")
-    _exports(screen, statement.get("exports", []))
+    _show_datasets(screen, statement.get("exports", []))
     if salt:
         advice = "keep it to prove that the certificate is this user's"
         screen.line(f"  salt         {salt}")
         screen.line((f"  {advice}: it is shown only once", "dim"))
 
 
-def _files(screen: output.Screen, erased: ErasureResult) -> None:
+def _show_search(screen: output.Screen, erased: ErasureResult) -> None:
+    """Print the search for erased names in the database's files."""
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
         remark = "  raw-file search skipped: ids this short match by chance"
@@ -297,8 +307,8 @@ def _files(screen: output.Screen, erased: ErasureResult) -> None:
             output.mark(not matches), f"searched {file} for {names}: {matches} found"
         )
     if erased.cleaned.get("wal_emptied") is False:
-        why = "the write-ahead log could not be emptied because others read"
-        screen.line(output.mark(None), f"{why}: close them and run this again")
+        problem = "the write-ahead log could not be emptied because others read"
+        screen.line(output.mark(None), f"{problem}: close them and run this again")
     advice = erased.cleaned.get("advice")
     if advice:
         remark = "names may remain in freed space until it is rewritten"
@@ -306,7 +316,9 @@ def _files(screen: output.Screen, erased: ErasureResult) -> None:
         screen.line(f"  {advice}")
 
 
-def _plan(plan: ErasurePlan) -> output.Result:
+def _planned(plan: ErasurePlan) -> output.Result:
+    """Return the report of what an erasure would delete."""
+
     def show(screen: output.Screen) -> None:
         if plan.already:
             screen.line(output.mark(True), "erased before: nothing is left to erase")
@@ -316,25 +328,27 @@ def _plan(plan: ErasurePlan) -> output.Result:
         screen.table(("table", "#rows"), rows)
         for name in plan.holds:
             screen.line(output.mark(None), f"the legal hold {name!r} forbids it")
-        _exports(screen, plan.exports)
-        _copies(screen, plan.copies)
+        _show_datasets(screen, plan.exports)
+        _show_copies(screen, plan.copies)
 
     return output.Result(plan._asdict(), show)
 
 
-def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> None:
-    """Name the datasets with rows of the erased data, which their owner must drop."""
-    if exports is None:
+def _show_datasets(
+    screen: output.Screen, datasets: list[dict[str, Any]] | None
+) -> None:
+    """Print the datasets with rows of the erased data, which their owner must drop."""
+    if datasets is None:
         screen.line(output.mark(None), "which datasets hold rows of it cannot be read")
-    for dataset in exports or ():
+    for dataset in datasets or ():
         name = dataset["export"]
         screen.line(output.mark(None), f"drop its rows from dataset {name}:")
         for row in dataset["rows"]:
             screen.line(f"  {row}")
 
 
-def _copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
-    """Name the exports with a copy of the erased data, which Refold cannot delete."""
+def _show_copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
+    """Print the exports with a copy of the erased data, which Refold cannot delete."""
     if copies is None:
         screen.line(output.mark(None), "which exports have a copy of it cannot be read")
     for copy in copies or ():
@@ -350,6 +364,7 @@ def _copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
 
 
 def _list(store: SessionStore, user: str | None) -> output.Result:
+    """Return the list of certificates and of unfinished erasures."""
     certificates = store.erasures.certificates(user)
     stranded = store.erasures.stranded(user)
     if user is not None and not certificates and not stranded:
@@ -363,8 +378,8 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
         names = ("certificate_id", "completed_at", "act", "scope", "reason")
         rows: list[list[str]] = []
         for certificate in certificates:
-            facts = {**certificate.statement, **(certificate.said or {})}
-            rows.append([str(facts.get(name, "")) for name in names])
+            texts = {**certificate.statement, **(certificate.said or {})}
+            rows.append([str(texts.get(name, "")) for name in names])
         screen.table(names, rows)
         _show_stranded(screen, stranded)
         for job in unfinished:
@@ -376,11 +391,11 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
         "unfinished": unfinished,
         "stranded": [
             {
-                "user_id": whose.user_id,
-                "sessions": whose.sessions,
+                "user_id": owner.user_id,
+                "sessions": owner.sessions,
                 "restorable": is_restorable,
             }
-            for whose, is_restorable in stranded
+            for owner, is_restorable in stranded
         ],
     }
     return output.Result(value, show)
@@ -444,8 +459,8 @@ def hold(
         holds = store.erasures.holds(user)
         if not holds:
             _check_known(store, user)
-        lines = "\n".join(f"{held.name}  {held.reason}" for held in holds)
-        return output.Result([held._asdict() for held in holds], lines)
+        lines = "\n".join(f"{each.name}  {each.reason}" for each in holds)
+        return output.Result([each._asdict() for each in holds], lines)
     operated_by = operator_name(operator)
     if release:
         signed = store.erasures.release(user, name, reason, operator=operated_by)
@@ -468,6 +483,7 @@ def _check_known(store: SessionStore, user: str) -> None:
 
 
 def _signed(signed: Signed, result: str) -> output.Result:
+    """Return the report of a change with a certificate."""
     name = signed.statement["certificate_id"]
     return output.Result(signed.to_json(), f"{result}: certificate {name}", acted=True)
 
@@ -535,22 +551,23 @@ def retain(
     origin of a fork in use.  If it is interrupted, the next run completes it.
     """
     if policy is not None and preset is None:
-        chosen = RetentionPolicy.read(policy.read_bytes())
+        retention = RetentionPolicy.read(policy.read_bytes())
     elif preset is not None and policy is None:
-        chosen = RetentionPolicy.preset(preset)
+        retention = RetentionPolicy.preset(preset)
     else:
         raise typer.BadParameter("give one of --policy FILE and --preset NAME")
     store = call.store()
     erasures: list[ErasureResult] = []
 
     def unfinished() -> output.Result:
+        """Return the report of an interrupted run."""
         value = [erased.to_json() for erased in erasures]
         text = "\n".join(orjson.dumps(erased).decode() for erased in value)
         return output.Result({"certificates": value}, text, acted=True)
 
     with call.reporting(unfinished):
         result = store.erasures.retain(
-            chosen,
+            retention,
             dry_run=dry_run,
             operator=operator_name(operator),
             key_backups=key_backups,
@@ -564,6 +581,7 @@ def retain(
 
 
 def _show_retention(screen: output.Screen, result: RetentionResult) -> None:
+    """Print the erased sessions, and the totals."""
     for user, name in result.sessions:
         screen.line(output.shown(f"{user} / {name}"))
     erased = "would be erased" if result.dry_run else "erased"

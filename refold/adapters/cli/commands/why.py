@@ -64,8 +64,8 @@ def why(
     """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
-    chosen = call.store().session(user_id=user, session_id=session)
-    explained = chosen.why(strategy, at=at, message=message)
+    opened_session = call.store().session(user_id=user, session_id=session)
+    explained = opened_session.why(strategy, at=at, message=message)
     code = int(_broken(explained))
     if open_ is None:
         return Result(explained.to_json, lambda out: show(out, explained), code)
@@ -139,6 +139,7 @@ def show(
 def _show_opened(
     screen: Screen, explained: Explanation, records: Sequence[Record]
 ) -> None:
+    """Print a summary, the summaries that it absorbs, and their events."""
     for record in records:
         indent = "  " * min(record.depth, _DEEPEST)
         summary = record.node.summary
@@ -157,6 +158,7 @@ def _show_opened(
 
 
 def _figures(screen: Screen, explained: Explanation) -> None:
+    """Print the size of a context, its digests, its bill, and the checked chains."""
     view = explained.view
     ref = explained.strategy.ref
     over = f"  {view.over_budget:,} over its window" if view.over_budget else ""
@@ -166,8 +168,8 @@ def _figures(screen: Screen, explained: Explanation) -> None:
         f"  {counted(len(view.messages), 'message')}",
         (over, "bold red"),
     )
-    params = ", ".join(f"{k}={json.dumps(v)}" for k, v in ref.params.items())
-    _wrapped(screen, params, "  ")
+    params = [f"{name}={json.dumps(value)}" for name, value in ref.params.items()]
+    _wrapped(screen, ", ".join(params), "  ")
     screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
     screen.line((f"  digest      {view.digest}", "dim"))
     screen.line("  provenance  ", *origin_words(explained.provenance))
@@ -190,7 +192,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
 
 
 def _bill(screen: Screen, explained: Explanation) -> None:
-    """Compare our count with the input tokens that were billed."""
+    """Print Refold's count of tokens and the number that was billed."""
     bill = explained.bill
     if bill is None:
         return
@@ -213,6 +215,7 @@ def _bill(screen: Screen, explained: Explanation) -> None:
 
 
 def _request(screen: Screen, explained: Explanation) -> None:
+    """Print the recorded request of a context, and whether it was sent unchanged."""
     sent = explained.sent
     if sent is None:
         screen.line("  request     none recorded")
@@ -227,12 +230,13 @@ def _request(screen: Screen, explained: Explanation) -> None:
     revealed = sent.request.revealed
     values = ", ".join(f"{count} {kind}" for kind, count in revealed.items())
     vault = f"with {values} from the vault" if values else ""
-    about = (sent.request.model or "", matches[sent.request.matches], vault)
-    facts = ", ".join(fact for fact in about if fact)
-    _wrapped(screen, visible(facts), " " * 14)
+    details = (sent.request.model or "", matches[sent.request.matches], vault)
+    text = ", ".join(detail for detail in details if detail)
+    _wrapped(screen, visible(text), " " * 14)
 
 
 def _part(screen: Screen, explained: Explanation, part: Part) -> None:
+    """Print the first line of a part: its kind, its events, and their types."""
     span = part.span
     name = "none"
     style = ""
@@ -245,8 +249,10 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
         if span.summary is not None:
             name += f" {span.summary}"
     events = [explained.events[seq] for seq in part.seqs]
-    about = f"{_types(events)}  {events[0].ts:%H:%M:%S}" if events else ""
-    rest = f"  {place:<16}  {about}".rstrip()
+    summary_of_events = ""
+    if events:
+        summary_of_events = f"{_types(events)}  {events[0].ts:%H:%M:%S}"
+    rest = f"  {place:<16}  {summary_of_events}".rstrip()
     remark = ""
     if explained.superseded.intersection(part.seqs):
         remark = "  shorter than what was sent: redacted since"
@@ -256,6 +262,7 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
 
 
 def _whole_reason(explained: Explanation, part: Part) -> str:
+    """Return the reason for a part, with the pins and the decision behind it."""
     reason = BECAUSE[part.cause]
     pins = {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}
     if pins:
@@ -301,6 +308,7 @@ def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None
 
 
 def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
+    """Print whether the strategy makes the same decision when it is asked again."""
     if asked.same:
         screen.line(
             indent, "rule: ", asked.reason, "  ", ("✓ decides the same again", "green")
@@ -321,6 +329,7 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
 
 
 def _left_out(screen: Screen, explained: Explanation) -> None:
+    """Print the omitted events, and the reasons."""
     runs = list(explained.runs())
     if not runs and explained.message is not None:
         return
@@ -347,6 +356,7 @@ def _left_out(screen: Screen, explained: Explanation) -> None:
 def _event(
     screen: Screen, explained: Explanation, envelope: Envelope, indent: str
 ) -> None:
+    """Print an event as one line, with the start of its text and its hash."""
     content = preview(envelope.payload)
     text = " ".join(f"{content.note} {content.body}".split())
     head = f"{indent}{envelope.seq:>4}  {envelope.ts:%H:%M:%S}  "
@@ -370,7 +380,7 @@ def _wrapped(screen: Screen, text: str, indent: str) -> None:
 
 
 def _types(events: Iterable[Envelope]) -> str:
-    """The types of events with their numbers; the rarest are only counted."""
+    """Return the types of events with their numbers; the rarest are only counted."""
     counts = types(Counter(event.type for event in events)).split(", ")
     listed = counts[:_FEW_TYPES]
     if len(counts) > _FEW_TYPES:
