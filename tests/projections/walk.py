@@ -96,7 +96,7 @@ class Walk:
         due = self.strategy.decide(self.outline, now)
         while due:
             self.compact(due)
-            due = self.strategy.further(self.outline, now)
+            due = self.strategy.follow_up(self.outline, now)
 
     def compact(self, due: Compaction) -> None:
         source = source_of(due, events=self.events, summaries=self.derived)
