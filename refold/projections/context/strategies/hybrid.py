@@ -23,7 +23,7 @@ KEY_EVENTS = frozenset(
     {"user_input", "tool_result", "aggregate", "final", "error", "hitl", "system"}
 )
 
-# A batch is so many times larger if more than two batches are pending.
+# The factor of a batch's size if more than two batches are pending.
 _CATCH_UP_FACTOR: Final = 8
 _RESPONSE_TYPES: Final = frozenset({"agent_response", "tool_call"})
 
@@ -49,7 +49,7 @@ class Hybrid(RecursiveSummary, Weighed):
     every, fan_in, summary_tokens, folded_tokens: the tree of summaries, as in
                       ``recursive_summary``.
     pin_tokens:       the most tokens of pinned exchanges behind the summaries.
-    model, weight:    count tokens as this model does, or as so many times the estimate.
+    model, weight:    the model whose tokens are counted, or the factor of the estimate.
     """
 
     name: ClassVar[str] = "hybrid"

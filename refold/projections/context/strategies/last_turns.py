@@ -15,7 +15,7 @@ from refold.projections.context.strategy import Shown, Strategy, everything, wit
 class LastTurns(Strategy):
     """Show the ``n`` newest turns, without summaries of older ones.
 
-    It is a baseline for comparisons: it costs nothing, and forgets.
+    It is a baseline for comparisons: it needs no model, and older turns are lost.
     """
 
     name: ClassVar[str] = "last_turns"

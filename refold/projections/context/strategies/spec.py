@@ -244,7 +244,7 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         params = beside
     elif beside or not isinstance(params, Mapping):
         raise UnknownStrategy(
-            "a strategy's parameters stand under params or beside name, not both"
+            "a strategy's parameters stand under params or next to name, not in both"
         )
     return name, dict(params)
 

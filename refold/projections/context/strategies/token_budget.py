@@ -17,7 +17,7 @@ from refold.projections.context.units import joined
 class TokenBudget(Weighed):
     """Drop the oldest exchanges while all of them exceed ``max_tokens``.
 
-    model, weight: count tokens as this model does, or as so many times the estimate.
+    model, weight: the model whose tokens are counted, or the factor of the estimate.
 
     Views always show the newest exchange, the newest user input, and the exchanges that
     wait for a result; ``over_budget`` says by how much these exceed ``max_tokens``.

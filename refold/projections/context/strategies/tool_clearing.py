@@ -30,7 +30,7 @@ class ToolClearing(Pinning, Weighed):
     exclude_tools:        the tools whose results are never cleared.
     clear_tool_inputs:    whether the arguments of the calls are cleared too.
     pin_tokens:           the most tokens of pinned exchanges behind summaries.
-    model, weight:        count tokens as this model does, or as so many times the
+    model, weight:        the model whose tokens are counted, or the factor of the
                           estimate.
 
     The triggers are checked before each response.  Results of pinned events stay.
