@@ -86,6 +86,24 @@ def test_an_anchor_that_may_not_grow_says_so(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def test_a_disk_without_room_for_the_index_of_a_log_is_full(sqlite_url: str) -> None:
+    with refold.open(sqlite_url) as store:
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+
+    try:
+        with pytest.raises(
+            refold.StoreUnavailable, match="the disk is full: free space"
+        ):
+            refold.open(sqlite_url)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with refold.open(sqlite_url) as store:
+        assert len(store.session(user_id="ada", session_id="s").events()) == 1
+
+
 def test_an_export_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with refold.open(tmp_path / "refold.db") as store:

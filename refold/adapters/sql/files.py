@@ -210,6 +210,16 @@ class WatchedFile:
         )
 
 
+def message_of(error: sqlite3.Error) -> str:
+    """Return the message of an error; it names a full disk where SQLite does not.
+
+    The first connection makes the index of the log, also to read.
+    """
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return "the index of the log cannot grow: the disk is full"
+    return str(error)
+
+
 def outcome_unknown(path: Path, error: CommitFailed) -> StoreUnavailable:
     """Return the error of a store for a COMMIT that failed."""
     return StoreUnavailable(

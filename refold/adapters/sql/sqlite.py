@@ -261,7 +261,8 @@ class SqliteDatabase(Database):
             return None
         if isinstance(cause, files.CommitFailed):
             return files.outcome_unknown(self.path, cause)
-        return moved(str(cause)) or translated(str(self.path), str(cause))
+        message = files.message_of(cause)
+        return moved(message) or translated(str(self.path), message)
 
     def prepare(self, connection: Connection) -> None:
         """Mark the file as Refold's, after ``_identify``."""
