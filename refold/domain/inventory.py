@@ -112,7 +112,13 @@ PLACES: Final[tuple[Place, ...]] = (
     ),
     Place("table", "seals", "ids, digests of positions", "user_id", "delete rows"),
     Place("table", "views", "ids, encrypted views", "user_id", "delete rows"),
-    Place("table", "heads", "ids, encrypted states", "user_id", "delete rows"),
+    Place(
+        "table",
+        "heads",
+        "ids, encrypted states with digests of secrets",
+        "user_id",
+        "delete rows",
+    ),
     Place(
         "table",
         "erasures",

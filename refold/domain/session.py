@@ -111,8 +111,10 @@ class SessionState(NamedTuple):
     numbers:      the numbers of placeholders, by type and keyed hash.
     kept:         the values that a policy exempts from redaction, with the time of
                   each.
+    learned:      keyed digests of the secrets in its events, with the seq of the event
+                  that showed each.
 
-    ``numbers`` and ``kept`` do not follow from events.
+    ``numbers``, ``kept`` and ``learned`` do not follow from events.
     """
 
     stream: StreamId
@@ -124,6 +126,7 @@ class SessionState(NamedTuple):
     last_request: int = 0
     numbers: Mapping[str, int] = _EMPTY
     kept: Mapping[str, tuple[str, int]] = _EMPTY
+    learned: Mapping[str, int] = _EMPTY
 
     def __repr__(self) -> str:
         return f"SessionState({self.stream!r}, {self.head_seq}, closed={self.closed})"
@@ -140,6 +143,8 @@ class SessionState(NamedTuple):
             dumped["numbers"] = dict(self.numbers)
         if self.kept:
             dumped["kept"] = dict(self.kept)  # type: ignore[arg-type]  # JSON has no tuples
+        if self.learned:
+            dumped["learned"] = dict(self.learned)
         return dumped
 
     @classmethod
@@ -159,6 +164,7 @@ class SessionState(NamedTuple):
             last_request=stored["request"],
             numbers=stored.get("numbers", _EMPTY),
             kept=stored.get("kept", _EMPTY),
+            learned=stored.get("learned", _EMPTY),
         )
 
 
@@ -377,4 +383,5 @@ def evolve(state: SessionState, event: Event) -> SessionState:
         last_request=last_request,
         numbers=state.numbers,
         kept=_EMPTY if closed else state.kept,
+        learned=state.learned,
     )

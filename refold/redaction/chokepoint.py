@@ -392,6 +392,8 @@ def redact_payload(
         # The id is judged by itself, so that the call and its result get the same.
         clean, tally = redactor.value(payload, skip=_CALL_ID, tag=tag, context=context)
         original = str(payload["call_id"])
+        # Secrets that the session learned between the call and its result stay out.
+        redactor = redactor.without_learned
         _, findings = redactor.text(original)
         tally.update(findings)
         call_id = recorded_id(redactor, original, tag)
@@ -475,6 +477,7 @@ class RedactedEvent:
     event: the event as readers will get it.
     data:  the canonical JSON that is recorded: payload, meta, receipt, blobs.
     found: counts of redacted values by type, as far as the policy reveals them.
+    secrets: (type, value) of each value that the session may learn.
     """
 
     event: SessionEvent
@@ -484,6 +487,7 @@ class RedactedEvent:
     found: Mapping[str, int]
     blobs: tuple[Blob, ...]
     passed: object
+    secrets: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.passed is not _PASS:
@@ -586,6 +590,7 @@ def redact(
         found=receipt.get("types", {}),
         blobs=blobs,
         passed=_PASS,
+        secrets=tuple(clean.tally.secrets),
     )
 
 

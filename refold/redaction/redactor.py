@@ -13,6 +13,7 @@ import orjson
 from refold.domain.locks import computed_once, forkable_lock
 from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import check_installed
+from refold.redaction.learned import Learned
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
@@ -133,6 +134,22 @@ class Redactor:
         if plan.numbered or plan.pseudonyms or plan.labels:
             return self
         return self._with_plan(numbered=True)
+
+    def learning(self, learned: Learned) -> Redactor:
+        """This redactor, which also finds the secrets that a session has shown."""
+        redactor = object.__new__(Redactor)
+        vars(redactor).update(vars(self))
+        settler = self._settler.learning(learned)
+        vars(redactor).update(_settler=settler, registered=settler.registered)
+        vars(redactor)["without_learned"] = self
+        for derived in ("stubbing", "numbering"):
+            vars(redactor).pop(derived, None)
+        return redactor
+
+    @computed_once
+    def without_learned(self) -> Redactor:
+        """This redactor without the secrets of a session."""
+        return self
 
     def _with_plan(self, **changes: Any) -> Redactor:
         return replace(self, plan=replace(self.plan, **changes))

@@ -16,6 +16,7 @@ from refold.domain.envelope import PLACEHOLDER
 from refold.domain.locks import computed_once, forkable_lock
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
+from refold.redaction.learned import SHORTEST, is_plain
 from refold.redaction.scanner import overlapping
 from refold.redaction.types import well_formed
 
@@ -146,7 +147,6 @@ def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[
     )
 
 
-SHORTEST: Final = 8
 Extent: TypeAlias = tuple[int, int, str]
 
 # Names of environment variables that hold a secret.
@@ -154,13 +154,6 @@ Extent: TypeAlias = tuple[int, int, str]
 SECRET_NAMES: Final = re.compile(
     r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|credential"
     r"|(?<![a-z])(?:pass|pwd|auth|pat))s?(?![a-z])"
-)
-_WORD = "(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)"
-# Values that are no secrets: words, numbers, paths, addresses, references.
-_PLAIN = re.compile(
-    rf"{_WORD}(?:[-_. ,:]{_WORD})*|[0-9.,:+\-]*|(?:\.{{0,2}}|~|[A-Za-z]:|file:)[/\\].*"
-    r"|[a-z][a-z0-9+.\-]*://[^@]*|\$.*",
-    re.DOTALL,
 )
 # A search looks for a piece of a long spelling, then compares the whole.  Vectorscan
 # compiles short pieces much faster; the standard library finds long ones faster.
@@ -364,4 +357,4 @@ def _telling(value: str) -> bool:
     """Whether a value is long and unusual enough to be searched everywhere."""
     if len(value) < SHORTEST or not encodable(value):
         return False
-    return not _PLAIN.fullmatch(value)
+    return not is_plain(value)

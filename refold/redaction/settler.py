@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from operator import itemgetter
 from time import perf_counter
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
+from refold.redaction.learned import Both, Learned, learnable
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.scanner import (
     CONTEXT,
@@ -31,6 +33,8 @@ _ROUNDS: Final = 8
 # The priorities of registered values and of a recognizer's, next to those of rules.
 _REGISTERED: Final = 1000
 _RECOGNIZED: Final = 10
+# The rule of findings that are registered values, or secrets of the session.
+_BY_REGISTERED: Final = "registered"
 _ERROR: Final = "ERROR"
 # A name and its value are tied together by one of these characters.
 _TIES: Final = frozenset("=:：＝ \t\n\"'`>|,;(@%是为は는은")
@@ -132,6 +136,14 @@ class Settler:
         }
         self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]
         self._allows_some = bool(self._kept or plan.allow_values or self._allowed)
+
+    def learning(self, learned: Learned) -> Settler:
+        """This settler, which also finds the secrets of a session."""
+        settler = copy(self)
+        settler.registered = learned
+        if self.registered:
+            settler.registered = Both(self.registered, learned)
+        return settler
 
     def _marks_of_tied(self) -> tuple[str, ...]:
         """The beginnings of placeholders of types that are tied to names."""
@@ -290,6 +302,8 @@ class Settler:
         account = piece.account
         tag = account.tag(finding.type, value) if account.tag else ""
         account.tally.add(finding.type, finding.rule)
+        if finding.rule != _BY_REGISTERED and learnable(finding.type, value):
+            account.tally.secrets.append((finding.type, value))
         return self.placeholders.of(finding.type, tag)
 
     def _continued(self, before: str, text: str, piece: _Piece) -> Finding | None:
@@ -454,7 +468,7 @@ class Settler:
             ]
         if self.registered:
             for start, end, kind in self.registered.find(text):
-                findings.append(Finding(start, end, kind, "registered", _REGISTERED))
+                findings.append(Finding(start, end, kind, _BY_REGISTERED, _REGISTERED))
         return findings
 
     def _of_rules(self, source: Text, meter: Meter) -> list[Finding]:

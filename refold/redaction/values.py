@@ -73,11 +73,15 @@ class TooDeep(RedactionError):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of redacted values by type and by rule, and their JSON pointers."""
+    """Counts of redacted values by type and by rule, and their JSON pointers.
+
+    secrets: (type, value) of each that a session may learn.  They stay in memory.
+    """
 
     types: dict[str, int] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
+    secrets: list[tuple[str, str]] = field(default_factory=list, repr=False)
 
     @property
     def n(self) -> int:
@@ -97,6 +101,7 @@ class Tally:
         for rule, n in other.rules.items():
             self.rules[rule] = self.rules.get(rule, 0) + n
         self.paths += other.paths
+        self.secrets += other.secrets
 
     def __bool__(self) -> bool:
         return bool(self.types)

@@ -51,6 +51,7 @@ from refold.projections.items import (
 from refold.redaction import chokepoint
 from refold.redaction.chokepoint import ItemDraft, JudgedItem, RedactedEvent
 from refold.redaction.guard import Limits, TooLarge, guard, restored
+from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.types import UNSCANNED
@@ -149,6 +150,7 @@ class Writer:
         limits: Limits | None = None,
         unscanned: Unscanned = "refuse",
         tag: Tagger | None = None,
+        learned: Learned | None = None,
     ) -> RedactedEvent:
         """Redact ``draft`` for a stream of this user.
 
@@ -156,10 +158,13 @@ class Writer:
         limits: None is the writer's own.
         tag:    what ``numbering`` returns, if values in the stream get numbers; None
                 is the user's ``tagger``.
+        learned: the secrets of the stream, which are found too.
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
         redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
+        if learned is not None and learned.entries:
+            redactor = redactor.learning(learned)
         return chokepoint.redact(
             draft,
             now=now,
@@ -197,6 +202,15 @@ class Writer:
         now = self.clock() if now is None else now
         key = partial(self.log.pseudonym_key, stream.user_id, now=now)
         return kind(key, stream.session_id, known, kinds)
+
+    def learned(self, state: SessionState) -> Learned:
+        """Return the secrets of a session, to find them and to learn more."""
+        user_id = state.stream.user_id
+        return Learned(
+            # The key is read on first use.
+            lambda: self.log.pseudonym_key(user_id, now=self.clock()),
+            state.learned,
+        )
 
     def recorded_id(self, user_id: str, given: str) -> str:
         """The id under which the log records an id that a caller chose.
@@ -412,6 +426,11 @@ class Writer:
             if not order.prepared:
                 cache.clear()  # on another head, values may get other numbers
             tag = self.numbering(order.stream, order.numbers or state.numbers, now=now)
+        learned = None
+        if state.learned:
+            learned = self.learned(state)
+            if not order.prepared:
+                cache.clear()  # another head may have learned other secrets
         keys: Sequence[ports.Keyed] = ()
         items: Mapping[int, JsonObject] = {}
         if not order.plain:
@@ -422,13 +441,17 @@ class Writer:
                 order = self._with_seqs(state, order, keys)
         incoming = [draft.event for draft in order.drafts]
         events, after = self.decided(state, incoming, user_id=order.stream.user_id)
-        redacted = self._redacted(order, cache, events, now, tag)
+        redacted, learned = self._redacted(
+            order, cache, events, now, tag, learned, first=state.head_seq + 1
+        )
         if items:
             self._redact_items_again(order, items, events, redacted, tag)
         for clean, event in zip(redacted, events, strict=True):
             if clean.event is not event:
                 after = _evolved(state, redacted)
                 break
+        if learned is not None and learned.entries is not state.learned:
+            after = after._replace(learned=learned.entries)
         if isinstance(tag, Numbering):
             self.vault.put(order.stream, tag.values)
             after = after._replace(numbers=tag.known)
@@ -582,11 +605,18 @@ class Writer:
         cache: _Redacted,
         events: Sequence[Event],
         now: int,
-        tag: Tagger | None = None,
-    ) -> list[RedactedEvent]:
+        tag: Tagger | None,
+        learned: Learned | None,
+        *,
+        first: int,
+    ) -> tuple[list[RedactedEvent], Learned | None]:
         """Redact the events, except those that ``cache`` has; add them to ``cache``.
 
-        events: those of the order's drafts, as they were decided on.
+        events:  those of the order's drafts, as they were decided on.
+        learned: the secrets before the first event; None if there are none.
+        first:   the seq of the first event.
+
+        Returns the redacted events, and the secrets after them.
         """
         results: list[RedactedEvent] = []
         user_id = order.stream.user_id
@@ -597,12 +627,22 @@ class Writer:
                 if draft.event is not event:
                     draft = self._with_event(draft, event, user_id)
                 redacted = self.redacted(
-                    draft, user_id=user_id, now=now, unscanned=order.unscanned, tag=tag
+                    draft,
+                    user_id=user_id,
+                    now=now,
+                    unscanned=order.unscanned,
+                    tag=tag,
+                    # An item was judged before, by what its framework has.
+                    learned=None if isinstance(draft, ItemDraft) else learned,
                 )
                 cached = (event, redacted)
                 cache[index] = cached
+            if cached[1].secrets:
+                if learned is None:
+                    learned = self.learned(SessionState(order.stream))
+                learned.learn(cached[1].secrets, first + index)
             results.append(cached[1])
-        return results
+        return results, learned
 
     def _with_event(self, draft: Draft, event: Event, user_id: str) -> Draft:
         """The draft with its event as decided, which may have another id or tool."""
@@ -627,11 +667,17 @@ class Writer:
         stored = self.log.read(order.stream, after=first - 1, upto=last)
         events = [draft.event for draft in order.drafts]
         tag = None
+        state = self.log.head(order.stream).state
         if self.redactor.numbered:
-            numbers = self.log.head(order.stream).state.numbers
-            tag = self.numbering(order.stream, numbers)
+            tag = self.numbering(order.stream, state.numbers)
             cache = {}
-        redacted = self._redacted(order, cache, events, self.clock(), tag)
+        # Secrets that the session showed since then are no part of the comparison.
+        learned = self.learned(state).before(first)
+        if state.learned:
+            cache = {}
+        redacted, _ = self._redacted(
+            order, cache, events, self.clock(), tag, learned, first=first
+        )
         same = len(stored) == len(redacted) and all(
             superseded(envelope, clean.event)
             or same_event(given(envelope), clean.event)

@@ -363,8 +363,9 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
     last = next(filter(None, (_key(given(one)) for one in reversed(found))), None)
     if last is None:
         return News([event for message in messages for event in _of(message)])
-    numbers = session.head().state.numbers
-    tag = session.writer.numbering(session.stream, numbers)
+    state = session.head().state
+    tag = session.writer.numbering(session.stream, state.numbers)
+    learned = session.writer.learned(state)
     new: list[Event] = []
     since_answer: list[Event] | None = None
     for message in reversed(messages):
@@ -373,11 +374,18 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
             since_answer = list(new)
         for index in range(len(events) - 1, -1, -1):
             draft, now = Draft(events[index]), session.writer.clock()
-            kept = session.writer.redacted(
-                draft, user_id=session.user_id, now=now, tag=tag
-            )
-            # As it would be in the log, or as the log has told it.
-            if last in (_key(kept.event), _key(events[index])):
+            recorded = [events[index]]
+            # The log may have it from before or after it learned a secret in it.
+            for secrets in (learned, None) if learned else (None,):
+                clean = session.writer.redacted(
+                    draft,
+                    user_id=session.user_id,
+                    now=now,
+                    tag=tag,
+                    learned=secrets,
+                )
+                recorded.append(clean.event)
+            if last in map(_key, recorded):
                 return News([*events[index + 1 :], *new])
         new = [*events, *new]
     return News(new if since_answer is None else since_answer, differs=True)

@@ -451,7 +451,7 @@ def derivable(state: SessionState) -> SessionState:
     calls = {}
     for call_id, call in state.open_calls.items():
         calls[call_id] = call._replace(tool_name="")
-    return state._replace(numbers={}, kept={}, open_calls=calls)
+    return state._replace(numbers={}, kept={}, learned={}, open_calls=calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,7 +605,9 @@ def _damaged_events(problems: list[Problem]) -> str:
 def _with_underivable(right: Head, stored: Head) -> Head:
     """Take over the parts of the stored head that no event contains."""
     numbers = {**right.state.numbers, **stored.state.numbers}
-    state = right.state._replace(numbers=numbers, kept=stored.state.kept)
+    state = right.state._replace(
+        numbers=numbers, kept=stored.state.kept, learned=stored.state.learned
+    )
     return right._replace(
         state=state, created_at=stored.created_at, updated_at=stored.updated_at
     )

@@ -35,7 +35,11 @@ def fork(session: S, at: int, *, session_id: str) -> S:
     # A fork inherits numbered placeholders; it cannot reveal what they stand for.
     numbers = inherited(head.state.numbers)
     state = born(session.writer.log, stream, event)
-    session.writer.append(order, born=ports.Head(state._replace(numbers=numbers)))
+    # It also looks for the secrets that its parent had shown by then.
+    secrets = head.state.learned.items()
+    learned = {entry: 0 for entry, seq in secrets if seq <= at}
+    state = state._replace(numbers=numbers, learned=learned)
+    session.writer.append(order, born=ports.Head(state))
     return child
 
 

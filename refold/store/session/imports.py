@@ -13,6 +13,7 @@ from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds
 from refold.domain.events import AgentResponse
 from refold.domain.session import SessionState, labels_in
 from refold.redaction.chokepoint import RedactedEvent
+from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger
 from refold.store import appends, contexts, vault
 from refold.store.history import History, read_on
@@ -84,8 +85,9 @@ def take_in(
 def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
     """Whether redaction changes one of the drafts."""
     tag = session.writer.numbering(session.stream, {})
+    nothing = session.writer.learned(SessionState(session.stream))
     for draft in drafts:
-        _, redacted = _fitting(session, draft, tag)
+        _, redacted = _fitting(session, draft, tag, nothing)
         if redacted.found:
             return True
     return False
@@ -183,10 +185,14 @@ def _missing(
         incoming = [draft.event for draft in new]
         events, _ = session.writer.decided(state, incoming, user_id=session.user_id)
         fitting: list[_Prepared] = []
+        learned = session.writer.learned(state)
         for draft, event in zip(new, events, strict=True):
             if draft.event is not event:
                 draft = replace(draft, event=event)
-            fitting.append(_fitting(session, draft, tag))
+            redacted_draft = _fitting(session, draft, tag, learned)
+            seq = state.head_seq + len(fitting) + 1
+            learned.learn(redacted_draft[1].secrets, seq)
+            fitting.append(redacted_draft)
     except (errors.InvalidEvent, errors.SessionClosed, errors.EventTooLarge) as error:
         raise errors.ImportFailed(where, str(error)) from None
     log = session.writer.log
@@ -216,12 +222,13 @@ def _without_present(
     for envelope in read_on(session.writer.log, session.stream, upto=state.head_seq):
         if "format" in (envelope.meta.source or {}):
             imported[envelope.seq] = envelope
+    learned = session.writer.learned(state)
     keys = [draft.key for draft in drafts if draft.key]
     # The seqs of the entries that the session has, by their keys.
     present = session.writer.log.known(session.stream, keys) if keys else {}
     if not present and not merges:
         # Another transcript under this name, or one that an earlier version imported.
-        return _after_equal(session, drafts, [*imported.values()], where, tag)
+        return _after_equal(session, drafts, [*imported.values()], where, tag, learned)
     missing: list[Draft] = []
     is_present = False  # whether the session has the entry of the draft
     for draft in drafts:
@@ -236,19 +243,19 @@ def _without_present(
             continue  # its event has the seqs of the time at which it was appended
         seqs = present.get(draft.key or "")
         stored = imported.get(seqs.first_seq) if seqs else None
-        if stored is not None and not _is_same(session, draft, stored, tag):
+        if stored is not None and not _is_same(session, draft, stored, tag, learned):
             raise _rewritten(session, stored, where)
     for first, last in present.values():
         for seq in range(first, last + 1):
             imported.pop(seq, None)
     if not present:
-        return _after_equal(session, missing, [*imported.values()], where, tag)
+        return _after_equal(session, missing, [*imported.values()], where, tag, learned)
     # Events of earlier versions have no keys, and are recognized by their places.
     by_place = {_place_of(envelope.meta): envelope for envelope in imported.values()}
     not_by_place: list[Draft] = []
     for draft in missing:
         stored = by_place.get(_place_of(draft.meta))
-        if stored is None or not _is_same(session, draft, stored, tag):
+        if stored is None or not _is_same(session, draft, stored, tag, learned):
             not_by_place.append(draft)
     return not_by_place
 
@@ -265,13 +272,14 @@ def _after_equal(
     imported: Sequence[Envelope],
     where: str,
     tag: Tagger,
+    learned: Learned,
 ) -> list[Draft]:
     """Return the drafts after the imported ones, which must be equal in order.
 
     Raises ImportFailed if one is not.
     """
     for draft, envelope in zip(drafts, imported, strict=False):
-        if not _is_same(session, draft, envelope, tag):
+        if not _is_same(session, draft, envelope, tag, learned):
             raise _rewritten(session, envelope, where)
     return [*drafts[len(imported) :]]
 
@@ -307,7 +315,11 @@ def _accepted(
 
 
 def _is_same(
-    session: SessionCore, draft: Draft, envelope: Envelope, tag: Tagger
+    session: SessionCore,
+    draft: Draft,
+    envelope: Envelope,
+    tag: Tagger,
+    learned: Learned,
 ) -> bool:
     """Whether a draft is a recorded event, although redaction may differ today."""
     event = draft.event
@@ -318,32 +330,38 @@ def _is_same(
     lacks_usage = isinstance(stored, AgentResponse) and stored.usage is None
     if isinstance(event, AgentResponse) and lacks_usage:
         draft = replace(draft, event=event.model_copy(update={"usage": None}))
-    _, redacted = _fitting(session, draft, tag)
+    # Secrets that the session showed later are no part of the comparison.
+    learned = learned.before(envelope.seq)
+    _, redacted = _fitting(session, draft, tag, learned)
     incoming = redacted.event
     if appends.same_event(stored, incoming):
         return True
-    stored_again = _redact(session, replace(draft, event=stored), tag)
+    stored_again = _redact(session, replace(draft, event=stored), tag, learned)
     if appends.superseded(envelope, incoming):
         return True
     return appends.same_event(stored_again.event, incoming)
 
 
-def _fitting(session: SessionCore, draft: Draft, tag: Tagger) -> _Prepared:
+def _fitting(
+    session: SessionCore, draft: Draft, tag: Tagger, learned: Learned
+) -> _Prepared:
     """Redact a draft; an event with too many small parts becomes one text and a blob.
 
     Raises EventTooLarge for another event.
     """
     try:
-        return draft, _redact(session, draft, tag)
+        return draft, _redact(session, draft, tag, learned)
     except errors.EventTooLarge:
         event = appends.as_text(draft.event)
         if event is None:
             raise
     as_text = replace(draft, event=event, meta=draft.meta.warned("kept_as_text"))
-    return as_text, _redact(session, as_text, tag)
+    return as_text, _redact(session, as_text, tag, learned)
 
 
-def _redact(session: SessionCore, draft: Draft, tag: Tagger) -> RedactedEvent:
+def _redact(
+    session: SessionCore, draft: Draft, tag: Tagger, learned: Learned
+) -> RedactedEvent:
     """Redact a draft."""
     writer = session.writer
     return writer.redacted(
@@ -352,6 +370,7 @@ def _redact(session: SessionCore, draft: Draft, tag: Tagger) -> RedactedEvent:
         now=writer.clock(),
         unscanned="stub",
         tag=tag,
+        learned=learned,
     )
 
 
