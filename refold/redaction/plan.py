@@ -136,7 +136,12 @@ def tag(key: bytes, type: str, value: str) -> str:  # noqa: A002 - what it is ca
     events, and destroy it with the user.
     """
     kind = canonical(type)
-    message = f"{kind}\0{plain(kind, value)}".encode("utf-8", "surrogatepass")
+    return exact_tag(key, kind, plain(kind, value))
+
+
+def exact_tag(key: bytes, type: str, value: str) -> str:  # noqa: A002 - what it is called
+    """The eight characters that stand for this one spelling of a value."""
+    message = f"{type}\0{value}".encode("utf-8", "surrogatepass")
     digest = hmac.digest(key, message, "sha256")
     return base64.b32encode(digest).decode().lower()[:8]
 

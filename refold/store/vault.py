@@ -16,7 +16,7 @@ from refold.domain.ids import StreamId
 from refold.domain.locks import forkable_lock
 from refold.projections.context.text import Message
 from refold.projections.context.view import View
-from refold.redaction.plan import Plan, tag
+from refold.redaction.plan import Plan, exact_tag, tag
 from refold.redaction.rules import PACKS
 from refold.redaction.types import TYPES, UNSCANNED
 from refold.redaction.values import JsonValue, RedactionError
@@ -127,13 +127,17 @@ class Numbering:
         self.values: dict[str, str] = {}
 
     def __call__(self, kind: str, value: str) -> str:
-        """Return the tag of a value, which gets a number if its type has numbers."""
+        """Return the tag of a value, which gets a number if its type has numbers.
+
+        Each spelling has its own number, so that a placeholder is always revealed as
+        the characters that it replaced.
+        """
         if kind == "ID":
             return tag(self._user_key(), kind, value)
         if not self._key:
             name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
             self._key = hmac.digest(self._user_key(), name, "sha256")
-        value_tag = tag(self._key, kind, value)
+        value_tag = exact_tag(self._key, kind, value)
         entry = f"{kind}:{value_tag}"
         is_full = len(self.known) >= MOST_NUMBERED
         if entry not in self.known and kind in self._kinds and not is_full:

@@ -118,8 +118,23 @@ def test_a_value_has_one_number_in_a_session_across_restarts(db: str) -> None:
     assert kept == [
         "from [EMAIL_1] to [EMAIL_2]",
         "again [EMAIL_2]",
-        "and [EMAIL_3], [EMAIL_1]",
+        # Another spelling has a number of its own.
+        "and [EMAIL_3], [EMAIL_4]",
     ]
+
+
+def test_a_placeholder_reveals_the_spelling_that_it_replaced(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        first = ["Call 13812345678", f"{ADA} wrote"]
+        session.append(said(*first))
+        assert texts(session, reveal=True) == first
+
+        later = ["Call 138 1234 5678", f"{ADA.title()} wrote", "Call 13812345678"]
+        session.append(said(*later))
+
+        assert texts(session, reveal=True) == [*first, *later]
+        assert texts(session)[0] == texts(session)[4] == "Call [PHONE_1]"
 
 
 @pytest.mark.each_engine
