@@ -659,6 +659,10 @@ class Flat:
         shape = tuple(value)
         kinds = self._shapes.get(shape)
         if kinds is None:
+            for key in shape:
+                if not isinstance(key, str):
+                    kind = type(key).__name__
+                    raise RedactionError(f"a key is of type {kind}: JSON needs text")
             lower = {key.lower() for key in shape}
             kinds = (not VALUES.isdisjoint(lower), not _COLUMNS.isdisjoint(lower))
             self._shapes[shape] = kinds

@@ -626,14 +626,16 @@ class Writer:
                 draft = order.drafts[index]
                 if draft.event is not event:
                     draft = self._with_event(draft, event, user_id)
+                secrets = learned
+                if secrets is not None and isinstance(draft, ItemDraft):
+                    secrets = None  # it was judged before, as its framework has it
                 redacted = self.redacted(
                     draft,
                     user_id=user_id,
                     now=now,
                     unscanned=order.unscanned,
                     tag=tag,
-                    # An item was judged before, by what its framework has.
-                    learned=None if isinstance(draft, ItemDraft) else learned,
+                    learned=secrets,
                 )
                 cached = (event, redacted)
                 cache[index] = cached

@@ -398,7 +398,10 @@ def test_what_is_of_the_whole_user_is_erased_with_the_user_alone(
 def test_what_holds_and_freezes_say_is_redacted_and_goes_with_the_user(
     filled: SessionStore,
 ) -> None:
-    name, why = "case of bob@evil.test", "because of 13812345678, says Zebulon"
+    name, why = (
+        "case of bob@evil.test",
+        "because of a call to 13812345678, says Zebulon",
+    )
     held = filled.erasures.hold("ada", name, why, operator="Zebulon")
     again = filled.erasures.hold("ada", name, why)
     (kept,) = filled.erasures.holds("ada")
@@ -409,7 +412,7 @@ def test_what_holds_and_freezes_say_is_redacted_and_goes_with_the_user(
 
     filled.erase("ada", "asked")
 
-    said = "because of [REDACTED:PHONE], says Zebulon"
+    said = "because of a call to [REDACTED:PHONE], says Zebulon"
     assert (held is not None, again) == (True, None)
     assert (kept.name[:9], kept.reason) == ("redacted_", said)
     assert [one.said and one.said["reason"] for one in before] == [said] * 4

@@ -101,7 +101,7 @@ def test_an_append_with_all_that_is_built_in(session: Session) -> None:
     event = refold.UserInput(text=PROSE)
     session.append(event)
 
-    assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 266
+    assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 268
 
 
 def test_a_plain_append_passes_few_files_and_functions_of_ours(

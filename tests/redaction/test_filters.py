@@ -80,7 +80,7 @@ def test_the_text_of_an_exception_that_another_handler_made_is_redacted() -> Non
     try:
         raise ValueError(MAIL)
     except ValueError:
-        both.logger.exception("failed with %s", PHONE)
+        both.logger.exception("the call to %s failed", PHONE)
 
     assert MAIL in plain.stream.getvalue()
     assert MAIL not in both.text

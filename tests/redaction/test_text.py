@@ -172,7 +172,7 @@ def test_another_key_gives_none(key: str) -> None:
     "text",
     [
         "\x1b[33m{}\x1b[0m",
-        "\x1b[1;31mkey:\x1b[m \x1b[K{}",
+        "\x1b[1;31mtel:\x1b[m \x1b[K{}",
         "**{}**",
         "| {} |",
         "\\u001b[33m{}\\u001b[0m",

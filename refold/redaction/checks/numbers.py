@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from typing import Final
 
 from refold.redaction.checks import Candidate
 from refold.redaction.checks.names import LEXICON, iban_lengths, patterns, words
@@ -13,6 +14,7 @@ _IBAN_LENGTHS = iban_lengths()
 # The characters between the numbers of a row.
 _BETWEEN = " ,;|/\t"
 # The characters between a name and its value.
+_LINKS = " \t:：=,，、;；|/\"'`()（）[]【】《》<>-—。.*_"
 _AFTER_NAME = " :=#：\"'\\"
 
 
@@ -43,6 +45,8 @@ def card(candidate: Candidate) -> bool:
     if not _PATTERNS.CARD.fullmatch(digits) or not luhn(digits) or _uniform(digits):
         return False
     if digits == candidate.value:
+        if _PATTERNS.UNIT.match(candidate.after(12)):
+            return False
         return not _PATTERNS.ORDER.search(candidate.before(24))
     return not _PATTERNS.IN_HEX.search(candidate.before(25) + candidate.after(25))
 
@@ -54,14 +58,66 @@ def card_in_context(candidate: Candidate) -> bool:
 
 
 def mobile(candidate: Candidate) -> bool:
-    """A Chinese mobile number; not a fraction, a factor, or a multiple of 4 KiB."""
+    """A Chinese mobile number; not a fraction, a factor, or a multiple of 4 KiB.
+
+    Eleven digits have no check digit, so they need a sign that somebody is called.
+    Spaces and hyphens in their usual places, and the calling code, are such signs.
+    """
     value = candidate.value
     is_float = value[-3:].lower() in ("e10", "+10")
     if len(value) > 11 and not is_float:
         return not _PATTERNS.DECIMAL.fullmatch(value)
     if float(value) % 4096 == 0:
         return False
-    return not (_counts(candidate) or _in_row(candidate))
+    if _counts(candidate) or _in_row(candidate):
+        return False
+    return _is_called(candidate, alone=not is_float)
+
+
+# The most characters of a text that may consist of numbers of phones alone, and how
+# many around a number may show that it is one.
+_ALONE: Final = 128
+_NEAR: Final = 48
+
+
+def _is_called(candidate: Candidate, *, alone: bool) -> bool:
+    """Whether the text around a number shows that it is a phone's.
+
+    It is the whole text, is in a list of such numbers, stands in Chinese prose or next
+    to a name, in a line with an e-mail address, or behind a word about calling.
+
+    alone: the whole text may be such numbers, with nothing that calls them so.
+    """
+    text = candidate.text
+    if alone and len(text) <= _ALONE and _PATTERNS.ONLY_MOBILES.fullmatch(text):
+        return True
+    if _in_list(candidate):
+        return True
+    before = candidate.before(_NEAR).rpartition("\n")[2]
+    after = candidate.after(_NEAR).partition("\n")[0]
+    if "@" in before or "@" in after:
+        return True
+    before = _PATTERNS.MOBILES_BEFORE.sub("", before)
+    last = before.rstrip(_LINKS)[-1:]
+    first = after.lstrip(_LINKS)[:1]
+    if _is_chinese(last) or _is_chinese(first):
+        return True
+    return _PATTERNS.CALLED.search(before) is not None
+
+
+def _in_list(candidate: Candidate) -> bool:
+    """Whether both neighbours of a number are mobile numbers, or ends of the text."""
+    before = candidate.before(18)
+    after = candidate.after(18)
+    in_front = _PATTERNS.MOBILE_IN_FRONT.search(before)
+    behind = _PATTERNS.MOBILE_BEHIND.match(after)
+    if not (in_front or behind):
+        return False
+    return bool(in_front or not before.strip()) and bool(behind or not after.strip())
+
+
+def _is_chinese(character: str) -> bool:
+    return "\u3400" <= character <= "\u9fff"
 
 
 def _counts(candidate: Candidate) -> bool:
