@@ -30,6 +30,7 @@ def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
         "spans",
         "provenance",
         "request",
+        "rules",
     ]
     assert (told["strategy"], told["at"]) == ("keep_all", 57)
     assert told["spans"] == [{"kind": "raw", "first": 1, "last": 57}]

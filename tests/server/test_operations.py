@@ -169,7 +169,11 @@ def test_a_context_is_given_as_the_seeds_name_its_turns(
 
     assert len(made.json()["summaries"]) >= 2
     session = store.session(user_id="ada", session_id="s-1")
-    nothing_recorded = {"provenance": "assumed", "request": None}
+    nothing_recorded: dict[str, object] = {
+        "provenance": "assumed",
+        "request": None,
+        "rules": [],
+    }
     assert shown == session.context(spec).to_json() | nothing_recorded
     assert {span["kind"] for span in shown["spans"]} == {"summary", "raw"}
     then = ada.get("/v1/sessions/s-1/context", params={"at": 4, "as": "rebuilt"})

@@ -25,6 +25,8 @@ def origin_words(origin: Provenance) -> tuple[Part, str]:
             words = f"{place}: redacted since, shorter than what was sent"
         case "reconstructed":
             words = f" from a transcript: it is what the answer at seq {origin.seq} had"
+            if origin.rules:
+                words += f"; by rule: {', '.join(origin.rules)}"
         case "assumed":
             words = ": no request is recorded here, the strategy makes this of the log"
     return (origin.kind, style), words

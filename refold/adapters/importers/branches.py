@@ -23,11 +23,15 @@ _BROKEN: Final = (
 
 
 class Change(NamedTuple):
-    """What the client changed in its history."""
+    """What the client changed in its history.
+
+    rule: the rule that stands for it; empty if an entry records it.
+    """
 
     reason: EditReason
     mark: Mark
     cleared_text: str = ""
+    rule: str = ""
 
 
 class Changes(NamedTuple):

@@ -19,7 +19,7 @@ from refold.adapters.importers.branches import (
 )
 from refold.adapters.importers.identity import Identities
 from refold.adapters.importers.unrecorded import Unrecorded
-from refold.domain.envelope import Draft, Format, Native
+from refold.domain.envelope import NO_META, Draft, Format, Meta, Native
 from refold.domain.events import JsonObject, ProviderEdit, is_unreached
 
 NAME = "claude-code"
@@ -45,6 +45,8 @@ _FLAGS = {
 }
 _DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
 _SENT_AGAIN: Final = "files sent again after a compaction"
+_RESUMED: Final = "context of a resumed session"
+_CLEARED: Final = "results cleared without a record"
 _COMMAND: Final = re.compile(r"/[a-z][\w:-]*(\s|$)")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][\w.-]{0,39}")
 
@@ -285,10 +287,11 @@ class SentAgain(NamedTuple):
     def drafts(self) -> list[Draft]:
         """The drafts of the file, as a capture appends them."""
         origin = base.Origin("", ts=base.moment(self.entry, "timestamp"))
-        origin = replace(origin, source=self.source)
-        return [
-            replace(draft, key=self.key) for draft in base.typed(self.pieces(), origin)
-        ]
+        drafts: list[Draft] = []
+        for draft in base.typed(self.pieces(), origin):
+            meta = draft.meta.model_copy(update={"source": self.source})
+            drafts.append(replace(draft, key=self.key, meta=meta))
+        return drafts
 
     @property
     def source(self) -> JsonObject:
@@ -343,11 +346,12 @@ class FileMemory:
             shown = self._unrecorded[chain].take(entry)
             is_resumed = shown.fell and chain not in self._edited
             if shown.resumed or is_resumed:
-                before += branches.resumed(
+                resumed = branches.resumed(
                     base.text(entry, "parentUuid"),
                     loses_parallel_results=shown.loses_parallel_results,
                 )
-            before += branches.cleared(shown.cleared)
+                before += _by_rule(resumed, _RESUMED)
+            before += _by_rule(branches.cleared(shown.cleared), _CLEARED)
             for attachment in shown.files:
                 key = None if native.key is None else f"{native.key}\0file{len(files)}"
                 files.append(SentAgain(entry, attachment, key))
@@ -409,6 +413,11 @@ def mark_key(key: str | None, *, number: int) -> str:
     return f"{key}\0edit{number}"
 
 
+def _by_rule(changes: Iterable[Change], rule: str) -> tuple[Change, ...]:
+    """Changes for which a rule stands, and no entry."""
+    return tuple([change._replace(rule=rule) for change in changes])
+
+
 def drafts_of(
     changes: Iterable[Change], entry: dict[str, Any], key: str | None, *, first: int = 0
 ) -> list[Draft]:
@@ -425,6 +434,7 @@ def drafts_of(
             base.moment(entry, "timestamp"),
             key=mark_key(key, number=number),
             mark=change.mark,
+            meta=Meta(source={"rule": change.rule}) if change.rule else NO_META,
         )
         drafts.append(draft)
     return drafts
@@ -488,6 +498,8 @@ class _Conversations:
         """
         for number, change in enumerate(changes, start=first):
             origin = replace(entry, key=mark_key(entry.key, number=number), usage=None)
+            if change.rule:
+                origin = replace(origin, source={**origin.source, "rule": change.rule})
             self._recordings[chain].mark(
                 change.mark, origin, change.reason, cleared_text=change.cleared_text
             )

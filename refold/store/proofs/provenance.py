@@ -18,22 +18,34 @@ Kind: TypeAlias = Literal["recorded", "reconstructed", "assumed"]
 _ANSWERS: Final = ("agent_response", "tool_call", "reflection")
 # Those that a context shows as messages.
 _MESSAGES: Final = (*_ANSWERS, "user_input", "tool_result", "error", "final")
+# The types of events that a rule of an importer adds where a client left no record.
+_PLAIN: Final = "keep_all"
+_BY_RULE: Final = ("system", "provider_edit")
+# The transcripts of clients from which contexts are derived by documented rules.
+_TRANSCRIPTS: Final = frozenset({"claude-code", "codex"})
 
 
 def kind_of(envelope: Envelope) -> Kind:
     """Return the evidence that an event is for a request.
 
     ``recorded``: the digest was stored when the request was sent.  ``reconstructed``:
-    an import derived the digest from a transcript.  ``assumed``: the event has no
-    digest of a request, or it activates a strategy, which sends nothing.
+    an import derived the digest from a transcript, or a capture recorded the answer
+    from one.  ``assumed``: the event has no digest of a request, or it activates a
+    strategy, which sends nothing.
     """
     if isinstance(envelope.payload, Request):
         if envelope.activates:
             return "assumed"
         return "recorded"
-    if reconstructed_in(envelope) is None:
+    if reconstructed_in(envelope) is None and not is_captured(envelope):
         return "assumed"
     return "reconstructed"
+
+
+def is_captured(envelope: Envelope) -> bool:
+    """Whether an event is of a line of a client's transcript."""
+    native = envelope.meta.native or {}
+    return native.get("format") in _TRANSCRIPTS
 
 
 def reconstructed_in(envelope: Envelope) -> str | None:
@@ -54,22 +66,30 @@ def version_of(envelope: Envelope) -> int:
 class Provenance(NamedTuple):
     """The evidence that a context was sent.
 
-    seq:    of the event with the digest of the request; None if there is none.
+    seq:    of the event with the digest of the request, or of the answer that a capture
+            recorded; None if there is none.
     same:   whether the context has that digest.  The digest differs if events in the
             context were redacted after the request was sent.
+    rules:  the rules that stand for what the client did without a record, in a context
+            that is reconstructed.
     """
 
     kind: Kind
     seq: int | None = None
     digest: str | None = None
     same: bool = False
+    rules: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys that ``refold context --json`` adds to those of the view."""
         request = None
         if self.seq is not None:
             request = {"seq": self.seq, "digest": self.digest, "same": self.same}
-        return {"provenance": self.kind, "request": request}
+        return {
+            "provenance": self.kind,
+            "request": request,
+            "rules": [*self.rules],
+        }
 
 
 ASSUMED: Final = Provenance("assumed")
@@ -148,7 +168,7 @@ def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
     """Return the evidence that a view of the session of this stream was sent.
 
     Only requests next to the end of the view count: the newest one at or before it,
-    the first one after it, and an imported answer after it.
+    the first one after it, and an imported or captured answer after it.
     """
     for envelope in _requests_around(log, stream, view.at):
         request = envelope.payload
@@ -157,10 +177,46 @@ def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
         same = request.digest == view.digest
         if same or _was_redacted_since(log, stream, view, envelope):
             return Provenance("recorded", envelope.seq, request.digest, same)
-    for envelope in log.read(stream, after=max(view.at, 0), types=_ANSWERS, limit=1):
-        if reconstructed_in(envelope) == view.digest:
-            return Provenance("reconstructed", envelope.seq, view.digest, same=True)
+    for answer in log.read(stream, after=max(view.at, 0), types=_ANSWERS, limit=1):
+        is_imported = reconstructed_in(answer) == view.digest
+        if is_imported or _is_captured_request(log, stream, view, answer):
+            return Provenance(
+                "reconstructed",
+                answer.seq,
+                view.digest,
+                same=True,
+                rules=_rules(log, stream, view.at),
+            )
     return ASSUMED
+
+
+def _is_captured_request(
+    log: EventLog, stream: StreamId, view: View, answer: Envelope
+) -> bool:
+    """Whether a capture recorded the answer to a view that shows all events before it.
+
+    An import stores the digest of the request with the answer.  A capture appends line
+    by line, and the log gives the same context again.
+    """
+    if view.strategy != _PLAIN or view.extras.dump() or not is_captured(answer):
+        return False
+    between = log.read(stream, after=max(view.at, 0), upto=answer.seq - 1)
+    if any(envelope.type != "item" for envelope in between):
+        return False
+    response = answer.meta.response_id
+    before = log.read(stream, upto=answer.seq - 1, types=_ANSWERS, limit=1, newest=True)
+    # A further part of the same response answers no request.
+    return not (response and before and before[0].meta.response_id == response)
+
+
+def _rules(log: EventLog, stream: StreamId, upto: int) -> tuple[str, ...]:
+    """The rules that added events up to this seq."""
+    names: set[str] = set()
+    for envelope in log.read(stream, upto=upto, types=_BY_RULE):
+        rule = (envelope.meta.source or {}).get("rule")
+        if isinstance(rule, str):
+            names.add(rule)
+    return tuple(sorted(names))
 
 
 def _requests_around(log: EventLog, stream: StreamId, at: int) -> list[Envelope]:

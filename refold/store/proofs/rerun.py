@@ -49,7 +49,12 @@ from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import Viewer, with_derived
 from refold.store.history import WithBlobs, handed_in
-from refold.store.proofs.provenance import kind_of, reconstructed_in, version_of
+from refold.store.proofs.provenance import (
+    is_captured,
+    kind_of,
+    reconstructed_in,
+    version_of,
+)
 from refold.store.proofs.verification import Superseded, differs
 
 # The strategy of requests without one of their own.
@@ -130,8 +135,8 @@ class Rerun(NamedTuple):
     same:       the number of equal requests before the first one that differs.
     superseded: the number of requests made from events that were redacted since, which
                 nothing proves any more.
-    recorded:   whether the provenance of any request is known: it was recorded, or an
-                import reconstructed it.  If not, the requests are those that the log
+    recorded:   whether the provenance of any request is known: it was recorded, or it
+                was reconstructed from a transcript.  If not, the requests are those that the log
                 makes without any compaction.
     recorded_requests: the number of requests that were recorded when they were sent.
                 The digests of the others were reconstructed from the log.  They prove
@@ -390,8 +395,11 @@ class Rerunner:
         self._read: Read = blobs.get
         self._requests = list(_requests_in(events))
         self._has_provenance = bool(self._requests)
-        if not self._has_provenance:
+        if not self._requests:
             self._requests = _raw_requests(events, self._read)
+            self._has_provenance = any(
+                is_captured(request.envelope) for request in self._requests
+            )
         derived: dict[str, list[Envelope]] = {}
         for request in self._requests:
             if request.request is not None and request.fingerprint not in derived:
