@@ -108,6 +108,19 @@ REFUSED: dict[str, Callable[[Capture], Any]] = {
     ),
     "no tool": lambda ask: ask.tool_runner("Go.", tools=[print]).until_done(),
     "a toolset": lambda ask: ask.tool_runner("Go.", tools=[Toolset()]).until_done(),
+    "a streaming runner": lambda ask: ask.tool_runner(
+        "Go.", tools=[look_up], stream=True
+    ),
+    "a streaming runner by option": lambda ask: ask.tool_runner(
+        "Go.", tools=[look_up], options={"stream": True}
+    ),
+    "a thread": lambda ask: ask.thread(max_tokens=9),
+    "a thread by option": lambda ask: ask.create(
+        "Go.", options={"thread": {"type": "continue", "id": "t"}}
+    ),
+    "a thread in the body": lambda ask: ask.create(
+        "Go.", options={"extra_body": {"thread": {"id": "t"}}}
+    ),
     "a coroutine": lambda ask: ask.tool_runner(
         "Go.", tools=[beta_async_tool(_waits)]
     ).until_done(),

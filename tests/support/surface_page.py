@@ -42,11 +42,15 @@ METHODS: Final = {
     "stream": "`stream`",
     "parse": "`parse`",
     "count_tokens": "`count_tokens`; records nothing",
-    "tool_runner": "`tool_runner`; toolsets are refused: `InvalidConfiguration`",
+    "tool_runner": (
+        "`tool_runner`; toolsets and `stream=True` are refused: `InvalidConfiguration`"
+    ),
     "batches": "`batch_request`, `record_batch`",
     "with_raw_response": "none: give the raw response to `record`",
     "with_streaming_response": "none: give the parsed message to `record`",
-    "thread": "none: give the messages and the answer to `record`",
+    "thread": (
+        "refused: `InvalidConfiguration`; give the messages and the answer to `record`"
+    ),
 }
 BATCH_METHODS: Final = {
     "create": "give it the requests of `batch_request`",

@@ -17,6 +17,7 @@ from typing import (
     Any,
     Final,
     NamedTuple,
+    NoReturn,
     TypeAlias,
     TypeVar,
     Unpack,
@@ -315,6 +316,13 @@ class _Captured:
         is_beta = api is not self.client.messages
         self._rehearsal.check(method, body, beta=is_beta)
         return _Call(handed, call_options, recorded, api, request_id, blocks)
+
+    def thread(self, *_: object, **__: object) -> NoReturn:
+        """Refuse threads, whose messages the provider holds.
+
+        Raises InvalidConfiguration.
+        """
+        raise errors.InvalidConfiguration(options.NO_THREADS)
 
     def _counting(
         self, content: Content, brought: Brought

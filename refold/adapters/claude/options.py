@@ -28,6 +28,10 @@ UNRECORDED: Final = frozenset(
 )
 # The fields of an MCP server that are not recorded.
 _SERVER_SECRETS: Final = frozenset({"authorization_token"})
+NO_THREADS: Final = (
+    "the provider holds the messages of a thread, and a capture sends those of its "
+    "session: call create, or give the messages and the answer to record"
+)
 # A request in a batch has no client of its own.
 NOT_IN_BATCHES: Final = frozenset(
     {"extra_headers", "extra_query", "extra_body", "timeout", "betas"}
@@ -84,6 +88,11 @@ def check(options: Mapping[str, Any]) -> None:
             f"options: {own[0]} is set by the capture from the session and from its "
             "own arguments"
         )
+    thread = options.get("thread")
+    if thread is None and isinstance(body, Mapping):
+        thread = body.get("thread")
+    if thread:
+        raise InvalidConfiguration(f"options: {NO_THREADS}")
 
 
 def recorded(options: Mapping[str, Any]) -> JsonObject:

@@ -39,6 +39,11 @@ class _Runner:
     ) -> None:
         if max_iterations is not None and max_iterations < 1:
             raise InvalidConfiguration("max_iterations must be at least 1")
+        if brought.get("stream") or (brought.get("options") or {}).get("stream"):
+            raise InvalidConfiguration(
+                "stream: a runner gives whole messages; call stream for each of them, "
+                "with the results of the calls in its content"
+            )
         self._content = content
         self._max_iterations = max_iterations
         self._runnable: dict[str, Any] = {}
