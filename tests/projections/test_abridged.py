@@ -665,3 +665,62 @@ def test_the_record_names_the_summarizer() -> None:
     assert isinstance(written.by, SummarizerRef)
     assert written.by.kind == "abridged"
     assert written.by.params["user_chars"] == 1_000
+
+
+TINY = st.sampled_from(["", "", "?", "hi", "a b", "src/a.py"])
+
+
+@st.composite
+def tiny_histories(draw: st.DrawFn) -> list[Any]:
+    """A few events with hardly a word, such as calls without arguments."""
+    history: list[Any] = []
+    for number in range(draw(st.integers(1, 7))):
+        kind = draw(st.sampled_from(["user", "agent", "call", "result", "final"]))
+        if kind == "user":
+            history.append(UserInput(text=draw(TINY)))
+        elif kind == "agent":
+            history.append(AgentResponse(text=draw(TINY)))
+        elif kind == "final":
+            history.append(Final(text=draw(TINY), outcome="success"))
+        else:
+            arguments = draw(st.sampled_from([{}, {"command": ""}, {"q": "1"}]))
+            history.append(call(f"c{number}", "bash", **arguments))
+            if kind == "result":
+                history.append(result(f"c{number}", draw(TINY)))
+    return history
+
+
+@settings(deadline=None)
+@given(
+    before=tiny_histories(),
+    after=tiny_histories(),
+    kind=st.sampled_from(["session", "scope"]),
+    goes_on=st.booleans(),
+    tokens=st.sampled_from([1, 10, 60, 600]),
+)
+def test_no_history_is_too_short_to_be_abridged(
+    before: list[Any], after: list[Any], kind: Any, goes_on: bool, tokens: int
+) -> None:
+    log = log_of(*before, *[event for event in after if event.type == "user_input"])
+    first = replace(of_events(log), kind=kind)
+    earlier = Abridged().summarise(first, target_tokens=tokens)
+    check_summary(earlier.text, first)
+
+    new = of_events(log_of(*after))
+    both = replace(
+        new,
+        text="\n".join([earlier.text, new.text]),
+        words=new.words + own_words(earlier.text),
+        summaries=(earlier.text,),
+        kind=kind,
+        goes_on=goes_on,
+    )
+    written = Abridged().summarise(both, target_tokens=tokens)
+
+    check_summary(written.text, both)
+
+
+def test_words_behind_a_long_sign_are_found() -> None:
+    text = abridged(UserInput(text="? ? ? ? a b"), tokens=1)
+
+    assert own_words(text)

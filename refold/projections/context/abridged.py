@@ -296,6 +296,8 @@ class Abridged:
                 text = with_ledger
         if source.words and not markup.own_words(text):
             text = self._plain(source, target_tokens)
+        if not _is_accepted(text, source):
+            text = _few_words(source)
         return Written(text, made_by(self.limits))
 
     def _beside_user(self, source: Source) -> Abridged:
@@ -357,12 +359,34 @@ class Abridged:
 
     def _plain(self, source: Source, target_tokens: int) -> str:
         """The words of a source whose events have no place in an abridged turn."""
-        texts = list(source.summaries)
-        for envelope in source.envelopes:
-            entry = entry_of(envelope.payload)
-            if entry is not None and not is_restated(envelope):
-                texts += leaves(entry.content)
-        return _cut(" ".join(texts), target_tokens, self.limits)
+        return _cut(" ".join(_plain_texts(source)), target_tokens, self.limits)
+
+
+def _plain_texts(source: Source) -> list[str]:
+    """The texts of a source without any markup."""
+    texts = list(source.summaries)
+    for envelope in source.envelopes:
+        entry = entry_of(envelope.payload)
+        if entry is not None and not is_restated(envelope):
+            texts += leaves(entry.content)
+    return texts
+
+
+def _is_accepted(text: str, source: Source) -> bool:
+    """Whether a summary has words if its source has, and no more than it has."""
+    words = markup.own_words(text)
+    return words <= source.words and bool(words) == bool(source.words)
+
+
+def _few_words(source: Source) -> str:
+    """The first words of a source in which everything else would be longer than it."""
+    parts: list[str] = []
+    for part in " ".join(_plain_texts(source)).split():
+        longer = " ".join([*parts, part])
+        if markup.own_words(longer) > source.words:
+            break
+        parts.append(part)
+    return " ".join(parts)
 
 
 def _without_words_of_user(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
