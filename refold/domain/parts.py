@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, sqrt
 from typing import Any, Final
 
@@ -14,14 +14,18 @@ from refold.domain.tokens import estimate
 Block = dict[str, Any]
 # The types of blocks for images and documents.
 MEDIA: Final = frozenset({"image", "document"})
+TEXTS: Final = frozenset({"text", "input_text", "output_text"})
+# Blocks that a result may contain besides texts, images and documents.
+AS_THEY_ARE: Final = frozenset({"search_result", "tool_reference"})
 
 # The provider's rule for images: a token for so many pixels, after an image was scaled
 # down to the longest edge and the most tokens that a model is shown.
 _PIXELS_PER_TOKEN: Final = 750
 _LONGEST_EDGE: Final = 1_568
 _MOST_IMAGE_TOKENS: Final = 1_568
-# The provider says 1,500 to 3,000 tokens a page: its text, and its picture.
-_PAGE_TOKENS: Final = 2_250
+# A page costs its text and its picture.  The provider's page "PDF support"
+# (docs.claude.com/en/docs/build-with-claude/pdf-support) says 7,000 tokens for 3 pages.
+_PAGE_TOKENS: Final = 2_333
 # An image or document of which the log has only an address or a name.
 UNKNOWN_TOKENS: Final = 1_600
 
@@ -60,6 +64,35 @@ def as_block(part: Any, read: Read = no_blobs) -> Block | None:
         case {"type": "input_audio", "input_audio": {"data": str(data)} as audio}:
             return encoded("audio", f"audio/{audio.get('format')}", data)
     return None
+
+
+def parts_of(content: Any) -> Sequence[Any] | None:
+    """Return the parts of a result that consists of parts; None for any other one."""
+    if isinstance(content, Mapping):
+        if as_block(content) is not None:
+            return [content]
+        inside = content.get("content")  # as MCP returns it
+        if isinstance(inside, list) and any(map(as_block, inside)):
+            others = {
+                name: value
+                for name, value in content.items()
+                if name not in ("content", "isError") and value
+            }
+            return [*inside, others] if others else inside
+        return None
+    if isinstance(content, list) and any(map(_is_part, content)):
+        return content
+    return None
+
+
+def _is_part(part: Any) -> bool:
+    """Whether it is a text, an image, a document, or another part of a content."""
+    if not isinstance(part, dict):
+        return False
+    kind = part.get("type")
+    if kind in TEXTS:
+        return isinstance(part.get("text"), str)
+    return kind in AS_THEY_ARE or as_block(part) is not None
 
 
 def encoded(kind: str, media_type: Any, data: str, title: Any = None) -> Block:

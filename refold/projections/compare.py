@@ -248,10 +248,14 @@ _DEPENDENT: Final = (events.Final, events.HumanReview, events.SystemPrompt)
 
 
 class Rendered(NamedTuple):
-    """A request: its tokens, and its elements in order."""
+    """A request: its tokens, and its elements in order.
+
+    raw_tokens: the part of the tokens for events that no summary stands for.
+    """
 
     tokens: int
     elements: list[Element]
+    raw_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -291,7 +295,7 @@ class Requests:
         request = self._grown(outline, shown)
         if request is None:
             view = self.view(outline, summaries, self.extras)
-            request = Rendered(view.tokens, self.elements.of(view))
+            request = Rendered(view.tokens, self.elements.of(view), view.raw_tokens)
         self._previous = (request, outline, shown)
         return request
 
@@ -340,7 +344,11 @@ class Requests:
         elements = self.elements.of(view)
         if elements and elements[0].texts == (OPENING,):
             del elements[0]
-        return Rendered(request.tokens + view.tokens, [*request.elements, *elements])
+        return Rendered(
+            tokens=request.tokens + view.tokens,
+            elements=[*request.elements, *elements],
+            raw_tokens=request.raw_tokens + view.tokens,
+        )
 
     def _cleared(self, shown: Shown) -> list[int]:
         return [result.seq for result in self._results if shown.is_cleared(result)]
@@ -702,7 +710,8 @@ class Sent(NamedTuple):
                   that the request names.
     failed, told: the failed calls before, and the number of them that the request
                   mentions as failed.
-    over_budget:  the tokens over the model's window.
+    over_budget:  the tokens over the model's window, or over a limit of the strategy if
+                  that is more.
     """
 
     seq: int
@@ -731,7 +740,8 @@ class Outcome:
     cached:       the tokens read from the prompt cache.
     cache_writes: the tokens written to it.
     uncached:     the other tokens.
-    over_budget:  the tokens by which the largest request exceeds the window.
+    over_budget:  the most tokens by which a request exceeds the window or a limit of
+                  the strategy.
     references:   the number of identifiers that answers take from earlier in the log.
     """
 
@@ -948,7 +958,9 @@ class Prompt:
 def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
     prompt = Prompt()
     previous: tuple[datetime, int] | None = None  # time and tokens
-    for moment, at, (tokens, elements) in walk.steps():
+    for moment, at, request in walk.steps():
+        tokens = request.tokens
+        elements = request.elements
         earlier = prompt.elements
         unchanged = prompt.move(elements)
         cached = 0
@@ -976,7 +988,11 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
             kept=sum(map(prompt.holds, moment.files)),
             failed=len(moment.failed),
             told=sum(map(prompt.mentions_any, moment.failed)),
-            over_budget=max(0, tokens - walk.extras.window_tokens),
+            over_budget=max(
+                0,
+                tokens - walk.extras.window_tokens,
+                walk.strategy.over_limits(tokens, request.raw_tokens),
+            ),
         )
         previous = (at, tokens)
 

@@ -141,7 +141,7 @@ def test_a_file_costs_what_its_header_says(media_type: str) -> None:
     tokens = media_tokens({"type": kind, "source": source})
 
     if kind == "document":
-        assert tokens == 2 * 2_250
+        assert tokens == 2 * 2_333
     else:
         assert tokens == image_tokens(files.WIDTH, files.HEIGHT)
 

@@ -219,3 +219,23 @@ def test_a_pipeline_is_compared_by_its_spec(session: Session) -> None:
 
     assert piped.label == both
     assert piped.tokens_total < raw.tokens_total
+
+
+@pytest.mark.parametrize(
+    "strategy", ["keep_all", "token_budget:max_tokens=30", "last_turns:n=1"]
+)
+def test_a_comparison_is_over_by_as_much_as_the_contexts(
+    session: Session, strategy: str
+) -> None:
+    work(session, 3)
+    comparison = session.compare([strategy])
+    (outcome,) = comparison.outcomes
+
+    over: list[int] = []
+    for request in outcome.sent:
+        view = session.context(strategy, at=request.seq - 1)
+        over.append(view.over_budget)
+
+    assert [request.over_budget for request in outcome.sent] == over
+    assert outcome.over_budget == max(over)
+    assert (outcome.over_budget > 0) is strategy.startswith("token_budget")

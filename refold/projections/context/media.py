@@ -6,22 +6,28 @@ moved.  A file that cannot be shown becomes a text, and the view names it in its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from refold.domain import events
 from refold.domain.media import IMAGES, PDF
-from refold.domain.parts import MEDIA, Block, as_block, attached, media_tokens
+from refold.domain.parts import (
+    AS_THEY_ARE,
+    MEDIA,
+    TEXTS,
+    Block,
+    as_block,
+    attached,
+    media_tokens,
+    parts_of,
+)
 from refold.domain.stubs import Read, no_blobs, whole
 from refold.projections.context import text as markup
 from refold.projections.context.budget import Cut
 from refold.projections.context.text import text_block
 
 SECTION: Final = "media"
-_TEXTS: Final = frozenset({"text", "input_text", "output_text"})
-# Blocks that a result may contain besides texts, images and documents.
-_AS_THEY_ARE: Final = frozenset({"search_result", "tool_reference"})
 # The sources of which the API reads the content by itself, or which are texts.
 _SOURCES: Final = {
     "image": frozenset({"base64", "url", "file"}),
@@ -66,7 +72,7 @@ class Media:
 
         seq: of the event.
         """
-        parts = _parts(content)
+        parts = parts_of(content)
         if parts is None:
             return markup.result_content(content)
         blocks: list[Block] = []
@@ -79,7 +85,7 @@ class Media:
         if block is not None:
             shown = self._shown(seq, block)
             yield shown or text_block(_in_place_of(block["type"]))
-        elif isinstance(part, dict) and part.get("type") in _AS_THEY_ARE:
+        elif isinstance(part, dict) and part.get("type") in AS_THEY_ARE:
             yield part
         else:
             text = _words(part)
@@ -138,44 +144,15 @@ class Media:
 
     def leave_out_all(self, seq: int, content: Any, reason: str) -> None:
         """Name the images and documents in a result that the view leaves out."""
-        for part in _parts(content) or ():
+        for part in parts_of(content) or ():
             block = as_block(part, self.read)
             if block is not None:
                 self.leave_out(seq, block, reason)
 
 
-def _parts(content: Any) -> Sequence[Any] | None:
-    """The parts of a content that consists of parts; None for any other content."""
-    if isinstance(content, Mapping):
-        if as_block(content) is not None:
-            return [content]
-        inside = content.get("content")  # as MCP returns it
-        if isinstance(inside, list) and any(map(as_block, inside)):
-            others = {
-                name: value
-                for name, value in content.items()
-                if name not in ("content", "isError") and value
-            }
-            return [*inside, others] if others else inside
-        return None
-    if isinstance(content, list) and any(map(_is_part, content)):
-        return content
-    return None
-
-
-def _is_part(part: Any) -> bool:
-    """Whether it is a text, an image, a document, or another part of a content."""
-    if not isinstance(part, dict):
-        return False
-    kind = part.get("type")
-    if kind in _TEXTS:
-        return isinstance(part.get("text"), str)
-    return kind in _AS_THEY_ARE or as_block(part) is not None
-
-
 def _words(part: Any) -> str | None:
     """The text that a part is, or that it holds; None for other parts."""
-    if isinstance(part, dict) and part.get("type") in _TEXTS:
+    if isinstance(part, dict) and part.get("type") in TEXTS:
         part = part.get("text")
     return part if isinstance(part, str) else None
 

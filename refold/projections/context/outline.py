@@ -8,7 +8,7 @@ computed from ``decided_at_seq``, never from the current progress of the fold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, chain, groupby, pairwise
 from math import inf
@@ -19,6 +19,14 @@ from pydantic import TypeAdapter
 from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, Span, Summary
+from refold.domain.parts import (
+    MEDIA,
+    Block,
+    as_block,
+    attached,
+    media_tokens,
+    parts_of,
+)
 from refold.domain.tokens import MESSAGE_OVERHEAD
 from refold.projections.context.edits import (
     Edit,
@@ -46,7 +54,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 11
+SHAPE: Final = 12
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -57,10 +65,22 @@ _UNNOTED: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInpu
 _PROTECTED: Final = frozenset({events.UserInput, events.HumanReview, events.Planner})
 
 
+# The events that may have images and documents.
+_WITH_MEDIA: Final = frozenset({events.UserInput, events.ToolResult})
+
+
 class ProtectedEvent(NamedTuple):
     """A user input or a person's decision, and its cost."""
 
     seq: int
+    tokens: int
+
+
+class MediaEvent(NamedTuple):
+    """An event with an image or a document, and the cost of all of them in it."""
+
+    seq: int
+    kind: str
     tokens: int
 
 
@@ -248,6 +268,9 @@ class Outline(NamedTuple):
     plan:               the newest plan.
     excluded:           whether the newest response is of an agent that the strategy
                         makes no summaries for.
+    media:              the events with images or documents, oldest first.
+    dropped_tokens:     the cost of the exchanges that the strategy forgot without a
+                        summary.
     """
 
     detail: Detail = "turns"
@@ -293,6 +316,8 @@ class Outline(NamedTuple):
     protected_cost: int = 0
     plan: ProtectedEvent | None = None
     excluded: bool = False
+    media: tuple[MediaEvent, ...] = ()
+    dropped_tokens: int = 0
 
     @property
     def edited(self) -> Edited:
@@ -493,6 +518,7 @@ class OutlineBuilder:
         self._start = outline
         self._ended: list[Turn] = []
         self._protected: list[ProtectedEvent] = []
+        self._media: list[MediaEvent] = []
         self._units: list[Unit] | None = None
         self._next: tuple[Envelope, Thread, Place | None] | None = None
         # Events of a parent have seqs below those of an outline without events.
@@ -527,6 +553,7 @@ class OutlineBuilder:
             "past": (*start.past, *self._ended) if self._ended else start.past,
             "units": start.units if self._units is None else tuple(self._units),
             "protected": (*start.protected, *self._protected),
+            "media": (*start.media, *self._media) if self._media else start.media,
         }
         return type(start)._make([fields[name] for name in start._fields])
 
@@ -574,6 +601,8 @@ class OutlineBuilder:
             self._update_waiting(envelope, placed)
         if self.protected_budget and type(envelope.payload) in _PROTECTED:
             self._protect(envelope)
+        if type(envelope.payload) in _WITH_MEDIA:
+            self._media += media_in(envelope)
         self._note(envelope)
 
     def _protect(self, envelope: Envelope) -> None:
@@ -681,6 +710,29 @@ class OutlineBuilder:
             case events.Pin(seqs=seqs, unpin=unpin) if self.detail != "counts":
                 change = PinChange(envelope.seq, spans_of(seqs), unpin)
                 self.pin_changes = (*self.pin_changes, change)
+
+
+def media_in(envelope: Envelope) -> Iterator[MediaEvent]:
+    """Yield an event once for each kind of media in it."""
+    event = envelope.payload
+    blocks: list[Block] = []
+    if isinstance(event, events.UserInput):
+        for attachment in event.attachments:
+            block = attached(attachment.__dict__)
+            if block is not None:
+                blocks.append(block)
+    elif isinstance(event, events.ToolResult) and type(event.content) in (list, dict):
+        for part in parts_of(event.content) or ():
+            block = as_block(part)
+            if block is not None:
+                blocks.append(block)
+    tokens: dict[str, int] = {}
+    for block in blocks:
+        kind = block["type"]
+        if kind in MEDIA:
+            tokens[kind] = tokens.get(kind, 0) + media_tokens(block)
+    for kind, cost in tokens.items():
+        yield MediaEvent(envelope.seq, kind, cost)
 
 
 def is_injected(envelope: Envelope) -> bool:
@@ -883,7 +935,14 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
 
 # Fields with many rows, whose numbers differ little from row to row: they are stored by
 # column, as differences, which compress well.
-_TABLES: Final = ("past", "summaries", "units", "protected", "protected_before")
+_TABLES: Final = (
+    "past",
+    "summaries",
+    "units",
+    "protected",
+    "protected_before",
+    "media",
+)
 
 
 def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:

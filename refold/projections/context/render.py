@@ -23,7 +23,7 @@ from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context import budget, limits, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
-from refold.projections.context.media import Media
+from refold.projections.context.media import SECTION, Media
 from refold.projections.context.outline import Outline
 from refold.projections.context.provider import (
     ProviderBlocks,
@@ -182,6 +182,9 @@ def _rendered(
     raw = _raw(outline, _within(rows, raw_spans), renderer)
     # The spans of different groups never join.
     groups = [before_session, *behind_summaries, _left_out(shown), raw]
+    hidden = _dropped_cuts(outline, shown)
+    if strategy.rules >= _RULES_WITH_MEDIA and outline.media:
+        hidden += _media_cuts(outline, chain(raw, *behind_summaries))
     pieces = list(chain.from_iterable(groups))
     if returned is not None:
         pieces = _without_halves(pieces)
@@ -197,6 +200,7 @@ def _rendered(
     tokens = system_tokens + estimate(extras.tools)
     tokens += sum(piece.tokens for piece in pieces)
     tokens += sum(piece.tokens for piece in insertions)
+    raw_tokens = sum(piece.tokens for piece in raw)
     return View(
         messages=messages,
         system=system,
@@ -210,20 +214,21 @@ def _rendered(
         over_budget=max(
             0,
             tokens - extras.window_tokens,
-            strategy.over_limits(tokens, sum(piece.tokens for piece in raw)),
+            strategy.over_limits(tokens, raw_tokens),
         ),
         strategy=strategy.name,
         fingerprint=strategy.fingerprint,
         at=outline.through_seq,
         ref=strategy.ref,
         derived_seq=outline.derived_seq,
+        raw_tokens=raw_tokens,
         origins=tuple(
             tuple([origin for origin, _ in draft.placed]) for draft in drafts
         ),
         extras=extras,
         protected=tuple(part.seq for part in content.words) if content else (),
         tools=extras.tools,
-        cuts=(*cuts, *_protected_cuts(content)),
+        cuts=(*cuts, *_protected_cuts(content), *hidden),
         stable=strategy.stable_prefix,
         api=_api_parameters(manner, returned),
     )
@@ -466,10 +471,11 @@ def _with_protected(pieces: list[Piece], content: Protected) -> list[Piece]:
 
 def _named(seqs: Sequence[int]) -> str:
     """Seqs in a sentence."""
-    return ", ".join(
-        str(first) if first == last else f"{first}-{last}"
-        for first, last in units.spans_of(seqs)
-    )
+    return ", ".join(_named_span(first, last) for first, last in units.spans_of(seqs))
+
+
+def _named_span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
@@ -479,6 +485,43 @@ def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
     if content.left_out:
         reason += f"; {len(content.left_out)} messages were left out"
     return (budget.Cut("protected", content.tokens, content.budget, reason),)
+
+
+def _dropped_cuts(outline: Outline, shown: Shown) -> list[budget.Cut]:
+    """Name the events that are neither shown nor summarized, if there are any."""
+    span = outline.raw_span
+    if span is None:
+        return []
+    dropped = units.without((span,), units.joined(shown.raw))
+    if outline.edits:
+        dropped = units.without(dropped, outline.edited.left_out)
+    if not dropped:
+        return []
+    tokens = outline.dropped_tokens
+    for unit in outline.units:
+        if units.holds(dropped, unit.first):
+            tokens += unit.tokens
+    if not tokens:
+        return []
+    seqs = ", ".join(_named_span(first, last) for first, last in dropped)
+    reason = f"neither shown nor summarized: seqs {seqs}"
+    return [budget.Cut("turns", tokens, 0, reason)]
+
+
+def _media_cuts(outline: Outline, raw: Iterable[Piece]) -> list[budget.Cut]:
+    """Name the images and documents in events that are not shown.
+
+    raw: the pieces of events that are shown.
+    """
+    seqs: set[int | None] = set()
+    for piece in raw:
+        seqs.update(seq for seq, _ in piece.blocks)
+    cuts: list[budget.Cut] = []
+    for event in outline.media:
+        if event.seq not in seqs:
+            reason = f"{event.kind} of seq {event.seq}: its turn is not shown"
+            cuts.append(budget.Cut(SECTION, event.tokens, 0, reason))
+    return cuts
 
 
 def _summaries(

@@ -60,6 +60,7 @@ class View:
 
     tokens:       the stored estimates, a fixed overhead for each message, and the
                   estimates of the extras.
+    raw_tokens:   the part of ``tokens`` for events that no summary stands for.
     digest:       the SHA-256 of the canonical JSON of system and messages.
     spans:        the parts of the session that the view represents, in its order.
     over_budget:  the tokens over the model's window, or over a limit of the strategy if
@@ -72,10 +73,9 @@ class View:
     extras:       the extras that are in the view.
     tools:        the tool definitions as the caller provided them.  Those in ``extras``
                   are redacted, because they are recorded.
-    cuts:         the sections of extras that were over their budget, and each image,
-                  document or block of the provider that is left out.
-    cuts:         the sections of extras, and the protected content, that were over
-                  their budget.
+    cuts:         the sections of extras and the protected content that were over their
+                  budget; each image, document, or block of the provider that is left
+                  out; and the turns that are neither shown nor summarized.
     protected:    the events whose words stand beside the summaries.
     stable:       whether the next view begins with this one, up to evidence and state.
     api:          further parameters of the request, from the strategy.
@@ -94,6 +94,7 @@ class View:
     at: int
     ref: StrategyRef = field(repr=False)
     derived_seq: int = 0
+    raw_tokens: int = 0
     origins: tuple[tuple[Origin, ...], ...] = field(default=(), repr=False)
     extras: Extras = field(default=NO_EXTRAS, repr=False)
     tools: tuple[JsonObject, ...] = field(default=(), repr=False)

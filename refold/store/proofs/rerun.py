@@ -136,8 +136,8 @@ class Rerun(NamedTuple):
     superseded: the number of requests made from events that were redacted since, which
                 nothing proves any more.
     recorded:   whether the provenance of any request is known: it was recorded, or it
-                was reconstructed from a transcript.  If not, the requests are those that the log
-                makes without any compaction.
+                was reconstructed from a transcript.  If not, the requests are those
+                that the log makes without any compaction.
     recorded_requests: the number of requests that were recorded when they were sent.
                 The digests of the others were reconstructed from the log.  They prove
                 that the log still makes the same requests, and not what was sent.

@@ -34,8 +34,14 @@ class LastTurns(Strategy):
                 waiting = outline.waiting
                 if self.rules >= 2:
                     waiting = waiting.forgetting(outline.turns[surplus].first)
-                newest = outline.past[surplus:]
-                builder.begin(outline._replace(past=newest, waiting=waiting))
+                forgotten = sum(turn.tokens for turn in outline.past[:surplus])
+                builder.begin(
+                    outline._replace(
+                        past=outline.past[surplus:],
+                        waiting=waiting,
+                        dropped_tokens=outline.dropped_tokens + forgotten,
+                    )
+                )
 
     def show(self, outline: Outline) -> Shown:
         """Show the newest turns, or everything if there have been no more."""

@@ -58,9 +58,11 @@ class TokenBudget(Weighed):
         waiting = outline.waiting
         if self.rules >= 2:
             waiting = waiting.forgetting(following[0].first)
+        dropped_tokens = sum(unit.tokens for unit in dropped)
         return outline._replace(
             units=(*still_open, *following),
-            raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in dropped),
+            raw_tokens=outline.raw_tokens - dropped_tokens,
+            dropped_tokens=outline.dropped_tokens + dropped_tokens,
             cleared=max(outline.cleared, dropped[-1].first),
             waiting=waiting,
         )
