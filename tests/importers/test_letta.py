@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import refold
 from refold.adapters import importers
 from refold.domain.events import (
     AgentResponse,
@@ -176,3 +177,53 @@ def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:
         f"file.json agents[0] messages[{index}]" for index in range(4)
     ]
     assert "secret" not in str(transcript.skipped)
+
+
+def told(number: int, **more: Any) -> dict[str, Any]:
+    content = [words(f"Word {number}")]
+    return {"role": "user", "id": f"message-{number}", "content": content, **more}
+
+
+def shown(store: refold.SessionStore) -> list[str]:
+    (about,) = store.sessions()
+    session = store.session(user_id="ada", session_id=about.session_id)
+    view = session.context("keep_all")
+    return [block["text"] for message in view.messages for block in message["content"]]
+
+
+def test_messages_that_left_the_context_are_in_no_later_one(tmp_path: Path) -> None:
+    young = {**agent(*map(told, range(4)))}
+    young["in_context_message_ids"] = ["message-2", "message-3"]
+    grown = {**agent(*map(told, range(6)))}
+    grown["in_context_message_ids"] = ["message-4", "message-5"]
+    with refold.open("memory://") as store:
+        path = write_document(tmp_path, {"agents": [young]}, "a.af")
+        (first,) = store.import_transcript(path, user_id="ada")
+        of_young = shown(store)
+        (again,) = store.import_transcript(path, user_id="ada")
+        write_document(tmp_path, {"agents": [grown]}, "a.af")
+        (second,) = store.import_transcript(path, user_id="ada")
+
+        assert of_young == ["Word 2", "Word 3"]
+        assert (first.events, again.events, second.events) == (5, 0, 3)
+        assert shown(store) == ["Word 4", "Word 5"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "in_context"),
+    [
+        ([told(1), told(1)], ["message-1"]),
+        ([told(1), {"role": "user", "content": "Hi"}], ["message-1"]),
+        ([told(1), told(2)], ["message-3"]),
+        ([told(1), told(2)], []),
+    ],
+    ids=["two of an id", "no id", "an unknown id", "no list"],
+)
+def test_an_unclear_list_of_the_context_changes_nothing(
+    tmp_path: Path, messages: list[Any], in_context: list[str]
+) -> None:
+    document = {**agent(*messages), "in_context_message_ids": in_context}
+
+    transcript = read_one(write_document(tmp_path, {"agents": [document]}))
+
+    assert kinds(transcript) == ["user_input", "user_input"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
 
 from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
+from refold.domain.canonical import text_digest
+from refold.domain.envelope import Mark
 
 NAME = "letta"
 _FAILED = frozenset({"failed", "error"})
@@ -15,11 +18,12 @@ _THINKING = {
     "reasoning": ("thinking", "reasoning", "thinking"),
     "redacted_reasoning": ("redacted_thinking", "data", "data"),
 }
+_IN_CONTEXT: Final = "in_context_message_ids"
 _CONTEXT = "list of the messages that were in the context when the file was saved"
 # Fields that change while the agent runs, so they are no events of its past.
 _LEFT_OUT = {
     "in_context_message_indices": _CONTEXT,
-    "in_context_message_ids": _CONTEXT,
+    _IN_CONTEXT: _CONTEXT,
     "core_memory": "memory as saved; the system messages hold it",
 }
 _READ = frozenset({"messages", *_LEFT_OUT})
@@ -49,15 +53,47 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
     recording = base.Recording(NAME, source.name)
     prefix = f"{place} " if place else ""
     calls = openai.UnnamedCalls()
+    left_out = _taken_out(agent)
     for message in messages.numbered(base.sequence(agent, "messages"), prefix):
-        recording.take(_pieces(message, calls), _origin(message))
-    for key, why in _LEFT_OUT.items():
-        if agent.get(key):
-            recording.skip(why, f"{prefix}{key}")
+        key = None if left_out is None else _key(message.value["id"])
+        recording.take(_pieces(message, calls), replace(_origin(message), key=key))
+    if left_out:
+        edit = base.Origin(f"{prefix}{_IN_CONTEXT}", key=_edit_key(left_out))
+        mark = Mark(left_out=tuple(map(_key, left_out)))
+        recording.mark(mark, edit, "removal")
+    for name, why in _LEFT_OUT.items():
+        is_applied = name == _IN_CONTEXT and left_out is not None
+        if agent.get(name) and not is_applied:
+            recording.skip(why, f"{prefix}{name}")
     if fields := sorted(agent.keys() - _READ):
         why = f"fields around the messages: {base.field_names(fields)}"
         recording.skip(why, place, note=True)
     return recording.transcript("")
+
+
+def _taken_out(agent: dict[str, Any]) -> list[str] | None:
+    """The ids of the messages that were no longer in the context, in their order.
+
+    None if the file does not say it: without the list, or if a message has no id of its
+    own.
+    """
+    in_context = base.sequence(agent, _IN_CONTEXT)
+    ids = [base.text(message, "id") for message in base.sequence(agent, "messages")]
+    named = [id_ for id_ in ids if id_ is not None]
+    is_clear = len(named) == len(ids) == len(set(named))
+    if not in_context or not is_clear or not set(named).issuperset(in_context):
+        return None
+    return [id_ for id_ in named if id_ not in in_context]
+
+
+def _key(message_id: str) -> str:
+    """The key of the events of a message."""
+    return f"{NAME}\0{message_id}"
+
+
+def _edit_key(left_out: Iterable[str]) -> str:
+    """The key of the edit that leaves these messages out."""
+    return f"{NAME}\0without\0{text_digest(chr(0).join(left_out))}"
 
 
 def _document(source: base.Source) -> dict[str, Any]:
