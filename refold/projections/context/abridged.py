@@ -20,9 +20,10 @@ from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text, weight_of_text
 from refold.projections.context import text as markup
 from refold.projections.context.compaction import Source, Written, noted, shortened
+from refold.projections.context.excerpts import cut_to_sentences
 from refold.projections.context.identifiers import Kind, in_value, kind_of
 from refold.projections.context.limits import Limits
-from refold.projections.context.text import cut_middle, entry_of, leaves
+from refold.projections.context.text import LeftOutTurns, entry_of, leaves
 from refold.projections.context.units import is_restated
 
 Effect = Literal["created", "modified", "deleted", "viewed", "command"]
@@ -126,8 +127,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-_NOTE_TOKENS: Final = 8  # of a tag such as <left_out turns="12"/>
-_NOTE_CHARS: Final = 40
+_NOTE_TOKENS: Final = 8  # of the two tags of a list
 # The characters that introduce, number, and end the user's words.
 _INTRODUCTION: Final = 700
 _CHARS_PER_TOKEN: Final = 4
@@ -168,6 +168,9 @@ _GAP: Final = "  "
 # The folder that most files are in is written once, and their names begin with this.
 _FROM_ROOT: Final = "./"
 _FEWEST_BELOW_ROOT: Final = 3
+_FILE_LISTS: Final = ("created", "modified", "deleted", "viewed")
+# A path in a list that lost its first folders.
+_CUT_PATH: Final = re.compile(r"\[…\d+…\](/.+)")
 # The lists of a turn whose items go into the ledger, with their kinds.
 _KIND_OF_LIST: Final[Mapping[str, str]] = {
     "created": "changed",
@@ -183,7 +186,8 @@ _LEDGER_PART: Final = re.compile(
     re.DOTALL,
 )
 _TURN: Final = re.compile(
-    r'^<turn first="-?\d+" last="(-?\d+)">(.*?)^</turn>', re.DOTALL | re.MULTILINE
+    r'^<turn first="-?\d+" last="(-?\d+)"(?: \w+="\d+")*>(.*?)^</turn>',
+    re.DOTALL | re.MULTILINE,
 )
 _TURN_LIST: Final = re.compile(
     r"^<(created|modified|deleted|viewed|failed)>(.*?)^</\1>", re.DOTALL | re.MULTILINE
@@ -224,6 +228,7 @@ class AbridgedTurn:
     plan:                  the newest plan.
     reflection:            the newest reflection.
     reflection_attributes: of its tag, as text.
+    calls, ok:             the number of its calls, and of those that succeeded.
     results:               by tool, the newest result.
     lists:                 by the names in ``text.LISTS``, the items of each list.
     """
@@ -237,6 +242,8 @@ class AbridgedTurn:
     plan: str = ""
     reflection: str = ""
     reflection_attributes: str = ""
+    calls: int = 0
+    ok: int = 0
     verdicts: list[events.Verdict] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -350,7 +357,7 @@ class Abridged:
         if self.newest_first and not has_prose:
             versions = [_shorter_texts(turn) for turn in earlier]
             versions += [_shorter_turns(turn, limits) for turn in turns]
-            left_out = sum(map(markup.left_out_in, source.summaries))
+            left_out = markup.left_out_in(source.summaries)
             return _fitted_versions(versions, tokens, limits, left_out=left_out)
         if not source.summaries:
             return _fitted_turns(turns, tokens, limits)
@@ -493,7 +500,17 @@ class Ledger:
         for last, turn in _TURN.findall(summary):
             for name, lines in _TURN_LIST.findall(turn):
                 for line in lines.strip("\n").split("\n"):
-                    self._mention(line, _KIND_OF_LIST[name], int(last))
+                    whole = self._whole_path(line)
+                    self._mention(whole, _KIND_OF_LIST[name], int(last))
+
+    def _whole_path(self, name: str) -> str:
+        """The path in the ledger that a shortened one stands for, if there is one."""
+        cut = _CUT_PATH.fullmatch(name)
+        if cut is not None:
+            for known in self._mentions:
+                if known.endswith(cut[1]) and len(known) > len(cut[1]):
+                    return known
+        return name
 
     def _read_call(self, call: ToolCall, seq: int) -> None:
         arguments = {
@@ -527,9 +544,11 @@ class Ledger:
     def missing(self, text: str) -> list[str]:
         """Return the names that ``text`` does not contain, the newest first."""
         failures = failures_of(text)
+        # Ledgers of earlier summaries name the newest first.
+        oldest_first = sorted(self._mentions, key=lambda name: self._mentions[name][1])
         return [
             name
-            for name in reversed(self._mentions)
+            for name in reversed(oldest_first)
             if name not in text and _ends(name) not in failures
         ]
 
@@ -671,6 +690,7 @@ def abridged_turns(
                 turn.end = ""
             case ToolCall():
                 turn.end = "interrupted"
+                turn.calls += 1
                 if envelope.seq not in failed_calls:
                     open_file = _add_action(turn, payload, tools, open_file)
             case _:
@@ -745,8 +765,40 @@ def failure_line(call: ToolCall, text: str = "") -> str:
 
     text: of the result.
     """
-    line = f"{_call_line(call)}: {text}"
+    line = f"{_call_line(call)}: {reason_in(text)}"
     return markup.harmless(" ".join(line.split()))
+
+
+# A failure up to this length is stated whole.
+_LONGEST_REASON: Final = 160
+_MOST_REASONS: Final = 4
+_EXIT: Final = re.compile(
+    r"(?:exit|return|status)\w* (?:code|status)?:? ?-?\d+", re.IGNORECASE
+)
+# The lines of a program's output that say what failed and why: the names of tests, the
+# assertions, and errors at a place.
+_REASON: Final = re.compile(
+    r"--- FAIL|^\s*(?:FAILED|ERROR) \S|^E\s{2,}|^\s*(?:not ok|✗|✕|×|●) |\bpanic\b"
+    r"|\w:\d+(?::\d+)?: |^\s*\w*(?:Error|Exception)\b.*:|\b(?:fatal|error): |\bassert"
+    r"|\b[Ee]xpected\b|undefined|not found|[Nn]o such file|[Pp]ermission denied",
+    re.MULTILINE,
+)
+
+
+def reason_in(text: str) -> str:
+    """Return the lines of a failed result that say what failed, or the whole text.
+
+    text: of the result, with its lines.
+    """
+    if len(text) <= _LONGEST_REASON:
+        return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reasons = [line for line in lines if _REASON.search(line)]
+    if not reasons:
+        return text
+    shown = lines[:1] if _EXIT.fullmatch(lines[0]) else []
+    shown += [line for line in reasons if line not in shown][:_MOST_REASONS]
+    return "\n".join(shown)
 
 
 def _ends(line: str) -> str:
@@ -768,14 +820,16 @@ def _add_outcome(
     match event:
         case events.ToolResult(call_id=call_id, status=status, content=content):
             tool = event.tool_name or "?"
-            text = " ".join(markup.result_text(content).split())
+            whole = markup.result_text(content)
+            text = " ".join(whole.split())
             if status == "ok":
+                turn.ok += 1
                 turn.results.pop(tool, None)  # so that the newest is last
                 turn.results[tool] = text
             elif status == "unknown":
                 turn.lists["unknown"].append(f"{tool}: {text}".strip())
             elif call_id in failed_calls:
-                line = f"{_call_line(failed_calls[call_id])}: {text}"
+                line = f"{_call_line(failed_calls[call_id])}: {reason_in(whole)}"
                 turn.lists["failed"].append(line)
         case events.Planner(plan=plan):
             if plan:
@@ -827,7 +881,7 @@ def _call_line(call: ToolCall) -> str:
 
 def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
     """The turn between tags, within these limits."""
-    lines = [f'<turn first="{turn.first}" last="{turn.last}">']
+    lines = [_turn_tag(turn)]
     if turn.user_stays:
         lines.append(f'<user seq="{turn.first}"/>')
     if turn.user:
@@ -841,7 +895,8 @@ def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
             items = turn.lists.get(name, [])
         newest = _newest_items(items, limits.of(name))
         if newest:
-            shown = [_short(item, limits.action_chars) for item in newest]
+            cut = _short_path if name in _FILE_LISTS else _short
+            shown = [cut(item, limits.action_chars) for item in newest]
             lines += [f"<{name}>", *shown, f"</{name}>"]
     if turn.reflection or turn.reflection_attributes:
         text = _short(turn.reflection, 2 * limits.action_chars)
@@ -854,6 +909,12 @@ def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
         lines.append(f"<{turn.end}/>")
     lines.append("</turn>")
     return "\n".join(lines)
+
+
+def _turn_tag(turn: AbridgedTurn) -> str:
+    """The opening tag of a turn: its place, and how many of its calls succeeded."""
+    calls = f' calls="{turn.calls}" ok="{turn.ok}"' if turn.calls else ""
+    return f'<turn first="{turn.first}" last="{turn.last}"{calls}>'
 
 
 def _newest_items(items: Sequence[str], most: int) -> list[str]:
@@ -885,12 +946,23 @@ def _verdicts_text(verdicts: Sequence[events.Verdict], limits: Limits) -> str:
     return "\n".join([f"<verdicts{attributes}>", *shown, "</verdicts>"])
 
 
+def _short_path(path: str, chars: int) -> str:
+    """The path without its first folders, if it is too long."""
+    start = path.find("/", max(len(path) - chars + len(_MARK), 0))
+    if len(path) <= chars or start < 0 or len(path) - start <= 1:
+        return _short(path, chars)
+    return markup.harmless(f"[…{start}…]{path[start:]}")
+
+
+_MARK: Final = "[…1000…]"
+
+
 def _short(text: str, chars: int) -> str:
     """The text without its middle, and with everything escaped that looks like a tag.
 
     chars: before the escapes, which add a character each.
     """
-    return markup.harmless(cut_middle(text, chars))
+    return markup.harmless(cut_to_sentences(text, chars, least=_END))
 
 
 def _fitted_turns(turns: Sequence[AbridgedTurn], tokens: int, limits: Limits) -> str:
@@ -915,8 +987,8 @@ def _fitted_summaries(summaries: Sequence[str], tokens: int, limits: Limits) -> 
     turns: list[str] = []
     for summary in summaries:
         turns += markup.turns_in(summary)
-    left_out = sum(map(markup.left_out_in, summaries))
-    whole = _lines(markup.left_out(left_out), *turns)
+    left_out = markup.left_out_in(summaries)
+    whole = _lines(left_out.tag, *turns)
     if _fits(whole, tokens, limits):
         return whole
     if not all(turn.startswith("<turn ") for turn in turns):
@@ -924,7 +996,7 @@ def _fitted_summaries(summaries: Sequence[str], tokens: int, limits: Limits) -> 
         return "\n".join(_cut(summary, share, limits) for summary in summaries)
     for chars in _SHORT_TEXTS:
         turns = [_with_short_texts(turn, chars) for turn in turns]
-        whole = _lines(markup.left_out(left_out), *turns)
+        whole = _lines(left_out.tag, *turns)
         if _fits(whole, tokens, limits):
             return whole
     newest = _newest_turns(turns, tokens, limits, left_out=left_out)
@@ -943,19 +1015,23 @@ def _shorter_texts(turn: str) -> list[str]:
 
 
 def _fitted_versions(
-    turns: Sequence[Sequence[str]], tokens: int, limits: Limits, *, left_out: int
+    turns: Sequence[Sequence[str]],
+    tokens: int,
+    limits: Limits,
+    *,
+    left_out: LeftOutTurns,
 ) -> str:
     """The newest turns in their longest versions, and older ones in shorter ones.
 
     The longest versions take at most half of the room, unless all turns fit in them.
 
     turns:    the versions of each turn, the longest first.
-    left_out: the number of turns that earlier summaries left out.
+    left_out: the turns that earlier summaries left out.
     """
     if not turns:
         return ""
     longest = [versions[0] for versions in turns]
-    whole = _lines(markup.left_out(left_out), *longest)
+    whole = _lines(left_out.tag, *longest)
     if _fits(whole, tokens, limits):
         return whole
     half = limits.model_copy(update={"total_chars": max(1, limits.total_chars // 2)})
@@ -966,7 +1042,7 @@ def _fitted_versions(
     older = turns[: len(turns) - count]
     for index in range(max(map(len, older))):
         shown = [_version(versions, index) for versions in older]
-        whole = _lines(markup.left_out(left_out), *shown, *newest)
+        whole = _lines(left_out.tag, *shown, *newest)
         if _fits(whole, tokens, limits):
             return whole
     shortest = [versions[-1] for versions in older]
@@ -986,14 +1062,20 @@ def _with_short_texts(turn: str, chars: int) -> str:
 
 
 def _newest_turns(
-    turns: Sequence[str], tokens: int, limits: Limits, *, left_out: int = 0
+    turns: Sequence[str],
+    tokens: int,
+    limits: Limits,
+    *,
+    left_out: LeftOutTurns = markup.NONE_LEFT_OUT,
 ) -> str:
-    """The newest turns that fit, after a count of the others; empty if none fits.
+    """The newest turns that fit, after a note about the others; empty if none fits.
 
-    left_out: the number of turns that earlier summaries left out.
+    left_out: the turns that earlier summaries left out.
     """
-    tokens -= _NOTE_TOKENS
-    chars = limits.total_chars - _NOTE_CHARS
+    # No part of the turns has a longer note.
+    longest_note = left_out.and_then(markup.left_out(turns)).tag
+    tokens -= estimate_text(longest_note) + 1
+    chars = limits.total_chars - len(longest_note) - 1
     first = len(turns)
     for text in reversed(turns):
         tokens -= estimate_text(text) + 1
@@ -1003,16 +1085,17 @@ def _newest_turns(
         first -= 1
     if first == len(turns):
         return ""
-    return _lines(markup.left_out(left_out + first), *turns[first:])
+    left_out = left_out.and_then(markup.left_out(turns[:first]))
+    return _lines(left_out.tag, *turns[first:])
 
 
 def _cut(text: str, tokens: int, limits: Limits) -> str:
     """The text without markup and without its middle, short enough to fit."""
     plain = markup.stripped(text).strip()
     chars = min(len(plain), limits.total_chars)
-    while chars and estimate_text(cut_middle(plain, chars)) > tokens:
+    while chars and estimate_text(cut_to_sentences(plain, chars)) > tokens:
         chars = chars * 9 // 10
-    return cut_middle(plain, chars)
+    return cut_to_sentences(plain, chars)
 
 
 def _fits(text: str, tokens: int, limits: Limits) -> bool:

@@ -16,14 +16,18 @@ _SENTENCE_END: Final = re.compile(r"[.!?][\"')\]]*(?=\s)|[。！？；]")
 _LONGEST_PLACEHOLDER: Final = 80  # characters
 
 
-def cut_to_sentences(text: str, limit: int, mark: str = "[…{}…]") -> str:
+def cut_to_sentences(
+    text: str, limit: int, mark: str = "[…{}…]", *, least: int = 0
+) -> str:
     """Shorten ``text`` to at most ``limit`` characters: its two ends and a mark.
 
     The cuts fall at the ends of lines, sentences, or words if there are any near, and
     never inside a placeholder of a redacted value.  The mark counts toward the limit.
     If it does not fit, only the beginning of the text remains.
 
-    mark: contains ``{}`` for the number of characters that are left out.
+    mark:  contains ``{}`` for the number of characters that are left out.
+    least: the characters that stay at both ends, if there is room for them; only a
+           placeholder may take some of them away.
     """
     if len(text) <= limit:
         return text
@@ -31,8 +35,11 @@ def cut_to_sentences(text: str, limit: int, mark: str = "[…{}…]") -> str:
     if room < 2:
         return text[: _outside(text, max(limit, 0), earlier=True)]
     tail = room // 2
-    end = _outside(text, _end_of_head(text, room - tail), earlier=True)
-    start = _outside(text, _start_of_tail(text, len(text) - tail), earlier=False)
+    head = room - tail
+    end = max(_end_of_head(text, head), min(least, head))
+    start = min(_start_of_tail(text, len(text) - tail), len(text) - min(least, tail))
+    end = _outside(text, end, earlier=True)
+    start = _outside(text, start, earlier=False)
     return text[:end] + mark.format(start - end) + text[start:]
 
 

@@ -213,7 +213,15 @@ _MARKUP: Final = re.compile(
 )
 _TAG_START: Final = re.compile(rf"<(?=/?(?:{'|'.join(_TAGS)})\b)")
 _TURN: Final = re.compile(r"<turn .*?^</turn>", re.DOTALL | re.MULTILINE)
-_LEFT_OUT: Final = re.compile(r"<left_out turns=\"(\d+)\"/>")
+_LEFT_OUT: Final = re.compile(
+    r"<left_out turns=\"(?P<turns>\d+)\""
+    r"(?: first=\"(?P<first>-?\d+)\" last=\"(?P<last>-?\d+)\")?"
+    r"(?: calls=\"(?P<calls>\d+)\" ok=\"(?P<ok>\d+)\")?/>"
+)
+_TURN_TAG: Final = re.compile(
+    r"<turn first=\"(?P<first>-?\d+)\" last=\"(?P<last>-?\d+)\""
+    r"(?: calls=\"(?P<calls>\d+)\" ok=\"(?P<ok>\d+)\")?>"
+)
 
 
 def stripped(text: str) -> str:
@@ -236,14 +244,73 @@ def turns_in(text: str) -> list[str]:
     return _TURN.findall(text) or [_LEFT_OUT.sub("", text).strip()]
 
 
-def left_out_in(text: str) -> int:
-    """Return the number of turns that an abridged history says it leaves out."""
-    return sum(int(count) for count in _LEFT_OUT.findall(text))
+class LeftOutTurns(NamedTuple):
+    """Turns that an abridged history leaves out: their number, place, and calls.
+
+    first, last: seqs; None if an earlier summary does not name them.
+    ok:          the number of calls that succeeded.
+    """
+
+    turns: int = 0
+    first: int | None = None
+    last: int | None = None
+    calls: int = 0
+    ok: int = 0
+
+    def __bool__(self) -> bool:
+        return self.turns > 0
+
+    def and_then(self, later: LeftOutTurns) -> LeftOutTurns:
+        """These turns and later ones."""
+        return LeftOutTurns(
+            turns=self.turns + later.turns,
+            first=later.first if self.first is None else self.first,
+            last=self.last if later.last is None else later.last,
+            calls=self.calls + later.calls,
+            ok=self.ok + later.ok,
+        )
+
+    @property
+    def tag(self) -> str:
+        """The tag that stands for the turns; an empty text for none."""
+        if not self.turns:
+            return ""
+        text = f'<left_out turns="{self.turns}"'
+        if self.first is not None and self.last is not None:
+            text += f' first="{self.first}" last="{self.last}"'
+        if self.calls:
+            text += f' calls="{self.calls}" ok="{self.ok}"'
+        return f"{text}/>"
 
 
-def left_out(turns: int) -> str:
-    """Return the tag for this number of older turns; an empty text for none."""
-    return f'<left_out turns="{turns}"/>' if turns else ""
+NONE_LEFT_OUT: Final = LeftOutTurns()
+
+
+def left_out_in(texts: Iterable[str]) -> LeftOutTurns:
+    """Return the turns that abridged histories say they leave out, oldest first."""
+    total = LeftOutTurns()
+    for text in texts:
+        for match in _LEFT_OUT.finditer(text):
+            total = total.and_then(_counted(match, int(match["turns"])))
+    return total
+
+
+def left_out(turns: Iterable[str]) -> LeftOutTurns:
+    """Return what is left out if these turns are, oldest first."""
+    total = LeftOutTurns()
+    for turn in turns:
+        match = _TURN_TAG.match(turn)
+        one = LeftOutTurns(1) if match is None else _counted(match, 1)
+        total = total.and_then(one)
+    return total
+
+
+def _counted(match: re.Match[str], turns: int) -> LeftOutTurns:
+    """The turns of a tag with a place and calls, either of which may be missing."""
+    place = (match["first"], match["last"])
+    first, last = (None if seq is None else int(seq) for seq in place)
+    calls, ok = (int(count or 0) for count in (match["calls"], match["ok"]))
+    return LeftOutTurns(turns, first, last, calls, ok)
 
 
 Role = Literal["user", "assistant"]
