@@ -381,6 +381,77 @@ class TestInASession:
         assert "question 1: why why" in shown
         assert session.verify().problems == []
 
+    def test_the_model_is_told_which_words_stay(
+        self, api: MessagesApi, session: Session
+    ) -> None:
+        api.reply(GOOD)
+
+        made = session.compact(WINDOW, summarizer=summarizer(api))
+
+        body = api.requests[0].body
+        assert "Do not repeat them." in body["system"]
+        assert '<user seq="1">' in body["messages"][0]["content"]
+        assert made is not None
+        assert isinstance(made.payload, Summary)
+        assert made.payload.summarizer.params["prompt"] == "summary-2"
+        assert summarizer(api).wrote(made.payload.summarizer)
+
+    def test_without_words_that_stay_the_model_writes_them_down(
+        self, api: MessagesApi, session: Session
+    ) -> None:
+        api.reply(GOOD)
+
+        session.compact(f"{WINDOW},protected_tokens=0", summarizer=summarizer(api))
+
+        assert "Keep the user's words" in api.requests[0].body["system"]
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "I did what I was asked to do.",
+            "Never touch vendored/. " + "question 1: why why " * 3,
+            "so " * 115,
+            "",
+            "so " * 5_000,
+        ],
+        ids=["omits everything", "repeats", "long", "empty", "too long"],
+    )
+    def test_no_answer_loses_words_files_or_failures(
+        self, api: MessagesApi, store: SessionStore, answer: str
+    ) -> None:
+        worked = store.session(user_id="ada", session_id="worked")
+        for number in range(4):
+            call_id = f"c{number}"
+            worked.append(
+                [
+                    refold.UserInput(text=f"task {number}: never touch vendored/."),
+                    refold.AgentResponse(text=f"answer {number}: " + "so " * 40),
+                    refold.ToolCall(
+                        call_id=call_id,
+                        tool_name="Edit",
+                        arguments={"file_path": f"src/part_{number}.py"},
+                    ),
+                    refold.ToolResult(
+                        call_id=call_id,
+                        status="error" if number == 1 else "ok",
+                        content="part_1.py:7: expected an indented block",
+                    ),
+                    refold.AgentResponse(text=f"done {number}."),
+                ]
+            )
+        api.reply(message(f"<summary>{answer}</summary>"))
+
+        made = worked.compact(WINDOW, summarizer=summarizer(api))
+
+        # A refused answer leaves everything raw.
+        assert (made is None) == (answer == "" or len(answer) > 1_000)
+        shown = str(worked.context(WINDOW).messages)
+        for number in range(4):
+            assert f"task {number}: never touch vendored/." in shown
+            assert f"src/part_{number}.py" in shown
+        assert "expected an indented block" in shown
+        assert worked.verify().problems == []
+
     def test_only_what_was_redacted_reaches_the_model(
         self, api: MessagesApi, session: Session
     ) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from anthropic.types import Message
 
 SUMMARY_PROMPT: Final = "summary-1"
+# The prompt for a summary that stands next to the words of the user.
+BESIDE_USER_PROMPT: Final = "summary-2"
 SCOPE_PROMPT: Final = "scope-1"
 NOTES_PROMPT: Final = "notes-1"
 WORDS: Final = "{words}"
@@ -274,9 +276,15 @@ class AnthropicSummarizer:
         return (
             by.kind == "anthropic"
             and by.params.get("asked", by.model) == self.model
-            and by.params.get("prompt") == self.prompt.name
+            and self._asks_with(by.params.get("prompt"))
             and by.params.get("temperature") == self._temperature
         )
+
+    def _asks_with(self, prompt_name: object) -> bool:
+        names = {self.prompt.name}
+        if self.prompt.name == SUMMARY_PROMPT:
+            names.add(BESIDE_USER_PROMPT)
+        return prompt_name in names
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Ask for a summary of about ``target_tokens``, at 0.75 words a token.
@@ -304,7 +312,10 @@ class AnthropicSummarizer:
     def _prompt_for(self, source: Source) -> Prompt:
         """Return the prompt for this kind of source."""
         if source.kind == "session":
-            return self.prompt
+            is_own = self.prompt.name != SUMMARY_PROMPT
+            if is_own or not source.user_stays:
+                return self.prompt
+            return Prompt.named(BESIDE_USER_PROMPT)
         if source.kind == "scope":
             return Prompt.named(SCOPE_PROMPT)
         return Prompt.for_notes(source)

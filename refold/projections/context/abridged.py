@@ -419,10 +419,12 @@ def _lines(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def ledger_beside(source: Source, text: str, *, most_tokens: int) -> str:
-    """Return a ledger of files, failures, and ids that a model's summary lacks.
+def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, str]:
+    """Return a model's summary, and a ledger of the names that it lacks.
 
-    Returns an empty text if ledger and summary would have more words than the source.
+    A ledger of files, failures, and identifiers is made without the model, so that no
+    answer can lose them.  If both would have more words than the source, the summary is
+    cut; if the ledger alone has, there is none.
 
     text:        the summary.
     most_tokens: of the ledger.
@@ -430,8 +432,11 @@ def ledger_beside(source: Source, text: str, *, most_tokens: int) -> str:
     turns = abridged_turns(source.envelopes, TOOLS, goes_on=source.goes_on)
     ledger = Ledger.of(source.summaries, turns, source.envelopes)
     shown = ledger.shown(text, most_tokens)
-    room = source.words - markup.own_words(text)
-    return shown if markup.own_words(shown) <= room else ""
+    room = source.words - markup.own_words(shown)
+    cut = text
+    while cut and markup.own_words(cut) > room:
+        cut = cut_to_sentences(text, len(cut) * 3 // 4)
+    return (cut, shown) if markup.own_words(cut) else (text, "")
 
 
 class Ledger:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from refold.domain import errors
 from refold.domain.events import SummarizerRef
 from refold.projections.context import compaction
-from refold.projections.context.abridged import Abridged, ledger_beside, made_by
+from refold.projections.context.abridged import Abridged, made_by, with_ledger
 from refold.projections.context.compaction import Source, Summarizer
 from refold.projections.context.limits import Limits
 from refold.projections.context.strategy import Strategy
@@ -65,8 +65,8 @@ def write_summary(
     _check(written, source)
     if source.kind == "session" and not isinstance(summarizer, Abridged):
         most_tokens = max(target_tokens // 3, 1)
-        ledger = ledger_beside(source, written.text, most_tokens=most_tokens)
-        written = replace(written, abridged=ledger)
+        text, ledger = with_ledger(source, written.text, most_tokens=most_tokens)
+        written = replace(written, text=text, abridged=ledger)
     return written
 
 
