@@ -22,6 +22,7 @@ from refold.projections.context.protected import (
     protected,
     without_long_pastes,
 )
+from refold.projections.context.strategies import spec
 from refold.projections.context.view import View
 from refold.store import SessionStore
 from tests.projections.logs import call, log_of, result
@@ -214,6 +215,56 @@ def test_the_budget_is_kept_and_every_message_is_shown_or_named(
     shown = {part.seq for part in found.words}
     assert shown | set(found.left_out) == spoken
     assert not shown & set(found.left_out)
+
+
+def test_a_message_that_repeats_another_one_is_only_named() -> None:
+    asked = "Import the cards of the new students, and never print a number."
+    rows = log_of(*[UserInput(text=asked)] * 3, UserInput(text="Go on."))
+
+    repeated = [part.text for part in protected(rows, 1_000).words]
+    named = [part.text for part in protected(rows, 1_000, raw={}).words]
+    raw = [part.text for part in protected(rows, 1_000, raw={asked: 9}).words]
+
+    assert repeated == [asked, asked, asked, "Go on."]
+    assert named == ["(as in 3)", "(as in 3)", asked, "Go on."]
+    assert raw == ["(as in 9)", "(as in 9)", "(as in 9)", "Go on."]
+
+
+def test_a_message_with_another_attachment_repeats_nothing() -> None:
+    asked = "Import the cards of the students in this list, as you did before."
+    rows = log_of(
+        UserInput(text=asked, attachments=(Attachment(text="ada"),)),
+        UserInput(text=asked, attachments=(Attachment(text="bob"),)),
+    )
+
+    words = protected(rows, 1_000, raw={asked: 9}).words
+
+    assert [part.text for part in words] == [f"{asked}\nada", f"{asked}\nbob"]
+
+
+@pytest.mark.parametrize(("version", "copies"), [(2, 3), (3, 1)])
+def test_repetitions_are_named_from_version_3_of_history_summary_on(
+    store: SessionStore, version: int, copies: int
+) -> None:
+    strategy = spec.parse(
+        {
+            "name": "history_summary",
+            "version": version,
+            "params": {
+                "trigger_on_history_size_chars": 2_000,
+                "history_tail_size_chars_to_exclude": 100,
+            },
+        }
+    )
+    asked = "Import the cards of the new students, and never print a number."
+    session = store.session(user_id="ada", session_id="again")
+    for text in (asked, asked, asked, "Go on."):
+        session.append([UserInput(text=text), AgentResponse(text="so " * 400)])
+
+    session.compact(strategy)
+
+    shown = str(session.context(strategy).messages)
+    assert shown.count(asked) == copies
 
 
 def test_the_budget_is_a_share_of_the_window() -> None:

@@ -13,7 +13,7 @@ structure; the words around it never are, as long as everything fits into the bu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,8 @@ from refold.projections.context.text import value_text
 
 # A message up to this length is never treated as pasted.
 _LONGEST_MESSAGE: Final = 2_000
+# A message up to this length is shown again where it is repeated.
+_LONGEST_REPETITION: Final = 40
 # A pasted part keeps its two ends in this number of characters.
 _PASTED_CHARS: Final = 400
 # Prose beyond this length is a pasted document.
@@ -42,12 +44,14 @@ class Words(NamedTuple):
     label:    what the event is: "user", "decision", or "plan".
     text:     the words as a view shows them.
     original: the words as the log has them.
+    is_repeated: whether a later message repeats the words, and the text only names it.
     """
 
     seq: int
     label: str
     text: str
     original: str
+    is_repeated: bool = False
 
     @property
     def constraints(self) -> list[str]:
@@ -86,18 +90,42 @@ class Protected:
         return self.tokens > self.budget
 
 
-def protected(rows: Iterable[Envelope], budget: int) -> Protected:
+def protected(
+    rows: Iterable[Envelope], budget: int, *, raw: Mapping[str, int] | None = None
+) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
     rows: oldest first; events that are not protected are ignored.
+    raw:  the messages of the user that the view shows raw, with their seqs.  A long
+          message that one of them or a later message repeats is then only named.
+          With None, repetitions stay.
     """
     words = [part for row in rows if (part := words_of(row)) is not None]
+    if raw is not None:
+        words = _without_repetitions(words, raw)
     content = Protected(tuple(words), (), _total(words), budget)
     for reduced in _STEPS:
         if _total(content.words) <= budget:
             break
         content = reduced(content)
     return content
+
+
+def _without_repetitions(words: Sequence[Words], raw: Mapping[str, int]) -> list[Words]:
+    """The words, with a long message whole only where the user said it last.
+
+    A budget takes the oldest words first, so it takes references before their words.
+    """
+    # By the text that is shown, which includes attachments, and the text of the log.
+    seqs = {(without_long_pastes(text), text): seq for text, seq in raw.items()}
+    newest_first: list[Words] = []
+    for part in reversed(words):
+        if part.label == "user" and len(part.text) > _LONGEST_REPETITION:
+            last = seqs.setdefault((part.text, part.original), part.seq)
+            if last != part.seq:
+                part = part._replace(text=f"(as in {last})", is_repeated=True)
+        newest_first.append(part)
+    return newest_first[::-1]
 
 
 def words_of(row: Envelope) -> Words | None:
@@ -245,7 +273,8 @@ def _only_constraints(content: Protected) -> Protected:
     total = _total(content.words)
     for part in content.words:
         reduced: Words | None = part
-        if total > content.budget and part.label == "user":
+        is_reducible = part.label == "user" and not part.is_repeated
+        if total > content.budget and is_reducible:
             text = " ".join(part.constraints)
             reduced = part._replace(text=text) if text else None
             total -= part.tokens - (reduced.tokens if reduced else 0)

@@ -68,6 +68,9 @@ _PAUSED: Final = "pause_turn"
 _CLEARED: Final = "its result was cleared"
 # Under earlier rules, a view has only images of the Messages API, within the limit.
 _RULES_WITH_MEDIA: Final = 2
+# From these rules on, a message of the user is only named where a later one
+# repeats it.
+_RULES_WITH_REPETITIONS: Final = 3
 # A message may take this part of the window.
 _MESSAGES_PER_WINDOW: Final = 4
 # If a strategy names a window smaller than this, messages are limited as for this one.
@@ -176,7 +179,14 @@ def _rendered(
     ]
     # The ids of calls depend on the order in which exchanges are rendered.
     behind_summaries = _raw_behind_summaries(outline, rows, renderer, manner.pin_tokens)
-    content = _protected_content(outline, rows, extras, behind_summaries, protected)
+    content = _protected_content(
+        outline,
+        rows,
+        extras,
+        behind_summaries,
+        protected,
+        names_repetitions=strategy.rules >= _RULES_WITH_REPETITIONS,
+    )
     before_session += _summaries(manner, outline, payloads, content)
     raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
     raw = _raw(outline, _within(rows, raw_spans), renderer)
@@ -418,10 +428,14 @@ def _protected_content(
     extras: budget.Extras,
     behind_summaries: Iterable[Sequence[Piece]],
     most: int | None,
+    *,
+    names_repetitions: bool,
 ) -> Protected | None:
     """What people said in the compacted part, except what stays raw behind it.
 
-    most: the most tokens; None is the budget.
+    most:              the most tokens; None is the budget.
+    names_repetitions: whether a message is only named where a later one repeats
+                       it.
 
     Returns None if there is nothing.
     """
@@ -431,12 +445,22 @@ def _protected_content(
     from refold.projections.context.protected import protected
 
     raw_seqs: set[int | None] = set()
+    whole_seqs: set[int | None] = set()
     for piece in chain.from_iterable(behind_summaries):
-        raw_seqs.update(seq for seq, _ in piece.blocks)
+        piece_seqs = {seq for seq, _ in piece.blocks}
+        raw_seqs |= piece_seqs
+        if piece.span.kind != "stub":
+            whole_seqs |= piece_seqs
+    raw: dict[str, int] | None = None
+    if names_repetitions:
+        raw = {}
+        for row in rows:
+            if isinstance(row.payload, events.UserInput) and row.seq in whole_seqs:
+                raw[row.payload.text] = row.seq
     seqs = set(outline.protected_seqs) - raw_seqs
     if most is None:
         most = _protected_budget(outline, extras)
-    return protected([row for row in rows if row.seq in seqs], most)
+    return protected([row for row in rows if row.seq in seqs], most, raw=raw)
 
 
 def _protected_budget(outline: Outline, extras: budget.Extras) -> int:

@@ -344,7 +344,8 @@ class Strategy(BaseModel):
     rules:         the version of the rules that all strategies share.  Under rules 1, a
                    call waits for its result without a limit; views have only small
                    images and few blocks of the provider, and do not protect what the
-                   user said.
+                   user said.  Under rules 3, which few strategies have, a message of
+                   the user is only named where a later one repeats it.
     earlier:       the classes of its earlier versions, so that recorded requests can be
                    shown again.  ``spec`` adds those of the built-in strategies.
     needs:         the detail of its outlines.

@@ -54,7 +54,8 @@ class HistorySummary(Pinning):
     """
 
     name: ClassVar[str] = "history_summary"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = 3
     came_later: ClassVar[tuple[str, ...]] = ("memories", "node_template")
     needs: ClassVar[Detail] = "units"
 

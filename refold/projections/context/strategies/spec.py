@@ -135,8 +135,8 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 
 STRATEGIES: Final = Registry()
-# Version 1 of the built-in strategies differs from version 2 only in its rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1}
+# Earlier versions of the built-in strategies differ only in their rules.
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2}
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
     "in TOML syntax"
@@ -276,7 +276,8 @@ def _in_version(
     by_version = {earlier.version: earlier for earlier in kind.earlier}
     if is_built_in:
         for number, rules in _EARLIER_RULES.items():
-            by_version[number] = under_rules(kind, number, rules)
+            if number < kind.version:
+                by_version[number] = under_rules(kind, number, rules)
     by_version[kind.version] = kind
     if not isinstance(version, int) or version not in by_version:
         versions = ", ".join(map(str, sorted(by_version)))
