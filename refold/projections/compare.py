@@ -344,11 +344,21 @@ class Requests:
         elements = self.elements.of(view)
         if elements and elements[0].texts == (OPENING,):
             del elements[0]
+        tokens = request.tokens + view.tokens
+        raw_tokens = request.raw_tokens + view.tokens
+        if outline.protected_seqs and self._is_over(tokens, raw_tokens):
+            # The words of the user give way to what is new.
+            return None
         return Rendered(
-            tokens=request.tokens + view.tokens,
+            tokens=tokens,
             elements=[*request.elements, *elements],
-            raw_tokens=request.raw_tokens + view.tokens,
+            raw_tokens=raw_tokens,
         )
+
+    def _is_over(self, tokens: int, raw_tokens: int) -> bool:
+        """Whether a request of this size is over a window."""
+        is_over_window = tokens > self.extras.window_tokens
+        return is_over_window or self.strategy.over_limits(tokens, raw_tokens) > 0
 
     def _cleared(self, shown: Shown) -> list[int]:
         return [result.seq for result in self._results if shown.is_cleared(result)]
