@@ -99,7 +99,7 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
         ("@file.toml", "must be read first"),
         ({"full_turns": 1}, "needs a name"),
         ({"name": "turn_window", "version": 9}, "has the versions 1, 2"),
-        ({"name": "turn_window", "params": {}, "full_turns": 1}, "not both"),
+        ({"name": "turn_window", "params": {}, "full_turns": 1}, "not in both"),
     ],
 )
 def test_an_invalid_spec_is_refused_with_advice(
