@@ -1,4 +1,4 @@
-"""Checks proofs of Refold without Refold: this file, Python 3.9 and ``cryptography``.
+"""Checks proofs of Refold with this file, Python 3.9 or later and ``cryptography``.
 
     python auditor.py PROOF.json --public-key KEY.pem [--anchor ANCHOR.jsonl]
 
@@ -16,13 +16,14 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Set, Tuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _KEY_PREFIX = bytes.fromhex("302a300506032b6570032100")  # of an Ed25519 key in DER
 _STREAM = ("user_id", "session_id", "stream")
+_Roots = Dict[Tuple[str, int], Set[bytes]]  # by store and size
 _COLUMNS = ("seq", "type", "ts", "event_id", "token_estimate", "schema_version")
 
 
@@ -31,7 +32,7 @@ class Refused(Exception):
 
 
 def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) -> str:
-    """Check a proof; returns a sentence with what it proves.
+    """Check a proof and return a sentence with what it proves.
 
     proof:      the parsed output of ``refold prove``.
     public_key: 32 bytes, from somebody you trust, and not from the proof's author.
@@ -39,16 +40,16 @@ def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) 
                 event proof, or the smaller one of a consistency proof.  None if you
                 have no anchor.
 
-    Raises Refused if the proof does not hold, and ValueError if it is no proof.
+    Raises Refused if the proof does not hold, ValueError for malformed arguments.
     """
-    heads = None if anchored is None else list(anchored)
+    roots = _anchored_roots(anchored or ())
     try:
         if proof["proof"] == "refold event proof 1":
-            _check_anchored(proof["tree_head"], heads)
+            _check_anchored(proof["tree_head"], roots, required=anchored is not None)
             return _check_event(proof, public_key)
         if proof["proof"] == "refold consistency proof 1":
-            _check_anchored(proof["old"], heads)
-            _check_no_other(proof["new"], heads)
+            _check_anchored(proof["old"], roots, required=anchored is not None)
+            _check_anchored(proof["new"], roots, required=False)
             return _check_growth(proof, public_key)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"this is not a proof: {type(error).__name__}") from None
@@ -63,15 +64,15 @@ def _check_event(proof: Any, public_key: bytes) -> str:
     # The hash chain leads from the event to the end of its stream, which is the leaf.
     header = _header_digest(event)
     chain_hash = _event_hash(_hash(event["prev_hash"]), header, _hash(event["body"]))
-    for header_text, body in proof["chain"]:
-        chain_hash = _event_hash(chain_hash, _hash(header_text), _hash(body))
+    for header_hash, body_hash in proof["chain"]:
+        chain_hash = _event_hash(chain_hash, _hash(header_hash), _hash(body_hash))
     leaf = proof["leaf"]
     positions = _hash(leaf["positions"])
     receipts = _hash(leaf["receipts"])
     leaf_hash = _sha256(b"\0refold:leaf:1", chain_hash, positions, receipts)
     siblings = [_hash(text) for text in proof["inclusion"]]
     if not _is_included(leaf_hash, leaf["index"], tree_head["size"], siblings, root):
-        raise Refused("the event is not in the tree: it, or a hash, is another")
+        raise Refused("the event is not in the tree: it, or a hash, was changed")
     stream = ", ".join(f"{name} {event[name]!r}" for name in _STREAM)
     subject = f"event {event['seq']} ({event['type']}) of {stream}"
     return f"holds: {subject} was in the log when {_described(tree_head)}"
@@ -84,49 +85,50 @@ def _check_growth(proof: Any, public_key: bytes) -> str:
     old_root = _signed_root(old, public_key)
     new_root = _signed_root(new, public_key)
     if old["store_id"] != new["store_id"]:
-        raise Refused("the tree heads are of two stores")
+        raise Refused("the tree heads come from different stores")
     hashes = [_hash(text) for text in proof["consistency"]]
     if not _is_consistent(old["size"], old_root, new["size"], new_root, hashes):
         raise Refused("the larger tree does not begin with the smaller one")
     return (
-        f"holds: what was sealed when {_described(old)}, is unchanged when "
-        f"{_described(new)}"
+        f"holds: what was sealed when {_described(old)}, is the unchanged beginning "
+        f"of what was sealed when {_described(new)}"
     )
 
 
 def _described(head: Any) -> str:
     """Return a tree head in words."""
-    sealed_at = time.gmtime(head["sealed_at"] // 1_000_000)
+    sealed_at = time.gmtime(head["sealed_at"] // 1_000_000)  # from microseconds
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", sealed_at)
     return f"the tree head of size {head['size']} was signed, {moment}"
 
 
-def _check_anchored(head: Any, anchored: list[Any] | None) -> None:
-    """Raise Refused unless the anchor has this tree head."""
-    if anchored is not None and not _anchored_roots(head, anchored):
+def _anchored_roots(anchored: Iterable[Any]) -> _Roots:
+    """Return the roots in an anchor.  Raises ValueError for other lines."""
+    roots: _Roots = {}
+    for number, head in enumerate(anchored, 1):
+        try:
+            tree = (head["store_id"], head["size"])
+            roots.setdefault(tree, set()).add(_hash(head["root"]))
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"entry {number} of the anchor is no tree head") from None
+    return roots
+
+
+def _check_anchored(head: Any, roots: _Roots, *, required: bool) -> None:
+    """Raise Refused if the anchor contradicts a tree head, or lacks a required one."""
+    anchored = roots.get((head["store_id"], head["size"]), set())
+    if required and not anchored:
         raise Refused(f"the anchor has no tree of {head['size']} leaves of that store")
-    _check_no_other(head, anchored)
-
-
-def _check_no_other(head: Any, anchored: list[Any] | None) -> None:
-    """Raise Refused if the anchor has another tree head of this size."""
-    for root in _anchored_roots(head, anchored or []):
-        if root != head["root"]:
-            raise Refused(f"the anchor has another tree of {head['size']} leaves")
-
-
-def _anchored_roots(head: Any, anchored: list[Any]) -> list[str]:
-    """Return the roots in the anchor for this store and size."""
-    same_store = [other for other in anchored if other["store_id"] == head["store_id"]]
-    return [other["root"] for other in same_store if other["size"] == head["size"]]
+    if anchored - {_hash(head["root"])}:
+        raise Refused(f"the anchor has another tree of {head['size']} leaves")
 
 
 def _signed_root(head: Any, public_key: bytes) -> bytes:
     """Return the root of a tree head after a check of its signature."""
-    root = bytes.fromhex(head["root"])
+    root = _hash(head["root"])
     for name in ("size", "sealed_at", "position"):
         if type(head[name]) is not int:
-            raise ValueError("this is not a proof: a size is not a number")
+            raise ValueError(f"this is not a proof: {name} is not a whole number")
     lines = [
         "refold tree head 1",
         head["store_id"],
@@ -148,13 +150,12 @@ def _signed_root(head: Any, public_key: bytes) -> bytes:
 
 
 def _header_digest(event: Any) -> bytes:
-    """Return the digest of an event's plain columns, each after its length."""
+    """Return the digest of an event's unencrypted columns, each after its length."""
     parts = []
     for name in (*_STREAM, *_COLUMNS):
+        column = str(event[name]).encode()
         if name == "event_id":
             column = bytes.fromhex(event[name].replace("-", ""))
-        else:
-            column = str(event[name]).encode()
         parts += [len(column).to_bytes(4, "big"), column]
     return _sha256(*parts)
 
@@ -167,8 +168,8 @@ def _event_hash(prev_hash: bytes, header: bytes, body: bytes) -> bytes:
 def _hash(text: str) -> bytes:
     """Return the hash with these 64 hex digits.  Raises ValueError for other texts."""
     value = bytes.fromhex(text)
-    if len(value) != 32:
-        raise ValueError("this is not a proof: a hash has 32 bytes")
+    if (len(value), len(text)) != (32, 64):  # fromhex ignores spaces
+        raise ValueError("this is not a proof: a hash has 64 hex digits")
     return value
 
 
@@ -183,17 +184,17 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 def _left_siblings(index: int, last: int) -> list[bool]:
-    """Return for each sibling on the way from a leaf to the root if it is at the left.
+    """Return, for each sibling from a leaf to the root, whether it is the left child.
 
     last: the index of the last leaf.
 
-    The algorithm is that of RFC 9162, sections 2.1.3.2 and 2.1.4.2.
+    The walk is that of RFC 9162, sections 2.1.3.2 and 2.1.4.2.
     """
     are_left = []
     while last:
         is_left = bool(index & 1) or index == last
         are_left.append(is_left)
-        # A node without a sibling is that of its parent.
+        # A node without a sibling has its parent's hash: skip such levels.
         while is_left and index and not index & 1:
             index >>= 1
             last >>= 1
@@ -239,7 +240,7 @@ def _is_consistent(
     first, *siblings = hashes
     old_node = first
     new_node = first
-    for is_left, sibling in zip(are_left, siblings):  # noqa: B905  # the same
+    for is_left, sibling in zip(are_left, siblings):  # noqa: B905  # not in Python 3.9
         if is_left:
             old_node = _node(sibling, old_node)
             new_node = _node(sibling, new_node)
@@ -259,14 +260,14 @@ def read_key(text: str) -> bytes:
     elif len(text) == 64:
         key = bytes.fromhex(text)
     else:
-        key = base64.b64decode(text)
+        key = base64.b64decode(text, validate=True)
     if len(key) != 32:
         raise ValueError("this is not an Ed25519 public key")
     return key
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check the proof in a file; returns the exit code."""
+    """Check the proof in a file and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("proof", type=Path, help="output of `refold prove`")
     parser.add_argument(
@@ -280,15 +281,18 @@ def main(arguments: list[str] | None = None) -> int:
         heads = None
         if options.anchor is not None:
             lines = options.anchor.read_text("utf-8").splitlines()
-            heads = [json.loads(line) for line in lines]
-        print(check(proof, key, heads))
+            heads = [json.loads(line) for line in lines if line.strip()]
+        outcome = check(proof, key, heads)
+        code = 0
     except Refused as refused:
-        print(f"does not hold: {refused}")
-        return 1
+        outcome = f"does not hold: {refused}"
+        code = 1
     except (OSError, ValueError, RecursionError) as error:
         print(f"cannot be checked: {error}", file=sys.stderr)
         return 2
-    return 0
+    encoding = sys.stdout.encoding or "ascii"  # which may lack characters of an id
+    print(outcome.encode(encoding, "backslashreplace").decode(encoding))
+    return code
 
 
 if __name__ == "__main__":

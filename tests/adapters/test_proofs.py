@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import base64
 import copy
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -102,16 +104,28 @@ def test_one_file_says_what_is_no_proof(
     assert "Traceback" not in ran.stderr
 
 
-def run(proofs: Proofs, folder: Path, proof: Any) -> subprocess.CompletedProcess[str]:
-    """Run a copy of the file, away from ours."""
+def run(
+    proofs: Proofs, folder: Path, proof: Any, *options: str, encoding: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the file, away from ours.
+
+    encoding: that of its console; empty for the default of this machine.
+    """
     shutil.copy(AUDITOR, folder / "auditor.py")
     text = proof if isinstance(proof, str) else json.dumps(proof)
     (folder / "proof.json").write_text(text)
     (folder / "key.pem").write_text(public_pem(proofs.key))
-    command = [sys.executable, "-I", "auditor.py", "proof.json"]
-    command += ["--public-key", "key.pem"]
+    # Isolated from the environment, Python ignores PYTHONIOENCODING.
+    isolated = [] if encoding else ["-I"]
+    command = [sys.executable, *isolated, "auditor.py", "proof.json"]
+    command += ["--public-key", "key.pem", *options]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        capture_output=True,
+        encoding=encoding or "utf-8",
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
     )
 
 
@@ -210,6 +224,67 @@ def test_a_tree_that_the_anchor_does_not_have_is_not_believed(
     for proof in (proofs.event, proofs.growth):
         with pytest.raises(auditor.Refused, match="no tree of"):
             auditor.check(proof, proofs.key, other)
+
+
+def test_hex_digits_of_a_root_may_be_in_upper_case(proofs: Proofs) -> None:
+    head = proofs.event["tree_head"]
+    upper = {**head, "root": head["root"].upper()}
+
+    assert auditor.check(proofs.event, proofs.key, [upper])
+    assert auditor.check({**proofs.event, "tree_head": upper}, proofs.key, [head])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, "", None, {"store_id": "x", "size": 1, "root": "00"}]
+)
+def test_a_malformed_anchor_is_blamed_on_the_anchor(proofs: Proofs, wrong: Any) -> None:
+    head = proofs.event["tree_head"]
+
+    with pytest.raises(ValueError, match="entry 2 of the anchor is no tree head"):
+        auditor.check(proofs.event, proofs.key, [head, wrong])
+
+
+def test_an_anchor_file_may_have_empty_lines(proofs: Proofs, tmp_path: Path) -> None:
+    line = json.dumps(proofs.event["tree_head"])
+    (tmp_path / "anchor.jsonl").write_text(f"\n{line}\n\n")
+
+    ran = run(proofs, tmp_path, proofs.event, "--anchor", "anchor.jsonl")
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_the_exit_code_does_not_depend_on_the_encoding_of_the_console(
+    tmp_path: Path, encoding: str
+) -> None:
+    with refold.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
+        session = store.session(user_id="日本", session_id="s")
+        session.append(said("x", "y"))
+        store.seal()
+        proof: Any = store.seals.prove(session.stream, 1, size=None)
+        key = store.seals.public_key()
+    proofs = Proofs(event=proof, growth={}, key=key)
+
+    ran = run(proofs, tmp_path, proof, encoding=encoding)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ("日本" if encoding == "utf-8" else r"\u65e5\u672c") in ran.stdout
+
+
+def test_spaces_are_no_digits_of_a_hash(proofs: Proofs) -> None:
+    body = proofs.event["event"]["body"]
+    event = {**proofs.event["event"], "body": f"{body[:2]} {body[2:]}"}
+
+    with pytest.raises(ValueError, match="64 hex digits"):
+        auditor.check({**proofs.event, "event": event}, proofs.key)
+
+
+def test_a_key_in_base64_has_no_other_characters(proofs: Proofs) -> None:
+    key = base64.b64encode(proofs.key).decode()
+
+    assert auditor.read_key(f"{key}\n") == proofs.key
+    with pytest.raises(ValueError, match="base64"):
+        auditor.read_key(f"!!!!{key}")
 
 
 def test_growth_beyond_the_anchor_holds(proofs: Proofs) -> None:
