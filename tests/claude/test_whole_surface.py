@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import refold
+from refold.adapters.claude import options
 from refold.adapters.claude.capture import Capture
 from refold.projections.context.text import violations
 from refold.store import Session
@@ -120,6 +121,36 @@ def test_the_token_of_an_mcp_server_is_not_recorded(
 
     assert api.requests[0].body["mcp_servers"] == [secret]
     assert session.events()[1].meta.dump()["options"] == {"mcp_servers": [server]}
+
+
+def test_secrets_in_extra_body_are_sent_and_not_recorded(
+    session: Session, api: MessagesApi
+) -> None:
+    server = {"type": "url", "name": "a", "url": "https://example.org"}
+    secret = {
+        "mcp_servers": [{**server, "authorization_token": "correct-horse"}],
+        "fallback_credit_token": "correct-horse",
+        "top_p": 0.5,
+    }
+    api.reply(message("Fine."))
+
+    capture(session, api).create("Go.", options={"extra_body": secret})
+
+    assert api.requests[0].body["mcp_servers"] == secret["mcp_servers"]
+    assert api.requests[0].body["fallback_credit_token"] == "correct-horse"
+    assert session.events()[1].meta.dump()["options"] == {
+        "extra_body": {"mcp_servers": [server], "top_p": 0.5}
+    }
+    assert "correct-horse" not in str(session.events())
+
+
+@pytest.mark.parametrize("servers", [None, {"authorization_token": "correct-horse"}])
+def test_mcp_servers_that_are_no_list_are_recorded_without_tokens(
+    servers: object,
+) -> None:
+    recorded = options.recorded({"mcp_servers": servers})
+
+    assert recorded == {"mcp_servers": {} if servers else None}
 
 
 def test_an_unknown_option_is_refused_before_anything_is_recorded(

@@ -295,7 +295,7 @@ class _Captured:
         arguments: dict[str, Any] = {**brought}
         request_id = arguments.pop("request_id", None)
         call_options = dict(arguments.pop("options", None) or {})
-        options.check(call_options)
+        options.check_settable(call_options)
         recorded = options.recorded(call_options)
         api = options.api_for(self.client, method, call_options)
         handed: Any = {**self._window(), **self._handed, **arguments}
@@ -348,7 +348,7 @@ class _Captured:
         if betas:
             body["betas"] = list(dict.fromkeys(betas))
             api = self.client.beta.messages
-        return api, options.for_method(api, "count_tokens", body)
+        return api, options.accepted_by(api, "count_tokens", body)
 
     def _structured(self, brought: Brought, output_format: Any) -> Brought:
         """Return the arguments of a call whose answer has a type's JSON schema."""

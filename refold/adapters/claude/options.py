@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from inspect import Parameter, signature
 from typing import Any, Final
 
@@ -19,20 +19,22 @@ from refold.domain.canonical import canonical, repaired
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
 
-# The capture sets these from the session and from its own arguments.
-OWN: Final = frozenset({"model", "max_tokens", "system", "messages", "tools", "stream"})
-# These concern the client and not what the model is sent; headers and tokens are
-# secrets.
-UNRECORDED: Final = frozenset(
-    {"extra_headers", "extra_query", "timeout", "fallback_credit_token"}
+# A capture (``claude.capture``) sets these from the session and from its own arguments.
+SET_BY_CAPTURE: Final = frozenset(
+    {"model", "max_tokens", "system", "messages", "tools", "stream"}
 )
-# The fields of an MCP server that are not recorded.
+# Not recorded: settings of the client, and headers and queries, which may be secret.
+_OF_CLIENT: Final = frozenset({"extra_headers", "extra_query", "timeout"})
+# Fields of a request's body that are sent and not recorded.
+_SECRETS: Final = frozenset({"fallback_credit_token"})
+# The same for the fields of an MCP server.
 _SERVER_SECRETS: Final = frozenset({"authorization_token"})
 NO_THREADS: Final = (
     "the provider holds the messages of a thread, and a capture sends those of its "
     "session: call create, or give the messages and the answer to record"
 )
-# A request in a batch has no client of its own.
+# A request in a batch has only a body.  These options belong to the HTTP request that
+# creates the batch.
 NOT_IN_BATCHES: Final = frozenset(
     {"extra_headers", "extra_query", "extra_body", "timeout", "betas"}
 )
@@ -40,7 +42,9 @@ _OUTPUT_FORMAT: Final = "output_format"
 
 
 def api_for(client: Any, method: str, options: Mapping[str, Any]) -> Any:
-    """Return ``client.messages``, or ``client.beta.messages`` if only it takes these.
+    """Return the first of the SDK's two APIs whose method takes all options.
+
+    These are ``client.messages`` and ``client.beta.messages``.
 
     method: the method of the SDK that will be called.
 
@@ -72,21 +76,21 @@ def _unknown(api: Any, method: str, options: Iterable[str]) -> list[str]:
     return sorted(set(options) - parameters.keys())
 
 
-def for_method(api: Any, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def accepted_by(api: Any, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that this method has parameters for."""
     unknown = _unknown(api, method, body)
     return {name: value for name, value in body.items() if name not in unknown}
 
 
-def check(options: Mapping[str, Any]) -> None:
+def check_settable(options: Mapping[str, Any]) -> None:
     """Refuse options that the capture sets itself.  Raises InvalidConfiguration."""
     body = options.get("extra_body")
     in_body: Iterable[str] = body.keys() if isinstance(body, Mapping) else ()
-    own = sorted(OWN.intersection({*options, *in_body}))
-    if own:
+    set_by_capture = sorted(SET_BY_CAPTURE.intersection({*options, *in_body}))
+    if set_by_capture:
         raise InvalidConfiguration(
-            f"options: {own[0]} is set by the capture from the session and from its "
-            "own arguments"
+            f"options: {set_by_capture[0]} is set by the capture from the session and "
+            "from its own arguments"
         )
     thread = options.get("thread")
     if thread is None and isinstance(body, Mapping):
@@ -96,35 +100,50 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def recorded(options: Mapping[str, Any]) -> JsonObject:
-    """Return what a request records of its options: all that the API acts on.
+    """Return the options that a request records: the body's, without secrets.
+
+    Headers and the query are not recorded, even if the API acts on them.
 
     Raises InvalidConfiguration if that is not JSON.
     """
     recordable = dict(options)
-    for name in UNRECORDED:
+    for name in _OF_CLIENT:
         recordable.pop(name, None)
     output_format = recordable.get(_OUTPUT_FORMAT)
     if output_format is not None and not isinstance(output_format, Mapping):
         recordable[_OUTPUT_FORMAT] = schema_of(output_format)
     request_options: JsonObject
     try:
-        request_options, _ = repaired(chat.plain(recordable))
-        if "mcp_servers" in request_options:
-            servers: Any = request_options["mcp_servers"]
-            request_options["mcp_servers"] = [_without_token(each) for each in servers]
-        canonical(request_options)
+        request_options, _ = repaired(chat.plain(_without_secrets(recordable)))
+        canonical(request_options)  # raises if it is not JSON
     except (TypeError, ValueError, RecursionError):
         raise InvalidConfiguration("options: must be JSON, to be recorded") from None
     return request_options
 
 
-def _without_token(server: Any) -> Any:
-    """Return an MCP server without the fields that are not recorded."""
-    if not isinstance(server, Mapping):
-        return server
-    return {
-        name: value for name, value in server.items() if name not in _SERVER_SECRETS
-    }
+def _without_secrets(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request's body that are recorded.
+
+    ``extra_body`` has fields of the same body, so it is treated the same.
+    """
+    recordable = _without(body, _SECRETS)
+    servers = recordable.get("mcp_servers")
+    if isinstance(servers, Mapping):
+        recordable["mcp_servers"] = _without(servers, _SERVER_SECRETS)
+    elif isinstance(servers, list | tuple):
+        recordable["mcp_servers"] = [
+            _without(server, _SERVER_SECRETS) if isinstance(server, Mapping) else server
+            for server in servers
+        ]
+    extra = recordable.get("extra_body")
+    if isinstance(extra, Mapping):
+        recordable["extra_body"] = _without_secrets(extra)
+    return recordable
+
+
+def _without(fields: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Return the fields without those of these names."""
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def schema_of(output_format: Any) -> JsonObject:
@@ -144,8 +163,10 @@ def schema_of(output_format: Any) -> JsonObject:
 class Rehearsal:
     """Lets the SDK make a request without sending it, to check the arguments.
 
-    The SDK checks some arguments only when it makes a request, such as a number of
-    tokens that takes too long without a stream.
+    The SDK checks some arguments only when it makes a request.  For example, it refuses
+    a large ``max_tokens`` without streaming.
+
+    timeout: that of the real client, because the check of ``max_tokens`` depends on it.
     """
 
     def __init__(self, timeout: Any) -> None:
@@ -160,7 +181,9 @@ class Rehearsal:
         )
 
     def check(self, method: str, body: Mapping[str, Any], *, beta: bool) -> None:
-        """Make the request of a method of the SDK.
+        """Check the arguments of a method by letting the SDK build its request.
+
+        beta: whether the method is that of ``client.beta.messages``.
 
         Parameters that the installed SDK does not have are left out: a client of
         another class may take them.
@@ -168,7 +191,7 @@ class Rehearsal:
         Raises InvalidConfiguration if the SDK refuses the arguments.
         """
         api: Any = self._client.beta.messages if beta else self._client.messages
-        arguments = for_method(api, method, body)
+        arguments = accepted_by(api, method, body)
         try:
             if method == "stream":
                 with api.stream(**arguments):
@@ -180,12 +203,15 @@ class Rehearsal:
         except Exception as error:
             raise InvalidConfiguration(
                 f"options: the SDK refuses these arguments of {method} "
-                f"({type(error).__name__}, the cause of this error)"
+                f"(see the cause: {type(error).__name__})"
             ) from error
 
 
 class _Unsent:
-    """A transport that sends nothing."""
+    """A transport that sends nothing.
+
+    It has the methods that the SDK's HTTP client calls; their library is not imported.
+    """
 
     def handle_request(self, _: Any) -> Any:
         raise ConnectionError
