@@ -31,7 +31,13 @@ from refold.projections.context.budget import NO_EXTRAS
 from refold.projections.context.edits import HistoryEdited, edit_of
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.tokens import Weights, input_tokens, of_json, of_text, starting
+from refold.projections.tokens import (
+    Weights,
+    input_tokens,
+    of_json,
+    of_text,
+    starting_weights,
+)
 from refold.store.marks import filled
 
 _NEAR: Final = 0.10  # a count within this share of the bill is right
@@ -80,7 +86,7 @@ class Count(NamedTuple):
 class Counter:
     """Counts the tokens of elements, equal ones only once."""
 
-    weights: Weights = field(default_factory=lambda: starting("claude-3"))
+    weights: Weights = field(default_factory=lambda: starting_weights("claude-3"))
     counts: dict[bytes, Count] = field(default_factory=dict)
 
     def count(self, elements: Sequence[Element], model: str) -> float:

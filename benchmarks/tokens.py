@@ -21,7 +21,13 @@ from statistics import fmean
 from typing import TypeAlias
 
 from refold.domain.tokens import estimate_text
-from refold.projections.tokens import Features, Weights, of_text, starting, total
+from refold.projections.tokens import (
+    Features,
+    Weights,
+    of_text,
+    starting_weights,
+    total,
+)
 
 Piece: TypeAlias = tuple[str, Features, int]
 Kinds: TypeAlias = Mapping[str, Sequence[Piece]]
@@ -65,7 +71,7 @@ def error(test: Sequence[Piece], *counts: Callable[[Piece], float]) -> str:
 
 
 def lines(train: Kinds, test: Kinds, tokenizer: str) -> Iterator[str]:
-    start = starting(tokenizer)
+    start = starting_weights(tokenizer)
     for kind, pieces in test.items():
         yield f"{kind:10} stored {error(pieces, lambda piece: estimate_text(piece[0]))}"
         yield f"{kind:10} start  {error(pieces, _by(start))}"

@@ -28,7 +28,13 @@ from refold.adapters.importers import read
 from refold.domain.events import Event
 from refold.domain.ids import USER_SESSION, StreamId
 from refold.projections.memory.items import Item, items
-from refold.projections.memory.sessions import GENERAL, LONGEST, Shown, Step, watch
+from refold.projections.memory.sessions import (
+    GENERAL,
+    LONGEST_PATH,
+    SessionFacts,
+    Step,
+    facts_of,
+)
 from refold.store import SessionStore
 from refold.store.session.imports import extend
 
@@ -56,11 +62,11 @@ class Foretold:
 class Known:
     """Memory of some runs, looked up by what is at hand."""
 
-    shown: Sequence[Shown]
+    shown: Sequence[SessionFacts]
     items: Sequence[Item]
 
     @classmethod
-    def of(cls, shown: Sequence[Shown]) -> Known:
+    def of(cls, shown: Sequence[SessionFacts]) -> Known:
         return cls(shown, items(shown))
 
     def paths(self, scenario: str) -> dict[tuple[Step, ...], Item]:
@@ -76,7 +82,7 @@ class Known:
         return fmean(one.success or 0.0 for one in self.shown)
 
 
-def foretold(known: Known, others: Sequence[Shown]) -> list[Foretold]:
+def foretold(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     """All that memory foretells of the other runs."""
     return [
         *_success(known, others),
@@ -86,7 +92,7 @@ def foretold(known: Known, others: Sequence[Shown]) -> list[Foretold]:
     ]
 
 
-def _success(known: Known, others: Sequence[Shown]) -> list[Foretold]:
+def _success(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     """How a run ends, told from its first half: of the items it matches, the mean."""
     chances = [(_chance(known, one), one.success or 0.0) for one in others]
     right = [(chance >= 0.5) == (real >= 0.5) for chance, real in chances]
@@ -115,14 +121,14 @@ def _success(known: Known, others: Sequence[Shown]) -> list[Foretold]:
     ]
 
 
-def _chance(known: Known, one: Shown) -> float:
+def _chance(known: Known, one: SessionFacts) -> float:
     walked = [step for _, _, step in one.walked]
     half = walked[: (len(walked) + 1) // 2]
     found = [
         paths[tuple(half[start:end])]
         for paths in (known.paths(one.scenario), known.paths(GENERAL))
         for start in range(len(half))
-        for end in range(start + 1, min(len(half), start + LONGEST) + 1)
+        for end in range(start + 1, min(len(half), start + LONGEST_PATH) + 1)
         if tuple(half[start:end]) in paths
     ]
     rated = [
@@ -132,7 +138,7 @@ def _chance(known: Known, one: Shown) -> float:
     return (sum(rate * n for rate, n in rated) + known.mean * _PRIOR) / weight
 
 
-def _next_tool(known: Known, others: Sequence[Shown]) -> list[Foretold]:
+def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     """The next step, of those before it: what most sessions did that came this way."""
     counts: Counter[Step] = Counter(s for o in known.shown for _, _, s in o.walked)
     usual = [step for step, _ in counts.most_common(_TOP)]
@@ -172,7 +178,7 @@ def _guessed(
 ) -> list[Step]:
     """Likely next steps, the likeliest first: from the longest past that is known."""
     found: dict[Step, None] = {}
-    for past in range(min(LONGEST - 1, len(before)), 0, -1):
+    for past in range(min(LONGEST_PATH - 1, len(before)), 0, -1):
         tail = tuple(before[len(before) - past :])
         for paths in tables:
             ways = [
@@ -185,7 +191,7 @@ def _guessed(
     return list(found)
 
 
-def _errors(known: Known, others: Sequence[Shown]) -> list[Foretold]:
+def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     """Which failures come: those that memory knows of the tools that are called."""
     expected = {
         (str(item.content["tool"]), str(item.content["reason"]))
@@ -220,7 +226,7 @@ def _errors(known: Known, others: Sequence[Shown]) -> list[Foretold]:
     ]
 
 
-def _length(known: Known, others: Sequence[Shown]) -> list[Foretold]:
+def _length(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     """How many steps a run takes: the median of its scenario's, else of all."""
     by_scenario: dict[str, list[int]] = defaultdict(list)
     for one in known.shown:
@@ -253,8 +259,8 @@ def _path(item: Item) -> Any:
 
 
 def halves(
-    shown: Sequence[Shown], key: Callable[[Shown], int]
-) -> tuple[list[Shown], list[Shown]]:
+    shown: Sequence[SessionFacts], key: Callable[[SessionFacts], int]
+) -> tuple[list[SessionFacts], list[SessionFacts]]:
     """Those whose key is even, and the others."""
     return (
         [one for one in shown if key(one) % 2 == 0],
@@ -407,22 +413,22 @@ def _foretell(figures: Figures, folder: Path) -> None:
         figures.foretold[name] = [foretold(Known.of(a), b) for a, b in both]
 
 
-def _number(place: int, shown: Shown) -> int:
+def _number(place: int, shown: SessionFacts) -> int:
     """The number of the task, halved as all of them are even, or of the trial."""
     number = int(re.findall(r"\d+", shown.session_id)[place])
     return number // 2 if place == 0 else number
 
 
-def _shown(folder: Path) -> tuple[list[Shown], tuple[int, int]]:
+def _shown(folder: Path) -> tuple[list[SessionFacts], tuple[int, int]]:
     """What each run shows, and how many of the cited events show what they are for."""
     files = sorted(folder.glob("tau_bench*.json"))
     found = [one for path in files for one in read(path)]
-    shown: list[Shown] = []
+    shown: list[SessionFacts] = []
     with refold.open("memory://") as store:
         for one in found:
             session = store.session(user_id="ada", session_id=one.session_id)
             extend(session, one.drafts, where=one.session_id)
-            shown.append(watch(one.session_id, session.history.pages()))
+            shown.append(facts_of(one.session_id, session.history.pages()))
         cited = right = 0
         for item in store.memory.of("ada").items:
             for session_id, seqs in item.evidence:

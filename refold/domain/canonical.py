@@ -151,6 +151,6 @@ def parsed(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
         raise InvalidConfiguration(otherwise) from None
 
 
-def shipped(package: str, *place: str) -> dict[str, Any]:
+def load_packaged_toml(package: str, *place: str) -> dict[str, Any]:
     """Return the content of a TOML file that is part of a package of Refold."""
     return tomllib.loads(files(package).joinpath(*place).read_text("utf-8"))

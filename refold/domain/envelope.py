@@ -53,7 +53,7 @@ STANDS_FOR: Final = re.compile(rf"{PLACEHOLDER.pattern}|\[~?{NUMBERED.pattern[2:
 REPAIRED: Final = "repaired"
 ID_REPEATED: Final = "call_id_repeated"
 # The codes about the recording alone: nothing failed in the run.
-OF_RECORDING: Final = frozenset({REPAIRED, ID_REPEATED})
+CODES_OF_RECORDING: Final = frozenset({REPAIRED, ID_REPEATED})
 
 
 class Warn(Model):

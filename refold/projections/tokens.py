@@ -16,7 +16,7 @@ from itertools import chain
 from math import ceil
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownModel
 from refold.domain.events import AgentResponse, JsonObject, Request, UserInput
@@ -193,7 +193,7 @@ class Weights:
         return Weights(values, tuple(spread), self.start, self.seen + 1)
 
 
-def starting(tokenizer: str) -> Weights:
+def starting_weights(tokenizer: str) -> Weights:
     """Return the weights measured for a tokenizer; the default's if it was not."""
     weights = measured()
     start = (*weights.get(tokenizer, weights[DEFAULT_TOKENIZER]), 0.0)
@@ -211,7 +211,7 @@ def starting(tokenizer: str) -> Weights:
 @cache
 def measured() -> Mapping[str, tuple[float, ...]]:
     """Return the weights of each measured tokenizer, in the order of the features."""
-    tables = shipped("refold.projections", "data", "tokenizers.toml")
+    tables = load_packaged_toml("refold.projections", "data", "tokenizers.toml")
     names = Features._fields[:-1]
     return {
         tokenizer: tuple(float(weights[name]) for name in names)
@@ -287,9 +287,9 @@ class Calibrated:
         if model in self.learned:
             return self.learned[model]
         try:
-            return starting(model_info(model).tokenizer)
+            return starting_weights(model_info(model).tokenizer)
         except UnknownModel:
-            return starting(DEFAULT_TOKENIZER)
+            return starting_weights(DEFAULT_TOKENIZER)
 
 
 def tokens_of(view: View, *, model: str, counter: TokenCounter | None = None) -> int:
@@ -310,7 +310,7 @@ def weight_of(model: str) -> float:
     At least 1, rounded to two places.  Raises UnknownModel.
     """
     typical = (files("refold.projections") / "data" / "typical.txt").read_text("utf-8")
-    tokens = starting(model_info(model).tokenizer).tokens(of_text(typical))
+    tokens = starting_weights(model_info(model).tokenizer).tokens(of_text(typical))
     return max(1.0, round(tokens / estimate_text(typical), 2))
 
 

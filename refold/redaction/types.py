@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from refold.domain import envelope
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
 # The labels that a policy may put between the brackets of a placeholder.
@@ -28,7 +28,7 @@ class Type(NamedTuple):
     aliases: tuple[str, ...]
 
 
-_SHIPPED: Final = shipped("refold.redaction.checks", "types.toml")
+_SHIPPED: Final = load_packaged_toml("refold.redaction.checks", "types.toml")
 # Types whose values are written with and without spaces, dots and dashes.
 GROUPED: Final = frozenset(_SHIPPED["grouped"].split())
 

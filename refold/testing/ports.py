@@ -46,10 +46,11 @@ class AccessSinkContract:
     """The contract of the port ``AccessSink``.
 
     It needs fixtures ``sink`` and ``written``, a function that returns the written
-    records as JSON.
+    records as JSON.  The sink is empty at first.
     """
 
     def test_records_keep_their_order(self, sink: AccessSink, written: Written) -> None:
+        # More than a sink writes at once, in two batches of unequal size.
         records = [record(number) for number in range(700)]
 
         sink.write(records[:600])
@@ -74,7 +75,9 @@ class AccessSinkContract:
 
         assert list(written()) == [bare.to_json(), full.to_json()]
 
-    def test_nothing_writes_nothing(self, sink: AccessSink, written: Written) -> None:
+    def test_writing_no_records_adds_none(
+        self, sink: AccessSink, written: Written
+    ) -> None:
         sink.write([record(1)])
         sink.write([])
 
@@ -82,7 +85,15 @@ class AccessSinkContract:
 
 
 HEADS: Final = tuple(
-    TreeHead("store", size, bytes([size]) * 32, size * 10, size, "key", b"s" * 64)
+    TreeHead(
+        store_id="store",
+        size=size,
+        root=bytes([size]) * 32,
+        sealed_at=size * 10,
+        position=size,
+        key_id="key",
+        signature=b"s" * 64,
+    )
     for size in (1, 4, 9)
 )
 
@@ -109,18 +120,22 @@ class AnchorContract:
         assert list(opened().read()) == list(HEADS)
         assert opened().newest() == HEADS[-1]
 
-    def test_what_is_not_larger_is_left_out(self, opened: Callable[[], Anchor]) -> None:
+    def test_heads_not_larger_than_the_newest_are_skipped(
+        self, opened: Callable[[], Anchor]
+    ) -> None:
         anchor = opened()
-        other = HEADS[1]._replace(root=bytes(32))
+        same_size = HEADS[1]._replace(root=bytes(32))
         with anchor.held():
             anchor.add(HEADS[:2])
-            anchor.add([other])
+            anchor.add([same_size])
             anchor.add(HEADS)
             anchor.add([])
 
         assert list(anchor.read()) == list(HEADS)
 
-    def test_one_holds_it_at_a_time(self, opened: Callable[[], Anchor]) -> None:
+    def test_only_one_thread_holds_the_anchor(
+        self, opened: Callable[[], Anchor]
+    ) -> None:
         count, inside, most = 4, [0], [0]
         start = Barrier(count)
 
@@ -143,8 +158,8 @@ class AnchorContract:
 class MasterKeyContract:
     """The contract of the port ``MasterKey``.
 
-    It needs fixtures ``master`` and ``successor``: the same master key after a newer
-    one, as during a rotation.
+    It needs fixtures ``master``, any key, and ``successor``, which wraps with a newer
+    key and still unwraps what ``master`` wrapped, as during a rotation.
     """
 
     def test_what_was_wrapped_is_given_back(self, master: MasterKey) -> None:
@@ -157,17 +172,19 @@ class MasterKeyContract:
             assert master.unwrap(wrapped, b"a context") == key
             assert not master.stale(wrapped, b"a context")
 
-    def test_it_opens_with_its_context_alone(self, master: MasterKey) -> None:
+    def test_a_key_unwraps_only_with_its_context(self, master: MasterKey) -> None:
         wrapped = master.wrap(bytes(32), b"a context")
 
-        for broken, context in (
-            (wrapped, b"another"),
-            (wrapped[:-1] + bytes([wrapped[-1] ^ 1]), b"a context"),
-            (wrapped[:8], b"a context"),
-            (b"", b"a context"),
-        ):
+        with pytest.raises(KeyUnavailable):
+            master.unwrap(wrapped, b"another")
+
+    def test_a_damaged_key_is_refused(self, master: MasterKey) -> None:
+        wrapped = master.wrap(bytes(32), b"a context")
+        changed = wrapped[:-1] + bytes([wrapped[-1] ^ 1])
+
+        for damaged in (changed, wrapped[:8], b""):
             with pytest.raises(KeyUnavailable):
-                master.unwrap(broken, context)
+                master.unwrap(damaged, b"a context")
 
     def test_a_newer_key_wraps_and_the_one_before_still_opens(
         self, master: MasterKey, successor: MasterKey

@@ -30,7 +30,7 @@ import refold
 from refold.adapters.cli import main, terminal
 from refold.adapters.cli.terminal import Viewer
 from refold.adapters.display import values
-from refold.adapters.server import run
+from refold.adapters.server import run_pages
 from refold.domain import errors
 from refold.store import Session, SessionStore
 from tests.cli.conftest import ROOT, Refold
@@ -469,7 +469,7 @@ def test_a_long_run_is_read_by_pages(
         return found
 
     monkeypatch.setattr(recorder, "select_events", counted)
-    monkeypatch.setattr(run, "MANY", 1_000)
+    monkeypatch.setattr(run_pages, "MANY", 1_000)
 
     async def script(reader: Reader) -> None:
         assert len(reader.lines) == 101

@@ -26,14 +26,14 @@ from refold.projections.memory.items import (
 from refold.projections.memory.sessions import (
     REASONS,
     CalledTool,
-    Shown,
-    Watch,
+    SessionFacts,
+    SessionFold,
     by_words,
-    families,
-    may_trigger,
+    facts_of,
+    may_trigger_rebuild,
     reason_of,
     steps,
-    watch,
+    with_families,
 )
 from refold.store.memory.procedural import means_of
 from tests.projections.logs import Log
@@ -63,12 +63,12 @@ def call(tool: str, content: str = "fine", **how: Any) -> list[Event]:
     ]
 
 
-def run(*tools: str, outcome: Any = "success", name: str = "s") -> Shown:
+def run(*tools: str, outcome: Any = "success", name: str = "s") -> SessionFacts:
     events = [call(tool) for tool in tools]
-    return watch(name, session_of([*events, refold.Final(outcome=outcome)], name))
+    return facts_of(name, session_of([*events, refold.Final(outcome=outcome)], name))
 
 
-def found(shown: Sequence[Shown], kind: str) -> list[Item]:
+def found(shown: Sequence[SessionFacts], kind: str) -> list[Item]:
     return [item for item in items(shown) if item.kind == kind]
 
 
@@ -77,9 +77,9 @@ def path(item: Item) -> Any:
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> Shown:
+def sessions(draw: st.DrawFn) -> SessionFacts:
     tools = draw(st.lists(TOOLS, max_size=5))
-    shown = Shown(
+    shown = SessionFacts(
         session_id=draw(st.uuids()).hex,
         scenario=draw(st.sampled_from(["trip", "refund"])),
         upto_seq=99,
@@ -95,7 +95,7 @@ def sessions(draw: st.DrawFn) -> Shown:
 
 @given(st.lists(sessions(), max_size=8), st.randoms(use_true_random=False))
 def test_the_order_of_sessions_does_not_matter(
-    shown: list[Shown], shuffling: random.Random
+    shown: list[SessionFacts], shuffling: random.Random
 ) -> None:
     other = list(shown)
     shuffling.shuffle(other)
@@ -105,12 +105,12 @@ def test_the_order_of_sessions_does_not_matter(
 
 
 @given(st.lists(sessions(), min_size=1, max_size=8))
-def test_stored_sessions_give_the_same_items(shown: list[Shown]) -> None:
-    assert items([Shown.load(one.dump()) for one in shown]) == items(shown)
+def test_stored_sessions_give_the_same_items(shown: list[SessionFacts]) -> None:
+    assert items([SessionFacts.load(one.dump()) for one in shown]) == items(shown)
 
 
 @given(st.lists(sessions(), max_size=8))
-def test_an_item_claims_no_more_than_its_evidence(shown: list[Shown]) -> None:
+def test_an_item_claims_no_more_than_its_evidence(shown: list[SessionFacts]) -> None:
     for item in items(shown):
         assert 0 <= item.confidence <= 1
         assert item.sessions + item.tainted_sessions <= len(shown)
@@ -141,7 +141,7 @@ def test_a_recovery_is_remembered() -> None:
         refold.Final(outcome="success"),
     ]
 
-    shown = watch("s", session_of(events))
+    shown = facts_of("s", session_of(events))
 
     (item,) = found([shown], "recovery")
     assert item.content == {"tool": "pay", "reason": "insufficient", "fix": "calculate"}
@@ -182,7 +182,7 @@ def test_items_contain_no_text_of_users_or_tools() -> None:
         refold.Final(outcome="success", text=LIE),
     ]
 
-    shown = watch("s", session_of(events))
+    shown = facts_of("s", session_of(events))
 
     assert "wipe_disk" not in str(shown.dump())
     assert "wipe_disk" not in str([item.to_json() for item in items([shown])])
@@ -200,7 +200,7 @@ def test_a_session_counts_once() -> None:
 
 def test_untrusted_results_are_no_evidence() -> None:
     tainted = [
-        watch(
+        facts_of(
             f"t{n}",
             session_of([call("pay", untrusted=True), refold.Final(outcome="success")]),
         )
@@ -215,7 +215,7 @@ def test_untrusted_results_are_no_evidence() -> None:
 
 
 def test_a_tool_named_by_a_sentence_is_no_evidence() -> None:
-    shown = watch("s", session_of([call(LIE), refold.Final(outcome="success")]))
+    shown = facts_of("s", session_of([call(LIE), refold.Final(outcome="success")]))
 
     assert shown.taints == ("odd_tool_name",)
     assert "wipe_disk" not in str(shown.dump())
@@ -227,7 +227,7 @@ def test_a_refuted_reflection_counts_as_a_failure() -> None:
         refold.Reflection(pass_=True, confidence=1.0),
         refold.Final(outcome="failure"),
     ]
-    shown = watch("s", session_of(events))
+    shown = facts_of("s", session_of(events))
 
     assert (shown.success, shown.own_word, shown.taints) == (0.0, False, ())
 
@@ -242,9 +242,9 @@ def test_the_environment_counts_more_than_the_agent() -> None:
         )
     ]
 
-    assert watch("s", session_of(judged)).success == 0.5
+    assert facts_of("s", session_of(judged)).success == 0.5
     ended = [*judged, refold.Final(outcome="failure", reward=1.0)]
-    assert watch("s", session_of(ended)).success == 1.0
+    assert facts_of("s", session_of(ended)).success == 1.0
 
 
 def test_confidence_grows_with_sessions_and_never_passes_the_rate() -> None:
@@ -262,14 +262,14 @@ def test_a_scenario_is_a_tag_or_the_result_of_a_classifier() -> None:
     events = session_of([refold.UserInput(text="I want my money BACK")])
     classify = by_words({"refund": ("money back",)})
 
-    assert watch("s", events).scenario == "general"
-    assert watch("s", events, classify).scenario == "refund"
+    assert facts_of("s", events).scenario == "general"
+    assert facts_of("s", events, classify).scenario == "refund"
 
 
 @given(st.integers(0, 6))
 def test_watching_resumes_from_its_state(cut: int) -> None:
     events = session_of([call("search"), call("pay", "Error: x"), call("pay")])
-    watching = Watch("s")
+    watching = SessionFold("s")
 
     for envelope in events[:cut]:
         watching.take(envelope)
@@ -277,7 +277,7 @@ def test_watching_resumes_from_its_state(cut: int) -> None:
     for envelope in events[cut:]:
         watching.take(envelope)
 
-    assert watching.shown() == watch("s", events)
+    assert watching.shown() == facts_of("s", events)
 
 
 def test_an_items_id_depends_on_content_and_scope() -> None:
@@ -316,7 +316,9 @@ def test_one_extreme_session_does_not_move_a_rate_far() -> None:
 
 def test_the_agents_own_word_counts_half() -> None:
     judged = [
-        watch(f"s{n}", session_of([call("a"), refold.Reflection(pass_=True)], f"s{n}"))
+        facts_of(
+            f"s{n}", session_of([call("a"), refold.Reflection(pass_=True)], f"s{n}")
+        )
         for n in range(4)
     ]
     told = [run("a", name=f"s{n}") for n in range(4)]
@@ -334,14 +336,14 @@ def test_a_human_counts_more_than_the_environment() -> None:
         refold.HumanReview(trigger="asked", decision="reject", decided_by="bo"),
     ]
 
-    assert watch("s", session_of(events)).success == 0.0
+    assert facts_of("s", session_of(events)).success == 0.0
 
 
 def test_a_marked_event_taints_its_session() -> None:
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s")
         session.append(call("a"), meta={"tainted": True})
-        assert watch("s", session.events()).taints == ("marked",)
+        assert facts_of("s", session.events()).taints == ("marked",)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_a_marked_event_taints_its_session() -> None:
     ],
 )
 def test_some_events_trigger_memory(event: Event) -> None:
-    assert may_trigger(event, NO_META)
+    assert may_trigger_rebuild(event, NO_META)
 
 
 @pytest.mark.parametrize(
@@ -368,14 +370,16 @@ def test_some_events_trigger_memory(event: Event) -> None:
     ],
 )
 def test_other_events_trigger_memory_only_with_a_warning(event: Event) -> None:
-    assert not may_trigger(event, NO_META)
-    assert may_trigger(event, NO_META.warned("degraded"))
+    assert not may_trigger_rebuild(event, NO_META)
+    assert may_trigger_rebuild(event, NO_META.warned("degraded"))
 
 
 def test_warnings_in_the_working_memory_trigger_memory() -> None:
-    assert may_trigger(refold.StateUpdate(set={"warnings": ["ocr_failed"]}), NO_META)
-    assert not may_trigger(refold.StateUpdate(set={"warnings": []}), NO_META)
-    assert not may_trigger(refold.StateUpdate(set={"step": 1}), NO_META)
+    assert may_trigger_rebuild(
+        refold.StateUpdate(set={"warnings": ["ocr_failed"]}), NO_META
+    )
+    assert not may_trigger_rebuild(refold.StateUpdate(set={"warnings": []}), NO_META)
+    assert not may_trigger_rebuild(refold.StateUpdate(set={"step": 1}), NO_META)
 
 
 def failed_with(*events: Any, **meta: Any) -> list[str]:
@@ -386,7 +390,7 @@ def failed_with(*events: Any, **meta: Any) -> list[str]:
         session.append(result, meta=meta)
         for event in events:
             session.append(event)
-        return [one.reason for one in watch("s", session.events()).failures]
+        return [one.reason for one in facts_of("s", session.events()).failures]
 
 
 def test_a_warning_gives_the_reason_of_a_failure() -> None:
@@ -419,7 +423,7 @@ def test_an_issue_names_no_failure_that_an_earlier_reflection_saw() -> None:
 
 def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
     bad = [
-        watch(f"b{n}", session_of([call("pay", "error: no"), END], f"b{n}"))
+        facts_of(f"b{n}", session_of([call("pay", "error: no"), END], f"b{n}"))
         for n in range(4)
     ]
     fine = [run("pay", outcome="failure", name=f"f{n}") for n in range(4)]
@@ -433,7 +437,9 @@ def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
 
 
 def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
-    def ran(scenario: str, tools: list[str], outcome: Any, *names: str) -> list[Shown]:
+    def ran(
+        scenario: str, tools: list[str], outcome: Any, *names: str
+    ) -> list[SessionFacts]:
         return [
             replace(run(*tools, outcome=outcome, name=name), scenario=scenario)
             for name in names
@@ -443,7 +449,7 @@ def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
     easy = ran("easy", ["look"], "success", *"ghijkl")
     other = ran("hard", ["look"], "success", *"mnopqr")
 
-    def booked(shown: list[Shown]) -> Item:
+    def booked(shown: list[SessionFacts]) -> Item:
         of_all = [one for one in found(shown, "path") if one.scenario == "general"]
         return next(one for one in of_all if path(one) == [["book"]])
 
@@ -521,7 +527,7 @@ def test_fewer_than_five_users_are_never_enough() -> None:
         shared({}, 4)
 
 
-def forked(parent: Shown, name: str, outcome: Any = "success") -> Shown:
+def forked(parent: SessionFacts, name: str, outcome: Any = "success") -> SessionFacts:
     return replace(run("b", name=name, outcome=outcome), parent=(parent.session_id, 3))
 
 
@@ -542,7 +548,7 @@ def test_a_fork_inherits_what_its_parent_was_steered_by_and_shown() -> None:
     )
     shown = [forked(parent, "f"), parent]
 
-    (fork,) = (one for one in families(shown) if one.session_id == "f")
+    (fork,) = (one for one in with_families(shown) if one.session_id == "f")
 
     assert fork.taints == ("untrusted_result",)
     assert fork.advised == {ITEM: 0}
@@ -559,7 +565,7 @@ def test_tainted_sessions_do_not_affect_outcomes() -> None:
 
 
 def test_a_call_parallel_to_a_failure_is_no_recovery() -> None:
-    def ended(*order: str) -> Shown:
+    def ended(*order: str) -> SessionFacts:
         results = {
             "x": ToolResult(call_id="x", content="Error: timed out"),
             "y": ToolResult(call_id="y", content="done"),
@@ -568,7 +574,7 @@ def test_a_call_parallel_to_a_failure_is_no_recovery() -> None:
             refold.ToolCall(call_id="x", tool_name="pay"),
             refold.ToolCall(call_id="y", tool_name="look"),
         ]
-        return watch("s", session_of([calls, [results[name] for name in order]]))
+        return facts_of("s", session_of([calls, [results[name] for name in order]]))
 
     assert found([ended("x", "y")], "recovery") == []
     assert items([ended("x", "y")])[0].content == items([ended("y", "x")])[0].content
@@ -580,8 +586,8 @@ def test_alternating_agents_have_separate_paths() -> None:
         for agent, tool in (("x", "a"), ("y", "b"), ("x", "c"), ("y", "d")):
             session.append(call(tool), agent=agent)
         session.append(refold.Final(outcome="success"))
-        shown = watch("s", session.events())
-        only = watch("s", session.events(), agent="x")
+        shown = facts_of("s", session.events())
+        only = facts_of("s", session.events(), agent="x")
 
     ways = {str(path(one)) for one in found([shown], "path")}
     assert "[['a'], ['c']]" in ways
@@ -589,12 +595,12 @@ def test_alternating_agents_have_separate_paths() -> None:
     assert "[['a'], ['b']]" not in ways
     assert "[['c'], ['b']]" not in ways
     assert [step for _, _, step in only.walked] == [("a",), ("c",)]
-    assert Shown.load(shown.dump()) == shown
+    assert SessionFacts.load(shown.dump()) == shown
 
 
 def test_refolds_own_tools_are_no_steps_but_can_taint() -> None:
-    shown = watch("s", session_of([call("memory"), call("a")]))
-    steered = watch("s", session_of([call("memory", untrusted=True), call("a")]))
+    shown = facts_of("s", session_of([call("memory"), call("a")]))
+    steered = facts_of("s", session_of([call("memory", untrusted=True), call("a")]))
 
     assert [step for _, _, step in shown.walked] == [("a",)]
     assert shown.taints == ()

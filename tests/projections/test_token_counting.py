@@ -27,7 +27,7 @@ from refold.projections.tokens import (
     learned_from,
     of_request,
     of_text,
-    starting,
+    starting_weights,
     tokens_of,
     total,
 )
@@ -158,7 +158,7 @@ def test_models_learn_separately_without_changes_in_place() -> None:
     learned = fresh.learn(session(5, beside=0))
 
     assert not fresh.learned
-    assert learned.weights("gpt-4o") == starting("o200k")
+    assert learned.weights("gpt-4o") == starting_weights("o200k")
     assert learned.weights(MODEL).seen == 5
     assert learned.learn([Observation(MODEL, Features(), 0)]) == learned
 
@@ -166,8 +166,8 @@ def test_models_learn_separately_without_changes_in_place() -> None:
 def test_an_unknown_model_counts_as_the_newest() -> None:
     counter = Calibrated()
 
-    assert counter.weights("no-such-model") == starting("claude-4-7")
-    assert starting("no-such-tokenizer") == starting("claude-4-7")
+    assert counter.weights("no-such-model") == starting_weights("claude-4-7")
+    assert starting_weights("no-such-tokenizer") == starting_weights("claude-4-7")
 
 
 USAGE = {"input_tokens": 5, "cache_read_input_tokens": 80, "output_tokens": 9}

@@ -14,7 +14,7 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import refold
-from refold.adapters.server import run
+from refold.adapters.server import run_pages
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Gate
 from refold.store import Session, SessionStore
@@ -397,7 +397,7 @@ def test_two_hundred_texts_that_would_run_do_not(
         for one in page.locator(".words:visible", has_text="read on").all()[:3]:
             one.click()
         seen += page.locator(".words").count()
-        after += run.LIMIT
+        after += run_pages.LIMIT
     few = store.session(user_id="ada", session_id="few")
     for payload in PAYLOADS[::20]:
         record(few, payload)
@@ -420,7 +420,7 @@ def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
     for payload in PAYLOADS[::25]:
         record(session, payload)
     file, asked, wrong = tmp_path / "run.html", list[str](), list[str]()
-    file.write_text(run.file(session), "utf-8")
+    file.write_text(run_pages.html_file(session), "utf-8")
     looks: tuple[tuple[Any, str], ...] = (("light", "wide"), ("dark", "narrow"))
     for scheme, size in looks:
         context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)

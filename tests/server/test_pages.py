@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 import refold
 from refold import auditor
 from refold.adapters.cli import main
-from refold.adapters.server import run
+from refold.adapters.server import run_pages
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, POLICY, Gate, Limits, application
 from refold.adapters.server.refusals import PROBLEM
@@ -172,14 +172,14 @@ def test_a_summary_stands_where_it_was_decided(
     decided = {one.seq: int(getattr(one.payload, "decided_at_seq", 0)) for one in made}
 
     for whole in (256, 12):  # a derived stream that is short, and one that is long
-        monkeypatch.setattr(run, "_WHOLE", whole)
+        monkeypatch.setattr(run_pages, "_WHOLE", whole)
         shown = Counter[str]()
         for first in range(0, session.head().seq, 20):
-            told = run.part(session, after=first, limit=20)
+            told = run_pages.read_page(session, after=first, limit=20)
             here = {
                 said.envelope.seq: said.envelope
                 for turn in told.turns
-                for said in turn.every
+                for said in turn.all_events
                 if said.envelope.stream != "main"
             }
             for seq in here:
@@ -195,12 +195,12 @@ def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:
 
     after, more = 0, True
     while more:
-        told = run.part(session, after=after, limit=5)
+        told = run_pages.read_page(session, after=after, limit=5)
         after, more = told.last, told.more
         calls = [
             said
             for turn in told.turns
-            for said in turn.every
+            for said in turn.all_events
             if said.envelope.type == "tool_call"
         ]
         assert all(call.result for call in calls)
@@ -219,7 +219,7 @@ def test_pages_go_back_as_they_went(ada: TestClient, store: SessionStore) -> Non
     again = Read(page(ada, f"/run/run{back}"))
 
     shown = [one for one in first.ids if one.startswith("e")]
-    assert len(shown) >= run.LIMIT
+    assert len(shown) >= run_pages.LIMIT
     assert set(shown) == {one for one in again.ids if one.startswith("e")}
     last = {one for one in second.ids if one.startswith("e")}
     assert f"e{session.head().seq}" in last
@@ -244,7 +244,7 @@ def test_a_page_of_a_long_run_reads_no_more_than_it_shows(
         given.clear()
         page(ada, path)
 
-        assert run.LIMIT <= given["main"] <= 2 * run.LIMIT, path
+        assert run_pages.LIMIT <= given["main"] <= 2 * run_pages.LIMIT, path
 
 
 def test_a_filter_shows_only_what_it_says(ada: TestClient, store: SessionStore) -> None:
@@ -610,7 +610,7 @@ def test_no_page_says_more_than_text_whatever_is_recorded(
     while after < hostile.head().seq:
         of = f"/run/{quote(hostile.session_id, safe='')}"
         read.append(Read(page(ada, f"{of}?after={after}")))
-        after += run.LIMIT
+        after += run_pages.LIMIT
     read += [Read(page(ada, path)) for path in places(hostile)]
 
     assert len(PAYLOADS) >= 200
@@ -645,7 +645,7 @@ def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) ->
     session.append(refold.HumanReview(trigger="t", question=f"is {SECRET} right?"))
 
     pages = [page(ada, path) for path in places(session)]
-    pages.append(run.file(session))
+    pages.append(run_pages.html_file(session))
 
     assert not [one for one in pages if SECRET in one or "4111 1111" in one]
 
@@ -714,7 +714,7 @@ def test_a_page_is_in_the_language_that_was_asked_for(
 
 
 def _keys(lang: str) -> dict[str, str]:
-    file = run.FOLDER / "texts" / f"{lang}.toml"
+    file = run_pages.FOLDER / "texts" / f"{lang}.toml"
     tables = tomllib.loads(file.read_text("utf-8"))
     return {f"{table}.{key}": s for table in tables for key, s in tables[table].items()}
 
@@ -735,7 +735,7 @@ def test_both_languages_say_the_same_things_with_the_same_figures() -> None:
 
 
 def test_every_text_that_a_page_says_exists_and_every_one_is_said() -> None:
-    folder = run.FOLDER / "templates"
+    folder = run_pages.FOLDER / "templates"
     texts = [path.read_text("utf-8") for path in folder.rglob("*.html")]
     there = {key.removesuffix("_one") for key in _keys("en")}
 
@@ -750,7 +750,7 @@ def test_every_text_that_a_page_says_exists_and_every_one_is_said() -> None:
 
 
 def test_vendored_files_are_those_of_their_packages() -> None:
-    for folder in (run.FOLDER / "static", Path(__file__).parent / "vendored"):
+    for folder in (run_pages.FOLDER / "static", Path(__file__).parent / "vendored"):
         told = (folder / "VENDORED.md").read_text("utf-8")
         digests = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", told))
 
@@ -904,7 +904,7 @@ def test_a_file_needs_nothing_and_lets_only_its_own_script_run(
     session = spoken(store, turns=5)
     record(session, PAYLOADS[1])
 
-    read = Read(made := run.file(session))
+    read = Read(made := run_pages.html_file(session))
 
     assert read.loads == []
     assert not [one for one in read.links if not one.startswith("#")]
@@ -927,10 +927,10 @@ def test_a_file_of_a_long_run_says_what_it_leaves_out(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = spoken(store, turns=9)
-    monkeypatch.setattr(run, "_FILE", 40)
-    monkeypatch.setattr(run, "_MOMENTS", 2)
+    monkeypatch.setattr(run_pages, "_FILE_EVENTS", 40)
+    monkeypatch.setattr(run_pages, "_MOMENTS", 2)
 
-    said = " ".join(Read(run.file(session)).text.split())
+    said = " ".join(Read(run_pages.html_file(session)).text.split())
 
     assert re.search(r"This file shows the first \d+ of 73 events\.", said)
     assert "It shows the context at 2 of" in said

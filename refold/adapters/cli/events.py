@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 
 if TYPE_CHECKING:
     from refold.adapters.cli.output import Part
     from refold.store.proofs.provenance import Provenance
 
-STYLES: Final = shipped("refold.adapters.cli", "styles.toml")
+STYLES: Final = load_packaged_toml("refold.adapters.cli", "styles.toml")
 
 
 def origin_words(origin: Provenance) -> tuple[Part, str]:

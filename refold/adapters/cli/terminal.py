@@ -22,7 +22,7 @@ from textual.worker import get_current_worker
 from refold.adapters.cli.commands import context, why
 from refold.adapters.cli.events import STYLES
 from refold.adapters.cli.output import Part, Screen, one_line, shown, styled
-from refold.adapters.server import run
+from refold.adapters.server import run_pages
 from refold.domain.errors import InvalidEvent, UnknownStrategy
 from refold.store import Session, SessionStore
 
@@ -43,7 +43,7 @@ class _Lines(Screen):
 
 def _rendered(template: str, style: str = "", **values: Any) -> Text:
     """Return a part of the template as text, with visible control characters."""
-    text = run.rendered("terminal.txt", "en", show=template, **values)
+    text = run_pages.rendered("terminal.txt", "en", show=template, **values)
     return styled((shown(text.strip("\n")), style))
 
 
@@ -98,7 +98,7 @@ class Viewer(App[BaseException]):
         self.store = store
         self.session = session
         self.log_reader = session.writer.log
-        self.wanted = run.EVERYTHING
+        self.wanted = run_pages.EVERYTHING
         # The position for the next key.
         self.at = seq or 1
         # The position of the text, which is older while a new text is computed.
@@ -161,12 +161,14 @@ class Viewer(App[BaseException]):
         finally:
             end_after([self.turns, self.place, self.pane, self.text, self.input])
 
-    def _load(self, wanted: run.Wanted, **position: int) -> None:
-        """Read and show the page of these events at a position (see ``run.part``)."""
-        page = run.part(self.session, wanted=wanted, **position)
+    def _load(self, wanted: run_pages.EventFilter, **position: int) -> None:
+        """Read and show the page at a position (see ``run_pages.read_page``)."""
+        page = run_pages.read_page(self.session, wanted=wanted, **position)
         self._show_page(page, wanted)
 
-    def _show_page(self, page: run.Part, wanted: run.Wanted) -> None:
+    def _show_page(
+        self, page: run_pages.RunPage, wanted: run_pages.EventFilter
+    ) -> None:
         """Show a page, and select the event in it that is nearest to the position."""
         seqs: list[int] = []
         for turn in page.turns:
@@ -182,7 +184,9 @@ class Viewer(App[BaseException]):
                 self.notify("no event matches")
             self._draw_place()
 
-    def _fill_tree(self, page: run.Part, nearest: int) -> dict[int, TreeNode[_Entry]]:
+    def _fill_tree(
+        self, page: run_pages.RunPage, nearest: int
+    ) -> dict[int, TreeNode[_Entry]]:
         """Fill the tree with a page; returns the node of each event, by seq.
 
         nearest: the event to select, whose turn is expanded.
@@ -190,7 +194,7 @@ class Viewer(App[BaseException]):
         nodes: dict[int, TreeNode[_Entry]] = {}
         self.turns.clear().cursor_line = -1
         for turn in page.turns:
-            is_open = nearest in turn.seqs or self.wanted != run.EVERYTHING
+            is_open = nearest in turn.seqs or self.wanted != run_pages.EVERYTHING
             top = self.turns.root.add(
                 _rendered("turn_line", "bold", turn=turn),
                 _Entry(turn.seqs[0], partial(_rendered, "turn", turn=turn)),
@@ -260,16 +264,18 @@ class Viewer(App[BaseException]):
     def _search(self, words: str) -> None:
         """Show the events that contain these words, as one page."""
         user_id, session_id, _ = self.session.stream
-        hits = self.store.search(user_id, words, session_id=session_id, limit=run.LIMIT)
+        hits = self.store.search(
+            user_id, words, session_id=session_id, limit=run_pages.LIMIT
+        )
         events = []
         for seq in sorted(hit.seq for hit in hits):
             events += self.session.events(seq - 1, 1)
-        turns = run.turns(events)
+        turns = run_pages.turns(events)
         worker = get_current_worker()
 
         def show() -> None:
             if not worker.is_cancelled:
-                self._show_page(self.part._replace(turns=turns), run.EVERYTHING)
+                self._show_page(self.part._replace(turns=turns), run_pages.EVERYTHING)
 
         self.call_from_thread(show)
 
@@ -286,7 +292,7 @@ class Viewer(App[BaseException]):
                 return
             names = types_text.replace(",", " ").split()
             types = tuple(name for name in names if name != "redacted")
-            self._load(run.Wanted(types, redacted="redacted" in names))
+            self._load(run_pages.EventFilter(types, redacted="redacted" in names))
 
     def _leave_input(self) -> None:
         """Hide the input, and return to the tree."""
@@ -297,7 +303,9 @@ class Viewer(App[BaseException]):
         """Show events of all types around the position."""
         with self._one_refresh():
             self._leave_input()
-            self._load(run.EVERYTHING, after=max(0, self.at - run.LIMIT // 2))
+            self._load(
+                run_pages.EVERYTHING, after=max(0, self.at - run_pages.LIMIT // 2)
+            )
 
     def action_ask(self, prefix: str) -> None:
         """Show the input with this prefix in it."""
@@ -361,9 +369,9 @@ class Viewer(App[BaseException]):
         has_requests = bool(read(types=("request",), limit=1))
         types = ("request",) if has_requests else _RESPONSES
         if newer:
-            events = read(types=types, limit=run.LIMIT, after=self.at)
+            events = read(types=types, limit=run_pages.LIMIT, after=self.at)
         else:
-            events = read(types=types, limit=run.LIMIT, upto=self.at, newest=True)
+            events = read(types=types, limit=run_pages.LIMIT, upto=self.at, newest=True)
         seqs = {event.seq for event in events}
         if has_requests:
             return seqs
@@ -372,7 +380,7 @@ class Viewer(App[BaseException]):
 
     def action_context(self, *, sure: bool = True) -> None:
         """Show the context at the position; of a long run, only if ``sure``."""
-        is_long = self.part.head.seq > run.MANY
+        is_long = self.part.head.seq > run_pages.MANY
         if is_long:
             self.workers.cancel_group(self, "context")
             self._draw(_rendered("many", app=self), self.at)

@@ -1,7 +1,11 @@
 """A persistence module for applications of the eventsourcing library.
 
 An application needs ``PERSISTENCE_MODULE=refold.adapters.eventsourcing`` and
-``REFOLD_DB``.  Its events are encrypted, but not redacted.
+``REFOLD_DB``, or another setting that names the database.  Its events are encrypted,
+but not redacted.
+
+``SessionLog`` goes the other way: projections of the library follow the sessions of a
+store.
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ from eventsourcing import persistence
 from eventsourcing.application import Application
 from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
-# As a module: the library looks here for factories, and accepts only one.
-from refold.adapters import config, log as sessions
+# The module and not its ``LogFactory``: the library accepts one factory class here.
+from refold.adapters import config, log as session_log
 from refold.adapters.eventsourcing.engines import EventsDatabase
 from refold.adapters.eventsourcing.recorders import (
     Originators,
@@ -62,23 +66,32 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
             raise persistence.InfrastructureFactoryError(str(error)) from None
 
     def aggregate_recorder(self, purpose: str = "events") -> SqlAggregateRecorder:
-        """A recorder of events or snapshots without an order of the application."""
+        """Return a recorder that does not number its events across the application."""
         return self._recorder(SqlAggregateRecorder, purpose=purpose)
 
     def application_recorder(self) -> SqlApplicationRecorder:
-        """The recorder of an application's events; a topic names another class."""
+        """Return the recorder of an application's events.
+
+        ``APPLICATION_RECORDER_TOPIC`` may name another class.
+        """
         topic = self.env.get(self.APPLICATION_RECORDER_TOPIC)
         return self._recorder(SqlApplicationRecorder, topic)
 
     def tracking_recorder(
         self, tracking_recorder_class: type[Any] | None = None
     ) -> Any:
-        """A recorder of progress, of this class or that of its topic."""
+        """Return a recorder of progress.
+
+        Its class is the given one, else the one that ``TRACKING_RECORDER_TOPIC`` names.
+        """
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
         return self._recorder(SqlTrackingRecorder, tracking_recorder_class or topic)
 
     def process_recorder(self) -> SqlProcessRecorder:
-        """The recorder of an application that follows others; or of its topic."""
+        """Return the recorder of an application that follows others.
+
+        ``PROCESS_RECORDER_TOPIC`` may name another class.
+        """
         topic = self.env.get(self.PROCESS_RECORDER_TOPIC)
         return self._recorder(SqlProcessRecorder, topic)
 
@@ -109,10 +122,10 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
 class EnvelopeMapper(persistence.Mapper[str]):
     """Turns notifications of a follower into envelopes.
 
-    A notification has only the place of an event: its row is read again.
+    A notification has only the place of an event, so the mapper reads its row again.
     """
 
-    def __init__(self, log: sessions.EncryptedLog) -> None:
+    def __init__(self, log: session_log.EncryptedLog) -> None:
         super().__init__(persistence.JSONTranscoder())
         self._log = log
 
@@ -121,7 +134,10 @@ class EnvelopeMapper(persistence.Mapper[str]):
         raise TypeError("a session is written with refold.open(…).session(…).append")
 
     def to_domain_event(self, stored_event: persistence.StoredEvent) -> Any:
-        """The envelope at that place.  Raises CorruptEvent, Erased, KeyUnavailable."""
+        """Return the envelope at that place.
+
+        Raises CorruptEvent, Erased, KeyUnavailable.
+        """
         stream = StreamId.parse(str(stored_event.originator_id))
         seq = stored_event.originator_version
         envelopes: list[Envelope] = self._log.read(stream, after=seq - 1, upto=seq)
@@ -139,12 +155,12 @@ class SessionLog(Application[str]):
 
     name = "SessionLog"
 
-    def construct_factory(self, env: Environment) -> sessions.LogFactory:
-        """The store's own recorder and keys."""
+    def construct_factory(self, env: Environment) -> session_log.LogFactory:
+        """Return a factory that uses the recorder and keys of the store."""
         store = open_store(env.get("REFOLD_DB"), keys=env.get("REFOLD_KEYS"))
-        log = cast("sessions.EncryptedLog", store.log)
-        return sessions.LogFactory(log.recorder, log.keys)
+        log = cast("session_log.EncryptedLog", store.log)
+        return session_log.LogFactory(log.recorder, log.keys)
 
     def construct_mapper(self) -> EnvelopeMapper:
-        """The mapper of the log's envelopes."""
-        return EnvelopeMapper(cast("sessions.LogFactory", self.factory).log)
+        """Return the mapper of the log's envelopes."""
+        return EnvelopeMapper(cast("session_log.LogFactory", self.factory).log)

@@ -374,7 +374,7 @@ class FileMemory:
 
     def is_continued(self, entry: dict[str, Any], chain: str = _MAIN) -> bool:
         """Whether an entry that names this one as its parent changes no history."""
-        if self._unrecorded[chain].matters_to_next(entry):
+        if self._unrecorded[chain].next_may_need_before(entry):
             return False
         uuid = base.text(entry, "uuid")
         return uuid is not None and self._branches[chain].ends_with(uuid)

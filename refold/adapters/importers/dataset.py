@@ -18,7 +18,7 @@ import orjson
 from refold.adapters.frameworks import import_extra
 from refold.adapters.importers.atif import trajectory
 from refold.adapters.sql.recorder import Recorder, Subjects
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import subject
 from refold.domain.errors import Erased, Frozen
@@ -37,7 +37,7 @@ from refold.store.history import History
 from refold.store.store import now
 
 TRAINING: Final = "training"
-_COLUMNS: Final = shipped("refold.adapters.sql", "data", "exported.toml")
+_COLUMNS: Final = load_packaged_toml("refold.adapters.sql", "data", "exported.toml")
 _GROUP_BYTES: Final = 8 << 20  # about so many bytes of rows are written at once
 _SHORT_BYTES: Final = 400  # the bytes of a row without its last column, about
 # The columns of a model's usage, which only answers have.

@@ -1,32 +1,32 @@
 """What Claude Code did to its context without a record in the session file.
 
-``Unrecorded`` follows the entries of a conversation, and says with each what the client
-did before it.  The rules were found in the billed tokens of real sessions of versions
-2.0.76 to 2.1.42.
+``Unrecorded`` follows the entries of a conversation, and reports for each what the
+client did before it.  The rules were found in the billed tokens of real sessions of
+versions 2.0.76 to 2.1.42.
 
-Files that are sent again.  Behind the summary of a compaction, the client sends the
+Files that are sent again.  After the summary of a compaction, the client sends the
 files that the agent read or changed last.  Later versions write them into the session
 file, as attachments.
 
 - The five files that were read or changed last, the newest first.  The next compaction
-  counts from these five on.
-- A file of up to 5,000 tokens whole, as the disk had it.  Of a longer file, only a note
-  that it was read.
+  counts from those that were sent whole.
+- It sends a file of up to 5,000 tokens whole, as the disk had it.  Of a longer file, it
+  sends only a note that it was read.
 - The session's plan file is none of the five.  It follows them, whatever its length.
 
 A file of which the session file has only a part is left out.
 
 Results that are cleared.  When the context nears its limit, the client clears old
 results of tools.  From version 2.1.12 on, an entry names them.  Earlier versions
-cleared by the same rule: the newest results stay as long as they have 40,000 tokens in
-all, at four characters a token.  The older ones go if they have 20,000.  The bill of
-the next answer shows it, since it falls.
+cleared by the same rule: the newest results stay while they have at most 40,000 tokens
+in all, at four characters a token.  The older ones go if they have at least 20,000.
+The bill of the next answer shows it, since it falls.
 
 A session that is resumed.  The client reads its own file, so what is not in it is gone:
 the files that were sent again, and queued messages.  Before version 2.1.22, results of
-parallel calls were gone too, unless the next message follows them.  A hook shows that a
-session is resumed; without one, the bill of the answer to a user shows it, since it
-falls.
+parallel calls were gone too, except those that the next message names as its parent.
+A hook shows that a session is resumed; without one, the bill of the answer to a user
+shows it, since it falls.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ _FIRST_WITH_PARALLEL_RESULTS: Final = (2, 1, 22)
 
 _MOST_FILES: Final = 5
 # The client's limit is 5,000 tokens as the provider counts.  In the files of the
-# sessions above, the provider counts 1.13 tokens for one of ``starting``.
+# sessions above, the provider counts 1.13 tokens for one of ``starting_weights``.
 _MOST_TOKENS: Final = 4_400
+# A longer text is never counted, since it has more tokens than the limit.
+_MOST_CHARACTERS_PER_TOKEN: Final = 20
 _MOST_CONTENTS: Final = 100
 
 # Results of other tools are never cleared.
 _CLEARED_TOOLS: Final = frozenset(
     {"Bash", "Edit", "Glob", "Grep", "Read", "WebFetch", "WebSearch", "Write"}
 )
-_TOKEN: Final = 4  # characters
+_CHARACTERS_PER_TOKEN: Final = 4
 _NOT_CLEARED: Final = 40_000  # tokens
 _LEAST_CLEARED: Final = 20_000
 # A bill that falls by less may have other reasons.
@@ -67,9 +69,10 @@ class Before(NamedTuple):
     files:   attachments that it sent, in the form in which later versions write them.
     cleared: the calls whose results it cleared.
     resumed: whether it read the conversation from its file.
-    fell:    whether the bill of this answer to a user fell, which shows the same unless
-             the client changed its history otherwise.
-    loses_parallel_results: whether it then lost results that the entry does not follow.
+    fell:    whether the bill of this answer to a user fell.  This means that the client
+             resumed without a hook, or changed its history otherwise.
+    loses_parallel_results: whether a client of this version, when it resumes, loses the
+             results that the entry does not name as its parent.
     """
 
     files: tuple[dict[str, Any], ...] = ()
@@ -99,22 +102,27 @@ class Unrecorded:
         resumed = self._resumed and is_message
         if resumed:
             self._resumed = False
-            self._files.forget()
+            self._files.drop_pending()
         files = self._files.take(entry)
-        cleared, fell = self._bills.take(entry)
+        fall = self._bills.take(entry)
         return Before(
             files=tuple(files),
-            cleared=cleared,
+            cleared=fall.cleared,
             resumed=resumed,
-            fell=fell,
-            loses_parallel_results=_is_before(entry, _FIRST_WITH_PARALLEL_RESULTS),
+            fell=fall.fell,
+            loses_parallel_results=_is_ruled_and_before(
+                entry, _FIRST_WITH_PARALLEL_RESULTS
+            ),
         )
 
-    def matters_to_next(self, entry: dict[str, Any]) -> bool:
-        """Whether the client may have done anything before the entry after this one."""
+    def next_may_need_before(self, entry: dict[str, Any]) -> bool:
+        """Whether the next entry may need the entries before it.
+
+        It does if the client may have done anything before it.
+        """
         if self._resumed or self._files.is_pending:
             return True
-        return _is_before(entry, _FIRST_WITH_PARALLEL_RESULTS)
+        return _is_ruled_and_before(entry, _FIRST_WITH_PARALLEL_RESULTS)
 
 
 def is_resumption(entry: dict[str, Any]) -> bool:
@@ -127,8 +135,8 @@ def _version(entry: dict[str, Any]) -> _Version | None:
     return None if match is None else tuple(map(int, match.groups()))
 
 
-def _is_before(entry: dict[str, Any], end: _Version) -> bool:
-    """Whether a client before this version, for which the rules hold, wrote it."""
+def _is_ruled_and_before(entry: dict[str, Any], end: _Version) -> bool:
+    """Whether a client from ``_FIRST_VERSION`` on, and before ``end``, wrote it."""
     version = _version(entry)
     return version is not None and _FIRST_VERSION <= version < end
 
@@ -145,21 +153,21 @@ class _ReadFiles:
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
-        # Of the files that were used last, the newest at the end.
+        # By path; the file that was used last is at the end.
         self._contents: dict[str, str] = {}
         # The files since the last compaction, in the order of their last use.
         self._used: dict[str, None] = {}
         self._has_attachments = False
         self._compacted = False  # a boundary came, but not its summary
-        self._pending = False  # a summary came, but no message behind it
+        self._pending = False  # a summary came, but no message after it
 
     @property
     def is_pending(self) -> bool:
         """Whether the next message may show that files were sent before it."""
         return self._compacted or self._pending
 
-    def forget(self) -> None:
-        """Read no files again, since the client has forgotten them."""
+    def drop_pending(self) -> None:
+        """Send no files for the last compaction: the client has forgotten them."""
         self._pending = False
         self._compacted = False
 
@@ -186,7 +194,7 @@ class _ReadFiles:
         return attachments
 
     def _sent_again(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
-        """The attachments behind a summary; ``entry`` is the first message after it."""
+        """The attachments after a summary; ``entry`` is the first message after it."""
         plan = base.text(entry, "slug")
         newest = [*reversed(self._used)]
         plans = [path for path in newest if plan and _is_plan(path, plan)]
@@ -231,7 +239,7 @@ class _ReadFiles:
                     self._use(call, result)
 
     def _use(self, call: _Call, result: dict[str, Any]) -> None:
-        """A file was read or changed."""
+        """Record that a call read or changed a file."""
         path = base.text(result, "filePath") or base.text(result, "file", "filePath")
         path = path or call.path
         if call.tool == "Read":
@@ -302,12 +310,12 @@ def _string(fields: dict[str, Any], name: str) -> str | None:
 
 def _is_short(text: str) -> bool:
     """Whether the client sends a file of this content whole."""
-    # Few sessions need it.
-    from refold.projections.tokens import of_text, starting
+    # Imported late: loading is slow, and few sessions need it.
+    from refold.projections.tokens import of_text, starting_weights
 
-    if len(text) > _MOST_TOKENS * 20:
+    if len(text) > _MOST_TOKENS * _MOST_CHARACTERS_PER_TOKEN:
         return False
-    return starting("claude-3").tokens(of_text(text)) <= _MOST_TOKENS
+    return starting_weights("claude-3").tokens(of_text(text)) <= _MOST_TOKENS
 
 
 def _file(path: str, text: str) -> dict[str, Any]:
@@ -322,8 +330,22 @@ class _Result(NamedTuple):
     tokens: int
 
 
+class _Fall(NamedTuple):
+    """What the bill of an entry shows.
+
+    cleared: the calls whose results were cleared before it.
+    fell:    whether it answers a user and its bill fell.
+    """
+
+    cleared: tuple[str, ...] = ()
+    fell: bool = False
+
+
+_NO_FALL: Final = _Fall()
+
+
 class _Bills:
-    """Follows results and bills."""
+    """Finds cleared results and resumptions from falls of the billed input tokens."""
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
@@ -332,12 +354,8 @@ class _Bills:
         self._bill = 0
         self._only_results = False  # whether nothing else came since the last answer
 
-    def take(self, entry: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
-        """Take the next entry.
-
-        Returns the calls whose results were cleared before it, and whether it answers a
-        user and its bill fell.
-        """
+    def take(self, entry: dict[str, Any]) -> _Fall:
+        """Take the next entry; return what its bill shows."""
         kind = entry.get("type")
         is_boundary = entry.get("subtype") == "compact_boundary"
         if is_boundary or entry.get("isCompactSummary") is True:
@@ -347,9 +365,9 @@ class _Bills:
             return self._answer(entry)
         elif kind == "user":
             self._take_results(entry)
-        return (), False
+        return _NO_FALL
 
-    def _answer(self, entry: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
+    def _answer(self, entry: dict[str, Any]) -> _Fall:
         for block in base.each(entry, "message", "content"):
             call_id = base.text(block, "id")
             if block.get("type") == "tool_use" and call_id:
@@ -357,7 +375,7 @@ class _Bills:
         response = base.text(entry, "message", "id") or ""
         bill = _billed(entry)
         if response == self._response or not bill:
-            return (), False
+            return _NO_FALL
         fall = self._bill - bill
         cleared: tuple[str, ...] = ()
         if self._only_results and fall >= _FALL:
@@ -366,11 +384,12 @@ class _Bills:
         self._response = response
         self._bill = bill
         self._only_results = True
-        return cleared, fell and _is_before(entry, _FIRST_WITH_PARALLEL_RESULTS)
+        may_lose = _is_ruled_and_before(entry, _FIRST_WITH_PARALLEL_RESULTS)
+        return _Fall(cleared, fell and may_lose)
 
     def _clear(self, entry: dict[str, Any]) -> tuple[str, ...]:
-        """The calls whose results the rule clears."""
-        if not _is_before(entry, _FIRST_WITH_CLEARINGS):
+        """Remove the results that the rule clears; return their calls."""
+        if not _is_ruled_and_before(entry, _FIRST_WITH_CLEARINGS):
             return ()
         old = self._old_results()
         if sum(result.tokens for result in old) < _LEAST_CLEARED:
@@ -398,7 +417,9 @@ class _Bills:
                 self._only_results = False
             elif self._tools.pop(call_id, "") in _CLEARED_TOOLS:
                 length = _length(base.at(block, "content"))
-                tokens = (length + _TOKEN // 2) // _TOKEN  # rounded
+                tokens = (
+                    length + _CHARACTERS_PER_TOKEN // 2
+                ) // _CHARACTERS_PER_TOKEN  # rounded
                 self._results.append(_Result(call_id, tokens))
 
 
@@ -410,7 +431,7 @@ def _billed(entry: dict[str, Any]) -> int:
 
 
 def _length(content: Any) -> int:
-    """The characters of the texts of a result."""
+    """The number of characters in the texts of a result."""
     if isinstance(content, str):
         return len(content)
     return sum(len(base.text(part, "text") or "") for part in base.each(content))

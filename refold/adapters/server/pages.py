@@ -20,7 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from refold.adapters.keys.signatures import public_pem
-from refold.adapters.server import run
+from refold.adapters.server import run_pages
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
 from refold.adapters.server.routes import authorize, labels_of
 from refold.domain import errors
@@ -55,7 +55,7 @@ class Here:
         authorize(self.request, scope, self.named or None)
 
     @property
-    def lang(self) -> run.Lang:
+    def lang(self) -> run_pages.Lang:
         """The language: from the query, a cookie, or the browser; else English."""
         accepted = self.request.headers.get("accept-language", "")
         candidates = [
@@ -66,7 +66,7 @@ class Here:
             candidates.append(entry.strip()[:2].lower())
         for lang in candidates:
             if lang in ("en", "zh"):
-                return cast(run.Lang, lang)
+                return cast(run_pages.Lang, lang)
         return "en"
 
     def link(self, *path: object, **query: object) -> str:
@@ -96,7 +96,7 @@ class Here:
         csrf = ""
         if self.caller:
             csrf = self.request.app.state.csrf_of(self.request.state.token)
-        html = run.rendered(
+        html = run_pages.rendered(
             template,
             self.lang,
             here=self,
@@ -114,7 +114,7 @@ class Here:
 
     def about(self, template: str, session: Session, **values: Any) -> HTMLResponse:
         """Render a page about a session."""
-        used = run.strategies(session)
+        used = run_pages.strategies(session)
         head = session.head()
         return self.page(template, session=session, head=head, known=used, **values)
 
@@ -256,10 +256,12 @@ def timeline(
 ) -> Response:
     """A page of a run; with ``live`` only its turns, for a page that follows a run."""
     session = here.session(session_id)
-    wanted = run.Wanted(check_types(type or ()), agent, redacted)
+    wanted = run_pages.EventFilter(check_types(type or ()), agent, redacted)
     if live:
-        after = max(after, session.head().seq - run.LIMIT)
-    part = run.part(session, after=after, before=before, seq=seq, wanted=wanted)
+        after = max(after, session.head().seq - run_pages.LIMIT)
+    part = run_pages.read_page(
+        session, after=after, before=before, seq=seq, wanted=wanted
+    )
     if live:
         return here.page(
             "parts/turns.html", seq=seq, session=session, part=part, wanted=wanted
@@ -288,7 +290,7 @@ def event(here: At, session_id: str, seq: Seq) -> Response:
     whole = envelope.payload
     with suppress(errors.Expired):
         whole = uncut(session.writer.log, envelope, type(whole))
-    shown = run.PageEvent.of(envelope.model_copy(update={"payload": whole}))
+    shown = run_pages.PageEvent.of(envelope.model_copy(update={"payload": whole}))
     return here.page(
         "event.html", session=session, said=shown, told=_json(envelope.to_json())
     )
@@ -311,8 +313,8 @@ def context(
     end = session.head().seq
     at = max(1, min(at or end, end))
     explained = None
-    if sure or end <= run.MANY:
-        chosen = run.chosen(session, strategy)
+    if sure or end <= run_pages.MANY:
+        chosen = run_pages.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
     requests = session.writer.log.read(
         session.stream, types=("request",), newest=True, limit=200
@@ -336,9 +338,9 @@ def compare(
     compared = None
     plot: list[dict[str, Any]] = []
     if a and b:
-        pair = [run.chosen(session, name) or name for name in (a, b)]
+        pair = [run_pages.chosen(session, name) or name for name in (a, b)]
         compared = session.proofs.compare(pair, model=model or None)
-        plot = [run.plotted(outcome) for outcome in compared.outcomes]
+        plot = [run_pages.plot_data(outcome) for outcome in compared.outcomes]
     return here.about(
         "compare.html", session, a=a, b=b, model=model, compared=compared, plot=plot
     )
@@ -350,7 +352,7 @@ def verify(
 ) -> Response:
     """The verification of a session, and the newest seal of the store."""
     session = here.session(session_id)
-    is_long = session.head().seq > run.MANY * 10
+    is_long = session.head().seq > run_pages.MANY * 10
     verified = None
     if sure or not is_long:
         verified = session.verify(chain_only=not whole)
@@ -489,4 +491,4 @@ def erase(here: At, form: Form) -> Response:
 
 def mount(app: FastAPI) -> None:
     """Serve the files that pages load, without a token: they contain no user's data."""
-    app.mount("/static", StaticFiles(directory=run.FOLDER / "static"))
+    app.mount("/static", StaticFiles(directory=run_pages.FOLDER / "static"))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.ports import Scope
 
 SCHEMA: Final = "refold"  # the schema of the tables on PostgreSQL
@@ -419,5 +419,5 @@ def within(table: Any, scope: Scope) -> list[Any]:
 def refusals(engine: str) -> dict[str, tuple[str, str]]:
     """The reason and the remedy for each error of an engine, by its code or text."""
     reasons: dict[str, tuple[str, str]]
-    reasons = shipped("refold.adapters.sql", "data", "refusals.toml")[engine]
+    reasons = load_packaged_toml("refold.adapters.sql", "data", "refusals.toml")[engine]
     return reasons

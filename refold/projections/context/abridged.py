@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
 from refold.domain import events
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text, weight_of_text
@@ -43,7 +43,7 @@ Reader = Callable[[JsonObject], Action | None]
 """Reads the arguments of a call; returns None if they do not show what it does."""
 Tools = Mapping[str, Reader]
 
-_DATA: Final = shipped("refold.projections", "data", "tools.toml")
+_DATA: Final = load_packaged_toml("refold.projections", "data", "tools.toml")
 # The arguments that contain a path, a command, or otherwise say most about a call.
 _PATHS: Final = tuple[str, ...](_DATA["paths"])
 _COMMANDS: Final = tuple[str, ...](_DATA["commands"])

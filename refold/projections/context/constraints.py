@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 
 Kind = Literal["prohibition", "rule", "approval", "permission"]
 
-_WORDS: Final = shipped("refold.projections", "data", "constraints.toml")
+_WORDS: Final = load_packaged_toml("refold.projections", "data", "constraints.toml")
 
 
 class Constraint(NamedTuple):

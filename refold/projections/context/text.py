@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain import events
-from refold.domain.canonical import canonical, shipped
+from refold.domain.canonical import canonical, load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.events import Event, HumanReview, JsonObject
 
@@ -630,7 +630,7 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-_ALLOWED: Final = shipped("refold.projections", "data", "messages.toml")
+_ALLOWED: Final = load_packaged_toml("refold.projections", "data", "messages.toml")
 # By role, the types of blocks that its messages may have.
 _ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
 # By type of block, the fields that it may have besides those of every block.

@@ -20,12 +20,12 @@ from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
 from refold.domain.model import quiet
 from refold.projections.memory.sessions import (
-    EXTRACTOR,
-    Shown,
+    EXTRACTOR_VERSION,
+    SessionFacts,
     by_scenario,
-    families,
     subpaths,
     untainted,
+    with_families,
 )
 
 Procedural: TypeAlias = Literal["path", "failure", "recovery", "check", "effort"]
@@ -121,7 +121,7 @@ class Item:
     models: tuple[str, ...] = ()
     cost: JsonObject | None = None
     stale: bool = False
-    extractor: int = EXTRACTOR
+    extractor: int = EXTRACTOR_VERSION
     failed: float = 0.0
     otherwise: float | None = None
 
@@ -194,7 +194,7 @@ _NORMAL: Final = 1.4826
 _FEWEST_FOR_SPREAD: Final = 5
 
 
-def weights(sessions: Sequence[Shown]) -> dict[str, float]:
+def weights(sessions: Sequence[SessionFacts]) -> dict[str, float]:
     """Return the weight of each session among these: 1 or less, above 0.
 
     A session whose tokens, time, steps, or reflections are far from the median weighs
@@ -266,14 +266,14 @@ class _Claim:
         self.kind = kind
         self.content = content
         self.witnesses: list[_Witness] = []
-        self.tainted: list[Shown] = []
+        self.tainted: list[SessionFacts] = []
         self.failed: set[str] = set()
 
 
 class _Witness(NamedTuple):
     """An untainted session and the seqs of the events by which it shows a claim."""
 
-    session: Shown
+    session: SessionFacts
     seqs: tuple[int, ...]
 
 
@@ -287,7 +287,7 @@ class _Weighted(NamedTuple):
 _ByScenario: TypeAlias = Mapping[str, _Weighted]
 
 
-def items(sessions: Iterable[Shown], user_id: str = "") -> list[Item]:
+def items(sessions: Iterable[SessionFacts], user_id: str = "") -> list[Item]:
     """Return the items that these sessions show, the most certain first.
 
     Each scenario has items of its own, and ``general`` those of all sessions.  The
@@ -295,14 +295,14 @@ def items(sessions: Iterable[Shown], user_id: str = "") -> list[Item]:
     results.
     """
     built: list[Item] = []
-    for scenario, members in by_scenario(families(sessions)).items():
+    for scenario, members in by_scenario(with_families(sessions)).items():
         built += _items_of_scenario(user_id, scenario, members)
     built.sort(key=lambda item: (-item.confidence, item.memory_id))
     return built
 
 
 def _items_of_scenario(
-    user_id: str, scenario: str, sessions: Sequence[Shown]
+    user_id: str, scenario: str, sessions: Sequence[SessionFacts]
 ) -> Iterator[Item]:
     counting = [session for session in sessions if not session.taints]
     weight_of = weights(counting)
@@ -325,7 +325,7 @@ def _items_of_scenario(
         yield item
 
 
-def _claims(sessions: Iterable[Shown]) -> Iterable[_Claim]:
+def _claims(sessions: Iterable[SessionFacts]) -> Iterable[_Claim]:
     claims: dict[tuple[Procedural, bytes], _Claim] = {}
     for session in sessions:
         failed_calls = [failure.called for failure in session.failures]
@@ -353,7 +353,7 @@ def _claims(sessions: Iterable[Shown]) -> Iterable[_Claim]:
 
 
 def _statements(
-    session: Shown,
+    session: SessionFacts,
 ) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
     """Yield (kind, content, seqs) of each statement that a session shows.
 
@@ -377,10 +377,10 @@ def _statements(
 
 
 def _weight_by_tool(
-    sessions: Iterable[Shown], weight_of: Mapping[str, float]
+    sessions: Iterable[SessionFacts], weight_of: Mapping[str, float]
 ) -> dict[str, float]:
     """By tool, the total weight of the sessions that call it."""
-    callers: dict[str, list[Shown]] = defaultdict(list)
+    callers: dict[str, list[SessionFacts]] = defaultdict(list)
     for session in sessions:
         tools: set[str] = set()
         for _, _, step in session.walked:
@@ -391,7 +391,7 @@ def _weight_by_tool(
 
 
 def _outcomes(
-    ended: Sequence[Shown], weight_of: Mapping[str, float]
+    ended: Sequence[SessionFacts], weight_of: Mapping[str, float]
 ) -> dict[str, _Weighted]:
     """By session id, the outcomes of a scenario's sessions that ended."""
     outcomes: dict[str, _Weighted] = {}
@@ -402,7 +402,7 @@ def _outcomes(
 
 
 def _by_scenario(
-    sessions: Iterable[Shown], outcomes: Mapping[str, _Weighted]
+    sessions: Iterable[SessionFacts], outcomes: Mapping[str, _Weighted]
 ) -> _ByScenario:
     """Sum the outcomes of these sessions by scenario."""
     sums: dict[str, _Weighted] = {}
@@ -439,7 +439,9 @@ def _success_without(with_it: _ByScenario, all_ended: _ByScenario) -> float | No
 _NOTHING: Final = 1e-9  # a weight that rounding may leave behind
 
 
-def _shares(sessions: Sequence[Shown], weight_of: Mapping[str, float]) -> list[float]:
+def _shares(
+    sessions: Sequence[SessionFacts], weight_of: Mapping[str, float]
+) -> list[float]:
     """The weight of each session: those of one family share the weight of one."""
     members = Counter(session.family for session in sessions)
     return [
@@ -511,14 +513,14 @@ def _item(
     )
 
 
-def _cost(sessions: Sequence[Shown]) -> JsonObject:
+def _cost(sessions: Sequence[SessionFacts]) -> JsonObject:
     return {
         "tokens": median(session.tokens for session in sessions),
         "milliseconds": median(session.milliseconds for session in sessions),
     }
 
 
-def effort(sessions: Iterable[Shown]) -> dict[str, dict[str, float]]:
+def effort(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, float]]:
     """Return, by scenario, the medians of tokens, milliseconds, and iterations.
 
     Tainted sessions are left out.
@@ -540,7 +542,7 @@ NOBODY: Final = ""
 
 
 def shared(
-    by_user: Mapping[str, Sequence[Shown]],
+    by_user: Mapping[str, Sequence[SessionFacts]],
     k: int = FEWEST,
     forgotten: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[Item]:
@@ -573,7 +575,7 @@ def shared(
     return merged
 
 
-def _tools_of(sessions: Iterable[Shown]) -> set[str]:
+def _tools_of(sessions: Iterable[SessionFacts]) -> set[str]:
     tools: set[str] = set()
     for session in sessions:
         for _, _, step in session.walked:
@@ -649,7 +651,7 @@ class Lift(NamedTuple):
         return {**self._asdict(), "difference": self.difference}
 
 
-def lifts(sessions: Iterable[Shown]) -> list[Lift]:
+def lifts(sessions: Iterable[SessionFacts]) -> list[Lift]:
     """Return the lift of every item that these sessions were shown.
 
     The item shown most often comes first.  Tainted sessions, and those without a known
@@ -664,10 +666,10 @@ def lifts(sessions: Iterable[Shown]) -> list[Lift]:
     return lifts
 
 
-def _lift(memory_id: str, ended: Sequence[Shown]) -> Lift:
+def _lift(memory_id: str, ended: Sequence[SessionFacts]) -> Lift:
     scenarios = {session.scenario for session in ended if memory_id in session.advised}
-    shown: list[Shown] = []
-    without: list[Shown] = []
+    shown: list[SessionFacts] = []
+    without: list[SessionFacts] = []
     for session in ended:
         if session.scenario in scenarios:
             group = shown if memory_id in session.advised else without
@@ -687,7 +689,7 @@ def _lift(memory_id: str, ended: Sequence[Shown]) -> Lift:
 
 
 def _difference_interval(
-    shown: Sequence[Shown], without: Sequence[Shown]
+    shown: Sequence[SessionFacts], without: Sequence[SessionFacts]
 ) -> tuple[float | None, float | None]:
     """The interval of the difference between two mean outcomes.
 
@@ -716,7 +718,7 @@ class _RateInterval(NamedTuple):
     high: float
 
 
-def _rate_interval(sessions: Sequence[Shown]) -> _RateInterval:
+def _rate_interval(sessions: Sequence[SessionFacts]) -> _RateInterval:
     good = sum(session.success or 0.0 for session in sessions)
     count = len(sessions)
     return _RateInterval(
@@ -726,11 +728,11 @@ def _rate_interval(sessions: Sequence[Shown]) -> _RateInterval:
     )
 
 
-def _mean_success(sessions: Sequence[Shown]) -> float | None:
+def _mean_success(sessions: Sequence[SessionFacts]) -> float | None:
     return _mean([session.success or 0.0 for session in sessions])
 
 
-def _mean_iterations(sessions: Sequence[Shown]) -> float | None:
+def _mean_iterations(sessions: Sequence[SessionFacts]) -> float | None:
     return _mean([float(session.iterations) for session in sessions])
 
 

@@ -34,7 +34,7 @@ from refold.projections.memory.items import (
 from refold.projections.memory.labels import Taxonomy, packaged
 from refold.projections.memory.sessions import GENERAL
 from refold.projections.memory.verdicts import (
-    EXTRACTOR,
+    EXTRACTOR_VERSION,
     Judged,
     Names,
     Tally,
@@ -402,7 +402,7 @@ def item(
         updated_at=ordered[-1].last_at,
         models=tuple(sorted(models)),
         stale=stale,
-        extractor=EXTRACTOR,
+        extractor=EXTRACTOR_VERSION,
     )
 
 

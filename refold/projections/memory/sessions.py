@@ -13,33 +13,33 @@ import orjson
 from pydantic import JsonValue
 
 from refold.domain import events
-from refold.domain.canonical import shipped
-from refold.domain.envelope import OF_RECORDING, Envelope, Meta
+from refold.domain.canonical import load_packaged_toml
+from refold.domain.envelope import CODES_OF_RECORDING, Envelope, Meta
 from refold.domain.ids import MEMORY_ID
 from refold.domain.model import Kept
 from refold.domain.session import labels_in
 
 Classifier: TypeAlias = Callable[[Envelope], str | None]
 """Names the scenario that an event shows, or None.  A classifier must be deterministic:
-memory that is rebuilt must be equal."""
+memory that is rebuilt must equal the memory before."""
 Step: TypeAlias = tuple[str, ...]
 """The names of the tools that were called at once, sorted: their order says nothing."""
 Path: TypeAlias = tuple[Step, ...]
 
 # The version of the fold: it is raised when the same events give another result.
-EXTRACTOR: Final = 6
+EXTRACTOR_VERSION: Final = 6
 GENERAL: Final = "general"
 """The scenario that holds all sessions."""
-RETRIEVAL: Final = "memory_retrieval"
-FILES: Final = "memory"
-OWN_TOOLS: Final = frozenset({RETRIEVAL, FILES})
+RETRIEVAL_TOOL: Final = "memory_retrieval"
+FILES_TOOL: Final = "memory"
+OWN_TOOLS: Final = frozenset({RETRIEVAL_TOOL, FILES_TOOL})
 """The tools of memory itself, which are no steps of a path."""
-LONGEST: Final = 4  # steps of a path
+LONGEST_PATH: Final = 4  # steps of a path
 OTHER: Final = "other"
 CUT_OFF: Final = "cut_off"
 _LONGEST_TAG: Final = 80
 _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
-# A human's decision as an outcome; a dismissed question says nothing about it.
+# A human's decision as an outcome; a dismissed question says nothing about the outcome.
 _DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
 _CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
@@ -68,9 +68,9 @@ def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
     return classify
 
 
-def by_scenario(sessions: Iterable[Shown]) -> dict[str, list[Shown]]:
+def by_scenario(sessions: Iterable[SessionFacts]) -> dict[str, list[SessionFacts]]:
     """Group sessions by scenario, in order of ids; ``general`` has all of them."""
-    groups: dict[str, list[Shown]] = {}
+    groups: dict[str, list[SessionFacts]] = {}
     for session in sorted(sessions, key=lambda session: session.session_id):
         for scenario in {GENERAL, session.scenario}:
             groups.setdefault(scenario, []).append(session)
@@ -106,16 +106,16 @@ def steps(calls: Sequence[CalledTool]) -> list[tuple[int, int, Step]]:
 def subpaths(
     walked: Sequence[tuple[int, int, Step]], breaks: Sequence[int] = ()
 ) -> Iterator[tuple[Path, int, int]]:
-    """Yield each path of 1 to ``LONGEST`` steps: (path, first seq, last seq).
+    """Yield each path of 1 to ``LONGEST_PATH`` steps: (path, first seq, last seq).
 
-    breaks: places in ``walked``, in order, that no path crosses.
+    breaks: indexes in ``walked``, in order, that no path crosses.
     """
     ends = iter((*breaks, len(walked)))
     limit = next(ends)
     for start in range(len(walked)):
         while start >= limit:
             limit = next(ends)
-        for end in range(start + 1, min(limit, start + LONGEST) + 1):
+        for end in range(start + 1, min(limit, start + LONGEST_PATH) + 1):
             part = walked[start:end]
             path = tuple(step for _, _, step in part)
             first_seq = part[0][0]
@@ -125,7 +125,7 @@ def subpaths(
 
 # Characters at the beginning of a result that are searched for a failure.
 _BEGINNING: Final = 400
-_PATTERNS: Final = shipped("refold.projections", "data", "reasons.toml")
+_PATTERNS: Final = load_packaged_toml("refold.projections", "data", "reasons.toml")
 _FAILED: Final = re.compile(rf"\s*(?:{'|'.join(_PATTERNS['failed'])})", re.IGNORECASE)
 _REASONS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
@@ -160,18 +160,18 @@ def codes_of(entries: Iterable[object]) -> list[str]:
     """Return the codes among warnings or issues.
 
     The code of an object is its ``code``.  A text is a code if it is one of ``REASONS``
-    or consists of words joined by ``_``.
+    or consists of words joined by ``_``.  A code is in lower case, and has at most 5
+    words and 40 characters.
     """
     codes: list[str] = []
     for entry in entries:
-        if isinstance(entry, Mapping):
+        if isinstance(entry, str):
+            code = entry if "_" in entry or entry in REASONS else None
+        elif isinstance(entry, Mapping):
             code = entry.get("code")
         else:
-            code = getattr(entry, "code", entry)
+            code = getattr(entry, "code", None)
         if not isinstance(code, str) or len(code) > _LONGEST_CODE:
-            continue
-        is_text = code is entry
-        if is_text and "_" not in code and code not in REASONS:
             continue
         if _CODE.fullmatch(code):
             codes.append(code)
@@ -200,6 +200,7 @@ def _beginning(content: JsonValue) -> str:
 class Failure(NamedTuple):
     """A failed call and how it was fixed.
 
+    tool:      the tool that was called.
     reason:    one of ``REASONS``, or the code of a warning or issue.
     seq:       of the result.
     fix:       the tool that succeeded next, the same or another; None if there was
@@ -217,25 +218,30 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(Kept):
+class SessionFacts(Kept):
     """What a session shows by itself.
 
+    scenario:    the scenario that the writer named, or that a classifier found.
+    upto_seq:    the last event that was folded.
     success:     the outcome, 0 to 1, or None if nothing states it.
     decided_seq: the event that states the outcome.
     own_word:    whether only the agent itself states the outcome.
     walked:      (first seq, last seq, tools) of each step, agent by agent.
-    breaks:      the places in ``walked`` that no path crosses.
+    breaks:      the indexes in ``walked`` that no path crosses.
     checks:      the tools that check something, and the seq of the first use of each.
     iterations:  how often the agent judged its own work.
-    taints:      by code, the reasons that the session must not count as evidence.
+    tokens:      the input and output tokens of all answers, without cached tokens.
+    milliseconds: how long the tools ran that report it.
+    taints:      the codes of the reasons that the session must not count as evidence.
     advised:     by id, the items of memory that the model was shown, and the seq of the
-                 first request that showed it.
+                 first request that showed it; 0 if a parent's request did.
+    models:      the models that answered, sorted.
     parent:      the session and seq that it was forked from, or "" and 0.
     family:      the session that its line of forks began with, once looked up.
-    project:     the writer's ``meta.project``.
+    project:     the last ``meta.project`` of the writer, or label ``project``.
     began_at, ended_at: the times of its first and last event, in microseconds since
                  1970, by the clock of the events.
-    gone:        kinds of items whose lifetime is over for this session.
+    gone:        kinds of items that expired before this session; its caller sets it.
     """
 
     session_id: str
@@ -277,7 +283,7 @@ class _Outcome(NamedTuple):
     seq: int
 
 
-class Watch:
+class SessionFold:
     """Folds the events of one session, in order, into what they show.
 
     agent: the only agent whose calls count; None counts the calls of every agent.
@@ -331,7 +337,9 @@ class Watch:
                 self._take_call(seq, call, envelope.agent or "")
             case events.ToolResult() as result:
                 warnings = envelope.meta.warnings
-                degraded = [one for one in warnings if one.code not in OF_RECORDING]
+                degraded = [
+                    one for one in warnings if one.code not in CODES_OF_RECORDING
+                ]
                 self._take_result(seq, result, codes_of(degraded))
             case events.Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
@@ -398,9 +406,9 @@ class Watch:
             self._checks.setdefault(tool, seq)
 
     def _name_failures(self, codes: Sequence[str]) -> None:
-        """Give failures since the last reflection the reason that this one names.
+        """Give failures since the last reflection the first code of this reflection.
 
-        A failure that already has a reason keeps it.
+        A failure with another reason than ``other`` keeps it.
         """
         since = self._reflected_seq
         self._reflected_seq = self._upto
@@ -438,7 +446,7 @@ class Watch:
                 still_unfixed.append(failure)
         self._unfixed = still_unfixed
 
-    def shown(self) -> Shown:
+    def shown(self) -> SessionFacts:
         """Return what the events so far show.
 
         A human's decision is the outcome, else the environment's, else the agent's own.
@@ -453,7 +461,7 @@ class Watch:
             walked += walk
         failures = [*self._fixed, *self._unfixed]
         failures.sort(key=lambda failure: failure.seq)
-        return Shown(
+        return SessionFacts(
             session_id=self._session_id,
             scenario=self._tag or self._classified or GENERAL,
             upto_seq=self._upto,
@@ -477,20 +485,20 @@ class Watch:
         )
 
 
-def watch(
+def facts_of(
     session_id: str,
     envelopes: Iterable[Envelope],
     classify: Classifier | None = None,
     agent: str | None = None,
-) -> Shown:
+) -> SessionFacts:
     """Return what these events of a session show."""
-    watch = Watch(session_id, classify, agent)
+    fold = SessionFold(session_id, classify, agent)
     for envelope in envelopes:
-        watch.take(envelope)
-    return watch.shown()
+        fold.take(envelope)
+    return fold.shown()
 
 
-def families(sessions: Iterable[Shown]) -> list[Shown]:
+def with_families(sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
     """Return each session with its family and what it inherits, in order of ids.
 
     A fork inherits all taints of its parents, and the advice that they were shown
@@ -500,12 +508,14 @@ def families(sessions: Iterable[Shown]) -> list[Shown]:
     return [_with_family(by_id[name], by_id) for name in sorted(by_id)]
 
 
-def untainted(sessions: Iterable[Shown]) -> list[Shown]:
-    """Return the sessions that count as evidence, with their families."""
-    return [session for session in families(sessions) if not session.taints]
+def untainted(sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
+    """Return the sessions without taints, each with its ``family``."""
+    return [session for session in with_families(sessions) if not session.taints]
 
 
-def _with_family(session: Shown, by_id: Mapping[str, Shown]) -> Shown:
+def _with_family(
+    session: SessionFacts, by_id: Mapping[str, SessionFacts]
+) -> SessionFacts:
     if session.family:
         return session  # it was looked up already
     taints = set(session.taints)
@@ -527,11 +537,11 @@ def _with_family(session: Shown, by_id: Mapping[str, Shown]) -> Shown:
     )
 
 
-def may_trigger(event: events.Event, meta: Meta) -> bool:
+def may_trigger_rebuild(event: events.Event, meta: Meta) -> bool:
     """Whether memory is worth rebuilding after this event.
 
-    It is after the end of the run, a human's decision, an incorrect verdict, a failure
-    or degradation, and a reflection, which may express doubt.
+    It is after the end of a run, an error of the agent, a reflection (which may express
+    doubt), a human's decision, an incorrect verdict, and a warning about the run.
     """
     match event:
         case events.Aggregate(results=results):
@@ -547,4 +557,4 @@ def may_trigger(event: events.Event, meta: Meta) -> bool:
 
 
 def _is_degraded(meta: Meta) -> bool:
-    return any(warning.code not in OF_RECORDING for warning in meta.warnings)
+    return any(warning.code not in CODES_OF_RECORDING for warning in meta.warnings)

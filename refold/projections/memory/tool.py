@@ -16,9 +16,9 @@ from refold.domain.tokens import estimate_text
 from refold.projections.memory import advice
 from refold.projections.memory.items import Evidence, Item, Kind, Procedural
 from refold.projections.memory.labels import name_of
-from refold.projections.memory.sessions import GENERAL, RETRIEVAL
+from refold.projections.memory.sessions import GENERAL, RETRIEVAL_TOOL
 
-NAME: Final = RETRIEVAL
+NAME: Final = RETRIEVAL_TOOL
 QueryType: TypeAlias = Literal["errors", "topics", "tool_paths", "all"]
 
 _QUERY_TYPES: Final[tuple[str, ...]] = get_args(QueryType)

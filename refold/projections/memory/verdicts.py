@@ -15,7 +15,7 @@ from refold.projections.memory.items import EVIDENCE
 from refold.projections.memory.labels import Taxonomy, merged, name_of
 
 # The version of the fold: it is raised when the same events give another result.
-EXTRACTOR: Final = 1
+EXTRACTOR_VERSION: Final = 1
 # The newest mistakes that are stored for one session; a profile lists no more of all.
 MISTAKES: Final = 20
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,63}")

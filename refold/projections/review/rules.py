@@ -13,7 +13,7 @@ import orjson
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
 from refold.domain import events
-from refold.domain.canonical import digest, parsed, shipped
+from refold.domain.canonical import digest, load_packaged_toml, parsed
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.model import Model
@@ -109,7 +109,7 @@ class ReviewRules:
     @cache
     def default(cls) -> ReviewRules:
         """Return the rules that Refold ships."""
-        return cls.of(shipped("refold.projections", "data", "review.toml"))
+        return cls.of(load_packaged_toml("refold.projections", "data", "review.toml"))
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:

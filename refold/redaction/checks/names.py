@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 
-LEXICON: Final = shipped("refold.redaction.checks", "lexicon.toml")
-_JUDGES: Final = shipped("refold.redaction.checks", "judges.toml")
+LEXICON: Final = load_packaged_toml("refold.redaction.checks", "lexicon.toml")
+_JUDGES: Final = load_packaged_toml("refold.redaction.checks", "judges.toml")
 
 
 class Patterns:

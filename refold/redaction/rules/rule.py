@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.redaction.checks import Check, Extents, Validator
 
 # A text with each «value» marked, or a key and the text under it.
@@ -182,7 +182,7 @@ class _Patterns(dict[str, Any]):
 
 @cache
 def _file(name: str) -> Mapping[str, Any]:
-    return shipped("refold.redaction.rules", "packs", f"{name}.toml")
+    return load_packaged_toml("refold.redaction.rules", "packs", f"{name}.toml")
 
 
 def _field(key: str, value: Any, parts: Mapping[str, Any]) -> Any:

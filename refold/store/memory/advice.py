@@ -25,7 +25,11 @@ from refold.projections.memory.advice import (
     shortlist,
 )
 from refold.projections.memory.profile import lines
-from refold.projections.memory.sessions import EXTRACTOR, GENERAL, may_trigger
+from refold.projections.memory.sessions import (
+    EXTRACTOR_VERSION,
+    GENERAL,
+    may_trigger_rebuild,
+)
 from refold.projections.memory.tool import (
     Answer,
     Memories as ToolMemories,
@@ -194,8 +198,8 @@ class Adviser:
 
     def _begin_session(self, stream: StreamId) -> None:
         """Begin the user's own session, which stores the shortlists."""
-        draft = Draft(events.StateUpdate(set={MADE_BY: EXTRACTOR}))
-        key = f"{MADE_BY} {EXTRACTOR}"
+        draft = Draft(events.StateUpdate(set={MADE_BY: EXTRACTOR_VERSION}))
+        key = f"{MADE_BY} {EXTRACTOR_VERSION}"
         self.writer.append(Order(stream, (draft,), idempotency_key=key))
 
     def _store(
@@ -291,7 +295,7 @@ def learning(writer: Writer, order: Order) -> Callable[[], object] | None:
 
     Returns None if no event of the append changes what memory shows.
     """
-    if not any(may_trigger(draft.event, draft.meta) for draft in order.drafts):
+    if not any(may_trigger_rebuild(draft.event, draft.meta) for draft in order.drafts):
         return None
     scenarios = {draft.meta.scenario for draft in order.drafts if draft.meta.scenario}
     adviser = Adviser(writer, order.stream.user_id)
@@ -303,7 +307,7 @@ def _name(scenario: str) -> str:
 
     It is not encrypted, so it has a digest of the scenario.
     """
-    return f"{ADVICE}{EXTRACTOR}-{text_digest(scenario)[:16]}"
+    return f"{ADVICE}{EXTRACTOR_VERSION}-{text_digest(scenario)[:16]}"
 
 
 def _loaded(standing: Standing) -> Shortlist | None:

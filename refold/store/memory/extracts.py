@@ -17,7 +17,7 @@ from refold.domain.erasure import OF_TOOLS, OF_USER
 from refold.domain.ids import KEPT, MAIN, StreamId
 from refold.domain.ports import EventLog, SessionInfo
 from refold.projections.memory import verdicts
-from refold.projections.memory.sessions import EXTRACTOR
+from refold.projections.memory.sessions import EXTRACTOR_VERSION
 from refold.store.appends import Order, Writer
 from refold.store.history import uncut
 from refold.store.memory.consent import wishes
@@ -25,7 +25,7 @@ from refold.store.memory.sessions import EVERYTHING, judged_in, shown_in
 
 # The kinds of items that an extract of each sort holds.
 _KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
-_EXTRACTORS: Final = {"tools": EXTRACTOR, "user": verdicts.EXTRACTOR}
+_EXTRACTORS: Final = {"tools": EXTRACTOR_VERSION, "user": verdicts.EXTRACTOR_VERSION}
 # The key of a ``state`` event under which the extract is recorded.
 _EXTRACT: Final = "extract"
 
@@ -33,7 +33,7 @@ _EXTRACT: Final = "extract"
 class Extract(NamedTuple):
     """Names, counts, and seqs of an erased session.
 
-    sort:    ``tools``: the content is a dumped ``Shown``; ``user``: a dumped
+    sort:    ``tools``: the content is a dumped ``SessionFacts``; ``user``: a dumped
              ``Judged``.
     until:   when each kind of item expires, in microseconds since 1970.
     gone:    the kinds that have expired.

@@ -27,10 +27,10 @@ from refold.projections.memory.items import (
 )
 from refold.projections.memory.sessions import (
     GENERAL,
-    Shown,
+    SessionFacts,
     by_scenario,
-    families,
     untainted,
+    with_families,
 )
 from refold.store.memory.consent import wishes
 from refold.store.memory.extracts import extracts
@@ -96,7 +96,7 @@ def remember(log: EventLog, user_id: str, selection: Selection = EVERYTHING) -> 
     return memory_of(user_id, sessions, wanted.forgotten)
 
 
-def means_of(sessions: Iterable[Shown]) -> dict[str, float]:
+def means_of(sessions: Iterable[SessionFacts]) -> dict[str, float]:
     """The mean outcome of the sessions without taints, by scenario."""
     means: dict[str, float] = {}
     for scenario, members in by_scenario(untainted(sessions)).items():
@@ -109,14 +109,16 @@ def means_of(sessions: Iterable[Shown]) -> dict[str, float]:
 
 
 def memory_of(
-    user_id: str, sessions: Sequence[Shown], forgotten: frozenset[str] = frozenset()
+    user_id: str,
+    sessions: Sequence[SessionFacts],
+    forgotten: frozenset[str] = frozenset(),
 ) -> Memory:
     """Build the memory that these sessions show together.
 
     forgotten: ids of items that the user removed.  An item with the same content in
                another scenario is removed with them.
     """
-    sessions = families(sessions)
+    sessions = with_families(sessions)
     means = means_of(sessions)
     every_item = items(sessions, user_id)
     removed = {_content(item) for item in every_item if item.memory_id in forgotten}
@@ -156,7 +158,7 @@ def shared_memory(log: EventLog, k: int, now: int) -> Memory:
 
     Raises InvalidConfiguration for ``k`` below 5.
     """
-    sessions_of_users: dict[str, list[Shown]] = {}
+    sessions_of_users: dict[str, list[SessionFacts]] = {}
     forgotten: dict[str, frozenset[str]] = {}
     for user_id, _ in groupby(listed(log.sessions), lambda info: info.user_id):
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
@@ -168,7 +170,7 @@ def shared_memory(log: EventLog, k: int, now: int) -> Memory:
     shared_items = shared(sessions_of_users, k, forgotten)
     if not shared_items:
         return _empty_memory(NOBODY)
-    sessions: list[Shown] = []
+    sessions: list[SessionFacts] = []
     for members in sessions_of_users.values():
         sessions += members
     # The name of any other scenario could identify a user.
@@ -191,7 +193,7 @@ def shared_memory(log: EventLog, k: int, now: int) -> Memory:
 
 def watched(
     log: EventLog, user_id: str, selection: Selection = EVERYTHING
-) -> Iterator[Shown]:
+) -> Iterator[SessionFacts]:
     """Yield what each session of the user shows, and what extracts keep of erased ones.
 
     Sessions that cannot be read are left out.
@@ -208,6 +210,6 @@ def watched(
             )
     if selection.now is not None and selection.agent is None:
         for extract in extracts(log, user_id, "tools", selection.now):
-            shown = Shown.load(extract.content)
+            shown = SessionFacts.load(extract.content)
             if selection.project in (None, shown.project):
                 yield replace(shown, gone=extract.gone)

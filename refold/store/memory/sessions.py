@@ -11,19 +11,19 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, SessionInfo, StoredView
 from refold.projections.memory import verdicts
 from refold.projections.memory.sessions import (
-    EXTRACTOR,
+    EXTRACTOR_VERSION,
     Classifier,
-    Shown,
-    Watch,
-    watch,
+    SessionFacts,
+    SessionFold,
+    facts_of,
 )
 from refold.store.history import read_on
 from refold.store.memory.views import JUDGED, SHOWN, keep_view
 
 T = TypeVar("T")
 # The names of the stored views.
-NAME: Final = f"{SHOWN}{EXTRACTOR}"
-DECLARED_NAME: Final = f"{JUDGED}{verdicts.EXTRACTOR}"
+NAME: Final = f"{SHOWN}{EXTRACTOR_VERSION}"
+DECLARED_NAME: Final = f"{JUDGED}{verdicts.EXTRACTOR_VERSION}"
 
 
 class Selection(NamedTuple):
@@ -59,7 +59,7 @@ def of_each_session(
             yield info, read(log, info)
 
 
-def shown_in(log: EventLog, info: SessionInfo, selection: Selection) -> Shown:
+def shown_in(log: EventLog, info: SessionInfo, selection: Selection) -> SessionFacts:
     """Return what one session shows.
 
     It is stored if it covers the whole session and the session is live.
@@ -69,9 +69,9 @@ def shown_in(log: EventLog, info: SessionInfo, selection: Selection) -> Shown:
     stored = log.load_view(stream, NAME) if covers_all else None
     stored_seq = stored.through_seq if stored else 0
     if stored and stored.body and stored_seq == info.head_seq:
-        return Shown.load(stored.body)
+        return SessionFacts.load(stored.body)
     envelopes = read_on(log, stream)
-    shown = watch(stream.session_id, envelopes, selection.classify, selection.agent)
+    shown = facts_of(stream.session_id, envelopes, selection.classify, selection.agent)
     if covers_all and info.is_live and shown.upto_seq > stored_seq:
         view = StoredView(shown.upto_seq, 0, shown.dump())
         keep_view(log, stream, NAME, view, replaces=stored_seq)
@@ -87,17 +87,20 @@ def judged_in(log: EventLog, info: SessionInfo) -> verdicts.Judged:
     if (
         stored
         and stored_seq == info.head_seq
-        and stored.body.get("watched") == EXTRACTOR
+        and stored.body.get("watched") == EXTRACTOR_VERSION
     ):
         return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
-    watching = Watch(stream.session_id)
+    watching = SessionFold(stream.session_id)
     judging = verdicts.Judge(stream.session_id)
     for envelope in read_on(log, stream):
         watching.take(envelope)
         judging.take(envelope)
     judged = judging.judged(watching.shown().taints)
     if info.is_live:
-        body: events.JsonObject = {"watched": EXTRACTOR, "judged": judged.dump()}
+        body: events.JsonObject = {
+            "watched": EXTRACTOR_VERSION,
+            "judged": judged.dump(),
+        }
         view = StoredView(judged.upto_seq, 0, body)
         keep_view(log, stream, DECLARED_NAME, view, replaces=stored_seq)
     return judged

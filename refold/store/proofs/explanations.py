@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from refold.domain import errors
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import timestamp
 from refold.domain.events import AgentResponse, Pin, Request
@@ -45,7 +45,7 @@ from refold.store.proofs.verification import Superseded, differs
 from refold.store.settings import Settings
 
 Proof = Literal["holds", "superseded", "broken"]
-_REASONS: Final = shipped("refold.store.proofs", "reasons.toml")
+_REASONS: Final = load_packaged_toml("refold.store.proofs", "reasons.toml")
 BECAUSE: Final[Mapping[why.Cause, str]] = _REASONS["because"]
 LEFT_OUT: Final[Mapping[why.Reason, str]] = _REASONS["left_out"]
 # Causes of parts that are sent word for word because of the newest compaction.

@@ -624,10 +624,10 @@ def view(
         _view_in_terminal(call, store, opened, seq)
     if seq is not None:
         raise typer.BadParameter("--seq is for the terminal, without --html")
-    from refold.adapters.server.run import file
+    from refold.adapters.server.run_pages import html_file
 
     with Destination(html) as destination:
-        page = file(opened, lang).encode() + b"\n"
+        page = html_file(opened, lang).encode() + b"\n"
         destination.write(page)
         destination.commit()
     return _written(html, size(len(page)), {"bytes": len(page)})

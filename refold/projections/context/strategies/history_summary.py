@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import AgentResponse, Span, ToolCall
@@ -260,7 +260,7 @@ def _truncated(units: Sequence[Unit], limit: int) -> Spans:
 
 
 # The names of the parameters in the configuration of another agent.
-_NAMES: Final = shipped("refold.projections", "data", "parameters.toml")
+_NAMES: Final = load_packaged_toml("refold.projections", "data", "parameters.toml")
 
 
 def from_params(config: str | Mapping[str, Any]) -> HistorySummary | None:

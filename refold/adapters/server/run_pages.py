@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
 from refold.adapters.display import events, values
-from refold.domain.canonical import shipped
+from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import STANDS_FOR, Envelope
 from refold.domain.events import (
     DERIVED_TYPES,
@@ -48,11 +48,11 @@ MANY: Final = 5_000  # events that a page reads only after a confirmation
 _EXTRA: Final = 40  # events read beyond the limit, among which results may be
 _SCANNED: Final = 5_000  # events that a filter looks through for one page
 _WHOLE: Final = 256  # entries up to which a derived stream is read as a whole
-_LINES: Final = 12  # of a text, before the rest is folded away
-_SHOWN: Final = 1_200  # characters of it
-_FOLDED: Final = 12_000  # characters of the rest; what follows is left out
+_LINES: Final = 12  # lines of a text that are shown; the rest is folded away
+_SHOWN: Final = 1_200  # characters of a text that are shown
+_FOLDED: Final = 12_000  # characters that are folded away; the rest is left out
 _NOT_IN_RUNS: Final = (*DERIVED_TYPES, "consent", "forget")
-_FILE: Final = 5_000  # events of a file
+_FILE_EVENTS: Final = 5_000  # events of a file
 _MOMENTS: Final = 50  # contexts of a file
 
 
@@ -75,7 +75,7 @@ class PageEvent(NamedTuple):
         )
 
     @property
-    def place(self) -> str:
+    def anchor(self) -> str:
         """Its anchor in the page; seqs of derived streams have another prefix."""
         seq = self.envelope.seq
         stream = self.envelope.stream
@@ -96,7 +96,7 @@ class Turn(NamedTuple):
     answer: str
 
     @property
-    def every(self) -> list[PageEvent]:
+    def all_events(self) -> list[PageEvent]:
         """All its events, with the results of calls at the end."""
         shown = [event for step in self.steps for event in step]
         results = [event.result for event in shown if event.result is not None]
@@ -106,20 +106,20 @@ class Turn(NamedTuple):
     def redacted(self) -> str:
         """How often each type of finding was redacted in it."""
         counts: Counter[str] = Counter()
-        for event in self.every:
+        for event in self.all_events:
             counts.update(event.marks.redacted)
         return values.types(counts)
 
     @property
     def seqs(self) -> list[int]:
         """The seqs of its events in the main stream; ``[0]`` if it has none."""
-        envelopes = [event.envelope for event in self.every]
+        envelopes = [event.envelope for event in self.all_events]
         own = [envelope.seq for envelope in envelopes if envelope.stream == MAIN]
         return sorted(own) or [0]
 
 
-class Wanted(NamedTuple):
-    """A filter of the events of a run; an empty one takes all."""
+class EventFilter(NamedTuple):
+    """A filter of the events of a run; an empty one takes all events."""
 
     types: tuple[str, ...] = ()
     agent: str = ""
@@ -132,14 +132,15 @@ class Wanted(NamedTuple):
         return not self.redacted or bool(events.marks(envelope).redacted)
 
 
-EVERYTHING: Final = Wanted()
+EVERYTHING: Final = EventFilter()
 
 
-class Part(NamedTuple):
+class RunPage(NamedTuple):
     """A page of a run.
 
     first, last: the first and the last seq on it.
     more:        whether events follow.
+    head:        the head of the session when the page was read.
     """
 
     turns: list[Turn]
@@ -149,19 +150,21 @@ class Part(NamedTuple):
     head: Head
 
 
-def part(
+def read_page(
     session: Session,
     *,
     after: int = 0,
     before: int | None = None,
     seq: int | None = None,
     limit: int = LIMIT,
-    wanted: Wanted = EVERYTHING,
-) -> Part:
-    """The page with the events behind ``after``, before ``before``, or around ``seq``.
+    wanted: EventFilter = EVERYTHING,
+) -> RunPage:
+    """Read the events after ``after``, before ``before``, or around ``seq``, as a page.
 
-    It reads the log once.  A filter by agent or redaction looks through a limited
-    number of events, so the page may have fewer than ``limit``, and more may follow.
+    ``before`` wins over the others, and ``seq`` over ``after``.  Only a page without a
+    filter has the entries of derived streams.  A filter by agent or redaction looks
+    through a limited number of events, so the page may have fewer than ``limit``, and
+    more may follow.
 
     Raises SessionNotFound, Erased.
     """
@@ -177,15 +180,15 @@ def part(
         after = max(0, seq - 1 - limit // 4)
     scans = bool(wanted.agent or wanted.redacted)
     most = _SCANNED if scans else limit + _EXTRA
-    found = session.writer.log.read(
+    envelopes = session.writer.log.read(
         session.stream, after=after, upto=upto, limit=most, types=types
     )
-    is_full = len(found) == most
-    last = found[-1].seq if found else after
-    taken = [event for event in found if wanted.takes(event)]
+    may_follow = len(envelopes) == most
+    last = envelopes[-1].seq if envelopes else after
+    taken = [event for event in envelopes if wanted.takes(event)]
     end = _end(taken, limit)
     if end < len(taken):
-        is_full = True
+        may_follow = True
         last = taken[end - 1].seq
         taken = taken[:end]
     if seq is not None:
@@ -194,8 +197,8 @@ def part(
     if wanted == EVERYTHING and taken:
         derived = _decided(session, first, last)
         taken = list(merged(taken, derived, first - 1))
-    more = (is_full or upto is not None) and last < head.seq
-    return Part(turns(taken), first, last, more, head)
+    more = (may_follow or upto is not None) and last < head.seq
+    return RunPage(turns(taken), first, last, more, head)
 
 
 def _end(envelopes: Sequence[Envelope], limit: int) -> int:
@@ -278,25 +281,25 @@ def turns(envelopes: Sequence[Envelope]) -> list[Turn]:
         groups[-1].append(envelope)
     grouped: list[Turn] = []
     for group in groups:
-        turn = _turn(group, results, answers_by_seq)
+        turn = _build_turn(group, results, answers_by_seq)
         if turn.steps:
             grouped.append(turn)
     return grouped
 
 
-def _turn(
+def _build_turn(
     group: Sequence[Envelope],
     results: Mapping[int, Envelope],
     answers_by_seq: Mapping[int, Answer],
 ) -> Turn:
-    """One turn.
+    """Build a turn, each call with its result; calls with adjacent seqs are one step.
 
     results: the results of calls, by the seq of the call.
     """
     shown_with_calls = {result.seq for result in results.values()}
     steps: list[list[PageEvent]] = []
     spent = Spending()
-    answer = ""
+    answer_text = ""
     previous_call = 0  # the seq of the call just before, for calls side by side
     for envelope in group:
         seq = envelope.seq if envelope.stream == MAIN else 0
@@ -305,14 +308,14 @@ def _turn(
         if seq in shown_with_calls:
             continue
         if envelope.type in ("agent_response", "final"):
-            answer = getattr(envelope.payload, "text", "").strip() or answer
+            answer_text = getattr(envelope.payload, "text", "").strip() or answer_text
         is_call = isinstance(envelope.payload, ToolCall)
         is_beside = is_call and previous_call > 0 and previous_call == seq - 1
         if not is_beside:
             steps.append([])
         steps[-1].append(PageEvent.of(envelope, results.get(seq)))
         previous_call = seq if is_call else 0
-    return Turn(tuple(map(tuple, steps)), _opens(group[0]), spent, answer)
+    return Turn(tuple(map(tuple, steps)), _opens(group[0]), spent, answer_text)
 
 
 def _results(envelopes: Iterable[Envelope]) -> dict[int, Envelope]:
@@ -342,8 +345,9 @@ def strategies(session: Session) -> dict[str, Strategy]:
 def chosen(session: Session, name: str) -> Strategy | None:
     """The strategy with this fingerprint or spec; None for the session's own.
 
-    Raises UnknownStrategy, also for a spec in a file: clients may not name files of the
-    server.
+    ``spec.parse`` reads no files, so a client cannot name files of the server.
+
+    Raises UnknownStrategy.
     """
     strategy = strategies(session).get(name)
     if strategy is None and name:
@@ -351,8 +355,11 @@ def chosen(session: Session, name: str) -> Strategy | None:
     return strategy
 
 
-def plotted(outcome: Outcome) -> dict[str, Any]:
-    """A strategy's requests for a plot: tokens of each, and dollars up to each."""
+def plot_data(outcome: Outcome) -> dict[str, Any]:
+    """A strategy's requests for a plot: tokens of each, and dollars up to each.
+
+    ``dollars`` is empty for a model without prices.
+    """
     dollars: list[float] = []
     prices = outcome.model.prices
     if prices is not None:
@@ -370,7 +377,7 @@ def plotted(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def file(session: Session, lang: Lang = "en") -> str:
+def html_file(session: Session, lang: Lang = "en") -> str:
     """A run as one HTML file that needs no network: its turns, and contexts in it.
 
     For a long run it has the first events and some of the contexts, and states that.
@@ -378,24 +385,25 @@ def file(session: Session, lang: Lang = "en") -> str:
     Raises SessionNotFound, Erased.
     """
     head = session.head()
-    shown = list(session.history.timeline(limit=_FILE))
-    last = max(event.seq for event in shown if event.stream == MAIN)
-    requests = {event.seq for event in shown if event.type == "request"}
+    timeline = list(session.history.timeline(limit=_FILE_EVENTS))
+    last = max(event.seq for event in timeline if event.stream == MAIN)
+    requests = {event.seq for event in timeline if event.type == "request"}
     strategy = None
     places = requests
     if not requests:
-        # Nothing records how the contexts were sent: show what led to each response.
-        places = _before_responses(shown)
+        # Nothing records how the contexts were sent.  Show what led to each response,
+        # by a strategy that compacted the session, if there is one.
+        places = _before_responses(timeline)
         strategy = next(iter(strategies(session).values()), None)
     moments = sorted({*places, last})
     contexts = [session.why(strategy, at=seq, chains=False) for seq in _spread(moments)]
     return rendered(
         "file.html",
         lang,
-        link=lambda *_, **__: "",
+        link=lambda *_, **__: "",  # the file stands alone
         session=session,
         head=head,
-        turns=turns(shown),
+        turns=turns(timeline),
         shown=last,
         contexts=contexts,
         moments=moments,
@@ -477,7 +485,7 @@ def first_line(text: str, most: int = 200) -> str:
 @cache
 def texts(lang: Lang) -> Mapping[str, str]:
     """The texts of pages in a language, by name: ``table.key``."""
-    tables = shipped("refold.adapters.server", "texts", f"{lang}.toml")
+    tables = load_packaged_toml("refold.adapters.server", "texts", f"{lang}.toml")
     named: dict[str, str] = {}
     for table, entries in tables.items():
         for key, text in entries.items():
@@ -486,30 +494,32 @@ def texts(lang: Lang) -> Mapping[str, str]:
 
 
 @pass_context
-def _text(context: Any, key: str, **values: Any) -> str:
+def _text(context: Any, key: str, **fields: Any) -> str:
     """The text with this name in the language of the page.  Raises KeyError.
 
-    A text with the suffix ``_one`` is used for a count ``n`` of one.
+    The key with the suffix ``_one`` is used if ``n`` is one.
     """
     by_key = texts(context["lang"])
     text = by_key[key]
-    if values.get("n") in (1, "1"):
+    if fields.get("n") in (1, "1"):
         text = by_key.get(f"{key}_one", text)
-    return text.format(**values)
+    return text.format(**fields)
 
 
 @cache
 def static(name: str) -> str:
-    """The text of a file that pages load."""
+    """The text of a file that pages load; ``name`` must not come from a client."""
     return (FOLDER / "static" / name).read_text("utf-8")
 
 
 def _digest(name: str) -> str:
+    """A digest of a file that pages load; its address changes with it."""
     digest = sha256(static(name).encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _finalized(value: Any) -> Any:
+    """Make the control characters of a text visible; ``marked`` did so in Markup."""
     return values.visible(value) if type(value) is str else value
 
 
@@ -523,7 +533,7 @@ def _pick(key: Any, mapping: Mapping[Any, Any]) -> Any:
 
 @cache
 def _pages() -> Environment:
-    """The templates.  They escape every value, and make its controls visible."""
+    """The templates.  They escape every value, and make control characters visible."""
     pages = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -557,6 +567,6 @@ def _pages() -> Environment:
     return pages
 
 
-def rendered(template: str, lang: Lang, **values: Any) -> str:
-    """Render a template with these values."""
-    return _pages().get_template(template).render(lang=lang, **values)
+def rendered(template: str, lang: Lang, **fields: Any) -> str:
+    """Render a template with these fields."""
+    return _pages().get_template(template).render(lang=lang, **fields)
