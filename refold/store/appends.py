@@ -667,28 +667,51 @@ class Writer:
         """
         first, last = duplicate
         stored = self.log.read(order.stream, after=first - 1, upto=last)
-        events = [draft.event for draft in order.drafts]
-        tag = None
-        state = self.log.head(order.stream).state
-        if self.redactor.numbered:
-            tag = self.numbering(order.stream, state.numbers)
-            cache = {}
-        # Secrets that the session showed since then are no part of the comparison.
-        learned = self.learned(state).before(first)
-        if state.learned:
-            cache = {}
-        redacted, _ = self._redacted(
-            order, cache, events, self.clock(), tag, learned, first=first
-        )
-        same = len(stored) == len(redacted) and all(
-            superseded(envelope, clean.event)
-            or same_event(given(envelope), clean.event)
-            for envelope, clean in zip(stored, redacted, strict=True)
-        )
-        if not same:
+        is_same = False
+        if not self.redactor.numbered:
+            is_same = self._is_same(order, cache, stored, first)
+        if not is_same:
+            # The events may have had other numbers and fewer known secrets then.
+            state = self.log.head(order.stream).state
+            is_same = self._is_same(order, {}, stored, first, state)
+        if not is_same:
             session_id = order.stream.session_id
             raise errors.IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
+
+    def _is_same(
+        self,
+        order: Order,
+        cache: _Redacted,
+        stored: Sequence[Envelope],
+        first: int,
+        state: SessionState | None = None,
+    ) -> bool:
+        """Whether the order's events are these stored events.
+
+        cache: the redacted events of the order, as far as they are known.
+        first: the seq of the first stored event.
+        state: a later state of the session, which has the numbers of its placeholders
+               and its secrets.  Secrets that it learned since the stored events do not
+               count.
+        """
+        tag = None
+        learned = None
+        if state is not None:
+            learned = self.learned(state).before(first)
+            if self.redactor.numbered:
+                tag = self.numbering(order.stream, state.numbers)
+        events = [draft.event for draft in order.drafts]
+        redacted, _ = self._redacted(
+            order, cache, events, self.clock(), tag, learned, first=first
+        )
+        if len(stored) != len(redacted):
+            return False
+        for envelope, clean in zip(stored, redacted, strict=True):
+            is_superseded = superseded(envelope, clean.event)
+            if not is_superseded and not same_event(given(envelope), clean.event):
+                return False
+        return True
 
 
 # The field of an event that holds many small pieces, and may hold one text instead.

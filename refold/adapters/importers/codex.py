@@ -167,7 +167,10 @@ class _Rollout:
         self._recording.mark(change.mark, marked, change.reason)
 
     def _about(self, kind: str, payload: dict[str, Any]) -> Iterator[base.Found]:
-        """The start of the session, and other records about it."""
+        """Yield the start of the session, and other records about it.
+
+        ``codex_history`` decides which messages a compaction replaces.
+        """
         if kind == "compacted":
             edit = {"type": kind, "message": payload.get("message")}
             yield base.Piece("provider_edit", {"edits": [edit]})
