@@ -1,4 +1,7 @@
-"""Opens a store, and chooses the adapters for its URL."""
+"""Opens, moves and reconciles stores, and chooses the adapters for their URLs.
+
+Also redacts single values, and returns the strategies of the settings file.
+"""
 
 from __future__ import annotations
 
@@ -76,29 +79,32 @@ def open_store(
     registered:    exact values that are redacted everywhere.
     recognizer:    your own model, called after the rules, within the policy's limits.
     redactor:      a redactor that replaces the three above.
-    limits:        the limits of the size guard, in bytes.  Default: the policy's.
+    limits:        the limits of the size guard, in bytes.  Default: the policy's; with
+                   ``redactor``, Refold's.
     keys:          the key store, which contains the wrapped keys.  Default:
                    ``REFOLD_KEYS``, else a file under ``REFOLD_HOME``.  A PostgreSQL
                    store needs one that all its clients can reach.
     master:        the master key, which wraps the keys.  Default:
-                   ``REFOLD_MASTER_KEY``, else a file under ``REFOLD_HOME``.
-    make_key:      create that file for a new PostgreSQL store, too; all its clients
-                   need it.
+                   ``REFOLD_MASTER_KEY``, else a file under ``REFOLD_HOME``, which is
+                   created with a new SQLite store.
+    make_key:      create the file of the master key with a new PostgreSQL store, too.
+                   Copy it to all clients of the store.
     anchor:        the place of signed tree heads outside the database: a file, or an
                    ``Anchor``.  Default: ``REFOLD_ANCHOR``, else a file under
-                   ``REFOLD_HOME``.
+                   ``REFOLD_HOME``; none for ``memory://``.
     compact:       whether an append that ends a turn compacts, if the strategy asks for
                    it: never (``off``), in a thread (``background``), or before it
                    returns (``wait``).
     summarizer:    the summarizer for calls that name none.  The default needs no model.
-    remember:      whether an append updates the user's memory, with the same choices;
-                   it does so after the end of a run, a human's decision, or a failure.
+    remember:      whether an append updates the user's memory, with the choices of
+                   ``compact``.  It does so after the end of a run, a human's decision,
+                   or a failure.
     shared_memory: allow ``store.memory.shared``, which combines the sessions of many
                    users.  Default: ``REFOLD_SHARED_MEMORY``, else no.
-    count_uses:    count the reads of each session by its name, for retention.  The
-                   counts are written later, in batches.
-    vault:         the values that numbered placeholders stand for, in memory.  Without
-                   one, personal values stay redacted in the arguments of tools.
+    count_uses:    count how often each session is read by its id; retention uses the
+                   counts.  They are written later, in batches.
+    vault:         a map in memory from numbered placeholders to the values that they
+                   replace.  Without one, tools get redacted personal values.
     access_log:    the place where each use of the store is recorded: ``table``,
                    ``log``, ``file:PATH``, several of them with commas, ``off``, or your
                    own sink.  Default: ``REFOLD_ACCESS_LOG``, else ``off``.
@@ -141,8 +147,9 @@ def open_store(
     url = url or config.database()
     if url.startswith("postgres") and not (keys or os.environ.get("REFOLD_KEYS")):
         raise InvalidConfiguration(
-            "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
-            "reach (a key file of one host would lock out the others)"
+            "PostgreSQL needs a key store that all its clients can reach: set "
+            "REFOLD_KEYS or keys= to a database (a key file of one host would lock "
+            "out the others)"
         )
     with _file_errors(), ExitStack() as cleanup:
         recorder, store_id = open_recorder(url)
@@ -150,8 +157,8 @@ def open_store(
         database = recorder.database
         if database.readonly:
             logger.warning(
-                "%s can only be read where it lies: no views, no counts of uses and no "
-                "access log are written to it",
+                "%s is read-only: no views, no counts of uses and no access log are "
+                "written to it",
                 database.what,
             )
         filled = recorder.has_sessions()
@@ -167,10 +174,10 @@ def open_store(
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
         time = database.store_time()
         sink = access_log or config.access_log()
-        trail: AccessTrail | Callable[[], AccessTrail]
-        trail = partial(_access_trail, sink, database, ring, time)
+        open_trail = partial(_access_trail, sink, database, ring, time)
+        audit: AccessTrail | Callable[[], AccessTrail] = open_trail
         if sink != "off":
-            trail = trail()
+            audit = open_trail()
         cleanup.pop_all()
     events = LogFactory(recorder, ring).log
     opens: Callable[[], SessionStore] | None = None
@@ -191,14 +198,17 @@ def open_store(
         time=time,
         upkeep=upkeep,
         settings=config.contexts(),
-        seals=_seals(events, anchor, store_id),
-        audit=trail,
+        seals=_seals_opener(events, anchor, store_id),
+        audit=audit,
         count_uses=count_uses and not database.readonly,
         shared_memory=shared_memory,
         vault=vault,
         transcripts=_transcripts,
         opens=opens,
     )
+
+
+open = open_store  # noqa: A001  # refold.open reads well
 
 
 @contextmanager
@@ -214,13 +224,10 @@ def _file_errors() -> Iterator[None]:
         ) from None
 
 
-open = open_store  # noqa: A001  # refold.open reads well
-
-
 def _transcripts(
     path: Path, form: str, session_id: str | None, *, strict: bool
 ) -> Sequence[tuple[str, Transcript]]:
-    """Read the transcripts in a file; returns each with its name."""
+    """Return the transcripts in a file, each after the name of its session."""
     from refold.adapters.importers import read_named
 
     return read_named(path, form, session_id, strict=strict)
@@ -237,10 +244,13 @@ def _access_trail(
     return open_trail(sink, table, ring, clock=lambda: time.stamp(now()))
 
 
-def _seals(
+def _seals_opener(
     log: EncryptedLog, anchor: str | os.PathLike[str] | Anchor | None, store_id: str
 ) -> Callable[[], Seals] | None:
-    """Return a function that opens the seals; None for a store without an anchor."""
+    """Return a function that opens the seals.
+
+    Returns None for a store in memory if no anchor is given.
+    """
     if anchor is None and not log.shared:
         return None
     if anchor is None or isinstance(anchor, (str, os.PathLike)):
@@ -290,10 +300,14 @@ def move(
 
     After an interruption, call it again.  At the end, the old store refuses writes.
 
+    url:         the old store.  Default: ``REFOLD_DB``, else ``sqlite:///refold.db``.
+    to:          the URL of an empty PostgreSQL database.
+    keys:        the key store of the old store.  Default: as for ``open_store``.
     keys_to:     a key store to copy the wrapped keys to; None leaves them in ``keys``.
     on_progress: called after each round with the number of rows that it copied.
 
-    Returns the number of rows by table; nothing if the store was moved there before.
+    Returns the number of rows by table, or an empty dict if the store was moved
+    there before.
 
     Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
     IncompatibleStore, KeyUnavailable, RefoldError if the copy differs.
@@ -301,7 +315,7 @@ def move(
     from refold.adapters.sql.move import Move
 
     if not to.startswith("postgres"):
-        raise InvalidConfiguration("a store moves to a database postgresql://…")
+        raise InvalidConfiguration("the target of a move must be a postgresql:// URL")
     if keys_to == "memory://":
         raise _same_key_store()
     url = url or config.database()
@@ -312,8 +326,8 @@ def move(
         cleanup.callback(target.close)
         cleanup.enter_context(target.filling())
         store_move = Move(source, target, on_progress)
-        is_complete = not store_move.begin()
-        if is_complete:
+        needs_copy = store_move.begin()
+        if not needs_copy:
             if keys_to:
                 _check_keys_moved(source, to, keys_to)
             return {}
@@ -338,8 +352,8 @@ def _check_keys_moved(source: Database, to: str, keys_to: str) -> None:
         _check_no_other_keys(new, store_id)
         if not new.get_setting(f"store {store_id}"):
             raise InvalidConfiguration(
-                "the store was moved there before, without its keys: they are where "
-                "they were"
+                "the store was moved there before, without its keys: they are still "
+                "in the old key store"
             )
 
 
@@ -369,7 +383,8 @@ def _key_stores(
     if not old.get_setting("pepper"):
         raise _no_keys()
     check_belongs(old, Subjects(source), store_id=store_id, filled=True)
-    # The copy of the settings removes this mark.
+    # Two URLs may name one key store: then this mark in the new one is also in the
+    # old one.  The copy of the settings removes the mark.
     mark = os.urandom(8)
     new.remember("copying", mark)
     if old.get_setting("copying") == mark:
@@ -382,28 +397,31 @@ def _check_no_other_keys(key_store: SqlKeyStore, store_id: str) -> None:
     has_keys = key_store.get_setting("pepper")
     has_keys_of_store = key_store.get_setting(f"store {store_id}")
     if has_keys and not has_keys_of_store:
-        raise InvalidConfiguration("the key store to copy to has others' keys")
+        raise InvalidConfiguration("the target key store has keys of another store")
 
 
 def _same_key_store() -> InvalidConfiguration:
     """Return the error for a move of keys into their own key store."""
-    return InvalidConfiguration("keys are copied to another key store, or stay")
+    return InvalidConfiguration(
+        "keys_to must be a lasting key store other than the old one"
+    )
 
 
 def _no_keys() -> KeyUnavailable:
     """Return the error for an empty key store of a store with events."""
     return KeyUnavailable(
-        "the key store of this database is empty, the database is not",
-        remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
+        "the key store of this database is empty, but the database has events",
+        remedy="point REFOLD_KEYS or REFOLD_HOME at the key store that "
+        "the database was created with",
     )
 
 
 def _copy_keys(old: SqlKeyStore, new: SqlKeyStore) -> None:
     """Copy all tables of a key store; the keys stay wrapped."""
-    from refold.adapters.sql.move import Place, level
+    from refold.adapters.sql.move import Place, sync_table
 
     for name, table in old.tables.items():
-        level(Place(old, table), Place(new, new.tables[name]))
+        sync_table(Place(old, table), Place(new, new.tables[name]))
 
 
 def make_redactor(
@@ -436,7 +454,7 @@ def make_redactor(
 
 
 def open_recorder(url: str) -> tuple[Recorder, str]:
-    """Open the rows of the store at ``url``, without its keys; also returns its id."""
+    """Open the recorder, which reads and writes rows; also returns the store's id."""
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate
 
@@ -450,7 +468,10 @@ def open_recorder(url: str) -> tuple[Recorder, str]:
 
 
 def _database(url: str) -> Database:
-    """Return the database at ``url``.  Raises InvalidConfiguration for other URLs."""
+    """Return the database at ``url``.
+
+    Raises InvalidConfiguration for an unknown URL.
+    """
     from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
 
@@ -506,7 +527,7 @@ def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:
     """Return the master key: ``REFOLD_MASTER_KEY``, else that in a file.
 
     create:   create the file if it does not exist.
-    make_key: create it for PostgreSQL, too, whose clients on other hosts need it.
+    make_key: create it for PostgreSQL, too; copy it to clients on other hosts.
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
@@ -529,7 +550,7 @@ def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:
     return file.open()
 
 
-_MOST_REDACTORS: Final = 8
+_MAX_CACHED_REDACTORS: Final = 8
 # It takes tenths of a second to make a redactor.  Each is stored with its policy, so
 # that no later policy gets the same ``id``.
 _redactors: Final[dict[str | int | None, tuple[Redactor, object]]] = {}
@@ -544,7 +565,7 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = ...) -> 
 
 
 def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) -> Any:
-    """Redact a text or a JSON value as an append would; returns it.
+    """Return a text or a JSON value, redacted as an append would.
 
     policy: the policy, or its file, which a process reads once.  Default:
             ``REFOLD_POLICY``, else Refold's own.
@@ -564,7 +585,7 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
         key = os.fspath(policy)
     if key not in _redactors:
         new_redactor = make_redactor(config.policy(policy))
-        if len(_redactors) >= _MOST_REDACTORS:
+        if len(_redactors) >= _MAX_CACHED_REDACTORS:
             _redactors.clear()
         _redactors[key] = (new_redactor, policy)
     redactor, _ = _redactors[key]
@@ -578,6 +599,7 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
 def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
     """Return a strategy for one of several agents in a session.
 
-    strategy: Default: that of the settings file, else the one that keeps everything.
+    strategy: the strategy for the events of this agent.  Default: that of the settings
+              file, else the one that keeps everything.
     """
     return config.contexts().for_agent(agent, strategy)

@@ -16,7 +16,7 @@ from refold.adapters.keys.ring import SessionKey
 from refold.adapters.rows import Batch, EncryptedEvent, Heads, ReplacedEvent, Rewrite
 from refold.adapters.verification import PAGE
 from refold.domain import errors
-from refold.domain.chain import resealed
+from refold.domain.chain import resealing_digest_hex
 from refold.domain.envelope import Blob
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, StreamId
@@ -224,11 +224,11 @@ class _Draft:
                 yield RedactionApplied(
                     stream=name,
                     seqs=tuple(row.seq for row in replaced),
-                    hashes=tuple(row.digest.hex() for row in replaced),
+                    hashes=tuple(row.current_digest.hex() for row in replaced),
                     first_hashes=tuple(row.first_digest.hex() for row in replaced),
                     first_seq=rows[0].seq,
                     last_seq=rows[-1].seq,
-                    digest=resealed(rows),
+                    digest=resealing_digest_hex(rows),
                     key_version=self.new.version,
                 )
 

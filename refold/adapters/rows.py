@@ -21,7 +21,7 @@ from eventsourcing import persistence
 from refold.adapters.keys.ring import KeyRing, SessionKey, decrypt, encrypt
 from refold.adapters.keys.store import NO_REFS, Refs
 from refold.domain.canonical import canonical
-from refold.domain.chain import Columns, Header, Resealing, encoded, link
+from refold.domain.chain import Columns, Header, Resealing, encoded, event_hash
 from refold.domain.envelope import NO_META, Envelope
 from refold.domain.errors import CorruptEvent, IncompatibleStore, InvalidEvent
 from refold.domain.events import JsonObject
@@ -236,7 +236,7 @@ class EncryptingMapper(persistence.Mapper[str]):
             raise TypeError(_REFUSED)
         context = encoded(columns)
         body = _FORMAT + encrypt(key.cipher, pack(redacted.data), context)
-        hash_ = link(prev_hash, context, body)
+        hash_ = event_hash(prev_hash, context, body)
         return stored(columns, context, body, hash_, prev_hash)
 
     def _replaced(

@@ -20,7 +20,7 @@ from refold.adapters.sql.recorder import Recorder, Subjects
 from refold.adapters.sql.tables import FLOOR, SETTINGS
 from refold.adapters.sql.tree import Mark, Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, check_not_erased
-from refold.domain.chain import Resealing, link_digest, resealed
+from refold.domain.chain import Resealing, event_hash_of_digest, resealing_digest_hex
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import FREEZE
 from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
@@ -91,7 +91,7 @@ class Auditor:
         if row.columns[1] != expected:
             return False
         digest = sha256(row.state).digest()
-        return link_digest(row.prev_hash, row.context, digest) == row.hash
+        return event_hash_of_digest(row.prev_hash, row.context, digest) == row.hash
 
     def _bounds(self) -> tuple[HeadRow | None, int | None]:
         """Return the head row, and the last seq to verify; None verifies all events.
@@ -133,7 +133,7 @@ class Auditor:
         problems = []
         if row.seq != expected:
             problems.append(self._problem(expected, "gap", "an event is missing"))
-        elif link_digest(row.prev_hash, row.context, first_digest) != row.hash:
+        elif event_hash_of_digest(row.prev_hash, row.context, first_digest) != row.hash:
             detail = "the hash does not follow"
             problems.append(self._problem(expected, "chain", detail))
         if row.first_digest is not None or self._is_bound:
@@ -240,7 +240,7 @@ class Bindings:
             yield seq, "it is not the ciphertext that a redaction_applied event names"
         self._rows.append(row)
         if seq == event.last_seq:
-            if resealed(self._rows) != event.digest:
+            if resealing_digest_hex(self._rows) != event.digest:
                 span = f"seq {event.first_seq} to {seq}"
                 yield seq, f"{span} are not what a redaction_applied event binds"
             self._rows = []
@@ -258,7 +258,7 @@ def _fits(event: RedactionApplied, row: Resealing) -> bool:
     if row.seq not in event.seqs:
         return True
     index = event.seqs.index(row.seq)
-    is_same = event.hashes[index] == row.digest.hex()
+    is_same = event.hashes[index] == row.current_digest.hex()
     return is_same and event.first_hashes[index] == row.first_digest.hex()
 
 

@@ -1,8 +1,8 @@
 """The hash chain of a stream and the tree over streams, byte for byte.
 
-The header of a row contains every plain column with its length, so that different rows
-have different headers.  The header is also the additional data of the encryption, so
-that a ciphertext can be decrypted only in its own row.
+The header of a row contains every unencrypted column with its length, so that different
+rows have different headers.  The header is also the additional data of the encryption,
+so that a ciphertext can be decrypted only in its own row.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from typing import Final, NamedTuple, Self, TypeAlias
 from refold.domain.ids import StreamId
 
 GENESIS = bytes(32)
-_length = Struct(">I").pack
+_pack_length = Struct(">I").pack
 _ID_SIZE: Final = 16
-# The encoded lengths of numbers; no number of a header has more digits.
-_LENGTHS: Final = tuple(_length(size) for size in range(64))
+# The encoded lengths of numbers; no number of a header has more than 63 digits.
+_PACKED_LENGTHS: Final = tuple(_pack_length(size) for size in range(64))
 _DOMAIN = b"refold:event:1"
 _RESEALED = b"refold:resealed:1"
+# The root of a tree without leaves.
+EMPTY_ROOT: Final = sha256().digest()
 
 
-# The fields of ``Header`` in order.  A plain tuple is faster, and every row has one.
+# The fields of ``Header`` in order.  Every row needs them, and a plain tuple is made
+# faster than a ``Header``.
 Columns: TypeAlias = tuple[StreamId, int, str, int, bytes, int, int]
 
 
 class Header(NamedTuple):
-    """The plain columns of an event.
+    """The unencrypted columns of an event.
 
     ts:       microseconds since 1970 in UTC.
     event_id: the 16 bytes of a UUID.
@@ -59,12 +62,12 @@ def encoded(columns: Columns) -> bytes:
     return b"".join(
         (
             _encoded_stream(stream),
-            _LENGTHS[len(seq_text)],
+            _PACKED_LENGTHS[len(seq_text)],
             seq_text,
             _encoded_type(type_),
-            _LENGTHS[len(ts_text)],
+            _PACKED_LENGTHS[len(ts_text)],
             ts_text,
-            _LENGTHS[_ID_SIZE],
+            _PACKED_LENGTHS[_ID_SIZE],
             event_id,
             _encoded_number(tokens),
             _encoded_number(version),
@@ -74,37 +77,38 @@ def encoded(columns: Columns) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encoded_number(value: int) -> bytes:
-    """A number that many rows have in common, after its length."""
+    """Return a number after its length; cached, because many rows share it."""
     return length_prefixed((b"%d" % value,))
 
 
 @lru_cache(maxsize=1024)
 def _encoded_stream(stream: StreamId) -> bytes:
-    """The names of a stream, which all of its rows have in common."""
+    """Return the names of a stream; cached, because all of its rows share them."""
     return length_prefixed(part.encode() for part in stream)
 
 
 @lru_cache(maxsize=64)
 def _encoded_type(event_type: str) -> bytes:
+    """Return an event type after its length; cached, because there are few types."""
     if not isinstance(event_type, str):
-        raise TypeError("a type is a text")
+        raise TypeError("an event type must be a str")
     return length_prefixed((event_type.encode(),))
 
 
 def length_prefixed(parts: Iterable[bytes]) -> bytes:
     """Join parts after their lengths, so that different parts give different bytes."""
-    return b"".join([_length(len(part)) + part for part in parts])
+    return b"".join([_pack_length(len(part)) + part for part in parts])
 
 
-def link(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:
+def event_hash(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:
     """Return the hash of an event.
 
     prev_hash: the hash of the event before it, or ``GENESIS`` for the first.
     """
-    return link_digest(prev_hash, header, sha256(ciphertext).digest())
+    return event_hash_of_digest(prev_hash, header, sha256(ciphertext).digest())
 
 
-def link_digest(prev_hash: bytes, header: bytes, first_digest: bytes) -> bytes:
+def event_hash_of_digest(prev_hash: bytes, header: bytes, first_digest: bytes) -> bytes:
     """Return the hash of an event from the SHA-256 of its first ciphertext.
 
     The ciphertext itself may have been replaced since.
@@ -119,18 +123,15 @@ class Resealing(NamedTuple):
 
     seq: int
     first_digest: bytes
-    digest: bytes
+    current_digest: bytes
 
 
-def resealed(rows: Iterable[Resealing]) -> str:
-    """Return the digest that binds current ciphertexts to those in the chain."""
+def resealing_digest_hex(rows: Iterable[Resealing]) -> str:
+    """Return the digest, in hex, that binds current ciphertexts to the chain's."""
     whole = sha256(_RESEALED)
     for row in rows:
-        whole.update(row.seq.to_bytes(8, "big") + row.first_digest + row.digest)
+        whole.update(row.seq.to_bytes(8, "big") + row.first_digest + row.current_digest)
     return whole.hexdigest()
-
-
-EMPTY = sha256().digest()
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -160,11 +161,12 @@ class Frontier(NamedTuple):
         peaks = list(self.peaks)
         for leaf in leaves:
             peaks.append(leaf)
-            level = size
-            while level & 1:
+            # Each set bit at the end of the size is a subtree as large as the new one.
+            carries = size
+            while carries & 1:
                 right = peaks.pop()
                 peaks.append(node_hash(peaks.pop(), right))
-                level >>= 1
+                carries >>= 1
             size += 1
         return self._replace(size=size, peaks=tuple(peaks))
 
@@ -172,14 +174,14 @@ class Frontier(NamedTuple):
     def root(self) -> bytes:
         """The root hash of the tree."""
         if not self.peaks:
-            return EMPTY
+            return EMPTY_ROOT
         *rest, root = self.peaks
         for peak in reversed(rest):
             root = node_hash(peak, root)
         return root
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Whether the number of peaks fits the size."""
         return self.size >= 0 and len(self.peaks) == self.size.bit_count()
 
@@ -190,9 +192,9 @@ def root_of(leaves: Iterable[bytes]) -> bytes:
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    """Return the hashes that prove that a leaf is in the tree of ``leaves``.
+    """Return the hashes that prove that a leaf is in the tree of ``leaves`` (RFC 6962).
 
-    index: of the leaf, from 0.
+    index: the leaf's index, from 0.
 
     Raises ValueError if there is no such leaf.
     """
@@ -209,21 +211,26 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
 
 
 def consistency_proof(leaves: Sequence[bytes], size: int) -> tuple[bytes, ...]:
-    """Return the hashes that prove that the tree of ``leaves`` extends an older tree.
+    """Return the hashes that prove that a tree extends an older one (RFC 6962).
 
-    size: the number of first leaves that make the older tree.
+    leaves: the leaves of the new tree.
+    size:   the number of first leaves that make the older tree.
 
     Returns an empty proof if the older tree is empty or the same.
 
     Raises ValueError if the older tree is larger.
     """
     if not 0 <= size <= len(leaves):
-        raise ValueError(f"a tree of {len(leaves)} leaves has no first {size}")
-    return _growth(leaves, size, whole=True) if size else ()
+        raise ValueError(
+            f"a tree of {len(leaves)} leaves does not extend one of {size}"
+        )
+    return _consistency_subproof(leaves, size, whole=True) if size else ()
 
 
-def _growth(leaves: Sequence[bytes], size: int, *, whole: bool) -> tuple[bytes, ...]:
-    """The part of a consistency proof below a node.
+def _consistency_subproof(
+    leaves: Sequence[bytes], size: int, *, whole: bool
+) -> tuple[bytes, ...]:
+    """Return the part of a consistency proof below a node (``SUBPROOF`` in RFC 6962).
 
     whole: whether the whole older tree is below the node.
     """
@@ -233,10 +240,10 @@ def _growth(leaves: Sequence[bytes], size: int, *, whole: bool) -> tuple[bytes, 
     left = leaves[:middle]
     right = leaves[middle:]
     if size <= middle:
-        return (*_growth(left, size, whole=whole), root_of(right))
-    return (*_growth(right, size - middle, whole=False), root_of(left))
+        return (*_consistency_subproof(left, size, whole=whole), root_of(right))
+    return (*_consistency_subproof(right, size - middle, whole=False), root_of(left))
 
 
 def _split(count: int) -> int:
-    """The number of leaves in the left subtree: a power of two below ``count``."""
-    return 1 << (count - 1).bit_length() - 1
+    """Return the size of the left subtree: the largest power of two below ``count``."""
+    return 1 << ((count - 1).bit_length() - 1)

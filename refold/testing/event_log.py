@@ -1,4 +1,4 @@
-"""The contract of event logs, with leases and rewriting, and helpers for tests."""
+"""Defines the tests that every event log must pass: subclass ``EventLogContract``."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from refold.domain.ports import (
     Duplicate,
     EventLog,
     Head,
+    Holding,
     Keyed,
     Outcome,
     Problem,
@@ -49,6 +50,7 @@ from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 
+# Times and periods are in microseconds.
 NOW: Final = 1_700_000_000_000_000
 ADA: Final = StreamId("ada", "s-1")
 BOB: Final = StreamId("bob", "s-1")
@@ -92,7 +94,10 @@ def _with_tables() -> bytes:
 
 
 def append_to(
-    head: Head, *events: Event, key: str | None = None, limits: Limits | None = None
+    head: Head,
+    *events: Event,
+    idempotency_key: str | None = None,
+    limits: Limits | None = None,
 ) -> Append:
     """Return the append of events to a head, decided and redacted as in a store."""
     decided, state = decide(head.state, events)
@@ -106,7 +111,7 @@ def append_to(
                 limits=limits or Limits(),
             )
         )
-    return Append(head, state, tuple(redacted), NOW, key)
+    return Append(head, state, tuple(redacted), NOW, idempotency_key)
 
 
 def write(log: EventLog, stream: StreamId, *events: Event) -> Outcome:
@@ -132,7 +137,9 @@ _DERIVED: Final = ADA._replace(stream="f" * 64)
 _RETIRED: Final = CompactionNote(phase="retired")
 _VIEW: Final = StoredView(1, 0, {"n": 1})
 _PERIOD: Final = 1_000
+_TEN_YEARS: Final = 315_360_000_000_000
 _LATER: Final = NOW + _PERIOD
+_FREE: Final = Holding(left=0, done=False)
 
 
 def at(now: int) -> Callable[[], int]:
@@ -153,7 +160,7 @@ def renew(log: EventLog, owner: str, *, now: int) -> bool:
 class LeaseContract:
     """The contract of the port ``Leases``; part of ``EventLogContract``.
 
-    A log on a server uses the server's clock.  Let it use ``now`` in the tests.
+    If your log uses a server's clock, let it use the argument ``clock`` in these tests.
     """
 
     def test_of_many_that_ask_for_a_lease_one_has_it(self, log: EventLog) -> None:
@@ -201,19 +208,21 @@ class LeaseContract:
         write(log, ADA, *said("a"))
         take(log, "first")
 
-        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (_PERIOD, False)
+        held = log.leases.holding(_DERIVED, clock=at(NOW))
+        assert held == Holding(left=_PERIOD, done=False)
+        # Returns whether others asked for the lease.
         assert log.leases.release_lease(_DERIVED, "first") is False
-        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (0, False)
+        assert log.leases.holding(_DERIVED, clock=at(NOW)) == _FREE
 
         assert take(log, "second")
         assert not take(log, "first")
 
     def test_a_lease_from_the_future_is_free(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
-        ahead = NOW + 315_360_000_000_000
+        ahead = NOW + _TEN_YEARS
         assert take(log, "first", now=ahead)
 
-        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (0, False)
+        assert log.leases.holding(_DERIVED, clock=at(NOW)) == _FREE
         assert take(log, "second")
 
         assert not take(log, "third")
@@ -233,7 +242,8 @@ class LeaseContract:
         assert log.leases.mark_done(
             _DERIVED, "first", clock=at(NOW), period=9 * _PERIOD
         )
-        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (9 * _PERIOD, True)
+        mark = log.leases.holding(_DERIVED, clock=at(NOW))
+        assert mark == Holding(left=9 * _PERIOD, done=True)
         assert not take(log, "second", now=_LATER)
         assert not renew(log, "first", now=NOW)
         assert take(log, "second", now=NOW + 9 * _PERIOD)
@@ -242,15 +252,14 @@ class LeaseContract:
 
     def test_the_former_owner_of_a_lease_writes_nothing(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
-        view = StoredView(1, 0, {"n": 1})
         take(log, "first")
         with log.leases.fenced(_DERIVED, "first"):
             assert isinstance(write(log, ADA, *said("b")), Appended)
-            assert take(log, "second", now=_LATER) is True
+            assert take(log, "second", now=_LATER)
 
             with pytest.raises(LeaseLost):
                 write(log, ADA, *said("c"))
-            assert not log.save_view(ADA, "counts", view, replaces=0)
+            assert not log.save_view(ADA, "counts", _VIEW, replaces=0)
         with log.leases.fenced(_DERIVED, "second"):
             assert isinstance(write(log, ADA, *said("d")), Appended)
         log.leases.release_lease(_DERIVED, "second")
@@ -260,7 +269,9 @@ class LeaseContract:
         assert isinstance(write(log, ADA, *said("f")), Appended)
         assert texts(log.read(ADA)) == ["a", "b", "d", "f"]
 
-    def test_its_holder_learns_that_others_asked(self, log: EventLog) -> None:
+    def test_the_holder_of_a_lease_learns_that_others_asked(
+        self, log: EventLog
+    ) -> None:
         write(log, ADA, *said("a"))
         take(log, "first")
         take(log, "second")
@@ -268,7 +279,7 @@ class LeaseContract:
         assert log.leases.release_lease(_DERIVED, "first") is True
         assert log.leases.release_lease(_DERIVED, "first") is False
 
-    def test_who_takes_a_lease_was_not_asked_yet(self, log: EventLog) -> None:
+    def test_a_new_holder_has_not_been_asked(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         take(log, "first")
         assert not take(log, "second")
@@ -294,28 +305,31 @@ class LeaseContract:
 _SMALL = Limits(leaf_bytes=2048, event_bytes=8192)
 
 
-class Without:
-    """A rewriting that replaces a word in user inputs."""
+class WordReplacement:
+    """A rewriting that replaces a word in user inputs with a dash."""
 
     def __init__(self, word: str) -> None:
         self._word = word
 
     def again(self, envelope: Envelope) -> RedactedEvent | None:
+        """Return the event without the word, or None if it does not contain it."""
         event = envelope.payload
         if not isinstance(event, UserInput) or self._word not in event.text:
             return None
         return self._redacted(UserInput(text=event.text.replace(self._word, "-")))
 
     def state(self, state: SessionState) -> SessionState:
+        """Return the state unchanged."""
         return state
 
     def record(self, event: RedactionApplied) -> RedactedEvent:
+        """Return the record of the rewriting."""
         return self._redacted(event)
 
     @staticmethod
     def _redacted(event: UserInput | RedactionApplied) -> RedactedEvent:
         draft = Draft(event)
-        return redact(draft, now=NOW, redactor=Redactor(), limits=Limits())
+        return redact(draft, now=NOW, redactor=_REDACTOR, limits=Limits())
 
 
 class RewritingContract:
@@ -323,30 +337,32 @@ class RewritingContract:
 
     def test_a_rewriting_takes_out_what_it_is_told_to(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b secret", "c"))
+        before = dict(log.read(ADA)[1].redaction)
 
-        done = log.rewrite(ADA, Without("secret"), now=NOW)
+        done = log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
         assert (done.events, done.key_version) == (1, 2)
         assert texts(log.read(ADA)) == ["a", "b -", "c"]
-        assert log.read(ADA)[1].redaction["before"] == {**log.read(ADA)[0].redaction}
+        assert log.read(ADA)[1].redaction["before"] == before
 
     def test_a_rewriting_leaves_hashes_as_they_were(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b secret"))
         before = [event.hash for event in log.read(ADA)]
 
-        log.rewrite(ADA, Without("secret"), now=NOW)
+        log.rewrite(ADA, WordReplacement("secret"), now=NOW)
         write(log, ADA, *said("c"))
 
         assert [event.hash for event in log.read(ADA)][:2] == before
         assert log.read(ADA)[2].prev_hash == before[-1]
         assert [item for item in log.audit(ADA) if isinstance(item, Problem)] == []
+        # The three events and the record of the rewriting.
         assert len(list(log.audit(ADA))) == 4
 
     def test_a_rewriting_says_what_it_replaced(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b secret"))
         write(log, _DERIVED, _RETIRED)
 
-        log.rewrite(ADA, Without("secret"), now=NOW)
+        log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
         said_so = [event.payload for event in log.read(ADA, after=2)]
         assert [event.stream for event in said_so] == ["main", "f" * 64]  # type: ignore[union-attr]  # both are redaction_applied
@@ -357,16 +373,20 @@ class RewritingContract:
         write(log, ADA, *said("one two three"))
 
         for number, word in enumerate(("one", "two"), start=2):
-            assert log.rewrite(ADA, Without(word), now=NOW).key_version == number
+            assert (
+                log.rewrite(ADA, WordReplacement(word), now=NOW).key_version == number
+            )
 
         assert texts(log.read(ADA)) == ["- - three"]
-        assert log.retired_keys(ADA) == log.retire_keys(ADA) == 0
+        # A rewriting destroys the keys before it at once.
+        assert log.retired_keys(ADA) == 0
+        assert log.retire_keys(ADA) == 0
         assert [item for item in log.audit(ADA) if isinstance(item, Problem)] == []
 
     def test_a_closed_session_can_be_rewritten(self, log: EventLog) -> None:
         write(log, ADA, *said("secret"), SystemPrompt(closed=True))
 
-        log.rewrite(ADA, Without("secret"), now=NOW)
+        log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
         head = log.head(ADA)
         assert (head.status, head.state.closed, head.seq) == ("closed", True, 3)
@@ -380,7 +400,7 @@ class RewritingContract:
         before = log.head(_DERIVED)
         assert log.view_names("ada", "s-1") == ["v"]
 
-        log.rewrite(ADA, Without("secret"), now=NOW)
+        log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
         assert log.view_names("ada", "s-1") == []
         assert log.head(_DERIVED) == before
@@ -392,7 +412,7 @@ class RewritingContract:
         log.append(request)
         digests = [event.blobs[0].sha256 for event in request.events]
 
-        done = log.rewrite(ADA, Without("secret"), now=NOW)
+        done = log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
         assert done.blobs == 1
         assert log.blob(ADA, digests[0]) is None
@@ -401,7 +421,7 @@ class RewritingContract:
     def test_a_rewriting_that_fails_changes_nothing(self, log: EventLog) -> None:
         write(log, ADA, *said("a secret"))
 
-        class Failing(Without):
+        class Failing(WordReplacement):
             def record(self, event: RedactionApplied) -> RedactedEvent:
                 raise LookupError(event.stream)
 
@@ -414,7 +434,7 @@ class RewritingContract:
     def test_what_did_not_pass_redaction_replaces_nothing(self, log: EventLog) -> None:
         write(log, ADA, *said("a secret"))
 
-        class Raw(Without):
+        class Raw(WordReplacement):
             def again(self, envelope: Envelope) -> RedactedEvent | None:
                 return envelope.payload  # type: ignore[return-value]  # on purpose
 
@@ -449,7 +469,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert outcome.head.seq == 2
         assert outcome.head.hash.hex() == log.read(ADA)[-1].hash
 
-    def test_who_cannot_wait_is_called_back_once(self, log: EventLog) -> None:
+    def test_append_soon_calls_back_once_per_append(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         head, told = log.head(ADA), SimpleQueue[Outcome | Exception]()
 
@@ -482,7 +502,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(ADA, limit=2, newest=True)) == ["e", "f"]
         assert texts(log.read(ADA, upto=3, limit=2, newest=True)) == ["b", "c"]
 
-    def test_spans_are_read_at_once_and_alone(self, log: EventLog) -> None:
+    def test_read_returns_only_the_requested_spans(self, log: EventLog) -> None:
         write(log, ADA, *said(*(f"{number}" for number in range(1, 31))))
         spans = [(2, 2), (5, 7), (20, 40)]
 
@@ -536,15 +556,17 @@ class EventLogContract(RewritingContract, LeaseContract):
         write(log, ADA, *said("a"))
         streams = [StreamId("ada", f"t-{i}") for i in range(8)]
         requests = [append_to(log.head(stream), *said("x")) for stream in streams]
-        rivals = [append_to(Head(log.head(ADA).state), *said("y")) for _ in range(4)]
+        stale = Head(log.head(ADA).state)
+        rivals = [append_to(stale, *said("y")) for _ in range(4)]
 
         with ThreadPoolExecutor(12) as pool:
             outcomes = list(pool.map(log.append, [*requests, *rivals]))
 
         assert all(isinstance(outcome, Appended) for outcome in outcomes[:8])
+        assert all(isinstance(outcome, Conflict) for outcome in outcomes[8:])
         assert [log.head(stream).seq for stream in streams] == [1] * 8
 
-    def test_an_exclusive_append_sees_the_head_that_counts(self, log: EventLog) -> None:
+    def test_an_exclusive_append_sees_the_current_head(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
 
         def build(head: Head) -> Append:
@@ -568,25 +590,29 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(ADA)) == ["a", "b"]
 
     def test_a_key_that_was_used_gives_the_first_seqs(self, log: EventLog) -> None:
-        log.append(append_to(log.head(ADA), *said("a", "b"), key="k"))
+        log.append(append_to(log.head(ADA), *said("a", "b"), idempotency_key="k"))
 
-        again = log.append(append_to(log.head(ADA), *said("a", "b"), key="k"))
+        again = log.append(
+            append_to(log.head(ADA), *said("a", "b"), idempotency_key="k")
+        )
 
         assert again == log.receipt(ADA, "k") == Duplicate(1, 2)
         assert log.receipt(ADA, "other") is None
         assert log.head(ADA).seq == 2
 
-    def test_a_key_gives_the_same_event_ids_each_time(self, log: EventLog) -> None:
+    def test_keyed_events_have_v8_ids_unique_to_a_session(self, log: EventLog) -> None:
         other = ADA._replace(session_id="s-2")
         for stream in (ADA, other):
-            log.append(append_to(log.head(stream), *said("a", "b"), key="k"))
+            log.append(
+                append_to(log.head(stream), *said("a", "b"), idempotency_key="k")
+            )
 
         ids = [event.event_id for s in (ADA, other) for event in log.read(s)]
 
         assert len(set(ids)) == 4
         assert {value.version for value in ids} == {8}
 
-    def test_what_proves_of_a_session_is_its_own(self, log: EventLog) -> None:
+    def test_each_session_has_its_own_proof_key(self, log: EventLog) -> None:
         other = ADA._replace(session_id="s-2")
         for stream in (ADA, other):
             write(log, stream, *said("a"))
@@ -597,10 +623,8 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert key == log.session_proof_key(ADA)
         assert key != log.session_proof_key(other)
 
-    def test_what_was_written_of_drafts_is_found_by_their_keys(
-        self, log: EventLog
-    ) -> None:
-        keys = [Keyed("one", 0, 2), Keyed("two", 2, 1)]
+    def test_known_drafts_are_found_by_key(self, log: EventLog) -> None:
+        keys = [Keyed("one", first=0, events=2), Keyed("two", first=2, events=1)]
         write(log, ADA, *said("a"))
         request = append_to(log.head(ADA), *said("b", "c", "d", "e"))
         log.append(request._replace(keys=keys))
@@ -611,6 +635,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.known(ADA._replace(session_id="s-2"), ["one"]) == {}
         assert log.known(ADA._replace(user_id="bob"), ["one"]) == {}
         assert log.receipt(ADA, "one") is None
+        # The version of a UUID is 8 if it is derived from a key, else 7.
         versions = [event.event_id.version for event in log.read(ADA)]
         assert versions == [7, 8, 8, 8, 7]
 
@@ -627,14 +652,17 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.known(ADA, ["two"]) == {}
         assert texts(log.read(ADA)) == ["a", "b"]
 
-    def test_one_of_two_uses_of_a_key_at_once_writes(self, log: EventLog) -> None:
+    def test_one_of_several_concurrent_uses_of_a_key_writes(
+        self, log: EventLog
+    ) -> None:
         write(log, ADA, *said("a"))
-        request = append_to(log.head(ADA), *said("b"), key="k")
+        request = append_to(log.head(ADA), *said("b"), idempotency_key="k")
 
         with ThreadPoolExecutor(4) as pool:
             outcomes = list(pool.map(log.append, [request] * 4))
 
         assert sum(isinstance(outcome, Appended) for outcome in outcomes) == 1
+        assert outcomes.count(Duplicate(2, 2)) == 3
         assert texts(log.read(ADA)) == ["a", "b"]
 
     def test_users_do_not_see_each_other(self, log: EventLog) -> None:
@@ -686,9 +714,21 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert found("ada", topic="tea") == found("ada", mood="good") == []
         assert found("ada", mood="refold") == found("eve", project="refold") == []
         assert found("bob", project="refold") == ["s-1"]
-        assert log.labelled(ADA, {"project": "refold", "topic": "[REDACTED:NAME]"})
+
+    def test_the_labels_of_a_session_are_compared_whole(self, log: EventLog) -> None:
+        write(log, ADA, *said("x"))
+        log.label(ADA, {"project": "refold", "topic": "rain"})
+
+        assert log.labelled(ADA, {"project": "refold", "topic": "rain"})
         for wrong in ({}, {"project": "refold", "topic": "tea"}, {"project": "refold"}):
             assert not log.labelled(ADA, wrong)
+
+    def test_a_redacted_label_matches_any_value(self, log: EventLog) -> None:
+        write(log, ADA, *said("x"))
+        log.label(ADA, {"project": "refold", "topic": "rain"})
+
+        assert log.labelled(ADA, {"project": "refold", "topic": "[REDACTED:NAME]"})
+        assert not log.labelled(ADA, {"project": "else", "topic": "[REDACTED:NAME]"})
 
     def test_a_session_that_is_not_there_has_no_label(self, log: EventLog) -> None:
         write(log, ADA, *said("x"))
@@ -783,7 +823,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.view_names("bob", "s-1") == ["one", "other"]
         assert log.load_view(ADA, "one") is None
 
-    def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
+    def test_a_frozen_user_gets_no_stored_view(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         assert log.head(ADA).seq == 1
         statement: JsonObject = {
@@ -798,12 +838,19 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert not log.save_view(ADA, "v", _VIEW, replaces=0)
         assert log.load_view(ADA, "v") is None
 
-    def test_how_a_session_stands_is_read_at_once(self, log: EventLog) -> None:
+    def test_standing_reads_head_view_and_events_together(self, log: EventLog) -> None:
+        # The derived stream of a view has the view's name.
         derived = ADA._replace(stream="v")
         write(log, ADA, *said(*"abcdef"))
         for _ in range(3):
             write(log, derived, _RETIRED)
-        view = StoredView(4, 1, {"n": 1}, ((1, 1), (3, 4)), ((1, 1),))
+        view = StoredView(
+            through_seq=4,
+            derived_seq=1,
+            body={"n": 1},
+            shows=((1, 1), (3, 4)),
+            shows_derived=((1, 1),),
+        )
         assert log.save_view(ADA, "v", view, replaces=0)
 
         standing = log.standing(ADA, "v", shown=True)

@@ -21,7 +21,7 @@ from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.events import CompactionNote
 from refold.domain.ports import Appended, Conflict, Problem, StoredView
 from refold.testing import ADA, NOW, append_to, memory_recorder, said, texts, write
-from refold.testing.event_log import Without
+from refold.testing.event_log import WordReplacement
 
 DERIVED = ADA._replace(stream="f" * 64)
 NOTE = CompactionNote(phase="retired")
@@ -56,7 +56,7 @@ def two(request: pytest.FixtureRequest) -> Iterator[Two]:
 
 
 def rewrite(log: EncryptedLog) -> None:
-    log.rewrite(ADA, Without("secret"), now=NOW)
+    log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
 
 def whole(log: EncryptedLog) -> bool:

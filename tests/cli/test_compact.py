@@ -69,7 +69,7 @@ def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
             'hybrid:trigger="idle",trigger_idle_sec=999999999',
             "hybrid compacts after 999,999,999 seconds without an event, or at 20",
         ),
-        ('hybrid:trigger="event"', "hybrid compacts after an event final"),
+        ('hybrid:trigger="event"', "hybrid compacts after an event of type final"),
         ("recursive_summary", "6 exchanges before the last 3; recursive_summary comp"),
         ("history_summary", "12,042 characters; history_summary compacts at 50,000"),
         (

@@ -76,4 +76,4 @@ def test_a_target_that_is_no_postgresql_is_refused(
     ran = refold("--db", imported, "move", "--to", "sqlite:///other.db")
 
     assert ran.code == 2
-    assert "a store moves to a database postgresql://" in ran.err
+    assert "the target of a move must be a postgresql:// URL" in ran.err

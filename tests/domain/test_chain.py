@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from refold.domain.canonical import canonical, digest, repaired
-from refold.domain.chain import GENESIS, Header, encoded, length_prefixed, link
+from refold.domain.chain import GENESIS, Header, encoded, event_hash, length_prefixed
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.ids import StreamId
 from refold.domain.tokens import estimate, estimate_text
@@ -35,11 +35,11 @@ def test_every_plain_column_is_in_the_header(name: str) -> None:
 
 
 def test_a_hash_depends_on_every_part() -> None:
-    base = link(GENESIS, b"header", b"body")
+    base = event_hash(GENESIS, b"header", b"body")
 
-    assert base != link(b"\1" * 32, b"header", b"body")
-    assert base != link(GENESIS, b"headeR", b"body")
-    assert base != link(GENESIS, b"header", b"bodY")
+    assert base != event_hash(b"\1" * 32, b"header", b"body")
+    assert base != event_hash(GENESIS, b"headeR", b"body")
+    assert base != event_hash(GENESIS, b"header", b"bodY")
     assert base.hex() == PINNED
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from refold.auditor import _is_consistent as consistent, _is_included as included
 from refold.domain.chain import (
-    EMPTY,
+    EMPTY_ROOT,
     Frontier,
     consistency_proof,
     inclusion_proof,
@@ -76,7 +76,7 @@ def test_roots_equal_those_of_other_implementations() -> None:
     data += ["5051525354555657", "606162636465666768696a6b6c6d6e6f"]
     leaves = [leaf_hash(bytes.fromhex(text)) for text in data]
 
-    assert root_of([]) == EMPTY == sha256().digest()
+    assert root_of([]) == EMPTY_ROOT == sha256().digest()
     assert root_of(leaves[:1]).hex() == (
         "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
     )
@@ -96,7 +96,7 @@ def test_the_root_of_a_frontier_does_not_depend_on_batches(
 
     assert grown.root == root_of(leaves) == tree(leaves)
     assert grown.size == size
-    assert grown.sound
+    assert grown.is_sound
 
 
 @given(sizes, st.data())
@@ -122,7 +122,7 @@ def test_a_proof_holds_only_for_its_own_leaf(size: int, data: st.DataObject) -> 
         assert not included(leaves[index], index, size, changed, tree(leaves))
         without = [*found[:place], *found[place + 1 :]]
         assert not included(leaves[index], index, size, without, tree(leaves))
-    longer = [*found, EMPTY]
+    longer = [*found, EMPTY_ROOT]
     assert not included(leaves[index], index, size, longer, tree(leaves))
 
 
@@ -145,7 +145,7 @@ def test_a_consistency_proof_holds_only_for_its_older_tree(
         assert not consistent(old, roots[0], size, roots[1], changed)
         without = [*found[:place], *found[place + 1 :]]
         assert not consistent(old, roots[0], size, roots[1], without)
-    assert not consistent(old, roots[0], size, roots[1], [*found, EMPTY])
+    assert not consistent(old, roots[0], size, roots[1], [*found, EMPTY_ROOT])
 
 
 @given(st.integers(2, 40), st.data())
@@ -168,7 +168,7 @@ def test_a_missing_leaf_has_no_proof(index: int, size: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 4])
 def test_a_larger_tree_is_no_older_tree(size: int) -> None:
-    with pytest.raises(ValueError, match="has no first"):
+    with pytest.raises(ValueError, match="does not extend"):
         consistency_proof(leaves_of(3), size)
 
 
@@ -176,9 +176,9 @@ def test_impossible_sizes_prove_nothing() -> None:
     leaf = leaf_hash(b"")
 
     assert consistency_proof([leaf], 0) == ()
-    assert not included(leaf, 0, 0, [], EMPTY)
+    assert not included(leaf, 0, 0, [], EMPTY_ROOT)
     assert not included(leaf, -1, 1, [], leaf)
-    assert not consistent(-1, EMPTY, 1, leaf, [])
-    assert not consistent(0, EMPTY, 1, leaf, [])
+    assert not consistent(-1, EMPTY_ROOT, 1, leaf, [])
+    assert not consistent(0, EMPTY_ROOT, 1, leaf, [])
     assert not consistent(2, leaf, 1, leaf, [])
     assert not consistent(3, leaf, 5, node_hash(leaf, leaf), [])

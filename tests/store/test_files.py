@@ -153,7 +153,7 @@ def test_a_backup_is_read_where_it_lies(
     ran = readonly(backup, sys.executable, "-m", "refold", *command.split())
 
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.count("can only be read where it lies") == 1
+    assert ran.stderr.count("is read-only") == 1
     assert len(ran.stderr.splitlines()) == 1
     assert contents(backup) == before
 
@@ -175,7 +175,7 @@ def test_an_append_where_nothing_can_be_written_says_so(backup: Path) -> None:
     ran = readonly(backup, sys.executable, "-c", _APPEND)
 
     said, count = ran.stdout.splitlines()
-    assert "can only be read where it lies" in said
+    assert "is read-only" in said
     assert "copy it to a folder that can be written" in said
     assert count == "1"
 

@@ -82,7 +82,7 @@ def _twice(store: SessionStore) -> None:
 
 def _exclusive(store: SessionStore) -> None:
     def build(head: Head) -> Append:
-        return append_to(head, *said("exclusive"), key="exclusive")
+        return append_to(head, *said("exclusive"), idempotency_key="exclusive")
 
     for _ in range(2):
         store.log.append_exclusive(of(store).stream, build)
@@ -94,7 +94,9 @@ def _together(store: SessionStore) -> None:
     for name in ("s-1", "fork", "together"):
         stream = StreamId("ada", name)
         log.keys.session(*stream[:2], now=1)
-        append = append_to(log.head(stream), *said("at once"), key=f"{name} once")
+        append = append_to(
+            log.head(stream), *said("at once"), idempotency_key=f"{name} once"
+        )
         batches.append(log.batch(append))
     done = log.recorder.database.write_group(batches)
     assert [type(one) for one in done] == [Wrote] * len(batches), done

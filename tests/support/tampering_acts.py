@@ -14,7 +14,7 @@ from sqlalchemy import text
 from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
 from refold.adapters.streams import decrypted_head, encrypted_head
-from refold.domain.chain import Frontier, link
+from refold.domain.chain import Frontier, event_hash
 from refold.domain.erasure import Signed
 from refold.domain.seals import Leaf
 from tests.support.tampered import MAIN, OLD_SEQ, SEALED_SEQ, Tampered, log_of
@@ -133,7 +133,7 @@ def encrypt_again(case: Tampered) -> None:
                 content["payload"]["text"] = "something else"
             sealed = encrypt(key.cipher, pack(orjson.dumps(content)), row.context)
             body = row.state[:1] + sealed
-            prev = link(prev or row.prev_hash, row.context, body)
+            prev = event_hash(prev or row.prev_hash, row.context, body)
             changed.append({"seq": row.seq, "hash": prev, "body": body})
         head = encrypted_head(head._replace(hash=prev), state, key)
     for values in changed:

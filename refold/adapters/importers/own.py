@@ -1,4 +1,4 @@
-"""Exports of Refold: a file of envelopes, or the folder of a user."""
+"""Imports exports of Refold: a file of envelopes, or the folder of a user."""
 
 from __future__ import annotations
 
@@ -78,8 +78,11 @@ def read_folder(folder: Path) -> list[Transcript]:
 
 
 def _inside(manifest: base.Source, name: str) -> PurePosixPath:
+    """Return the path of a file in the folder.  Raises ImportFailed."""
+    if not name:
+        raise manifest.failed("has a stream without a file: export again")
     path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts:
         raise manifest.failed("names a file outside of its folder: export again")
     return path
 
@@ -101,16 +104,21 @@ def _transcripts(
         if len(users) > 1:
             raise source.failed("holds several users: export one, with --user")
     waiting = [
-        _Session(name, read_blob).read(entries) for name, entries in sessions.items()
+        _SessionReader(name, read_blob).read(entries)
+        for name, entries in sessions.items()
     ]
     done: set[str] = set()
     while True:
-        ready = [each for each in waiting if not _waits(each, sessions, done)]
+        ready = [
+            transcript
+            for transcript in waiting
+            if not _waits(transcript, sessions, done)
+        ]
         if not ready:
             break
         yield from ready
         done.update(transcript.session_id for transcript in ready)
-        waiting = [each for each in waiting if each not in ready]
+        waiting = [transcript for transcript in waiting if transcript not in ready]
     # Forks of each other, which no export of Refold has.
     yield from waiting
 
@@ -118,27 +126,33 @@ def _transcripts(
 def _waits(
     transcript: Transcript, sessions: Mapping[str, object], done: set[str]
 ) -> bool:
-    """Whether it was forked from a session of the file that was not yielded yet."""
+    """Whether the transcript is a fork of a session that was not yielded yet."""
     if not transcript.forked_from:
         return False
     parent, _ = transcript.forked_from
     return parent in sessions and parent not in done
 
 
-class _Session:
+class _SessionReader:
     """Reads the entries of one session."""
 
     def __init__(self, name: str, read_blob: ReadBlob) -> None:
         self._name = name
         self._read_blob = read_blob
-        # Whether nothing of the main stream was left out.
+        # Whether no event and no blob of the session was left out.
         self._is_whole = True
         self._skipped: list[Skipped] = []
         self._forked_from: tuple[str, int] | None = None
         self._state = SessionState(StreamId("importer", "transcript"))
 
     def read(self, entries: Sequence[Entry]) -> Transcript:
-        """Return the transcript; with its summaries and requests if it is whole."""
+        """Return the transcript.
+
+        It has the derived streams and the recorded requests only if the session is
+        whole: these refer to events by ``seq``.
+        """
+        # The internal session of a user, or the memory of an expired session: a store
+        # writes both itself.
         if self._name in RESERVED or self._name.startswith(KEPT):
             return self._transcript([])
         drafts: list[Draft] = []
@@ -160,6 +174,7 @@ class _Session:
             (name, tuple(events)) for name, events in sorted(streams.items())
         )
         transcript = self._transcript(drafts, derived)
+        # In a fork, seq 1 is the event of the fork, which an import writes itself.
         first_seq = 2 if self._forked_from else 1
         has_all_seqs = seqs == [*range(first_seq, first_seq + len(seqs))]
         if self._is_whole and has_all_seqs:
@@ -177,11 +192,13 @@ class _Session:
         )
 
     def _draft(self, entry: Entry) -> Draft | None:
-        """The event of an entry, or None if it is left out."""
+        """Return the event of an entry, or None if it is left out."""
         value = entry.value
         kind = value["type"]
         if kind == "redaction_applied":
-            self._skip(entry, "says what was redacted later: it is redacted here")
+            self._skip(
+                entry, "records a later redaction: these events are redacted already"
+            )
             return None
         try:
             meta = Meta.of(value.get("meta"))
@@ -201,7 +218,7 @@ class _Session:
         )
 
     def _accepted(self, stream: str, event: Event, meta: Meta) -> Event:
-        """The event as its stream accepts it.
+        """Return the event as its stream accepts it.
 
         A result in a fork is not checked: its call may be in the session before.
 
@@ -223,7 +240,7 @@ class _Session:
         self._skipped.append(Skipped(entry.where, why))
 
     def _blob(self, sha256: str) -> bytes | None:
-        """Read a blob; without it, the session is not whole."""
+        """Return a blob; without it, the session is not whole."""
         blob = self._read_blob(sha256)
         if blob is None:
             self._is_whole = False
@@ -231,5 +248,6 @@ class _Session:
 
 
 def _seq(value: Mapping[str, Any]) -> int:
+    """Return the number of an event in its stream, or 0 if it has none."""
     seq = value.get("seq")
     return seq if isinstance(seq, int) else 0

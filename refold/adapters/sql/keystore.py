@@ -723,7 +723,7 @@ class SqlKeyStore:
         except SQLAlchemyError as error:
             if self.readonly:
                 raise KeyUnavailable(
-                    "the key store can only be read where it lies",
+                    "the key store is read-only",
                     remedy="copy it to a folder that can be written, or check the "
                     "rights on the key file",
                 ) from None

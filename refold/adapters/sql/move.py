@@ -158,7 +158,7 @@ class Move:
         for name in self._names():
             if name not in ("heads", "events"):
                 source, target = self._both(name)
-                changed += level(source, target)
+                changed += sync_table(source, target)
         self._pass_positions()
         if self._on_progress is not None:
             self._on_progress(changed)
@@ -285,7 +285,7 @@ class Move:
         self._target.pass_position(highest)
 
 
-def level(source: Place, target: Place) -> int:
+def sync_table(source: Place, target: Place) -> int:
     """Make a table of the target equal to the source; returns how many rows changed.
 
     Blobs are compared by size and time, because each is written only once.

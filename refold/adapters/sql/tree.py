@@ -49,9 +49,9 @@ class Grown(NamedTuple):
     frontier: Frontier
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Whether the head and the frontier belong to the same tree."""
-        if not self.frontier.sound or self.frontier.size != self.head.size:
+        if not self.frontier.is_sound or self.frontier.size != self.head.size:
             return False
         return self.frontier.root == self.head.root
 
@@ -112,7 +112,7 @@ class Tree:
     def newest(self) -> Grown | None:
         """Return the newest tree head.  Raises SealBroken if it is not sound."""
         grown = next(self._trees("newest_tree"), None)
-        if grown is not None and not grown.sound:
+        if grown is not None and not grown.is_sound:
             raise SealBroken("the newest tree head does not fit what it was made of")
         return grown
 
@@ -124,7 +124,7 @@ class Tree:
         """Return the sizes of tree heads that do not fit their frontiers."""
         sizes = []
         for grown in self._trees("trees", -1):
-            if not grown.sound:
+            if not grown.is_sound:
                 sizes.append(grown.head.size)
         return sizes
 

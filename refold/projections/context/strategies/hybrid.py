@@ -36,10 +36,11 @@ class Hybrid(RecursiveSummary, Weighed):
     threshold_high:   from this number of tokens on, older exchanges are summarized.
     last_n_events:    the number of newest key events (user inputs, results, aggregates,
                       finals, errors, human decisions, texts of the system in the
-                      conversation) that views show.  With the trigger ``tokens``, they
-                      are not summarized either, as far as they have fewer tokens than
-                      threshold_low, and events between them fewer than half of that.
-    last_n_plans:     the same for plans.
+                      conversation) that views show.  With the trigger ``tokens``, the
+                      newest of them are not summarized either, while they have fewer
+                      tokens than threshold_low and the events between them fewer than
+                      half of it.
+    last_n_plans:     the number of newest plans that views show.
     keep_last:        the number of newest exchanges that are never summarized.
     trigger:          the cause of a compaction: ``tokens`` (threshold_high), ``count``
                       (``trigger_count`` events), ``idle`` (no event for
@@ -67,14 +68,14 @@ class Hybrid(RecursiveSummary, Weighed):
     summary_model: str | None = None
 
     @model_validator(mode="after")
-    def _in_order(self) -> Hybrid:
+    def _check_thresholds(self) -> Hybrid:
         if self.threshold_low >= self.threshold_high:
             raise ValueError("threshold_low must be less than threshold_high")
         return self
 
     @computed_once
     def manner(self) -> Manner:
-        """The manner with the model for summaries."""
+        """Return how summaries are made: the pinned tokens and the model."""
         return Manner(pin_tokens=self.pin_tokens, model=self.summary_model)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
@@ -89,12 +90,12 @@ class Hybrid(RecursiveSummary, Weighed):
         return self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
-        """Return how far the trigger is away."""
+        """Return how far away the trigger is."""
         if self.trigger == "idle":
             wait = counted(self.trigger_idle_sec, "second")
             return f"{self.name} compacts after {wait} without an event"
         if self.trigger == "event":
-            return f"{self.name} compacts after an event {self.trigger_event}"
+            return f"{self.name} compacts after an event of type {self.trigger_event}"
         if self.trigger == "tokens":
             tokens = self.weighed(outline.tokens)
             return strategy.distance(self.name, tokens, "token", self.threshold_high)
@@ -102,13 +103,13 @@ class Hybrid(RecursiveSummary, Weighed):
         return strategy.distance(self.name, count, "event", self.trigger_count)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """Compact the next batch of the same check, then fold neighbors."""
+        """Continue the compaction that was decided last, else fold neighbors."""
         if compaction.held_back(outline, now):
             return None
-        is_same_check = outline.decided_at == outline.through_seq
+        has_no_new_events = outline.decided_at == outline.through_seq
         decision = None
-        if is_same_check:
-            decision = self._batch(outline, "more of the same check")
+        if has_no_new_events:
+            decision = self._batch(outline, "next batch of the same compaction")
         return decision or self._fold(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # a fixed time
@@ -119,7 +120,7 @@ class Hybrid(RecursiveSummary, Weighed):
         return from_microseconds(outline.units[-1].at + idle)
 
     def show(self, outline: Outline) -> Shown:
-        """Show all events below the lower threshold, and key events from there on."""
+        """Show all events of a session below threshold_low, else its key events."""
         if self.weighed(outline.tokens) < self.threshold_low:
             return strategy.everything(outline)
         raw: list[Span] = []
@@ -130,7 +131,8 @@ class Hybrid(RecursiveSummary, Weighed):
     def _key_units(self, units: tuple[Unit, ...]) -> Iterator[Unit]:
         """Yield the units with key events, plans, and responses, the newest first.
 
-        Responses older than the oldest key event are left out.
+        Nothing older than the key event that reaches ``last_n_events`` is shown, except
+        plans.  A unit with several results counts as several key events.
         """
         events_left = self.last_n_events
         plans_left = self.last_n_plans
@@ -148,42 +150,43 @@ class Hybrid(RecursiveSummary, Weighed):
                     yield unit
 
     def _reason(self, outline: Outline, now: datetime) -> str:
-        """The reason for a compaction, or an empty text."""
+        """Return the reason for a compaction, or an empty text."""
         units = outline.units
         match self.trigger:
             case "tokens":
                 tokens = self.weighed(outline.tokens)
                 if tokens >= self.threshold_high:
-                    return f"{tokens} tokens, {self.threshold_high} are high"
+                    return f"{tokens} tokens, the threshold is {self.threshold_high}"
             case "count":
                 count = _count_events(units)
                 if count >= self.trigger_count:
-                    return f"{count} events, {self.trigger_count} are due"
+                    return f"{count} events, the threshold is {self.trigger_count}"
             case "idle":
                 seconds = self.trigger_idle_sec
                 if units and microseconds(now) - units[-1].at >= seconds * 1_000_000:
-                    return f"nothing new for {seconds} s"
+                    return f"no event for {seconds} s"
             case "event":
                 if any(unit.type == self.trigger_event for unit in units):
-                    return f"a {self.trigger_event} came"
+                    return f"an event of type {self.trigger_event} came"
         return ""
 
     def _batch(self, outline: Outline, reason: str) -> Compaction | None:
+        """Return the compaction of the oldest units, or None if all stay raw."""
         older = self._count_older(outline.units)
         if older <= 0:
             return None
-        most = self.every
+        preferred = self.every
         if older > 2 * self.every:
-            # A session that was away for long gets few large summaries.
-            most *= _CATCH_UP_FACTOR
+            # A session with a long backlog gets few large summaries.
+            preferred *= _CATCH_UP_FACTOR
         elif older < 2 * self.every:
             # The rest is too little for a summary of its own.
-            most = older
-        units = oldest_units(outline, min(older, most), at_most=older)
+            preferred = older
+        units = oldest_units(outline, min(older, preferred), at_most=older)
         return batch(outline, units, target=self.summary_tokens, reason=reason)
 
     def _count_older(self, units: tuple[Unit, ...]) -> int:
-        """The number of units before those that stay raw; may be negative.
+        """Return the number of units before those that stay raw; may be negative.
 
         With the trigger ``tokens``, all units from the oldest of the newest key events
         on stay raw, within a share of the lower threshold: what stays must leave room
@@ -211,5 +214,5 @@ class Hybrid(RecursiveSummary, Weighed):
 
 
 def _count_events(units: Iterable[Unit]) -> int:
-    """The number of units and of the results in them."""
+    """Return the number of units and of the results in them."""
     return sum(1 + unit.results for unit in units)
