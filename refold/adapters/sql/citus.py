@@ -276,7 +276,7 @@ class Lane(postgres.Writer):
         if line.driver.pgconn.transaction_status == TransactionStatus.INERROR:
             # After a rollback by the driver, it would prepare all statements again.
             run_once(line.driver, *_ROLLBACK)
-        line.leave()
+        line.close_if_busy()
 
 
 def _check_commands(batch: Batch) -> list[Command]:

@@ -1,6 +1,6 @@
-"""Statements that go directly to libpq: prepared once, with values in binary.
+"""Statements that go directly to libpq: prepared at their second use, values in binary.
 
-The driver's cursors are slower than the statement of an append.
+The driver's cursors take longer than the INSERT of an append itself.
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 Driver: TypeAlias = psycopg.Connection[Any]
-_DIMENSION: Final = Struct(">iiIii").pack
-_SIZE: Final = Struct(">i").pack
+_pack_array_header: Final = Struct(">iiIii").pack
+_pack_length: Final = Struct(">i").pack
 
 
-def _array(element: int, values: Sequence[bytes]) -> bytes:
-    """Return an array of packed values: one dimension, counted from 1, without NULL."""
-    parts = [_DIMENSION(1, 0, element, len(values), 1)]
+def _array(element_oid: int, values: Sequence[bytes]) -> bytes:
+    """Return an array of packed values in PostgreSQL's binary format.
+
+    It has one dimension, counted from 1, and no NULL.
+    """
+    parts = [_pack_array_header(1, 0, element_oid, len(values), 1)]
     for value in values:
-        parts += (_SIZE(len(value)), value)
+        parts += (_pack_length(len(value)), value)
     return b"".join(parts)
 
 
-def _numbers(element: int, code: str, width: int, values: Sequence[int]) -> bytes:
-    """Return an array of numbers.
+def _numbers(element_oid: int, code: str, width: int, values: Sequence[int]) -> bytes:
+    """Return an array of numbers in PostgreSQL's binary format.
 
-    code, width: the format of a number for ``struct``, and its bytes.
+    code, width: the format of a number for ``struct``, and its size in bytes.
     """
     parts = chain.from_iterable(zip(repeat(width), values, strict=False))
     body = pack(f">{('i' + code) * len(values)}", *parts)
-    return _DIMENSION(1, 0, element, len(values), 1) + body
+    return _pack_array_header(1, 0, element_oid, len(values), 1) + body
 
 
 def _texts(values: Sequence[str]) -> bytes:
@@ -50,7 +53,7 @@ def _texts(values: Sequence[str]) -> bytes:
     return _array(25, [value.encode() for value in values])
 
 
-_PLACE: Final = re.compile(r"(?<!:):([a-z_]+)")
+_PLACE: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 # The object id of each type, and the function that packs its values.
 _KINDS: Final[dict[str, tuple[int, Callable[[Any], bytes] | None]]] = {
     "bytes": (17, None),
@@ -65,16 +68,18 @@ _KINDS: Final[dict[str, tuple[int, Callable[[Any], bytes] | None]]] = {
     "big[]": (1016, partial(_numbers, 20, "q", 8)),
 }
 _KIND_OF: Final = {str: "text", int: "big", bytes: "bytes"}
-_MOST: Final = 100  # statements that a connection prepares
+_MOST_PREPARED: Final = 100  # statements of a connection
+# Names that a connection remembers, to prepare a statement at its second use.
+_MOST_SEEN: Final = 10_000
 
 
 class Statement(NamedTuple):
     """A statement in the form for libpq.
 
     name:    derived from the query, so that equal names mean equal statements.
-             Statements without a name are never prepared.
+             A statement with an empty name is never prepared.
     types:   the object ids of the values' types.
-    packs:   the functions that pack the values.
+    packs:   the functions that pack the values; None sends bytes, or NULL, as they are.
     formats: 1 for each value, which means binary.
     """
 
@@ -91,22 +96,27 @@ class Statement(NamedTuple):
         values: the names of the values in order, each as ``name:kind``.
         """
         numbers: dict[str, str] = {}
-        types: list[int] = []
-        packs: list[Callable[[Any], bytes] | None] = []
+        kinds: list[str] = []
         for number, value in enumerate(values, 1):
             name, kind = value.split(":")
-            oid, pack_value = _KINDS[kind]
             numbers[name] = f"${number}"
-            types.append(oid)
-            packs.append(pack_value)
-        text = _PLACE.sub(lambda place: numbers[place[1]], query).encode()
+            kinds.append(kind)
+        numbered = _PLACE.sub(lambda place: numbers[place[1]], query)
+        return cls._numbered(numbered, kinds)
+
+    @classmethod
+    def _numbered(cls, query: str, kinds: Sequence[str]) -> Statement:
+        """Return the statement of a query with ``$1`` and so on for its values."""
+        types = [_KINDS[kind][0] for kind in kinds]
+        packs = [_KINDS[kind][1] for kind in kinds]
+        text = query.encode()
         digest = sha256(text + repr(tuple(types)).encode()).hexdigest()[:24]
         return cls(
             name=f"refold_{digest}".encode(),
             query=text,
             types=tuple(types),
             packs=tuple(packs),
-            formats=[1] * len(values),
+            formats=[pq.Format.BINARY] * len(kinds),
         )
 
     @classmethod
@@ -115,27 +125,29 @@ class Statement(NamedTuple):
 
         They are texts, whole numbers or bytes.
         """
-        return _like(query, tuple(map(type, values)))
+        return cls._of_types(query, tuple(map(type, values)))
+
+    @classmethod
+    @lru_cache(1_000)
+    def _of_types(cls, query: str, types: tuple[type, ...]) -> Statement:
+        """Return the statement of a query with ``?`` for each value of these types."""
+        numbers = count(1)
+        numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", query)
+        return cls._numbered(numbered, [_KIND_OF[value_type] for value_type in types])
 
     def packed(self, values: Sequence[Any]) -> list[bytes]:
         """Return the values in the binary forms of their types."""
         both = zip(self.packs, values, strict=True)
-        return [value if pack is None else pack(value) for pack, value in both]
-
-
-@lru_cache(1_000)
-def _like(query: str, types: tuple[type, ...]) -> Statement:
-    """Return the statement of a query with ``?`` for each value of these types."""
-    numbers = count(1)
-    numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", query)
-    return Statement.of(numbered, [f"value:{_KIND_OF[kind]}" for kind in types])
+        return [
+            value if to_bytes is None else to_bytes(value) for to_bytes, value in both
+        ]
 
 
 Command: TypeAlias = tuple[Statement, Sequence[Any]]
 
 
 class Line:
-    """A connection outside of transactions, with its prepared statements.
+    """A connection that is in no transaction, with its prepared statements.
 
     The driver waits for answers, so that Ctrl-C works and errors are noticed.
 
@@ -164,7 +176,8 @@ class Line:
     def pipeline(self, transactions: Sequence[Sequence[Command]]) -> list[PGresult]:
         """Execute transactions in one round trip; returns a result for each statement.
 
-        Raises psycopg.Error.
+        Each transaction commits by itself.  Raises psycopg.Error, the first error, even
+        if other transactions were committed.  Call ``close_if_busy`` after an error.
         """
         pgconn = self.driver.pgconn
         wait = self.driver.wait
@@ -186,20 +199,28 @@ class Line:
             self._prepared.clear()
             raise
 
-    def _results(self, count: int) -> list[PGresult]:
+    def _results(self, statements: int) -> list[PGresult]:
         """Return the results of a transaction with this number of statements.
 
-        The commit comes after the results, and may fail.
+        Raises psycopg.Error if the commit fails, which comes after the results.
         """
         pgconn = self.driver.pgconn
         wait = self.driver.wait
-        results = [wait(generators.fetch_many(pgconn))[-1] for _ in range(count)]
+        results: list[PGresult] = []
+        for _ in range(statements):
+            results_of_one = wait(generators.fetch_many(pgconn))
+            if not results_of_one:
+                raise psycopg.OperationalError("the connection is lost")
+            results.append(results_of_one[-1])
         end = wait(generators.fetch(pgconn))
-        if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
+        if end is None:
+            raise psycopg.OperationalError("the connection is lost")
+        if end.status != pq.ExecStatus.PIPELINE_SYNC:
+            _checked(self.driver, end)
             raise psycopg.OperationalError("the commit failed")
         return results
 
-    def leave(self) -> None:
+    def close_if_busy(self) -> None:
         """Close the connection if an answer may still come."""
         pgconn = self.driver.pgconn
         is_idle = pgconn.transaction_status == pq.TransactionStatus.IDLE
@@ -217,7 +238,10 @@ class Line:
             _send_once(self.driver, statement, values)
             return
         self.driver.pgconn.send_query_prepared(
-            statement.name, statement.packed(values), statement.formats, 1
+            statement.name,
+            statement.packed(values),
+            statement.formats,
+            pq.Format.BINARY,
         )
 
     def _prepare(self, statement: Statement) -> None:
@@ -225,9 +249,11 @@ class Line:
         name = statement.name
         if not self._prepares or name in self._prepared or not name:
             return
-        if len(self._prepared) >= _MOST:
+        if len(self._prepared) >= _MOST_PREPARED:
             return
         if name not in self._seen:
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
             self._seen.add(name)
             return
         self.driver.pgconn.send_prepare(name, statement.query, statement.types)
@@ -238,7 +264,7 @@ class Line:
 
 
 def run_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> PGresult:
-    """Execute a statement without preparing it, inside an open transaction if any."""
+    """Execute a statement unprepared, in the open transaction if there is one."""
     _send_once(driver, statement, values)
     return _result(driver)
 
@@ -250,14 +276,14 @@ def _send_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> N
         statement.packed(values),
         statement.types,
         statement.formats,
-        1,
+        pq.Format.BINARY,
     )
 
 
 def _result(driver: Driver) -> PGresult:
-    """Return the last result of a sent statement, because its commit may fail.
+    """Wait for a sent statement, and return its last result.
 
-    Raises psycopg.Error.
+    A commit that fails adds an error as the last one.  Raises psycopg.Error.
     """
     results = driver.wait(generators.execute(driver.pgconn))
     if not results:

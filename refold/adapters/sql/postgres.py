@@ -418,7 +418,9 @@ class PostgresDatabase(Database):
         try:
             return list(self._writer.together(batches))
         except psycopg.Error as error:
-            lost = answer_lost(error)
+            # If one transaction of the group failed, another one may be committed.
+            never_connected = broken(error) and not answer_lost(error)
+            lost = not never_connected
             return [self._write_alone(batch, lost=lost) for batch in batches]
 
     def _write_alone(
@@ -426,7 +428,7 @@ class PostgresDatabase(Database):
     ) -> WriteOutcome | Exception:
         """Write a batch, and return the outcome or the error.
 
-        lost: whether the batch was sent before, and the answer was lost.
+        lost: whether the batch may have been sent before, without an answer for it.
         """
 
         def attempt() -> WriteOutcome:
@@ -570,7 +572,7 @@ class PostgresDatabase(Database):
                 result = self._fetch_bound(line, bound_user, statement, values)
             return line.rows(result)
         except BaseException:
-            line.leave()
+            line.close_if_busy()
             raise
         finally:
             if driver.closed:
@@ -715,7 +717,7 @@ class Writer:
             try:
                 return write(line.driver, batch, line.run)
             except BaseException:
-                line.leave()
+                line.close_if_busy()
                 raise
 
     def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
@@ -735,7 +737,7 @@ class Writer:
                         outcomes.append(stored_outcome(line.driver, batch))
                 return outcomes
             except BaseException:
-                line.leave()
+                line.close_if_busy()
                 raise
 
     def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
