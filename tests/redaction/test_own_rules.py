@@ -83,6 +83,14 @@ def test_lengths_and_anchors_of_a_pattern_hold_for_its_matches(
 
 
 @pytest.mark.parametrize(
+    ("pattern", "named"),
+    [("BDG-(?P<value>[0-9]{4})", True), (r"BDG-\(?P<value>[0-9]{4}", False)],
+)
+def test_only_a_group_is_the_value_of_a_pattern(pattern: str, named: bool) -> None:
+    assert Pattern(pattern).named is named
+
+
+@pytest.mark.parametrize(
     ("pattern", "at", "gate"),
     [
         (r"\bBDG-\d{4}\b", "gate", ("bdg-",)),

@@ -55,6 +55,11 @@ def test_more_text_does_not_change_finished_matches(
         ("a(?>b|bc)d", ["ab", "abc"], ["abx", "abce", "abdx"]),
         ("a(?:b|c){0,9}+d", ["abcb", "a"], ["abcx", "abdx"]),
         ("a(?<=a)b", ["a"], ["ac", "abx"]),
+        ("(?ai:secret)=", ["SEC", "sec", "SeCret"], ["SECx", "seq"]),
+        ("(?i:a(?-i:bc)d)", ["A", "Ab", "Abc"], ["AB", "AbcDx"]),
+        ("(?s:a.b)c", ["a\n", "a\nb"], ["a\nc"]),
+        ("(?x:a b c)d", ["ab", "abc"], ["a b"]),
+        ("abc$", ["ab", "abc", "abc\n"], ["abcd", "abc\n\n", "ab\n"]),
     ],
 )
 def test_unfinished_is_what_gets_to_the_end(

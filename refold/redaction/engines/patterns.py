@@ -48,7 +48,7 @@ def _may_hold_space(items: _Items) -> bool:
 
 @cache
 def needed(pattern: str) -> tuple[str, ...]:
-    """Return strings in lower case of which each match in lower case contains one.
+    """Return lower-case strings.  Each match, in lower case, contains at least one.
 
     Empty if none are known.
     """
@@ -56,9 +56,9 @@ def needed(pattern: str) -> tuple[str, ...]:
 
 
 def _needed(items: _Items) -> frozenset[str]:
-    """The best set of strings: that of one item, or a row of letters.
+    """The best candidate: the strings of one item, or a run of adjacent literals.
 
-    The best set has the longest shortest string; of several such, the smallest.
+    Sets whose shortest string is longer are better; then, smaller sets.
     """
     choices: list[frozenset[str]] = []
     row = ""
@@ -95,16 +95,16 @@ def _needed_of(item: _Item) -> frozenset[str]:
 
 _ANYTHING: Final[Any] = list(_parser.parse(r"[\s\S]"))
 _END: Final[Any] = (_codes.AT, _codes.AT_END_STRING)
-# The longest repetition of a group that is told from a longer one.
-_WIDEST: Final = 65_535
+# A back reference counts as at most this many characters.
+_LONGEST_BACK_REFERENCE: Final = 65_535
 
 
 @cache
 def unfinished(pattern: str) -> re.Pattern[str]:
-    """Return a pattern that matches where ``pattern`` can get to the text's end.
+    """Return a pattern for the matches of ``pattern`` that more text may change.
 
-    Where it does not match, text that follows does not change whether and what
-    ``pattern`` matches there.  It may match where it need not.
+    It is for text that arrives in pieces.  It matches at each position at which more
+    text may change whether and what ``pattern`` matches.  It may also match at others.
     """
     parsed = _parser.parse(pattern)
     reaching = _reaching(list(parsed), parsed.state)
@@ -114,9 +114,9 @@ def unfinished(pattern: str) -> re.Pattern[str]:
 
 
 def _reaching(items: list[Any], state: Any) -> list[Any]:
-    """Items that match if an attempt of ``items`` can get to the end of the text.
+    """Items that match if matching ``items`` can run into the end of the text.
 
-    An item that ends before the end of the text is final, so it stays the same.
+    An item that ends earlier cannot change, so it is kept.
     """
     reaching: list[Any] = [_END]
     for item in reversed(items):
@@ -133,9 +133,14 @@ def _reaching_inside(item: Any, state: Any) -> list[Any] | None:
     """Items that match if the text ends inside of ``item``; None if it cannot."""
     operation, argument = item
     match str(operation):
-        case "BRANCH" | "SUBPATTERN" | "ATOMIC_GROUP":
+        case "BRANCH" | "ATOMIC_GROUP":
             ways = [_reaching(part, state) for part in _parts(item)]
             return [_branch(ways, state)]
+        case "SUBPATTERN":
+            # The group has no number here, because its content may be cut off.
+            _, added_flags, removed_flags, content = argument
+            inside = _tree(_reaching(list(content), state), state)
+            return [(operation, (None, added_flags, removed_flags, inside))]
         case "ASSERT" | "ASSERT_NOT":
             direction, assertion = argument
             return _reaching(list(assertion), state) if direction > 0 else None
@@ -146,18 +151,26 @@ def _reaching_inside(item: Any, state: Any) -> list[Any] | None:
             _, most, repeated = argument
             once = _tree([(_codes.ATOMIC_GROUP, repeated)], state)
             return _reaching_repeat(most, once, repeated, state)
+        case "AT" if argument is _codes.AT_END:
+            # It matches in front of a line feed only as long as nothing follows that.
+            return [(_codes.LITERAL, ord("\n")), _END]
         case "GROUPREF_EXISTS":
             group, *parts = argument
             trees = [_tree(_reaching(list(part or ()), state), state) for part in parts]
             return [(operation, (group, *trees))]
         case "GROUPREF":
-            width = min(state.groupwidths[argument][1], _WIDEST)
+            width = min(state.groupwidths[argument][1], _LONGEST_BACK_REFERENCE)
             return [(_codes.MAX_REPEAT, (0, width, _tree(_ANYTHING, state))), _END]
     return None
 
 
 def _reaching_repeat(most: Any, once: Any, repeated: Any, state: Any) -> list[Any]:
-    """The same for a repeat: some whole repetitions, then one that the end cuts off."""
+    """Items that match if the text ends inside of a repeat.
+
+    These are whole repetitions, then one that the end of the text cuts off.
+
+    once: the form of a whole repetition, which is atomic in a possessive repeat.
+    """
     whole = (_codes.MAX_REPEAT, (0, most, once))
     return [whole, *_reaching(list(repeated), state)]
 
@@ -170,10 +183,11 @@ def _tree(items: list[Any], state: Any) -> Any:
     return _parser.SubPattern(state, items)
 
 
+# The most characters that a pattern of a policy may match.
 LONGEST_MATCH: Final = 512
+# The most ways to match at one position of a text that a policy's pattern may have.
 _MOST_WAYS: Final = 256
 _LEADING_FLAGS = re.compile(r"\(\?([a-z]+)\)")
-_VALUE_GROUP = re.compile(r"\(\?P<value>")
 _ALLOWED_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL
 _BOUNDARIES: Final = (_codes.AT_BOUNDARY, _codes.AT_NON_BOUNDARY)
 _REFUSED: Final = {
@@ -187,7 +201,9 @@ _REFUSED: Final = {
 
 
 class Anchor(NamedTuple):
-    """A place in a pattern at which engines may look for it.
+    """A place in a pattern's source after which each match has a known literal.
+
+    Engines find the literal, and then match around it.
 
     literals: the beginnings of every match of ``rest``, in lower case.
     before:   the source of the pattern before the place.
@@ -225,16 +241,18 @@ class Pattern:
     flags:    its flags, in order.
     shortest: the fewest characters of a match.
     longest:  the most.
-    named:    whether a group ``value`` is the part of a match that is redacted.
+    named:    whether it has a group ``value``, the part of a match that is redacted.
 
-    Raises BadPattern for a pattern that may take more than linear time.
+    bounded: whether each repeat must have a bound.
+
+    Raises BadPattern for what a policy's pattern may not have: wrong syntax, other
+    flags, anchors, and constructs that no engine matches in linear time.
     """
 
     def __init__(self, source: str, *, bounded: bool = True) -> None:
-        leading = _LEADING_FLAGS.match(source)
         letters = ""
-        if leading is not None:
-            letters = leading[1]
+        while (leading := _LEADING_FLAGS.match(source)) is not None:
+            letters += leading[1]
             source = source[leading.end() :]
         if set(letters) - set("ims"):
             raise BadPattern(f"(?{letters}) is a flag other than i, m and s")
@@ -245,7 +263,7 @@ class Pattern:
         width = _width(self._items)
         self.shortest = width.fewest
         self.longest = width.most
-        self.named = bool(_VALUE_GROUP.search(source))
+        self.named = _has_value_group(source)
 
     def scoped(self, source: str | None = None) -> str:
         """Return ``source``, or the whole pattern, as a group with its flags."""
@@ -254,25 +272,25 @@ class Pattern:
         return f"(?{self.flags}:{source})"
 
     def check_ways(self) -> None:
-        """Raise BadPattern if one place may be tried too often."""
+        """Raise BadPattern if there may be too many ways to match at one position."""
         ways = _ways(self._items, frozenset())
-        if _unbounded(self._items) > 1 or ways > _MOST_WAYS:
+        if _count_unbounded(self._items) > 1 or ways > _MOST_WAYS:
             raise BadPattern(
                 "it has too many ways to match one text: let each repeat end at a "
                 "character that it does not hold, and put no repeat into a repeat"
             )
 
     def anchors(self) -> Iterator[Anchor]:
-        """Yield the places at which every match has one of some literals.
+        """Yield the places after which each match has one of a known set of literals.
 
-        No value begins before such a place.
+        The value never begins before such a place.
         """
         for index, place in self._places().items():
             literals = _beginnings(self._items[index:]).literals
             before = self.source[:place]
             rest = self.source[place:]
             is_known = bool(literals) and all(literals)
-            holds_value = not self.named or _VALUE_GROUP.search(rest)
+            holds_value = not self.named or _has_value_group(rest)
             if is_known and holds_value:
                 lower = {literal.lower() for literal in literals}
                 most_before = _width(self._items[:index]).most
@@ -313,6 +331,11 @@ def _parsed(source: str) -> list[_Item]:
         raise BadPattern("a repeat is too large, or groups nest too deep") from None
 
 
+def _has_value_group(source: str) -> bool:
+    """Whether a pattern has a group with the name ``value``."""
+    return "value" in _parser.parse(source, re.ASCII).state.groupdict
+
+
 def _shapes(items: _Items) -> list[str]:
     """The items as text, without the numbers of their groups."""
     shapes: list[str] = []
@@ -349,14 +372,16 @@ def _is_unbounded(item: _Item) -> bool:
     return code in _REPEATS and argument[1] is _codes.MAXREPEAT
 
 
-def _unbounded(items: _Items) -> int:
-    """The number of repeats without a bound."""
+def _count_unbounded(items: _Items) -> int:
+    """The number of repeats without a bound, each as often as repeats repeat it."""
     count = 0
     for item in items:
         if _is_unbounded(item):
             count += 1
+        code, argument = item
+        times = int(argument[1]) if code in _REPEATS else 1
         for part in _parts(item):
-            count += _unbounded(part)
+            count += times * _count_unbounded(part)
     return count
 
 
@@ -501,7 +526,7 @@ _MANY_WAYS: Final = 2**20
 
 
 def _ways(items: _Items, following: frozenset[int]) -> int:
-    """The number of ways to match the items, or to give them up, at one place.
+    """How many paths an engine may try, matching or failing, at one position.
 
     following: the characters that may follow the items.
     """
@@ -526,7 +551,11 @@ def _item_ways(item: _Item, following: frozenset[int]) -> int:
 def _repeat_ways(
     least: int, most: int, items: _Items, following: frozenset[int]
 ) -> int:
-    """The same for a repeat; it has one end if what follows cannot continue it."""
+    """The ways of a repeat.
+
+    It can stop at one place only if no character that may follow could continue it.
+    With 16 repetitions, two ways of one are already more than ``_MOST_WAYS``.
+    """
     first = _first_characters(items, frozenset())
     ways_of_one = _ways(items, first | following)
     overlaps = bool(_in_both_cases(first) & _in_both_cases(following))
@@ -554,7 +583,7 @@ _LONGEST_LITERAL: Final = 16
 class _Beginnings(NamedTuple):
     """The strings with one of which each match of items begins.
 
-    literals: an empty one says that nothing is known.
+    literals: an empty string, or an empty list, says that nothing is known.
     is_whole: whether a match has nothing after them.
     """
 
@@ -622,7 +651,7 @@ def _union(parts: list[_Beginnings]) -> _Beginnings:
 
 # The most separators between two digits of one run.
 _WIDEST_GAP: Final = 3
-# A repeat of several parts is unrolled up to this often.
+# A repeat of several parts is unrolled at most this many times.
 _UNROLLED: Final = 32
 
 
