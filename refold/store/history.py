@@ -38,7 +38,9 @@ _Kind = TypeVar("_Kind", bound=events.Event)
 
 
 def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
-    """Return a parent's event as its fork numbers it, with the seqs that it names.
+    """Return a parent's event with the fork's numbers.
+
+    These are its own seq, and each seq that its payload refers to.
 
     at_seq: the seq at which the session was forked, which becomes 0.
     """
@@ -65,9 +67,10 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The events of a session and of its parents.
+    """The events of a session and of its ancestors.
 
-    at: the last seq of the parent that the session shares.
+    at:             the last seq of the parent that the session shares.
+    newest_request: the seq of the session's last request, 0 if it has none.
     """
 
     log: EventLog
@@ -78,7 +81,7 @@ class History:
 
     @classmethod
     def of(cls, log: EventLog, state: SessionState) -> History:
-        """Return the history of a session; reads the head of each of its parents.
+        """Return the history of a session.  It reads the head of each ancestor.
 
         state: the state of the session at its head.
         """
@@ -103,7 +106,8 @@ class History:
     ) -> Iterator[Envelope]:
         """Yield the events with ``after < seq <= upto``, oldest first, read in pages.
 
-        known: the first page of the session's own events, if it was read already.
+        known: the first page of the session's own events, if ``log.read`` gave it
+               already for this ``after`` and ``upto`` with the limit ``PAGE``.
         """
         if self.parent is not None and (after is None or after < 0):
             last = self.at if upto is None else min(self.at, upto + self.at)
@@ -127,7 +131,7 @@ class History:
             position = page[-1].seq
 
     def edits(self, *, upto: int | None = None) -> tuple[Edit, ...]:
-        """Read the edits with ``seq <= upto`` that the client made in its history."""
+        """Read the edits with ``seq <= upto``: changes by the client to its context."""
         edits: tuple[Edit, ...] = ()
         if self.parent is not None:
             last = self.at if upto is None else min(self.at, upto + self.at)
@@ -163,7 +167,10 @@ def in_spans(
 ) -> list[Envelope]:
     """Read the events of ``spans``, which are in order.
 
-    known: events of the stream that were read already; a span of these is not read.
+    Events that do not exist are left out.
+
+    known: events of the stream that were read already.  A span is not read again if
+           all of its events are known.
     """
     by_seq = {envelope.seq: envelope for envelope in known}
     missing: list[Span] = []
@@ -192,7 +199,7 @@ def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionS
 
 
 def born(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionState:
-    """Return the first state of a fork, which has the calls that were open then."""
+    """Return the state of a new fork, which has the parent's open calls at that seq."""
     parent = stream._replace(session_id=fork.session_id)
     calls = folded(log, parent, upto=fork.at_seq).open_calls
     origin = (fork.session_id, fork.at_seq)
@@ -251,7 +258,7 @@ class WithBlobs(NamedTuple):
         digests: dict[StreamId, dict[str, None]] = {}
         has_stub: set[int] = set()
         for index, envelope in enumerate(shown):
-            # A request is no message, and all of it is in blobs.
+            # A model never gets requests, and reading them would load all their blobs.
             if envelope.type == "request":
                 continue
             for sha256 in digests_in(envelope.payload):
@@ -278,7 +285,7 @@ def _filled(envelope: Envelope, read: Read) -> Envelope:
 
 
 def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
-    """Read the parts that were handed in with a recorded request.
+    """Read the parts of the context that the caller passed with a recorded request.
 
     Raises CorruptEvent if they are damaged, Expired if a memory layer is gone.
     """
@@ -296,7 +303,7 @@ def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extra
     return extras
 
 
-# The most characters of an answer that stands for a session.
+# An answer shown in place of a session's summary is cut to this many characters.
 _ANSWER: Final = 1_000
 
 
@@ -305,11 +312,12 @@ def layer_texts(
 ) -> tuple[tuple[str, str], ...]:
     """Read the texts of memory layers from the user's other sessions: (layer, text).
 
-    refs: ``about``: lines of the profile, which are ``items`` of sessions ``cited``;
-          ``user`` and ``notes``: session and seqs of events; ``scope``: session, stream
-          and seq of a summary or an answer.
+    refs: ``about``: lines of the profile; ``items`` and ``cited``, their sources, are
+          not read here.  ``user`` and ``notes``: session and seqs of events.
+          ``scope``: session, stream and seq of a summary or an answer.
 
-    Raises Expired if one of the events, or its session, is erased.
+    Raises Expired if an event of ``user``, ``notes`` or ``scope``, or its session, is
+    erased.
     """
     places: Any = refs
 
@@ -356,7 +364,10 @@ def uncut(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
 def merged(
     main: Iterable[Envelope], derived: Iterable[Envelope], after: int
 ) -> Iterator[Envelope]:
-    """Yield both in one order: a derived entry follows its ``decided_at_seq``.
+    """Merge the main stream with derived entries.
+
+    An entry comes right after the event of its ``decided_at_seq``, and last if it has
+    none.
 
     Entries that were decided at ``after`` or before are left out.
     """
