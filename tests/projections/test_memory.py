@@ -32,6 +32,7 @@ from refold.projections.memory.sessions import (
     facts_of,
     may_trigger_rebuild,
     reason_of,
+    said_failed,
     steps,
     with_families,
 )
@@ -171,6 +172,16 @@ def test_a_failure_has_one_of_a_few_reasons(
 
     assert reason_of(result) == reason
     assert reason is None or reason in REASONS
+
+
+@pytest.mark.parametrize(
+    "content", ["Error: no file", [{"type": "text", "text": "Error: no file"}]]
+)
+def test_a_failure_is_split_from_the_text_after_it(content: Any) -> None:
+    failure, rest = said_failed(content)
+
+    assert failure.startswith("Error")
+    assert f"{failure} {rest}".endswith("no file")
 
 
 def test_items_contain_no_text_of_users_or_tools() -> None:
@@ -621,3 +632,27 @@ def test_forgotten_items_do_not_count_in_shared_memory() -> None:
     kept = shared(users, forgotten={"u0": {item.memory_id}})
 
     assert item.memory_id not in {one.memory_id for one in kept}
+
+
+def test_forks_that_name_each_other_are_one_family() -> None:
+    ring = [
+        replace(run("a", name=name), parent=(parent, 1))
+        for name, parent in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"))
+    ]
+
+    families = {one.session_id: one.family for one in with_families(ring)}
+
+    assert families == {"a": "a", "b": "a", "c": "a", "d": "a"}
+
+
+def test_a_call_of_another_agent_is_no_recovery() -> None:
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append(call("bash", "Error: no such file"), agent="x")
+        session.append(call("grep"), agent="y")
+        others = facts_of("s", session.events()).failures
+        session.append(call("ls"), agent="x")
+        own = facts_of("s", session.events()).failures
+
+    assert [one.fix for one in others] == [None]
+    assert [one.fix for one in own] == ["ls"]

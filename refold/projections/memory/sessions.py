@@ -27,7 +27,7 @@ Step: TypeAlias = tuple[str, ...]
 Path: TypeAlias = tuple[Step, ...]
 
 # The version of the fold: it is raised when the same events give another result.
-EXTRACTOR_VERSION: Final = 6
+EXTRACTOR_VERSION: Final = 7
 GENERAL: Final = "general"
 """The scenario that holds all sessions."""
 RETRIEVAL_TOOL: Final = "memory_retrieval"
@@ -47,7 +47,7 @@ _UNKNOWN_TOOL: Final = "?"
 
 
 def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
-    """Return a classifier that looks for words in user inputs.
+    """Return a classifier that looks for words in user inputs, also inside others.
 
     scenarios: by scenario, its words; the first scenario with a match wins.
     """
@@ -186,14 +186,22 @@ def said_failed(content: JsonValue) -> tuple[str, str]:
     match = _FAILED.match(_beginning(content))
     if match is None:
         return "", ""
-    rest = content[match.end() :].lstrip() if isinstance(content, str) else ""
-    return " ".join(match[0].split()), rest
+    text = _text_of(content) or ""
+    return " ".join(match[0].split()), text[match.end() :].lstrip()
+
+
+def _text_of(content: JsonValue) -> str | None:
+    """Return a result that is a text, or its first text block."""
+    match content:
+        case str(text) | [{"text": str(text)}, *_]:
+            return text
+    return None
 
 
 def _beginning(content: JsonValue) -> str:
-    match content:
-        case str(text) | [{"text": str(text)}, *_]:
-            return text[:_BEGINNING]
+    text = _text_of(content)
+    if text is not None:
+        return text[:_BEGINNING]
     return orjson.dumps(content)[:_BEGINNING].decode(errors="replace")
 
 
@@ -203,8 +211,8 @@ class Failure(NamedTuple):
     tool:      the tool that was called.
     reason:    one of ``REASONS``, or the code of a warning or issue.
     seq:       of the result.
-    fix:       the tool that succeeded next, the same or another; None if there was
-               none.
+    fix:       the tool of the same agent that succeeded next, the same or another;
+               None if there was none.
     fixed_seq: of that tool's result.
     called:    the seq of the failed call.
     """
@@ -313,7 +321,7 @@ class SessionFold:
         self._open: dict[str, _OpenCall] = {}
         self._parent: tuple[str, int] = ("", 0)
         self._project = ""
-        self._unfixed: list[Failure] = []
+        self._unfixed: dict[str, list[Failure]] = {}
         self._fixed: list[Failure] = []
         self._checks: dict[str, int] = {}
         self._advised: dict[str, int] = {}
@@ -414,7 +422,7 @@ class SessionFold:
         self._reflected_seq = self._upto
         if not codes:
             return
-        for failures in (self._unfixed, self._fixed):
+        for failures in (*self._unfixed.values(), self._fixed):
             for index, failure in enumerate(failures):
                 if failure.reason == OTHER and failure.seq > since:
                     failures[index] = failure._replace(reason=codes[0])
@@ -435,16 +443,16 @@ class SessionFold:
             if reason == OTHER and codes:
                 reason = codes[0]
             failure = Failure(call.tool, reason, seq, called=call.seq)
-            self._unfixed.append(failure)
+            self._unfixed.setdefault(call.agent, []).append(failure)
             return
-        # Only a call made after the failure was known can have fixed it.
+        # Only a call of the agent that knew the failure can have fixed it.
         still_unfixed: list[Failure] = []
-        for failure in self._unfixed:
+        for failure in self._unfixed.get(call.agent, ()):
             if failure.seq < call.seq:
                 self._fixed.append(failure._replace(fix=call.tool, fixed_seq=seq))
             else:
                 still_unfixed.append(failure)
-        self._unfixed = still_unfixed
+        self._unfixed[call.agent] = still_unfixed
 
     def shown(self) -> SessionFacts:
         """Return what the events so far show.
@@ -459,7 +467,9 @@ class SessionFold:
         walked: list[tuple[int, int, Step]] = []
         for walk in walks:
             walked += walk
-        failures = [*self._fixed, *self._unfixed]
+        failures = list(self._fixed)
+        for unfixed in self._unfixed.values():
+            failures += unfixed
         failures.sort(key=lambda failure: failure.seq)
         return SessionFacts(
             session_id=self._session_id,
@@ -521,8 +531,14 @@ def _with_family(
     taints = set(session.taints)
     advised = dict(session.advised)
     family = session.session_id
+    line = [session.session_id]  # from the session to the beginning of its line
     parent, at_seq = session.parent
-    while parent and parent != family:
+    while parent:
+        if parent in line:
+            # Forged forks name each other: all of them are one family.
+            family = min(line[line.index(parent) :])
+            break
+        line.append(parent)
         family = parent
         older = by_id.get(parent)
         if older is None:
