@@ -421,3 +421,32 @@ def test_a_fallen_bill_after_a_rewind_shows_no_resumption() -> None:
     entries = [{**entry, "version": "2.1.7"} for entry in entries]
 
     assert "one" in imported(entries)[-1]
+
+
+def test_a_resumed_session_sends_the_files_of_a_compaction_after_it() -> None:
+    entries = [
+        *read(1, "/src/a.py", "a = 1"),
+        {**resumption("p", "2.1.7"), "parentUuid": "result1"},
+    ]
+
+    (text,) = sent_again(session(*entries))
+
+    assert "a = 1" in text
+
+
+@pytest.mark.parametrize(
+    "folder", ["/home/ada/.claude/plans/", "C:\\Users\\ada\\.claude\\plans\\"]
+)
+def test_a_plan_is_found_on_any_system(folder: str) -> None:
+    entries = [*wrote(1, f"{folder}calm-sea.md", LONG), *read(2, "/src/a.py", "a = 1")]
+
+    file, plan = sent_again(session(*entries, slug="calm-sea"))
+
+    assert "a = 1" in file
+    assert "A plan file exists" in plan
+
+
+def test_a_file_of_which_no_lines_are_counted_is_left_out() -> None:
+    part = read(1, "/src/a.py", "a = 1", numLines=None, totalLines=None)
+
+    assert sent_again(session(*part)) == []

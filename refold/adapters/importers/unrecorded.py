@@ -32,7 +32,7 @@ shows it, since it falls.
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final, NamedTuple
 
 from refold.adapters.importers import base
@@ -97,12 +97,12 @@ class Unrecorded:
         """Take the next entry; return what the client did before it."""
         if is_resumption(entry):
             self._resumed = True
+            self._files.drop_pending()
             return _NOTHING
         is_message = entry.get("type") in ("user", "assistant")
         resumed = self._resumed and is_message
         if resumed:
             self._resumed = False
-            self._files.drop_pending()
         files = self._files.take(entry)
         fall = self._bills.take(entry)
         return Before(
@@ -277,14 +277,17 @@ def _sends_files(boundary: dict[str, Any]) -> bool:
 
 def _is_plan(path: str, plan: str) -> bool:
     """Whether a file is the plan of the session; ``plan`` is its name."""
-    file = PurePath(path)
+    # The path is of the machine of the client, which need not be this one.
+    file = PureWindowsPath(path) if "\\" in path else PurePosixPath(path)
     return file.parent.name == "plans" and file.stem == plan
 
 
 def _whole_read(file: dict[str, Any]) -> str | None:
     """The content of a file that was read from its first line to its last."""
     lines = file.get("numLines")
-    if file.get("startLine", 1) != 1 or lines != file.get("totalLines"):
+    if file.get("startLine", 1) != 1:
+        return None
+    if lines is None or lines != file.get("totalLines"):
         return None
     return _string(file, "content")
 
