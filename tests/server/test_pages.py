@@ -260,7 +260,7 @@ def test_a_filter_shows_only_what_it_says(ada: TestClient, store: SessionStore) 
     assert types("type=error") == {"error"}
     assert types("type=error&type=planner") == {"error"}
     assert types("type=tool_call") == {"tool_call", "tool_result"}
-    assert types("agent=worker") == {"agent_response", "tool_call"}
+    assert types("agent=worker") == {"agent_response", "tool_call", "tool_result"}
     assert types("redacted=1") == {"agent_response"}
     assert types("agent=nobody") == set()
 
@@ -952,3 +952,44 @@ def test_view_writes_the_file_whole_or_not_at_all(
     assert out.stat().st_mode & 0o077 == 0
     assert "时间线" in out.read_text("utf-8")
     assert [one.name for one in tmp_path.glob(".*.html*")] == []
+
+
+def test_a_long_line_is_folded_and_cut() -> None:
+    cut = run_pages.cut("x" * 100_000)
+
+    assert len(cut.shown) == 1_200
+    assert len(cut.rest) == 12_000
+    assert cut.left == 100_000 - 1_200 - 12_000
+    assert run_pages.cut("x" * 1_212).rest == ""
+    assert run_pages.cut("x" * 100_000, whole=True).shown == "x" * 100_000
+
+
+@pytest.mark.parametrize("place", [1_200, 13_200])
+def test_a_text_is_never_cut_within_a_placeholder(place: int) -> None:
+    placeholder = "[REDACTED:EMAIL]"
+    start = place - 5
+
+    cut = run_pages.cut("x" * start + placeholder + "x" * 20_000)
+
+    assert (cut.shown + cut.rest).count(f">{placeholder}</mark>") == 1
+
+
+def test_a_filter_by_redaction_shows_the_result_of_a_call(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    session.append(
+        [
+            refold.UserInput(text="Hi"),
+            refold.ToolCall(
+                call_id="c", tool_name="mail", arguments={"to": "ada@example.com"}
+            ),
+            refold.ToolResult(call_id="c", content="sent"),
+        ]
+    )
+
+    page = run_pages.read_page(session, wanted=run_pages.EventFilter(redacted=True))
+
+    (turn,) = page.turns
+    assert [event.envelope.type for event in turn.all_events] == [
+        "tool_call",
+        "tool_result",
+    ]

@@ -51,6 +51,8 @@ _WHOLE: Final = 256  # entries up to which a derived stream is read as a whole
 _LINES: Final = 12  # lines of a text that are shown; the rest is folded away
 _SHOWN: Final = 1_200  # characters of a text that are shown
 _FOLDED: Final = 12_000  # characters that are folded away; the rest is left out
+_NOT_FOLDED: Final = 12  # characters more that are not worth a fold
+_LONGEST_MARK: Final = 200  # characters of a placeholder or stub
 _NOT_IN_RUNS: Final = (*DERIVED_TYPES, "consent", "forget")
 _FILE_EVENTS: Final = 5_000  # events of a file
 _MOMENTS: Final = 50  # contexts of a file
@@ -185,7 +187,7 @@ def read_page(
     )
     may_follow = len(envelopes) == most
     last = envelopes[-1].seq if envelopes else after
-    taken = [event for event in envelopes if wanted.takes(event)]
+    taken = _taken(envelopes, wanted)
     end = _end(taken, limit)
     if end < len(taken):
         may_follow = True
@@ -199,6 +201,23 @@ def read_page(
         taken = list(merged(taken, derived, first - 1))
     more = (may_follow or upto is not None) and last < head.seq
     return RunPage(turns(taken), first, last, more, head)
+
+
+def _taken(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelope]:
+    """The events that a filter takes, and the results of the calls among them."""
+    taken: list[Envelope] = []
+    waiting: set[str] = set()
+    for envelope in envelopes:
+        is_taken = wanted.takes(envelope)
+        match envelope.payload:
+            case ToolCall(call_id=call_id) if is_taken:
+                waiting.add(call_id)
+            case ToolResult(call_id=call_id) if call_id in waiting:
+                waiting.discard(call_id)
+                is_taken = True
+        if is_taken:
+            taken.append(envelope)
+    return taken
 
 
 def _end(envelopes: Sequence[Envelope], limit: int) -> int:
@@ -465,15 +484,23 @@ def cut(text: str, *, whole: bool = False) -> Cut:
     if not whole:
         first_lines = islice(text.splitlines(keepends=True), _LINES)
         end_of_lines = sum(len(line) for line in first_lines)
-        # A few characters more are not worth a fold.
-        if len(text) > end_of_lines + _LINES:
-            end = min(end_of_lines, _SHOWN)
-    for match in _MARKED.finditer(text, max(0, end - 200), end + 200):
-        if match.start() < end < match.end():
-            end = match.end()
-    rest = text[end:] if whole else text[end : end + _FOLDED]
-    left = len(text) - end - len(rest)
+        limit = min(end_of_lines, _SHOWN)
+        if len(text) > limit + _NOT_FOLDED:
+            end = limit
+    end = _outside_mark(text, end)
+    end_of_rest = _outside_mark(text, min(len(text), end + _FOLDED))
+    rest = text[end:end_of_rest]
+    left = len(text) - end_of_rest
     return Cut(marked(text[:end]), marked(rest), rest.count("\n") + 1, left)
+
+
+def _outside_mark(text: str, end: int) -> int:
+    """Where to cut a text: at ``end``, or after the placeholder or stub around it."""
+    start = max(0, end - _LONGEST_MARK)
+    for match in _MARKED.finditer(text, start, end + _LONGEST_MARK):
+        if match.start() < end < match.end():
+            return match.end()
+    return end
 
 
 def first_line(text: str, most: int = 200) -> str:
