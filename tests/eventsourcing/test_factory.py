@@ -317,3 +317,10 @@ def test_a_role_that_may_not_make_tables_can_use_them(
         owner.execute(f"DROP ROLE {role}")
 
     assert ids == [1]
+
+
+def test_settings_of_the_library_that_cannot_be_used_are_refused(make: Make) -> None:
+    with pytest.raises(InfrastructureFactoryError, match="CREATE_TABLE"):
+        make(CREATE_TABLE="maybe")
+    with pytest.raises(InfrastructureFactoryError, match="nope:Nope"):
+        make(PROCESS_RECORDER_TOPIC="nope:Nope").process_recorder()

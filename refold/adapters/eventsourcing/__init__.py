@@ -14,7 +14,13 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from eventsourcing import persistence
 from eventsourcing.application import Application
-from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
+from eventsourcing.utils import (
+    Environment,
+    EnvType,
+    TopicError,
+    resolve_topic,
+    strtobool,
+)
 
 # The module and not its ``LogFactory``: the library accepts one factory class here.
 from refold.adapters import config, log as session_log
@@ -59,6 +65,13 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
                 raise persistence.InfrastructureFactoryError(
                     f"ORIGINATOR_ID_TYPE is {kind!r}: set it to uuid or text"
                 )
+        creates_tables = self.env.get("CREATE_TABLE") or "yes"
+        try:
+            self._creates_tables = strtobool(creates_tables)
+        except ValueError:
+            raise persistence.InfrastructureFactoryError(
+                f"CREATE_TABLE is {creates_tables!r}: set it to yes or no"
+            ) from None
         try:
             url = self.env.get("REFOLD_DB") or config.database()
             self.database = EventsDatabase(url)
@@ -101,7 +114,12 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
         """Make a recorder of the chosen class, or of the class of that topic."""
         kind: Any = chosen or base
         if isinstance(kind, str):
-            kind = resolve_topic(kind)
+            try:
+                kind = resolve_topic(kind)
+            except TopicError as error:
+                raise persistence.InfrastructureFactoryError(
+                    f"the topic {kind!r} names no class: {error}"
+                ) from None
         if not isinstance(kind, type) or not issubclass(kind, base):
             raise persistence.InfrastructureFactoryError(
                 f"{getattr(kind, '__qualname__', kind)} is no subclass of "
@@ -110,7 +128,7 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
         recorder: R = kind(
             self.database, self.env.name, originators=self._originators, **options
         )
-        if strtobool(self.env.get("CREATE_TABLE") or "yes"):
+        if self._creates_tables:
             recorder.create_table()
         return recorder
 
