@@ -15,7 +15,7 @@ PLACES = re.findall(r"^\| (.+?) \| `(.+?)` \| `(.+?)` \|$", _TABLE, re.MULTILINE
     "wish",
     [
         "where a column is added",
-        "where the budget of a context is cut",
+        "where sections that a caller hands in are cut to their budgets",
         "where an erasure deletes rows",
         "where a Chinese phone number is recognised",
         "what happens between `append` and the disk",
