@@ -178,8 +178,10 @@ def open_store(
         audit: AccessTrail | Callable[[], AccessTrail] = open_trail
         if sink != "off":
             audit = open_trail()
+        events = LogFactory(recorder, ring).log
+        settings = config.contexts()
+        seals = _seals_opener(events, anchor, store_id)
         cleanup.pop_all()
-    events = LogFactory(recorder, ring).log
     opens: Callable[[], SessionStore] | None = None
     if events.shared and is_portable:
         opens = partial(
@@ -197,8 +199,8 @@ def open_store(
         limits,
         time=time,
         upkeep=upkeep,
-        settings=config.contexts(),
-        seals=_seals_opener(events, anchor, store_id),
+        settings=settings,
+        seals=seals,
         audit=audit,
         count_uses=count_uses and not database.readonly,
         shared_memory=shared_memory,
@@ -388,6 +390,7 @@ def _key_stores(
     mark = os.urandom(8)
     new.remember("copying", mark)
     if old.get_setting("copying") == mark:
+        new.forget_names("copying")
         raise _same_key_store()
     return old, new
 
@@ -577,18 +580,22 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
     from refold.redaction.redactor import RedactionError
 
     key: str | int | None
-    if policy is None:
-        key = os.environ.get("REFOLD_POLICY")
-    elif isinstance(policy, Policy):
+    if isinstance(policy, Policy):
         key = id(policy)
     else:
-        key = os.fspath(policy)
-    if key not in _redactors:
-        new_redactor = make_redactor(config.policy(policy))
+        path = policy
+        if path is None:
+            path = os.environ.get("REFOLD_POLICY") or None
+        # A relative path names another file in another folder.
+        key = None if path is None else os.path.abspath(path)
+    cached = _redactors.get(key)
+    if cached is None:
+        cached = (make_redactor(config.policy(policy)), policy)
+        # Another thread may clear the cache at any time.
         if len(_redactors) >= _MAX_CACHED_REDACTORS:
             _redactors.clear()
-        _redactors[key] = (new_redactor, policy)
-    redactor, _ = _redactors[key]
+        _redactors[key] = cached
+    redactor, _ = cached
     try:
         clean, _ = redactor.value(value)
     except RedactionError as error:

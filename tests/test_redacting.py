@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refold
+from refold import opener
 
 MAIL = "ada.lovelace@analytical.org"
 GONE = "[REDACTED:EMAIL]"
@@ -50,6 +52,45 @@ def test_the_environment_names_a_policy(
     monkeypatch.setenv("REFOLD_POLICY", str(tmp_path / "none.toml"))
 
     assert refold.redact(MAIL) == MAIL
+
+
+def test_a_relative_path_is_that_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, packs in (("all", '["pii-common"]'), ("none", "[]")):
+        (tmp_path / folder).mkdir()
+        policy = tmp_path / folder / "policy.toml"
+        policy.write_text(f"version = 1\npacks = {packs}")
+    monkeypatch.chdir(tmp_path / "none")
+    assert refold.redact(MAIL, "policy.toml") == MAIL
+
+    monkeypatch.chdir(tmp_path / "all")
+
+    assert refold.redact(MAIL, "policy.toml") == GONE
+    monkeypatch.setenv("REFOLD_POLICY", "policy.toml")
+    assert refold.redact(MAIL) == GONE
+    monkeypatch.chdir(tmp_path / "none")
+    assert refold.redact(MAIL) == MAIL
+
+
+def test_another_thread_may_clear_the_cache_after_a_look_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Cleared(dict[Any, Any]):
+        def __contains__(self, key: object) -> bool:
+            is_cached = super().__contains__(key)
+            self.clear()
+            return is_cached
+
+        def get(self, key: Any, default: Any = None) -> Any:
+            value = super().get(key, default)
+            self.clear()
+            return value
+
+    monkeypatch.setattr(opener, "_redactors", Cleared())
+
+    for _ in range(3):
+        assert refold.redact(MAIL) == GONE
 
 
 def test_policies_do_not_stand_in_for_each_other() -> None:

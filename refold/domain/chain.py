@@ -56,6 +56,9 @@ def encoded(columns: Columns) -> bytes:
     stream, seq, type_, ts, event_id, tokens, version = columns
     if len(event_id) != _ID_SIZE:
         raise ValueError(f"an event id has {_ID_SIZE} bytes, this one {len(event_id)}")
+    # "%d" would cut off a fraction.
+    if type(seq) is not int or type(ts) is not int:
+        raise TypeError("a seq and a time must be an int")
     seq_text = b"%d" % seq
     ts_text = b"%d" % ts
     # The same as `length_prefixed` in half of its time; it runs for each row.
@@ -78,6 +81,8 @@ def encoded(columns: Columns) -> bytes:
 @lru_cache(maxsize=4096)
 def _encoded_number(value: int) -> bytes:
     """Return a number after its length; cached, because many rows share it."""
+    if not isinstance(value, int):
+        raise TypeError("a number of a header must be an int")
     return length_prefixed((b"%d" % value,))
 
 

@@ -126,3 +126,22 @@ def test_an_export_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) ->
 )
 def test_each_refusal_has_its_own_advice(number: int, advice: str) -> None:
     assert advice in remedy_for(OSError(number, os.strerror(number)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+def test_a_wrong_settings_file_leaves_no_database_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "refold.toml"
+    file.write_text("context = 1")
+    monkeypatch.setenv("REFOLD_CONFIG", str(file))
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+
+    with pytest.raises(refold.InvalidConfiguration, match="must be a table"):
+        refold.open(tmp_path / "one.db")
+
+    open_files = [
+        os.path.realpath(f"/proc/self/fd/{name}")
+        for name in os.listdir("/proc/self/fd")
+    ]
+    assert [path for path in open_files if path.startswith(str(tmp_path))] == []

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -526,6 +527,8 @@ def test_keys_are_not_copied_onto_themselves_or_into_nothing(
                 refold.InvalidConfiguration, match="other than the old one"
             ):
                 move(case.url, to=postgres_url, keys_to=place)
+        with closing(SqlKeyStore(keys)) as key_store:
+            assert key_store.get_setting("copying") is None
     with case.store() as store:
         store.session(user_id="ada", session_id="new").append(said("still here"))
 

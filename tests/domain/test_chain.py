@@ -34,6 +34,14 @@ def test_every_plain_column_is_in_the_header(name: str) -> None:
     assert encoded(changed) != encoded(HEADER)
 
 
+@pytest.mark.parametrize("name", ["seq", "ts", "token_estimate", "schema_version"])
+def test_a_fraction_has_no_header(name: str) -> None:
+    fraction = getattr(HEADER, name) + 0.5
+
+    with pytest.raises(TypeError):
+        encoded(HEADER._replace(**{name: fraction}))
+
+
 def test_a_hash_depends_on_every_part() -> None:
     base = event_hash(GENESIS, b"header", b"body")
 

@@ -208,6 +208,42 @@ def test_a_manifest_names_no_file_outside(
         new.import_transcript(tmp_path / "out", user_id="ada")
 
 
+def test_a_link_in_the_folder_leads_to_no_file_outside(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    old.export_user("ada", tmp_path / "out")
+    for number, file in enumerate((tmp_path / "out" / "sessions").rglob("*.jsonl")):
+        outside = tmp_path / f"{number}.jsonl"
+        file.rename(outside)
+        file.symlink_to(outside)
+
+    with pytest.raises(ImportFailed, match="outside of its folder"):
+        new.import_transcript(tmp_path / "out", user_id="ada")
+    assert new.sessions() == []
+
+
+def test_a_fork_may_use_the_id_of_a_call_again_after_its_result(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    session = old.session(user_id="ada", session_id="calls")
+    session.append(ToolCall(call_id="c", tool_name="bash"))
+    fork = session.fork(1, session_id="calls-fork")
+    for _ in range(2):
+        fork.append(ToolResult(call_id="c", content="ok"))
+        fork.append(ToolCall(call_id="c", tool_name="bash"))
+    for exported_session in (session, fork):
+        exported(exported_session, tmp_path / f"{exported_session.session_id}.jsonl")
+    path = tmp_path / "both.jsonl"
+    files = [tmp_path / "calls.jsonl", tmp_path / "calls-fork.jsonl"]
+    path.write_bytes(b"\n".join(file.read_bytes() for file in files))
+
+    imported = new.import_transcript(path, user_id="ada")
+
+    assert [result.skipped for result in imported] == [(), ()]
+    copy = new.session(user_id="ada", session_id="calls-fork")
+    assert told(copy)[1:] == told(fork)[1:]
+
+
 def test_a_fork_needs_the_session_that_it_goes_on_from(
     old: SessionStore, new: SessionStore, tmp_path: Path
 ) -> None:

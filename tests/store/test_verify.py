@@ -291,6 +291,21 @@ def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:
     assert caught.value.seq == 3
 
 
+@pytest.mark.parametrize("column", ["ts", "token_estimate", "schema_version"])
+@pytest.mark.parametrize("value", ["{} + 0.5", "CAST({} AS BLOB)"])
+def test_a_number_of_another_type_is_not_taken_for_the_number(
+    sqlite_url: str, tmp_path: Path, column: str, value: str
+) -> None:
+    with open_at(sqlite_url, tmp_path) as store:
+        session = store.session(user_id="ada", session_id="s-1")
+        session.append(refold.UserInput(text="a"))
+    tamper(sqlite_url, "DROP TRIGGER IF EXISTS events_refuse_update")
+    tamper(sqlite_url, f"UPDATE events SET {column}={value.format(column)}")
+
+    with open_at(sqlite_url, tmp_path) as store:
+        assert problems(store) == [("s-1", 1, "unreadable")]
+
+
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [

@@ -82,7 +82,16 @@ def _inside(manifest: base.Source, name: str) -> PurePosixPath:
     if not name:
         raise manifest.failed("has a stream without a file: export again")
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    is_inside = not path.is_absolute() and ".." not in path.parts
+    if is_inside:
+        # A link in the folder may also lead outside.
+        folder = manifest.path.parent
+        try:
+            target = (folder / path).resolve()
+            is_inside = target.is_relative_to(folder.resolve())
+        except (OSError, ValueError, RuntimeError):
+            is_inside = False
+    if not is_inside:
         raise manifest.failed("names a file outside of its folder: export again")
     return path
 
@@ -220,7 +229,7 @@ class _SessionReader:
     def _accepted(self, stream: str, event: Event, meta: Meta) -> Event:
         """Return the event as its stream accepts it.
 
-        A result in a fork is not checked: its call may be in the session before.
+        A result in a fork is not checked if its call may be in the session before.
 
         Raises InvalidEvent, SessionClosed.
         """
@@ -230,7 +239,11 @@ class _SessionReader:
             return event
         if isinstance(event, Fork):
             return event
-        if self._forked_from and isinstance(event, ToolResult):
+        if (
+            self._forked_from
+            and isinstance(event, ToolResult)
+            and event.call_id not in self._state.open_calls
+        ):
             return event
         event, self._state = base.accepted(self._state, event, meta)
         return event

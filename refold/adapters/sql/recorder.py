@@ -773,10 +773,9 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
             hash_ = bytes(hash_)
             body = bytes(body)
         if {type(seq), type(ts), type(tokens), type(version)} != _ONLY_INT:
-            seq = int(seq)
-            ts = int(ts)
-            tokens = int(tokens)
-            version = int(version)
+            # SQLite also stores fractions and texts in columns of integers.  Converted,
+            # they could have the header of the row that was written.
+            raise TypeError("a column of integers holds another type")
         columns = (stream, seq, type_, ts, event_id, tokens, version)
         digest = None if first is None else bytes(first)
         return stored(columns, encoded(columns), body, hash_, bytes(prev_hash), digest)
