@@ -134,7 +134,7 @@ def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> No
 def test_a_session_that_is_not_there_has_no_key_to_replace(two: Two) -> None:
     with pytest.raises(refold.SessionNotFound):
         two.one.keys.rotate_session("ada", session_id="none")
-    with pytest.raises(refold.KeyUnavailable):
+    with pytest.raises(refold.errors.UserNotFound):
         two.one.keys.rotate_user("nobody")
 
 

@@ -102,7 +102,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
-    **dict.fromkeys(("others", "chains"), FLAGS),
+    **dict.fromkeys(("others", "chains", "checks"), FLAGS),
     **dict.fromkeys(("wait", "vacuum", "absent_ok", "retryable", "matches"), FLAGS),
 }
 # Objects that programs hand in, whose types a checker holds; and what ends the store.

@@ -39,7 +39,7 @@ def log_at(url: str) -> EncryptedLog:
 # It asks for what is of all users, freezes, or seals rows anew: an eraser's work.
 _WIDE: Final = (
     "test_a_session_is_listed_with_its_head",
-    "test_of_who_is_frozen_no_view_is_stored",
+    "test_a_frozen_user_gets_no_stored_view",
     "test_sizes_are_counted",
     "test_users_do_not_see_each_other",
     "test_what_was_written_proves_itself",
