@@ -342,10 +342,16 @@ class Compactor:
         return planned, outline
 
     def _with_new(self, outline: Outline) -> Outline:
-        """The outline with the new events of the derived stream."""
+        """The outline with the new events of the derived stream.
+
+        It is the outline of the head if another compactor rebuilt the stream, or
+        decided at a later event than the last one in ``outline``.
+        """
         new = self.writer.log.read(self._derived, after=outline.derived_seq)
-        if any(map(begins_anew, new)):
-            return self.viewer.current(self.strategy)
+        for envelope in new:
+            decided_at_seq = getattr(envelope.payload, "decided_at_seq", 0)
+            if begins_anew(envelope) or decided_at_seq > outline.through_seq:
+                return self.viewer.current(self.strategy)
         return with_derived(outline, new)
 
     def _adopt(

@@ -19,8 +19,9 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import CompactionNote, SummarizerRef, Summary
 from refold.domain.ids import StreamId
 from refold.projections.context.compaction import Source, Written
+from refold.projections.context.outline import Outline
 from refold.store import Session, SessionStore
-from refold.store.compactions import LEASE_SEC, Hold
+from refold.store.compactions import LEASE_SEC, Compactor, Hold
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import talk
@@ -292,3 +293,30 @@ def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
     found = [entry.payload for name in names for entry in session.history.derived(name)]
     spans = [(s.first_seq, s.last_seq) for s in found if isinstance(s, Summary)]
     assert spans == [(2 * n + 1, 2 * n + 2) for n in range(len(spans))]
+
+
+def test_a_compactor_goes_on_after_another_one_decided_later(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(session, 6)
+    append = Compactor._append
+    appended: list[int | None] = []
+
+    def append_before_another(
+        compactor: Compactor, outline: Outline, event: Any
+    ) -> int | None:
+        seq = append(compactor, outline, event)
+        appended.append(seq)
+        if len(appended) == 1:
+            # Another compactor is at work before this one reads what it appended.
+            talk(session, 3)
+            while session.compact(WINDOW):
+                pass
+        return seq
+
+    monkeypatch.setattr(Compactor, "_append", append_before_another)
+
+    assert session.compact(WINDOW) is not None
+
+    assert session.compact(WINDOW) is None
+    assert session.context(WINDOW).tokens > 0
