@@ -82,6 +82,7 @@ class Rewriter:
         user_id, session_id, _ = self._stream
         row = self._log.recorder.head_row(self._stream)
         if row is None:
+            self._log.keys.refuse_erased(user_id, session_id)
             raise errors.SessionNotFound(user_id, session_id)
         streams.check_not_erased(self._stream, row)
         streams.check_not_frozen(row)

@@ -131,6 +131,13 @@ def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> No
     works(two.other, "others")
 
 
+def test_a_session_whose_user_was_erased_has_no_key_to_replace(two: Two) -> None:
+    two.one.erase("ada", "she asked")
+
+    with pytest.raises(refold.Erased):
+        two.other.keys.rotate_session("ada", session_id="one")
+
+
 def test_a_session_that_is_not_there_has_no_key_to_replace(two: Two) -> None:
     with pytest.raises(refold.SessionNotFound):
         two.one.keys.rotate_session("ada", session_id="none")
