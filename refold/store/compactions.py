@@ -215,7 +215,7 @@ class Compactor:
         A rebuild decides at the ends of turns, so a live session must do the same.
         """
         derived_seq = outline.derived_seq
-        for earlier, ended_at in self._at_turn_ends():
+        for earlier, ended_at in self._at_turn_ends(outline):
             after = self._catch_up_at(earlier, ended_at, lease)
             if after.derived_seq != earlier.derived_seq:
                 derived_seq = after.derived_seq
@@ -246,22 +246,30 @@ class Compactor:
         if len(decisions) > 1:
             log.info("%d summaries are written to catch up", len(decisions))
         for decision in decisions:
-            if not lease.renew() or self._carry_out(outline, decision) is None:
+            if not lease.renew():
+                break
+            summary = self._carry_out(outline, decision)
+            if summary is None:
                 break
             outline = self._with_new(outline)
+            if outline.derived_seq != summary.seq:
+                break  # a compactor without a model, and so a lease, made the others
         return outline
 
-    def _at_turn_ends(self) -> Iterator[tuple[Outline, datetime]]:
+    def _at_turn_ends(self, outline: Outline) -> Iterator[tuple[Outline, datetime]]:
         """Yield the outline and the time of each end of a turn that was not judged.
 
         These are the ends since the last call of a model, and since the last decision.
         Each outline is read after the one before was dealt with.
+
+        outline: of the session's head.
         """
+        if (outline.decided_at or 0) >= outline.through_seq:
+            return  # To look for ends would fold the log.
         for end in self.viewer.turn_ends(self.strategy):
-            outline = self.viewer.as_of(self.strategy, end.seq)
-            is_judged = outline is None or (outline.decided_at or 0) >= end.seq
-            if outline is not None and not is_judged:
-                yield outline, end.ts
+            earlier = self.viewer.as_of(self.strategy, end.seq)
+            if earlier is not None and (earlier.decided_at or 0) < end.seq:
+                yield earlier, end.ts
 
     def press(
         self, over: int, window: int, outline: Outline | None = None
@@ -467,7 +475,7 @@ class Compactor:
         now = self._now()
         if not self.is_due(outline):
             return None
-        for earlier, ended_at in self._at_turn_ends():
+        for earlier, ended_at in self._at_turn_ends(outline):
             if self.strategy.decide(earlier, ended_at) is not None:
                 outline = earlier
                 now = ended_at

@@ -16,12 +16,14 @@ from hypothesis import given, settings, strategies as st
 
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.envelope import Envelope
-from refold.domain.events import CompactionNote, SummarizerRef, Summary
+from refold.domain.events import CompactionNote, SummarizerRef, Summary, UserInput
 from refold.domain.ids import StreamId
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.outline import Outline
+from refold.projections.context.strategy import Strategy
 from refold.store import Session, SessionStore
 from refold.store.compactions import LEASE_SEC, Compactor, Hold
+from refold.store.contexts import Viewer
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import talk
@@ -320,3 +322,58 @@ def test_a_compactor_goes_on_after_another_one_decided_later(
 
     assert session.compact(WINDOW) is None
     assert session.context(WINDOW).tokens > 0
+
+
+def test_steps_look_for_ends_of_turns_until_the_head_was_judged(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    turn_ends = Viewer.turn_ends
+
+    def counted(viewer: Viewer, strategy: Strategy) -> list[Envelope]:
+        looks.append(viewer.stream.session_id)
+        return turn_ends(viewer, strategy)
+
+    monkeypatch.setattr(Viewer, "turn_ends", counted)
+    talk(session, 8)
+    session.append(UserInput(text="last"))
+
+    steps = 0
+    while session.compact(WINDOW):
+        steps += 1
+
+    assert steps >= 5
+    assert len(looks) <= 2
+
+
+def test_a_model_writes_no_summary_that_another_compactor_wrote(
+    session: Session, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(session, 6)
+    append = Compactor._append
+    models_summaries: list[int | None] = []
+
+    def append_before_another(
+        compactor: Compactor, outline: Outline, event: Any
+    ) -> int | None:
+        seq = append(compactor, outline, event)
+        if isinstance(event, Summary) and compactor._costs:
+            models_summaries.append(seq)
+            # One that costs nothing takes no lease.
+            while session.compact(WINDOW):
+                pass
+        return seq
+
+    monkeypatch.setattr(Compactor, "_append", append_before_another)
+
+    session.prepare(WINDOW, summarizer=Counting(calls))
+
+    assert len(models_summaries) == 1
+    (name,) = (name for name in session.history.streams() if name != "main")
+    summaries = [
+        entry.payload
+        for entry in session.history.derived(name)
+        if isinstance(entry.payload, Summary)
+    ]
+    parts = [(summary.first_seq, summary.last_seq) for summary in summaries]
+    assert len(parts) == len(set(parts))
