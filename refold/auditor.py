@@ -75,7 +75,7 @@ def _check_event(proof: Any, public_key: bytes) -> str:
         raise Refused("the event is not in the tree: it, or a hash, was changed")
     stream = ", ".join(f"{name} {event[name]!r}" for name in _STREAM)
     subject = f"event {event['seq']} ({event['type']}) of {stream}"
-    return f"holds: {subject} was in the log when {_described(tree_head)}"
+    return f"holds: {subject} was in the log of {_described(tree_head)}"
 
 
 def _check_growth(proof: Any, public_key: bytes) -> str:
@@ -90,8 +90,8 @@ def _check_growth(proof: Any, public_key: bytes) -> str:
     if not _is_consistent(old["size"], old_root, new["size"], new_root, hashes):
         raise Refused("the larger tree does not begin with the smaller one")
     return (
-        f"holds: what was sealed when {_described(old)}, is the unchanged beginning "
-        f"of what was sealed when {_described(new)}"
+        f"holds: the log of {_described(old)} is the unchanged beginning of the log "
+        f"of {_described(new)}"
     )
 
 
@@ -99,7 +99,7 @@ def _described(head: Any) -> str:
     """Return a tree head in words."""
     sealed_at = time.gmtime(head["sealed_at"] // 1_000_000)  # from microseconds
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", sealed_at)
-    return f"the tree head of size {head['size']} was signed, {moment}"
+    return f"the tree head of size {head['size']}, signed at {moment}"
 
 
 def _anchored_roots(anchored: Iterable[Any]) -> _Roots:

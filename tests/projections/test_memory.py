@@ -401,7 +401,7 @@ def failed_with(*events: Any, **meta: Any) -> list[str]:
         session.append(result, meta=meta)
         for event in events:
             session.append(event)
-        return [one.reason for one in facts_of("s", session.events()).failures]
+        return [failure.reason for failure in facts_of("s", session.events()).failures]
 
 
 def test_a_warning_gives_the_reason_of_a_failure() -> None:

@@ -34,7 +34,7 @@ class Destination:
 
     It is opened at once, so that a missing folder, a directory of its name, or missing
     permissions are an error before the command does anything.  ``commit`` writes all of
-    it to the disk.  Without a commit, ``with`` leaves everything as it was.
+    it to the disk.  If the ``with`` block ends without it, no file was changed.
 
     path:      the path of the file.  A link is followed.  A pipe, or ``/dev/stdout``,
                is written to directly.

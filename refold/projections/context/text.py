@@ -300,17 +300,25 @@ def left_out(turns: Iterable[str]) -> LeftOutTurns:
     total = LeftOutTurns()
     for turn in turns:
         match = _TURN_TAG.match(turn)
-        one = LeftOutTurns(1) if match is None else _counted(match, 1)
-        total = total.and_then(one)
+        counted = LeftOutTurns(1) if match is None else _counted(match, 1)
+        total = total.and_then(counted)
     return total
 
 
 def _counted(match: re.Match[str], turns: int) -> LeftOutTurns:
-    """The turns of a tag with a place and calls, either of which may be missing."""
-    place = (match["first"], match["last"])
-    first, last = (None if seq is None else int(seq) for seq in place)
-    calls, ok = (int(count or 0) for count in (match["calls"], match["ok"]))
-    return LeftOutTurns(turns, first, last, calls, ok)
+    """Read the seqs and the calls in a tag; either may be missing.
+
+    turns: the number of turns that the tag stands for.
+    """
+    first = match["first"]
+    last = match["last"]
+    return LeftOutTurns(
+        turns,
+        None if first is None else int(first),
+        None if last is None else int(last),
+        int(match["calls"] or 0),
+        int(match["ok"] or 0),
+    )
 
 
 Role = Literal["user", "assistant"]

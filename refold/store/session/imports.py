@@ -85,9 +85,9 @@ def take_in(
 def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
     """Whether redaction changes one of the drafts."""
     tag = session.writer.numbering(session.stream, {})
-    nothing = session.writer.learned(SessionState(session.stream))
+    no_secrets = session.writer.learned(SessionState(session.stream))
     for draft in drafts:
-        _, redacted = _fitting(session, draft, tag, nothing)
+        _, redacted = _fitting(session, draft, tag, no_secrets)
         if redacted.found:
             return True
     return False
