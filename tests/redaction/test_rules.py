@@ -13,6 +13,7 @@ from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, DEFAULT_RULES, PACKS
 from refold.redaction.rules.rule import Example, Rule
+from refold.redaction.rules.secrets import CARRIERS
 from refold.redaction.scanner import compiled, triggers
 
 PROVEN = PACKS
@@ -91,6 +92,12 @@ def test_every_rule_proves_itself(pack: str) -> None:
         assert any("«" in split(example)[1] for example in rule.examples), rule.id
         assert rule.counter_examples, rule.id
         assert not any("«" in split(one)[1] for one in rule.counter_examples), rule.id
+
+
+def test_every_carrier_shows_three_findings_and_three_near_misses() -> None:
+    for rule in CARRIERS:
+        assert len(rule.examples) >= 3, rule.id
+        assert len(rule.counter_examples) >= 3, rule.id
 
 
 def test_ids_are_unique() -> None:

@@ -258,3 +258,98 @@ def _split(row: str, offset: int, delimiter: str) -> list[tuple[int, int]]:
         cells.append((offset, offset + len(cell)))
         offset += len(cell) + 1
     return cells
+
+
+# The most characters of an object or an array that is searched for secrets.
+_LONGEST: Final = 4096
+
+
+def members(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The values in the object or the array that a match begins with."""
+    start = match.start()
+    if _is_covered(start, seen):
+        return []
+    stop = min(match.end(), start + _LONGEST)
+    bracket = re.compile(r"[\[{(]").search(text, start, stop)
+    if not bracket:
+        return []
+    depth = 0
+    extents: _Extents = []
+    key = ""
+    last = start
+    for item in _PATTERNS.ITEM.finditer(text, bracket.start(), stop):
+        sign = item.group()
+        if sign in "[{(":
+            depth += 1
+            continue
+        if sign in "]})":
+            depth -= 1
+            if depth <= 0:
+                last = item.end()
+                break
+            continue
+        last = item.end()
+        group = 1 if item[1] is not None else 2
+        if _PATTERNS.AFTER_KEY.match(text, item.end()):
+            key = item[group]
+            continue
+        if not _PATTERNS.BESIDE.fullmatch(key) and not ABOUT.search(key):
+            extents.append(item.span(group))
+        key = ""
+    _cover(start, last, seen)
+    return extents
+
+
+def secret_data(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The values in the data of a manifest whose kind is Secret."""
+    start, stop = match.span()
+    if _is_covered(start, seen):
+        return []
+    further = text.find("\n---", start, stop)
+    if further >= 0:
+        stop = further
+    extents: _Extents = []
+    last = start
+    in_json = _PATTERNS.DATA_IN_JSON.search(text, start, stop)
+    if in_json:
+        for item in _PATTERNS.ITEM.finditer(text, in_json.end(), stop):
+            last = item.end()
+            if item.group() == "}":
+                break
+            is_key = _PATTERNS.AFTER_KEY.match(text, item.end())
+            if item[1] and not is_key:
+                extents.append(item.span(1))
+    for block in _PATTERNS.DATA.finditer(text, start, stop):
+        place = block.end()
+        while entry := _PATTERNS.ENTRY.match(text, place, stop):
+            if len(entry[1]) <= len(block[1]):
+                break
+            if entry[2]:
+                extents.append(entry.span(2))
+            place = entry.end()
+        last = max(last, place)
+    _cover(start, last, seen)
+    return extents
+
+
+def key_members(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The private members of a key in JSON (RFC 7517), which stand before or after."""
+    if _is_covered(match.start(), seen):
+        return []
+    first = max(text.rfind("{", max(0, match.start() - _LONGEST), match.start()), 0)
+    extents = [
+        member.span(1)
+        for member in _PATTERNS.PRIVATE.finditer(text, first, match.end())
+    ]
+    _cover(match.start(), match.end(), seen)
+    return extents
+
+
+def trimmed(text: str, match: re.Match[str], _: set[int]) -> _Extents:
+    """The value of a match without the signs and spaces that end it."""
+    start, end = match.span("value")
+    while end > start and not text[end - 1].isalnum():
+        end -= 1
+    if text[end - 1 : end] == "n" and text[end - 2 : end - 1] == "\\":
+        end -= 2
+    return [(start, end)]

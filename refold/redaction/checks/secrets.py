@@ -80,6 +80,8 @@ def odd(value: str) -> bool:
         return False
     if _elsewhere(value):
         return False
+    if _PATTERNS.CHOSEN.fullmatch(value):
+        return True
     for pattern in (
         _PATTERNS.NO_ODDITY,
         _PATTERNS.VERSION,
@@ -197,8 +199,11 @@ def _loose(candidate: Candidate) -> bool:
 def _short(candidate: Candidate) -> bool:
     """Whether the name has other meanings, too, and the value is not quoted."""
     name = candidate.match.group()[:5].lower()
-    is_quoted = candidate.before(1) in ('"', "'")
-    return bool(_PATTERNS.SHORT.match(name)) and not is_quoted
+    if not _PATTERNS.SHORT.match(name) or candidate.before(1) in ('"', "'"):
+        return False
+    # Joined with another word, as in DB_PASS and rootPass, it has one meaning.
+    joined = _before_name(candidate, 1)
+    return not (joined.isalnum() or joined == "_")
 
 
 def _tied(candidate: Candidate) -> bool:
@@ -333,7 +338,7 @@ def _assigned(candidate: Candidate) -> str | None:
         return value if is_closed else None
     if value.startswith("?") or _is_called(candidate):
         return None
-    if _PATTERNS.ATTRIBUTE.fullmatch(value):
+    if _PATTERNS.ATTRIBUTE.fullmatch(value) and not _PATTERNS.CHOSEN.fullmatch(value):
         is_long = len(value) >= 20 and len(_DIGIT.findall(value)) >= 3
         if not (is_long and entropy(value) >= 4):
             return None
@@ -412,7 +417,9 @@ def _phrase(candidate: Candidate) -> bool:
     count = value.count(" ") + 1
     if "phrase" in candidate.match.group().lower()[:10]:
         return 3 <= count <= 12
-    return count <= 4 and bool(_DIGIT.search(value))
+    if count > 4 and (_is_argument(candidate) or _is_prose(value)):
+        return False
+    return bool(_DIGIT.search(value))
 
 
 def _sentence(value: str) -> bool:
@@ -632,3 +639,133 @@ def declared(candidate: Candidate) -> bool:
     if "pass" in candidate.match["name"].lower():
         return _is_password_value(candidate)
     return token(candidate)
+
+
+def handed(candidate: Candidate) -> bool:
+    """A value in quotes where a secret belongs: no word, code, path or stand-in."""
+    value = candidate.value
+    if len(value) < 4 or _elsewhere(value) or _PATTERNS.UUID.fullmatch(value):
+        return False
+    if " " in value and not (_DIGIT.search(value) and not _is_prose(value)):
+        return False
+    is_word = value.isalpha() or _PATTERNS.WORDS.fullmatch(value)
+    return not is_word or _jumbled(value)
+
+
+def handed_odd(candidate: Candidate) -> bool:
+    """A value where a secret often stands: only one that is written like one."""
+    return " " not in candidate.value and odd(candidate.value)
+
+
+def alone(candidate: Candidate) -> bool:
+    """A value that fills its place behind the name of a secret."""
+    value = candidate.value
+    return odd(value) or _jumbled(value) or bool(_PATTERNS.LONG_HEX.fullmatch(value))
+
+
+def marked_up(candidate: Candidate) -> bool:
+    """The text of an element whose name is that of a secret."""
+    if not _of_secret(candidate):
+        return False
+    value = candidate.value
+    name = candidate.match.group()[:4].lower()
+    if name.startswith(("tok", "key", "secr")):
+        return " " not in value and opaque(candidate)
+    return handed(candidate) and not _PATTERNS.VERSION.fullmatch(value)
+
+
+def paired(candidate: Candidate) -> bool:
+    """The value of a pair whose other half is the name of a secret."""
+    if not _of_secret(candidate):
+        return False
+    name = candidate.match.group()[:4].lower()
+    if name.startswith(("pass", "pwd", "pw")):
+        return handed(candidate)
+    if name == "otp":
+        return 4 <= len(candidate.value) <= 10
+    return " " not in candidate.value and opaque(candidate)
+
+
+def member(candidate: Candidate) -> bool:
+    """A value in an object or an array that is called one of secrets."""
+    return " " not in candidate.value and odd(candidate.value)
+
+
+def stored(candidate: Candidate) -> bool:
+    """A value in the data of an object that keeps secrets, whatever its name."""
+    return len(candidate.value) >= 4 and not _elsewhere(candidate.value)
+
+
+def opaque(candidate: Candidate) -> bool:
+    """A value as random as a token, and not an id that names something."""
+    value = candidate.value
+    if len(value) < 12 or _PATTERNS.VERSION.fullmatch(value):
+        return False
+    return _is_token(value) and not _is_named(value)
+
+
+def link(candidate: Candidate) -> bool:
+    """The last step of a link that admits its holder."""
+    value = candidate.value
+    return mixed(candidate) and not _is_named(value)
+
+
+def session_token(candidate: Candidate) -> bool:
+    """The value of a session or a form that opens it."""
+    value = candidate.value
+    if _PATTERNS.NUMBERED_ID.fullmatch(value):
+        return False
+    return mixed(candidate) and not _is_named(value)
+
+
+def _is_named(value: str) -> bool:
+    """Whether it is a UUID, or made of words between its separators."""
+    if _PATTERNS.UUID.search(value):
+        return True
+    return bool(_PATTERNS.OF_WORDS.fullmatch(value))
+
+
+def _is_prose(value: str) -> bool:
+    """Whether several words are a sentence, and not chosen as a secret."""
+    words_of_value = value.lower().split()
+    if len(words_of_value) > 8 or value.endswith((".", "?", ":")):
+        return True
+    return not _SENTENCE_WORDS.isdisjoint(words_of_value)
+
+
+def webhook(candidate: Candidate) -> bool:
+    """The end of a link to which anybody may write; not one of documentation."""
+    value = candidate.value
+    if len(_DIGIT.findall(value)) < 2 or entropy(value) < 2.8:
+        return False
+    return issued(candidate)
+
+
+def sasl(candidate: Candidate) -> bool:
+    """Base64 of a user and a password, each behind a zero byte (RFC 4616)."""
+    value = candidate.value
+    try:
+        plain = base64.b64decode(value + "=" * (-len(value) % 4))
+    except ValueError:
+        return False
+    return plain.count(b"\0") >= 2
+
+
+def piped_word(candidate: Candidate) -> bool:
+    """A password behind the command that sends it; not the name of a test."""
+    value = candidate.value
+    return odd(value) and "/" not in value
+
+
+def handed_token(candidate: Candidate) -> bool:
+    """A token in quotes where a function takes one."""
+    return " " not in candidate.value and opaque(candidate)
+
+
+def paired_by_name(candidate: Candidate) -> bool:
+    """The value that a call gives to a name of a secret."""
+    if not _of_secret(candidate):
+        return False
+    if "pass" in candidate.match.group().lower():
+        return handed(candidate)
+    return handed_token(candidate)

@@ -18,6 +18,12 @@ _LEAD = _PARTS["LEAD"]
 _GATES: Final = LEXICON["gates"]
 # Vendors whose keys have no mark of their own.
 _VENDORS: Final = names.words("vendors")
+# What prints a secret and nothing else, by its last words.
+_PRINTERS: Final = tuple(
+    name.strip()
+    for written in LEXICON["printers"].values()
+    for name in written.strip().splitlines()
+)
 # Patterns and gates made of the lexicon, which the files of packs name in braces.
 # What the files of packs name in braces: patterns and gates made of the lexicon.
 _FOR_ASSIGNED: Final = {
@@ -25,6 +31,10 @@ _FOR_ASSIGNED: Final = {
     "KEY_OF": names.KEY_OF,
     "_ANY_NAME": (*_GATES["any_name"], *PASSWORDS.gate),
     "_HAN": "|".join(names.CHINESE),
+    "_NAME_GATES": (*_GATES["names"], *PASSWORDS.gate),
+    "_PAIR_GATES": (*_GATES["pairs"], *PASSWORDS.gate),
+    "_PRINTERS": tuple(name.lower() for name in _PRINTERS),
+    "_PRINTING": "|".join(f"(?i:{re.escape(name)})" for name in _PRINTERS),
     "_NOT_A_SECRET": "".join(
         rf"(?<!{word})(?<!{word}[\-_ ])" for word in names.words("no_secret_token")
     ),
@@ -191,10 +201,13 @@ def _members(repeat: re.Match[str]) -> str:
     return "".join(re.findall(members, _MIXED * 2))[:count]
 
 
+# What carries a secret beside a plain assignment, one syntax a rule.
+CARRIERS = load("carriers", "carriers", _FOR_ASSIGNED)
 SECRETS = (
     *load("forms", "credentials"),
     *load("forms", "headers"),
     *load("assigned", "assigned", _FOR_ASSIGNED),
+    *CARRIERS,
     *load("commands", "commands"),
     *_commands(),
     *load("forms", "forms"),
