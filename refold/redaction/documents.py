@@ -62,18 +62,41 @@ def redacted(value: JsonValue, work: Work, around: Around) -> tuple[JsonValue, T
     RedactionError for what is not JSON.
     """
     if isinstance(value, dict | list):
-        return _Walk(value, work, around).result()
+        [result] = _Walk([_root(value, around)], work, around).results()
+        return result
     # A text or number is redacted as the only item of an array.
-    clean, tally = _Walk([value], work, around).result()
+    [(clean, tally)] = _Walk([_root([value], around)], work, around).results()
     return clean[0], tally  # type: ignore[index]  # it is that array
 
 
-class _Walk:
-    """One pass over an object or an array."""
+def _root(value: dict[str, JsonValue] | list[JsonValue], around: Around) -> Node:
+    """The node of a whole value."""
+    keys = (around.parent, around.key)
+    return Node(value, None, "", around.depth, around.skip, keys=keys)
 
-    def __init__(
-        self, value: dict[str, JsonValue] | list[JsonValue], work: Work, around: Around
-    ) -> None:
+
+class _KeyOfSeveral(Exception):
+    """A key with a finding may stand in several values that are redacted together."""
+
+
+class _Document(NamedTuple):
+    """A text of an item that is JSON: one document, or one a line.
+
+    place:  the index of the text.
+    parsed: the source and the value of each document.
+    """
+
+    place: int
+    parsed: list[tuple[str, JsonValue]]
+
+
+class _Walk:
+    """One pass over objects or arrays that are redacted together.
+
+    around: what is the same around all of them.
+    """
+
+    def __init__(self, roots: list[Node], work: Work, around: Around) -> None:
         plan = work.settler.plan
         self._work = work
         self._around = around
@@ -81,8 +104,10 @@ class _Walk:
         self._nests = around.nested < MAX_NESTED and plan.nested_json
         self._scanner = work.settler.scanner
         self._placeholders = work.settler.placeholders
-        self._flat = Flat(value, around, plan.skip_keys)
-        self._tally = Tally()
+        self._roots = roots
+        self._flat = Flat(roots, plan.skip_keys)
+        # The findings in each of them.
+        self._tallies = [Tally() for _ in roots]
         # Registered values or a recognizer may find something in any text.
         self._finds_more = False
         # Keys that are not known to be without findings and context.
@@ -95,8 +120,11 @@ class _Walk:
         # nothing if the name has a finding.
         self._named: dict[int, str] = {}
 
-    def result(self) -> tuple[JsonValue, Tally]:
-        """The redacted value and its tally."""
+    def results(self) -> list[tuple[JsonValue, Tally]]:
+        """Each redacted value with its tally.
+
+        Raises _KeyOfSeveral.
+        """
         flat = self._flat
         texts = flat.texts
         settler = self._work.settler
@@ -129,8 +157,10 @@ class _Walk:
             )
         if indexes:
             self._redact_texts(indexes, prepared)
-        value = self._rebuilt() if self._tally.types else flat.nodes[0].value
-        return value, self._tally
+        values: list[JsonValue] = [root.value for root in self._roots]
+        if any(tally.types for tally in self._tallies):
+            values = self._rebuilt()
+        return list(zip(values, self._tallies, strict=True))
 
     def _judge_files(self) -> None:
         """Search only the metadata of texts that are files in base64."""
@@ -167,9 +197,13 @@ class _Walk:
     def _has_context(self) -> object:
         """Whether anything besides keys of objects may give context to a text."""
         flat = self._flat
-        around = self._around
         named = flat.named or flat.pairs or flat.flags or flat.tables or flat.commands
-        return named or around.key or around.parent or around.context
+        return named or self._around.context or self._root_keys
+
+    @property
+    def _root_keys(self) -> set[tuple[str, str]]:
+        """The keys around the whole values, if there are any."""
+        return {root.keys for root in self._roots if root.keys} - {("", "")}
 
     def _to_redact(self, prepared: dict[int, Prepared]) -> Sequence[int]:
         """The texts that may have findings, by their hits or by context."""
@@ -222,8 +256,10 @@ class _Walk:
             return
         for job, (clean, tally) in zip(jobs, self._settled(jobs), strict=True):
             if clean != job.text:
+                if len(self._roots) > 1:
+                    raise _KeyOfSeveral
                 self._names[job.text] = clean
-                self._count(tally, None, "")
+                self._count(tally, self._roots[0], "", place=False)
 
     def _remember_quiet(self, keys: Iterable[str]) -> None:
         """Remember those of ``keys``, which have no hits, that give no context."""
@@ -340,14 +376,19 @@ class _Walk:
                 speaking.add(key)
         if any(self._named.values()):
             speaking.update(key for key in flat.keys if key.lower() in VALUES)
-        first = flat.nodes[0]
-        if around.key or around.parent or around.context:
-            both = concern(f"{around.parent} {around.key}", around.context)
-            first.has_context = bool(both.rules or concern(around.key).rules)
+        with_context: set[tuple[str, str]] = set()
+        if around.context:
+            with_context.add(("", ""))
+        for parent, key in self._root_keys:
+            both = concern(f"{parent} {key}", around.context)
+            if both.rules or concern(key).rules:
+                with_context.add((parent, key))
+        for root in self._roots:
+            root.has_context = root.keys in with_context
         flags = {place for place, flag in flat.flags.items() if concern(flag).rules}
-        if not (speaking or first.has_context or flags):
+        if not (speaking or with_context or flags):
             return []
-        for node in flat.nodes[1:]:
+        for node in flat.nodes[len(self._roots) :]:
             above = node.parent
             node.has_context = node.name in speaking or (
                 above is not None and above.has_context
@@ -363,19 +404,36 @@ class _Walk:
         self, indexes: Iterable[int], prepared: Mapping[int, Prepared]
     ) -> None:
         flat = self._flat
+        done: set[int] = set()
+        scanned: Mapping[int, Prepared] = {}
+        if self._documents:
+            done, scanned = self._redacted_documents()
         jobs: list[tuple[int, Text]] = []
         for index in indexes:
-            job = self._job(index, prepared.get(index))
+            if index in done:
+                continue
+            job = self._job(index, scanned.get(index, prepared.get(index)))
             if job is not None:
                 jobs.append((index, job))
         if not jobs:
             return
+        # Equal texts under equal keys are settled once.
+        numbers: dict[tuple[object, ...], int] = {}
+        unique: list[tuple[int, Text]] = []
+        places: list[int] = []
+        for index, job in jobs:
+            same = (job.text, id(job.prepared), job.concern.numbers, job.number)
+            place = numbers.setdefault(same, len(unique))
+            places.append(place)
+            if place == len(unique):
+                unique.append((index, job))
         try:
-            results = self._settled([job for _, job in jobs])
+            results = self._settled([job for _, job in unique])
         except OverBudget as error:
-            node, name = flat.places[jobs[error.index][0]]
+            node, name = flat.places[unique[error.index][0]]
             raise OverBudget(self._pointer(node, name)) from None
-        for (index, job), (clean, tally) in zip(jobs, results, strict=True):
+        for (index, job), place in zip(jobs, places, strict=True):
+            clean, tally = results[place]
             if clean != job.text:
                 self._write(index, clean, tally)
 
@@ -385,12 +443,6 @@ class _Walk:
         text = flat.texts[index]
         node, name = flat.places[index]
         concern = self._concern(node, name)
-        if index in self._documents:
-            if self._is_clean_document(text, concern):
-                return None
-            if self._redacted_documents(text, node, name):
-                return None
-            prepared = self._scanner.look(text)
         if prepared is None and not concern.rules and not self._finds_more:
             return None
         number = index in flat.numbers and not self._numbers_like_text
@@ -398,11 +450,146 @@ class _Walk:
             return None
         return Text(text, prepared, concern, number=number)
 
-    def _is_clean_document(self, text: str, concern: Concern) -> bool:
-        """Whether nothing can be found in a text that may be JSON."""
-        if self._finds_more or concern.rules or not self._scanner.clean(text):
+    def _redacted_documents(self) -> tuple[set[int], dict[int, Prepared]]:
+        """Redact the texts that are JSON.
+
+        Returns their indexes with those of clean texts, and the scan results of the
+        texts that turned out to be no JSON.
+        """
+        # Few events have JSON in a string.
+        from refold.redaction.json_text import parsed
+
+        texts = self._flat.texts
+        done: set[int] = set()
+        documents: list[_Document] = []
+        others: list[int] = []
+        by_text: dict[str, list[tuple[str, JsonValue]] | None] = {}
+        for index in self._unproved_documents(done):
+            text = texts[index]
+            if text not in by_text:
+                by_text[text] = parsed(text)
+            of_text = by_text[text]
+            if of_text is None:
+                others.append(index)
+            else:
+                documents.append(_Document(index, of_text))
+        results = self._redacted_together(documents)
+        for document, result in zip(documents, results, strict=True):
+            if result is not None and self._write_document(document, result):
+                done.add(document.place)
+            else:
+                others.append(document.place)
+        prepared = self._scanner.survey([texts[index] for index in others])
+        return done, {others[place]: text for place, text in prepared.items()}
+
+    def _unproved_documents(self, done: set[int]) -> list[int]:
+        """The texts that may be JSON with findings; ``done`` gets the clean ones."""
+        flat = self._flat
+        unproved: list[int] = []
+        small: list[int] = []
+        for index in sorted(self._documents):
+            node, name = flat.places[index]
+            text = flat.texts[index]
+            is_file = any(beginning in text for beginning in FILE_BEGINNINGS)
+            if self._finds_more or is_file or self._concern(node, name).rules:
+                unproved.append(index)
+            elif len(text) < _SMALL:
+                small.append(index)
+            elif self._scanner.clean(text):
+                done.add(index)
+            else:
+                unproved.append(index)
+        if small:
+            # Many small texts are parsed sooner than each is scanned by itself.
+            joined = "\n".join(dict.fromkeys(flat.texts[index] for index in small))
+            if self._scanner.clean(joined):
+                done.update(small)
+            else:
+                unproved += small
+        return unproved
+
+    def _redacted_together(
+        self, documents: Sequence[_Document]
+    ) -> list[list[tuple[JsonValue, Tally]] | None]:
+        """The redacted values of each text; None if one is nested too deep."""
+        if len(documents) > 1 or (documents and len(documents[0].parsed) > 1):
+            try:
+                return [*self._redacted_at_once(documents)]
+            except (TooDeep, OverBudget, _KeyOfSeveral):
+                # By itself, each raises what is right for it.
+                pass
+        return [self._redacted_alone(document) for document in documents]
+
+    def _redacted_at_once(
+        self, documents: Sequence[_Document]
+    ) -> Iterator[list[tuple[JsonValue, Tally]]]:
+        """The redacted values of each text, from one walk over all of them.
+
+        Raises TooDeep, OverBudget, _KeyOfSeveral.
+        """
+        flat = self._flat
+        # Equal texts under equal keys are redacted once.
+        places: dict[tuple[str, tuple[str, str]], list[int]] = {}
+        roots: list[Node] = []
+        places_of: list[list[int]] = []
+        for index, values in documents:
+            node, name = flat.places[index]
+            inside = self._inside(node, name, 1)
+            same = (flat.texts[index], (inside.parent, inside.key))
+            if same not in places:
+                places[same] = []
+                for _, value in values:
+                    places[same].append(len(roots))
+                    # An empty line has no value.
+                    nested = value if isinstance(value, dict | list) else []
+                    roots.append(_root(nested, inside))
+            places_of.append(places[same])
+        shared = Around(
+            NO_SKIP,
+            nested=self._around.nested + 1,
+            context=self._around.context,
+        )
+        results = _Walk(roots, self._work, shared).results()
+        for of_text in places_of:
+            yield [results[place] for place in of_text]
+
+    def _redacted_alone(
+        self, document: _Document
+    ) -> list[tuple[JsonValue, Tally]] | None:
+        """The redacted values of a text; None if one is nested too deep."""
+        node, name = self._flat.places[document.place]
+        inside = self._inside(node, name, 1)
+        try:
+            return [redacted(value, self._work, inside) for _, value in document.parsed]
+        except TooDeep:
+            return None
+        except OverBudget as error:
+            raise OverBudget(f"{self._pointer(node, name)}{error.at}") from None
+
+    def _write_document(
+        self, document: _Document, results: Sequence[tuple[JsonValue, Tally]]
+    ) -> bool:
+        """Write the redacted text; False if a registered value is still in it."""
+        from refold.redaction.json_text import patched
+
+        tally = Tally()
+        sources: list[str] = []
+        for (source, value), (new, findings) in zip(
+            document.parsed, results, strict=True
+        ):
+            if findings and new is not value:
+                source = patched(source, value, new, self._placeholders)
+            sources.append(source)
+            tally.update(findings)
+        clean = "\n".join(sources)
+        registered = self._work.settler.registered
+        if registered and registered.find(clean):
             return False
-        return not any(beginning in text for beginning in FILE_BEGINNINGS)
+        if tally:
+            node, name = self._flat.places[document.place]
+            self._count(tally, node, name)
+            node.writes[name] = clean
+        return True
 
     @property
     def _numbers_like_text(self) -> bool:
@@ -419,9 +606,12 @@ class _Walk:
         self._count(tally, node, name)
         if self._nests and index in self._flat.documents:
             # It was no JSON, but without its findings it may have become JSON.
-            again, more = redacted(clean, self._work, self._inside(node, name, 0))
-            self._count(more, node, name)
-            clean = again if isinstance(again, str) else clean
+            from refold.redaction.json_text import parsed
+
+            if parsed(clean) is not None:
+                again, more = redacted(clean, self._work, self._inside(node, name, 0))
+                self._count(more, node, name)
+                clean = again if isinstance(again, str) else clean
         node.writes[name] = clean
 
     def _inside(self, node: Node, name: str | int, nested: int) -> Around:
@@ -436,37 +626,6 @@ class _Walk:
             context=self._around.context,
         )
 
-    def _redacted_documents(self, text: str, node: Node, name: str | int) -> bool:
-        """Redact ``text`` as a JSON document or as one a line; False if it is none."""
-        # Few events have JSON in a string.
-        from refold.redaction.json_text import parsed, patched
-
-        documents = parsed(text)
-        if documents is None:
-            return False
-        inside = self._inside(node, name, 1)
-        tally = Tally()
-        sources: list[str] = []
-        try:
-            for source, value in documents:
-                new, findings = redacted(value, self._work, inside)
-                if new is not value:
-                    source = patched(source, value, new, self._placeholders)
-                sources.append(source)
-                tally.update(findings)
-        except TooDeep:
-            return False
-        except OverBudget as error:
-            raise OverBudget(f"{self._pointer(node, name)}{error.at}") from None
-        clean = "\n".join(sources)
-        registered = self._work.settler.registered
-        if registered and registered.find(clean):
-            return False
-        if tally:
-            self._count(tally, node, name)
-            node.writes[name] = clean
-        return True
-
     def _concern(self, node: Node, name: str | int) -> Concern:
         """The rules for which the keys of an item are context."""
         parent, key = self._keys_of(node, name)
@@ -480,10 +639,8 @@ class _Walk:
         """
         keys = node.keys
         if keys is None:
-            if node.parent:
-                keys = self._keys_of(node.parent, node.name)
-            else:
-                keys = (self._around.parent, self._around.key)
+            # The keys of a whole value are known.
+            keys = self._keys_of(node.parent, node.name) if node.parent else ("", "")
             node.keys = keys
         if isinstance(name, int):
             flag = self._flat.flags.get((id(node), name))
@@ -496,11 +653,16 @@ class _Walk:
             return keys[1], named
         return keys[1], self._placeholders.context_of(self._names.get(name, name))
 
-    def _count(self, tally: Tally, node: Node | None, name: str | int) -> None:
-        """Add ``tally``, with the path of the item if the plan wants paths."""
-        if self._plan.audit == "paths" and node is not None and tally:
+    def _count(
+        self, tally: Tally, node: Node, name: str | int, *, place: bool = True
+    ) -> None:
+        """Add ``tally`` to that of the whole value that holds ``node``.
+
+        place: the path of the item is added too, if the plan wants paths.
+        """
+        if place and self._plan.audit == "paths" and tally:
             tally.paths[:] = [self._pointer(node, name)]
-        self._tally.update(tally)
+        self._tallies[node.root].update(tally)
 
     def _pointer(self, node: Node, name: str | int) -> str:
         """The JSON pointer of an item, with redacted keys."""
@@ -513,9 +675,10 @@ class _Walk:
             here = here.parent
         return "/" + "/".join(reversed(steps))
 
-    def _rebuilt(self) -> JsonValue:
-        """The value with all that was written; unchanged parts are shared."""
+    def _rebuilt(self) -> list[JsonValue]:
+        """The values with all that was written; unchanged parts are shared."""
         names = self._names
+        values: list[JsonValue] = [root.value for root in self._roots]
         for node in reversed(self._flat.nodes):
             value = node.value
             writes = node.writes
@@ -529,9 +692,10 @@ class _Walk:
                     continue
                 new = [writes.get(index, item) for index, item in enumerate(value)]
             if node.parent is None:
-                return new
-            node.parent.writes[node.name] = new
-        return self._flat.nodes[0].value
+                values[node.root] = new
+            else:
+                node.parent.writes[node.name] = new
+        return values
 
     def _rebuilt_object(self, node: Node, value: dict[str, JsonValue]) -> JsonValue:
         """The object with redacted keys, numbered where two would be the same."""
@@ -571,6 +735,8 @@ _MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
 # The beginnings of texts that may be files in base64.
 _FILES: Final = (*FILE_BEGINNINGS, "data:")
 _FILE_LETTERS: Final = frozenset(beginning[:3] for beginning in _FILES)
+# Texts that may be JSON and are shorter than this are looked at together.
+_SMALL: Final = 2048
 # The most quiet keys that a settler remembers.
 _QUIET: Final = 1000
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
@@ -590,6 +756,7 @@ class Node:
 
     name:        its key or index in ``parent``.
     keys:        the key of the object around it and its own, once they are known.
+    root:        the place of the whole value that holds it, among those.
     has_context: a key around it may give context to its items.
     """
 
@@ -599,12 +766,13 @@ class Node:
     depth: int
     skip: Skip
     keys: tuple[str, str] | None = None
+    root: int = 0
     has_context: bool = False
     writes: dict[str | int, JsonValue] = field(default_factory=dict)
 
 
 class Flat:
-    """The leaves of a value that may have findings, and their places.
+    """The leaves of values that may have findings, and their places.
 
     texts:     strings, and numbers without a fraction as text.
     places:    the node and the name of each text.
@@ -619,12 +787,7 @@ class Flat:
     tables:    objects that may hold the names of columns, and rows.
     """
 
-    def __init__(
-        self,
-        value: dict[str, JsonValue] | list[JsonValue],
-        around: Around,
-        skip_keys: frozenset[str],
-    ) -> None:
+    def __init__(self, roots: Sequence[Node], skip_keys: frozenset[str]) -> None:
         self.texts: list[str] = []
         self.places: list[tuple[Node, str | int]] = []
         self.numbers: set[int] = set()
@@ -637,10 +800,12 @@ class Flat:
         self._skip_keys = skip_keys
         # By the keys of an object: whether one of them is a ``value``, or columns.
         self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
-        if around.depth >= MAX_DEPTH:
-            raise TooDeep
+        for place, root in enumerate(roots):
+            root.root = place
+            if root.depth >= MAX_DEPTH:
+                raise TooDeep
         # The loop adds the nodes in each node to the list.
-        self.nodes = [Node(value, None, "", around.depth, around.skip)]
+        self.nodes = [*roots]
         for node in self.nodes:
             if isinstance(node.value, dict):
                 self._object(node, node.value)
@@ -734,7 +899,10 @@ class Flat:
                     raise TooDeep
                 if item:
                     value: Any = [*item] if isinstance(item, tuple) else item
-                    self.nodes.append(Node(value, node, name, node.depth + 1, skip))
+                    inner = Node(
+                        value, node, name, node.depth + 1, skip, None, node.root
+                    )
+                    self.nodes.append(inner)
                 continue
             if kind is str or isinstance(item, str):
                 texts.append(item)  # type: ignore[arg-type]  # a str, by its type

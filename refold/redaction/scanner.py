@@ -160,6 +160,10 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
 
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _DIGITS = "0123456789"
+_ANY_DIGIT = re.compile("[0-9]")
+# The most characters between the last digit of a shape and the end of its hit.
+_AFTER_DIGITS: Final = 16
+_BY_END: Final = itemgetter(1, 0)
 # With at most this many hits, each is looked at by itself.
 _FEW: Final = 96
 _DIGIT_CODES = frozenset(_DIGITS.encode())
@@ -168,59 +172,34 @@ _COLON = ord(":")
 _SEEN: Final = 48
 
 
-class Runs:
-    """The runs of six or more digits in a text, with up to three separators each time.
+def all_runs(text: str) -> Iterator[tuple[int, int]]:
+    """The runs of six or more digits, with up to three separators each time."""
+    return (match.span() for match in _RUN.finditer(text))
 
-    Only a part of the text is searched, which grows where there are many hits.
+
+def runs_near(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:
+    """The runs of digits around these places, which are in order.
+
+    Only the parts of the text around them are searched, each once.
     """
-
-    __slots__ = ("_final", "_first", "_spans", "_stops", "_text")
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        # The searched part, and the runs in it.
-        self._first = 0
-        self._final = -1
-        self._spans: list[tuple[int, int]] = []
-        self._stops: list[int] = []
-
-    def at(self, end: int) -> Iterator[tuple[int, int]]:
-        """The run around the last digit before ``end``, if it is in one."""
-        text = self._text
-        end = min(end, len(text))
-        for place in range(end, max(0, end - 16), -1):
-            if text[place - 1] in _DIGITS:
-                return self._within(place - 1, place)
-        return iter(())
-
-    def near(self, end: int) -> Iterator[tuple[int, int]]:
-        """The runs of a value with letters whose shape ends at ``end``."""
-        return self._within(max(0, end - _SEEN), min(len(self._text), end + _SEEN))
-
-    def _within(self, first: int, final: int) -> Iterator[tuple[int, int]]:
-        if not self._first <= first <= final <= self._final:
-            self._look(first, final)
-        spans = self._spans
-        for index in range(bisect_right(self._stops, first), len(spans)):
-            if spans[index][0] >= final:
-                return
-            yield spans[index]
-
-    def _look(self, first: int, final: int) -> None:
-        """Search from ``first`` to ``final``, and further if the last part is near."""
-        text = self._text
-        further = 0
-        if self._first <= first <= self._final:
-            further = first + 2 * (self._final - self._first)
-        self._first = run_start(text, first, IN_RUN)
-        self._final = run_end(text, min(len(text), max(final, further)), IN_RUN)
-        runs = _RUN.finditer(text, self._first, self._final)
-        self._spans = [run.span() for run in runs]
-        self._stops = [stop for _, stop in self._spans]
-
-    def all(self) -> Iterator[tuple[int, int]]:
-        """Every run."""
-        return (match.span() for match in _RUN.finditer(self._text))
+    runs: list[tuple[int, int]] = []
+    length = len(text)
+    searched = 0  # the end of the last part
+    index = 0
+    while index < len(ends):
+        first = max(0, ends[index] - _SEEN)
+        last = min(length, ends[index] + _SEEN)
+        index += 1
+        while index < len(ends) and ends[index] - _SEEN <= last:
+            last = min(length, ends[index] + _SEEN)
+            index += 1
+        if last <= searched:
+            continue
+        first = max(searched, run_start(text, max(first, searched), IN_RUN))
+        searched = run_end(text, last, IN_RUN)
+        for match in _RUN.finditer(text, first, searched):
+            runs.append(match.span())
+    return runs
 
 
 # The first triggers are those after which a text must be folded.
@@ -317,10 +296,14 @@ class Scanner:
         )
         self._rank = {ready.number: rank for rank, ready in enumerate(ranked)}
         self._around = [_digits_around(trigger) for trigger in self._triggers]
-        # By trigger: its rules, its literal, and how far before a hit that may begin.
+        # By trigger: its rules and its literal.
         self._judges = [
-            (ready, trigger.literal, trigger.reach if trigger.then else 0)
-            for trigger, ready in triggered.items()
+            (ready, trigger.literal) for trigger, ready in triggered.items()
+        ]
+        # How far before the end of a hit the literal begins, if engines do not say.
+        self._spans = [
+            trigger.reach if trigger.literal and trigger.then else 0
+            for trigger in self._triggers
         ]
         # The triggers in values to which a key may give context.
         self._keyed = frozenset(
@@ -328,8 +311,9 @@ class Scanner:
             for number, ready in enumerate(triggered.values())
             if any(map(_takes_context_of_key, ready))
         )
-        # By trigger: how far before its end it may begin, and how far after it the
-        # rules look.
+        # By trigger: the length of its literal, how far before its end a shape may
+        # begin, and how far after it the rules look.
+        self.lengths = tuple(len(trigger.literal) for trigger in self._triggers)
         self.reach = tuple(trigger.reach for trigger in self._triggers)
         self.ahead = tuple(_look_ahead(ready) for ready in triggered.values())
         self.furthest = max(self.reach, default=0)
@@ -346,6 +330,13 @@ class Scanner:
             if ready.ends:
                 words.update(ready.rule.gate)
         self._in_keys = _ending(sorted(words))
+        # By such a word: the rules that it may concern.
+        self._of_word: dict[str, list[Compiled]] = {word: [] for word in sorted(words)}
+        for ready in self._with_context:
+            if ready.ends:
+                for word in ready.rule.gate:
+                    self._of_word[word].append(ready)
+        self._key_end = _NEAR + max(map(len, words), default=0)
         self._of_any_key = [ready for ready in self._with_context if not ready.ends]
         self._concern_of_short = lru_cache(_REMEMBERED)(self._concern)
         self._halves = self._halves_of_words()
@@ -446,8 +437,18 @@ class Scanner:
         # Context reaches no further, and keys may be long.
         near = fold(key).text[-2 * CONTEXT :]
         lower = near.lower()
-        has_word = self._in_keys.search(lower)
-        candidates = self._with_context if has_word else self._of_any_key
+        candidates = self._of_any_key
+        if self._in_keys.search(lower):
+            end_of_key = lower[-self._key_end :]
+            near_words: set[int] = set()
+            for word, of_word in self._of_word.items():
+                if word in end_of_key:
+                    near_words.update(ready.number for ready in of_word)
+            candidates = [
+                ready
+                for ready in self._with_context
+                if not ready.ends or ready.number in near_words
+            ]
         rules = tuple(ready for ready in candidates if ready.speaks(near, lower))
         return Concern(rules, frozenset(ready.number for ready in rules))
 
@@ -456,6 +457,18 @@ class Scanner:
         if len(texts) == 1:
             prepared = self.look(texts[0])
             return {} if prepared is None else {0: prepared}
+        # The same text often stands in several places.
+        unique = dict.fromkeys(texts)
+        if len(unique) < len(texts):
+            distinct = list(unique)
+            by_text: dict[str, Prepared] = {}
+            for index, scanned in self.survey(distinct).items():
+                by_text[distinct[index]] = scanned
+            return {
+                index: by_text[text]
+                for index, text in enumerate(texts)
+                if text in by_text
+            }
         results: dict[int, Prepared | None] = {}
         folded: dict[int, Folded] = {}
         for index, hits in self._hits(texts):
@@ -480,10 +493,30 @@ class Scanner:
         return bool(self._placed(text))
 
     def _placed(self, text: str) -> list[Hit]:
-        """The hits in ``text``, with their ends in characters."""
+        """The hits in ``text`` in order, with their ends in characters.
+
+        The end of a literal is its own, without the text after it.
+        """
         data = text.encode(errors=UNPAIRED)
         hits = self._engine.scan(b"\n%b\n" % data)
-        return _in_characters(data, hits) if hits else hits
+        return self._located(text, _in_characters(data, hits)) if hits else hits
+
+    def _located(self, text: str, hits: Iterable[Hit]) -> list[Hit]:
+        """The hits, once each and in order, with literals where they stand exactly."""
+        located: list[Hit] = []
+        ends_by_trigger: dict[int, list[int]] = {}
+        for hit in dict.fromkeys(hits):
+            number, end = hit
+            if self._spans[number]:
+                ends_by_trigger.setdefault(number, []).append(end)
+            else:
+                located.append(hit)
+        for number, ends in ends_by_trigger.items():
+            literal = self._judges[number][1]
+            for end in _ends_of(text, literal, sorted(ends), self._spans[number]):
+                located.append((number, end))
+        located.sort(key=_BY_END)
+        return located
 
     def look(self, text: str) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
@@ -528,20 +561,25 @@ class Scanner:
         placed = self._placed("\n".join(texts))
         if not placed:
             return
-        ends = list(accumulate([len(text) + 1 for text in texts]))
+        stops = list(accumulate([len(text) + 1 for text in texts]))
         by_text: dict[int, list[Hit]] = {}
+        lengths = self.lengths
         last = len(texts) - 1
+        index = 0
+        start = 0  # of the text at the index
         for number, end in placed:
-            index = min(bisect_left(ends, end), last)
-            start = ends[index] - len(texts[index]) - 1
-            hit = (number, min(end - start, len(texts[index])))
+            length = lengths[number]
+            place = end - length
+            if end > stops[index]:
+                index = min(bisect_left(stops, end, index), last)
+                start = stops[index] - len(texts[index]) - 1
+            if not length:
+                hit = (number, min(end - start, len(texts[index])))
+            elif place >= start and end < stops[index]:
+                hit = (number, end - start)
+            else:
+                continue  # it stands in two texts
             by_text.setdefault(index, []).append(hit)
-            reach = self._judges[number][2]
-            while reach and end - start < reach and index:
-                # The literal may end a text before, and only its rest be in this one.
-                index -= 1
-                start = ends[index] - len(texts[index]) - 1
-                by_text.setdefault(index, []).append((number, len(texts[index])))
         yield from by_text.items()
 
     def findings(
@@ -675,55 +713,39 @@ class Scanner:
         """The candidates at literals, and the rules for each run of digits."""
         text = prepared.folded.text
         candidates: list[tuple[Compiled, Candidate]] = []
-        # By run: its triggers, which are the same for most runs.
-        triggers_of_run: dict[tuple[int, int], set[int]] = {}
-        runs: Runs | None = None
-        seen: set[tuple[int, int]] = set()
-        # By trigger: how far the text was already searched for its literal.
-        searched: dict[int, int] = {}
+        digits: list[Hit] = []
         # By rule: the places that its extents have already looked at.
         looked_at: dict[int, set[int]] = {}
         judges = self._judges
         steps = 0
         left = meter.limit - meter.spent
-        for number, end in prepared.hits:
-            rules, literal, reach = judges[number]
+        for hit in prepared.hits:
+            number, end = hit
+            rules, literal = judges[number]
+            if not literal:
+                if rules:
+                    digits.append(hit)
+                continue
             if steps > left:
                 break
-            if not literal:
-                if rules and (number, end) not in seen:
-                    seen.add((number, end))
-                    runs = runs or Runs(text)
-                    near = runs.near(end) if self._around[number] else runs.at(end)
-                    for run in near:
-                        triggers_of_run.setdefault(run, set()).add(number)
-                continue
-            if reach:
-                # Where the text was searched, only a literal that began there counts.
-                before = searched.get(number, 0)
-                searched[number] = end
-                if before <= end:
-                    reach = min(reach, end - before + len(literal) - 1)
-                places = _places(text, literal, end - reach, end)
-            else:
-                places = [end - len(literal)]
-            for place in places:
-                if place < 0 or (number, place) in seen:
-                    continue
-                for ready in rules:
-                    match = ready.pattern.match(text, place)
-                    if match:
-                        # Engines differ in places without a match: these cost nothing.
-                        steps += 4 + (match.end() - place) // _FASTER
-                        seen.add((number, place))
-                        looked = looked_at.setdefault(ready.number, set())
-                        for candidate in _candidates(ready, text, place, match, looked):
-                            candidates.append((ready, candidate))
+            place = end - len(literal)
+            for ready in rules:
+                match = ready.pattern.match(text, place)
+                if match:
+                    # Engines differ in places without a match: these cost nothing.
+                    steps += 4 + (match.end() - place) // _FASTER
+                    looked = looked_at.setdefault(ready.number, set())
+                    for candidate in _candidates(ready, text, place, match, looked):
+                        candidates.append((ready, candidate))
+        # By run: its triggers, which are the same for most runs.
+        triggers_of_run: dict[tuple[int, int], set[int]] = {}
+        if digits:
+            triggers_of_run = _triggers_of_runs(text, digits, self._around)
         meter.spend(steps)
         rules_by_run = self._rules_by_run(triggers_of_run, copied=bool(concern.rules))
         for ready in concern.rules:
             if ready.rule.at == "digits":
-                for run in Runs(text).all():
+                for run in all_runs(text):
                     rules_by_run.setdefault(run, {})[ready.number] = ready
             elif ready.rule.at == "leaf" and whole:
                 match = ready.pattern.fullmatch(text)
@@ -794,16 +816,69 @@ def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
     return placed
 
 
-def _places(text: str, literal: str, first: int, end: int) -> list[int]:
-    """The places where ``literal`` stands whole between ``first`` and ``end``."""
-    first = max(first, 0)
-    window = text[first:end].lower()
-    places: list[int] = []
-    place = window.find(literal)
-    while place >= 0:
-        places.append(first + place)
-        place = window.find(literal, place + 1)
-    return places
+def _ends_of(text: str, literal: str, ends: Sequence[int], reach: int) -> Iterator[int]:
+    """The ends of ``literal`` near the ``ends`` of hits, each of which it precedes.
+
+    ends:  in order.
+    reach: how far before the end of a hit the literal may begin.
+    """
+    length = len(literal)
+    index = 0
+    while index < len(ends):
+        # Hits that stand close are looked at together.
+        first = max(0, ends[index] - reach)
+        last = ends[index]
+        index += 1
+        while index < len(ends) and ends[index] - reach <= last:
+            last = ends[index]
+            index += 1
+        part = text[first:last].lower()
+        place = part.find(literal)
+        while place >= 0:
+            yield first + place + length
+            place = part.find(literal, place + 1)
+
+
+def _triggers_of_runs(
+    text: str, hits: Sequence[Hit], around: Sequence[bool]
+) -> dict[tuple[int, int], set[int]]:
+    """By run of digits: the triggers whose hits, in order of their ends, belong to it.
+
+    around: by trigger, whether the digits are around its end, and not right at it.
+    """
+    runs = runs_near(text, [end for _, end in hits])
+    starts = [start for start, _ in runs]
+    stops = [stop for _, stop in runs]
+    triggers: dict[tuple[int, int], set[int]] = {}
+    last_end = -1
+    at: tuple[int, int] | None = None
+    for number, end in hits:
+        if around[number]:
+            first = bisect_right(stops, max(0, end - _SEEN))
+            stop = bisect_left(starts, end + _SEEN, first)
+            for run in runs[first:stop]:
+                triggers.setdefault(run, set()).add(number)
+            continue
+        if end != last_end:
+            last_end = end
+            at = _run_at(text, runs, bisect_left(starts, end) - 1, end)
+        if at is not None:
+            triggers.setdefault(at, set()).add(number)
+    return triggers
+
+
+def _run_at(
+    text: str, runs: Sequence[tuple[int, int]], index: int, end: int
+) -> tuple[int, int] | None:
+    """The run at ``index`` if the last digit shortly before ``end`` is in it."""
+    if index < 0:
+        return None
+    run = runs[index]
+    stop = run[1]
+    if end <= stop:
+        return run
+    is_near = end - stop < _AFTER_DIGITS
+    return run if is_near and not _ANY_DIGIT.search(text, stop, end) else None
 
 
 def _candidates(

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from operator import itemgetter
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
@@ -519,7 +518,7 @@ class _Rest:
         text = prepared.text
         self._text = text if prepared.folded.text is text else ""
         self._scanner = scanner
-        self._hits = sorted(prepared.hits, key=itemgetter(1))
+        self._hits = prepared.hits
         self._ends = [end for _, end in self._hits]
 
     def hits(self, start: int, stop: int) -> list[Hit] | None:
@@ -534,13 +533,18 @@ class _Rest:
             return None
         if not last and not _is_inert(text, stop - 1, max(start, stop - _LONG), stop):
             return None
+        lengths = scanner.lengths
         reach = scanner.reach
         ahead = scanner.ahead
         begin = bisect_right(self._ends, start)
         limit = bisect_right(self._ends, stop + scanner.furthest, begin)
         hits: list[Hit] = []
         for number, end in self._hits[begin:limit]:
-            if end - reach[number] > stop:
+            length = lengths[number]
+            if length:
+                if end - length < start or end > stop:
+                    continue
+            elif end - reach[number] > stop:
                 continue
             near_start = not first and end - start < _BACK
             near_stop = not last and end + ahead[number] > stop

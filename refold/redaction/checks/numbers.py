@@ -78,6 +78,7 @@ def mobile(candidate: Candidate) -> bool:
 # many around a number may show that it is one.
 _ALONE: Final = 128
 _NEAR: Final = 48
+_HAS_WORD: Final = re.compile("[A-Za-z微]")
 
 
 def _is_called(candidate: Candidate, *, alone: bool) -> bool:
@@ -102,6 +103,8 @@ def _is_called(candidate: Candidate, *, alone: bool) -> bool:
     first = after.lstrip(_LINKS)[:1]
     if _is_chinese(last) or _is_chinese(first):
         return True
+    if not _HAS_WORD.search(before):
+        return False
     return _PATTERNS.CALLED.search(before) is not None
 
 
@@ -130,8 +133,11 @@ def _counts(candidate: Candidate) -> bool:
         return True
     name = before.rstrip(_AFTER_NAME)
     # A search is slow, and lists of phones are long.
-    may_count = name[-1:].isalpha() or before[-1:] in "+-#"
-    if may_count and _PATTERNS.COUNT.search(before):
+    sign = before[-1:]
+    if sign in ("+", "-"):
+        # An added or removed line of a diff.
+        return before == sign or before[:-1].endswith(("\n", "\\n"))
+    if sign == "#" or (name[-1:].isalpha() and _PATTERNS.COUNT.search(before)):
         return True
     if not name[-1:].isalnum() or before[-1:] != " ":
         return False
