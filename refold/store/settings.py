@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from refold.projections.context.strategy import Strategy
 
 if TYPE_CHECKING:
     from refold.domain.events import Request, StrategyRef
+    from refold.projections.context.strategies.turn_window import TurnNumber
 
 
 def default_of_prepare() -> Strategy:
@@ -36,6 +37,11 @@ def _no_file(path: Path) -> dict[str, Any]:
     raise errors.InvalidConfiguration(f"{path}: this store cannot read strategy files")
 
 
+def _nothing_saved() -> dict[str, int]:
+    """Return no numbers of turns: these settings are of no user."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings for contexts, as they were when the store was opened.
@@ -43,11 +49,31 @@ class Settings:
     context:   the table ``[context]`` of the settings file.
     environ:   the environment.
     read_toml: reads the file of a strategy that is named as ``@file.toml``.
+    saved:     returns the parameters of ``turn_window`` that the user of a session
+               saved.  It is called when such a strategy is named without them.
     """
 
     context: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     read_toml: Callable[[Path], dict[str, Any]] = _no_file
+    saved: Callable[[], Mapping[str, int]] = field(
+        default=_nothing_saved, compare=False, repr=False
+    )
+
+    def of_user(self, saved: Callable[[], Mapping[str, int]]) -> Settings:
+        """Return these settings with the numbers of turns that a user saved."""
+        return replace(self, saved=saved)
+
+    def turns(self, saved: Mapping[str, int]) -> dict[str, TurnNumber]:
+        """Return the numbers of ``turn_window`` that apply if a call names none.
+
+        saved: the numbers that the user saved, by the name of the parameter.
+
+        Raises UnknownStrategy, InvalidConfiguration.
+        """
+        from refold.projections.context.strategies.turn_window import numbers
+
+        return numbers(self.environ, self._table("turn_window"), saved)
 
     def strategy(
         self,
@@ -106,14 +132,19 @@ class Settings:
         if name == spec.FOR_AGENT:
             agent = params.pop("agent", "")
             return self.for_agent(agent, params.pop("strategy", None))
-        table = self.context.get(name, {})
-        if not isinstance(table, dict):
-            raise errors.InvalidConfiguration(f"[context] {name} must be a table")
+        table = self._table(name)
         if name == "turn_window":
             from refold.projections.context.strategies.turn_window import from_settings
 
-            return from_settings(params, self.environ, table)
+            return from_settings(params, self.environ, table, self.saved)
         return spec.strategy(name, {**table, **params})
+
+    def _table(self, name: str) -> dict[str, Any]:
+        """The parameters of a strategy in the settings file."""
+        table = self.context.get(name, {})
+        if not isinstance(table, dict):
+            raise errors.InvalidConfiguration(f"[context] {name} must be a table")
+        return table
 
     def _from_file(self, path: Path) -> Strategy:
         """Return the strategy that a file describes."""

@@ -75,6 +75,12 @@ def _no_reader(path: Path, *_: object, **__: object) -> NoReturn:
     raise InvalidConfiguration(f"{path}: this store reads no transcripts")
 
 
+def _saved_params(log: ports.EventLog, user_id: str) -> Mapping[str, int]:
+    from refold.store.turn_settings import saved_turns
+
+    return saved_turns(log, user_id).params()
+
+
 class SessionStore:
     """Keeps everything that agents' sessions did.
 
@@ -173,7 +179,12 @@ class SessionStore:
         ids.check_id("user_id", user_id)
         ids.check_session_id(session_id)
         stream = ids.StreamId(user_id, session_id, ids.MAIN)
-        return Session(stream, self.writer, self.upkeep, self.settings)
+        return Session(stream, self.writer, self.upkeep, self._settings_of(user_id))
+
+    def _settings_of(self, user_id: str) -> Settings:
+        """The settings with the turns that the user saved, read when they are used."""
+        saved = partial(_saved_params, self.writer.log, user_id)
+        return self.settings.of_user(saved)
 
     def named(
         self, name: str, *, user_id: str, labels: Mapping[str, str] = ports.NO_LABELS

@@ -26,6 +26,8 @@ WORDS: Final = {
     "model": "claude-sonnet-5-5",
     "session": "run",
     "scope": "training",
+    "full_turns": "6",
+    "cached_turns": "2",
     "reason": "asked for it",
     "note": "above the limit",
     "confirm": "bob",  # another user: nothing is erased
@@ -50,6 +52,7 @@ FORMS: Final = {
     "/memory post reason scope",
     "/reviews post decision note",
     "/run/run get agent q redacted seq type",
+    "/settings post cached_turns full_turns",
     "/run/run/compare get a b model",
     "/run/run/context get at strategy",
     "/run/run/verify get seq",

@@ -71,6 +71,7 @@ PAGES: Final = {
 # Of each form: what a person would fill in, and which fields are put to the test.
 FORMS: Final = {
     "/memory": ({"act": "grant", "scope": "x"}, ("act", "scope", "reason")),
+    "/settings": ({"full_turns": "3"}, ("full_turns", "cached_turns")),
     "/memory?": ({"act": "forget"}, ("item", "reason")),
     "/reviews": (
         {"seq": "1", "decision": "accept", "session": "run"},

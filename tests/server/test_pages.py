@@ -117,6 +117,7 @@ def places(session: Session) -> list[str]:
         "/?q=file",
         "/memory?every=1",
         "/reviews?every=1",
+        "/settings",
         "/erase?dry=1",
         of,
         f"{of}?q=file",

@@ -37,6 +37,7 @@ READS = (
     "/v1/export",
     "/v1/costs",
     "/v1/memory",
+    "/v1/settings/turns",
     "/v1/reviews",
     "/v1/erasures",
 )
@@ -45,6 +46,8 @@ WRITES: tuple[tuple[str, str, object], ...] = (
     ("post", "/v1/sessions/{s}/compact", {}),
     ("put", "/v1/sessions/{s}/labels", {"a": "b"}),
     ("post", "/v1/sessions/{s}/reviews/1", {"decision": "accept"}),
+    ("post", "/v1/sessions/{s}/context", {"fullContextTurns": 2}),
+    ("put", "/v1/settings/turns", {"fullContextTurns": 2}),
     ("put", "/v1/memory/opt-out", {"memory_opt_out": True}),
     ("put", "/v1/memory/consent", {"scope": "training", "granted": True}),
     ("post", "/v1/erasures", {"reason": "not mine"}),
@@ -152,6 +155,9 @@ def test_health_alone_is_open(speaks: Speaks) -> None:
     [
         ("read", "post", "/v1/sessions/s/events", ASKS),
         ("read", "post", "/v1/sessions/s/compact", {}),
+        ("append", "post", "/v1/sessions/s/context", {}),
+        ("read", "put", "/v1/settings/turns", {"fullContextTurns": 2}),
+        ("append", "get", "/v1/settings/turns", None),
         ("append", "get", "/v1/sessions", None),
         ("append", "get", "/v1/sessions/s/events/tail", None),
         ("append", "post", "/v1/sessions/s/reviews/1", {"decision": "accept"}),

@@ -30,6 +30,7 @@ from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
 from refold.store.history import uncut
 from refold.store.session.session import Session
+from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
 LISTED: Final = 50  # sessions of a page
 _LANG: Final = "refold_lang"
@@ -428,6 +429,40 @@ def allow(here: At, form: Form) -> Response:
         case _:
             raise HTTPException(422, "the form names no action that this page has")
     return RedirectResponse(here.link("memory"), 303)
+
+
+@router.get("/settings")
+def settings(here: At) -> Response:
+    """The user's numbers of turns for ``turn_window``, and what decides each."""
+    here.may("read")
+    saved = here.store.user(here.user).saved_turns()
+    return here.page(
+        "settings.html",
+        saved=saved,
+        numbers=here.store.settings.turns(saved.params()),
+        most=MOST_TURNS,
+    )
+
+
+@router.post("/settings")
+def save_settings(here: At, form: Form) -> Response:
+    """Save the numbers of turns; an empty field removes a saved number."""
+    here.may("append")
+    numbers: dict[str, int | None] = {}
+    for name in TurnSettings._fields:
+        text = form.get(name, "").strip()
+        if not text:
+            numbers[name] = None
+        elif text.isascii() and text.isdecimal() and len(text) < 16:
+            numbers[name] = int(text)
+        else:
+            raise HTTPException(
+                422,
+                f"a number of turns is a whole number from 1 to {MOST_TURNS}: "
+                "nothing was saved",
+            )
+    here.store.user(here.user).save_turns(**numbers)
+    return RedirectResponse(here.link("settings"), 303)
 
 
 @router.get("/reviews")

@@ -44,6 +44,7 @@ from refold.store.exports import CopyRecords
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
 from refold.store.session.session import Session
+from refold.store.turn_settings import MOST_TURNS
 
 log = logging.getLogger("refold.server")
 
@@ -183,10 +184,10 @@ At = Annotated[int | None, Query(ge=1, le=SEQS)]
 def _spec(
     strategy: Annotated[str | None, Query(max_length=2_000)] = None,
     full_turns: Annotated[
-        int | None, Query(alias="fullContextTurns", ge=1, le=10_000)
+        int | None, Query(alias="fullContextTurns", ge=1, le=MOST_TURNS)
     ] = None,
     cached_turns: Annotated[
-        int | None, Query(alias="cachedContextTurns", ge=1, le=10_000)
+        int | None, Query(alias="cachedContextTurns", ge=1, le=MOST_TURNS)
     ] = None,
 ) -> str | None:
     """The strategy of a query; numbers of turns choose ``turn_window``."""
@@ -226,6 +227,17 @@ class Model(BaseModel):
     """A body; fields that it does not declare are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class Turns(Model):
+    """Numbers of turns for ``turn_window``; null leaves a number to the settings."""
+
+    full_turns: int | None = Field(
+        default=None, alias="fullContextTurns", ge=1, le=MOST_TURNS
+    )
+    cached_turns: int | None = Field(
+        default=None, alias="cachedContextTurns", ge=1, le=MOST_TURNS
+    )
 
 
 class Given(Model):
@@ -390,14 +402,38 @@ def state(session: ReadSession, at: At = None) -> Response:
     return answer(session.state(at))
 
 
+Basis = Literal["sent", "rebuilt"]
+
+
 @router.get("/sessions/{session_id}/context", operation_id="context")
 def context(
     session: ReadSession,
     strategy: Spec,
     at: At = None,
-    as_: Annotated[Literal["sent", "rebuilt"], Query(alias="as")] = "sent",
+    as_: Annotated[Basis, Query(alias="as")] = "sent",
 ) -> Response:
     """Show what the model is sent, or was sent earlier."""
+    return _shown(session, strategy, at, as_)
+
+
+class ContextOf(Turns):
+    """Which context to show."""
+
+    strategy: str | None = Field(default=None, max_length=2_000)
+    at: int | None = Field(default=None, ge=1, le=SEQS)
+    as_: Basis = Field(default="sent", alias="as")
+
+
+@router.post("/sessions/{session_id}/context", operation_id="context_by_body")
+def context_by_body(session: ReadSession, body: ContextOf) -> Response:
+    """Show what the model is sent, with the parameters in a body; records nothing."""
+    strategy = _strategy_of(body.strategy, body.full_turns, body.cached_turns)
+    return _shown(session, strategy, body.at, body.as_)
+
+
+def _shown(
+    session: Session, strategy: str | None, at: int | None, as_: Basis
+) -> Response:
     view = session.context(strategy, at=at, as_=as_)
     origin = provenance(session.writer.log, session.stream, view)
     return answer(view.to_json() | origin.to_json())
@@ -411,16 +447,10 @@ def why(
     return answer(session.why(strategy, at=at, message=message).to_json())
 
 
-class Compaction(Model):
+class Compaction(Turns):
     """How to compact."""
 
     strategy: str | None = Field(default=None, max_length=2_000)
-    full_turns: int | None = Field(
-        default=None, alias="fullContextTurns", ge=1, le=10_000
-    )
-    cached_turns: int | None = Field(
-        default=None, alias="cachedContextTurns", ge=1, le=10_000
-    )
     until_idle: bool = False
 
 
@@ -550,6 +580,45 @@ def models(access: ReadAccess) -> Response:
             "memories_params": memories,
         }
     )
+
+
+def _turns_of(access: Access) -> Response:
+    saved = access.store.user(access.user_id).saved_turns()
+    applying = access.store.settings.turns(saved.params())
+    full = applying["full_turns"]
+    cached = applying["cached_turns"]
+    return answer(
+        {
+            "fullContextTurns": full.value,
+            "cachedContextTurns": cached.value,
+            "saved": {
+                "fullContextTurns": saved.full_turns,
+                "cachedContextTurns": saved.cached_turns,
+            },
+            "decided_by": {
+                "fullContextTurns": full.decided_by,
+                "cachedContextTurns": cached.decided_by,
+            },
+        }
+    )
+
+
+@router.get("/settings/turns", operation_id="turns")
+def turns(access: ReadAccess) -> Response:
+    """Show a user's numbers of turns for `turn_window`, and what decides each.
+
+    The environment overrides a saved number; it overrides the settings file.  A request
+    that names a number overrides them all.
+    """
+    return _turns_of(access)
+
+
+@router.put("/settings/turns", operation_id="save_turns")
+def save_turns(access: AppendAccess, body: Turns) -> Response:
+    """Save both numbers of turns for `turn_window`; null removes a saved number."""
+    user = access.store.user(access.user_id)
+    user.save_turns(full_turns=body.full_turns, cached_turns=body.cached_turns)
+    return _turns_of(access)
 
 
 @router.get("/memory", operation_id="memory")
@@ -685,11 +754,19 @@ def delete_user_data(access: EraseAccess, body: Erasure) -> Response:
     return answer({**signed, **report})
 
 
+_BODIES: Final[tuple[type[BaseModel], ...]] = (
+    Events,
+    ContextOf,
+    Compaction,
+    Turns,
+    Consent,
+    OptOut,
+    Decision,
+    Erasure,
+)
 # The names of fields that bodies have: a refusal may repeat them.
 BODY_FIELDS: Final = frozenset(
-    name
-    for body in (Events, Compaction, Consent, OptOut, Decision, Erasure)
-    for name in body.model_fields
+    field.alias or name for body in _BODIES for name, field in body.model_fields.items()
 )
 
 

@@ -17,6 +17,7 @@ from refold.domain.preferences import Preference, stating, unstating
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_on
 from refold.store.recorded import recorded
+from refold.store.turn_settings import TurnSettings, saved_turns
 
 DECLARATIVE_MEMORY: Final = "declarative_memory"
 MEMORY_OPT_OUT: Final = "memory_opt_out"
@@ -144,6 +145,29 @@ class User:
         Raises InvalidEvent for a text that cannot be the name of a preference.
         """
         return self._append(unstating(key))
+
+    def save_turns(
+        self, *, full_turns: int | None = None, cached_turns: int | None = None
+    ) -> Receipt:
+        """Save the numbers of turns that ``turn_window`` uses for this user.
+
+        A parameter that a call names, and the environment, override a saved number; it
+        overrides the settings file.  None removes a saved number.
+
+        full_turns:   A, the turns that stay raw after a compaction.
+        cached_turns: B, the turns that one compaction covers.
+
+        Raises InvalidEvent for a number below 1 or above 10 000.
+        """
+        return self._append(TurnSettings(full_turns, cached_turns).event())
+
+    @recorded("session_load")
+    def saved_turns(self) -> TurnSettings:
+        """The numbers of turns that the user saved.
+
+        Raises Erased, KeyUnavailable, CorruptEvent.
+        """
+        return saved_turns(self.writer.log, self.user_id)
 
     @recorded("memory_load", "scopes")
     def status(self) -> ConsentStatus:

@@ -131,7 +131,7 @@ def compact(
     store = call.store()
     opened = store.session(user_id=user, session_id=session)
     return _compacted(
-        opened, store.settings.strategy(strategy), writer, until_idle=until_idle
+        opened, opened.settings.strategy(strategy), writer, until_idle=until_idle
     )
 
 

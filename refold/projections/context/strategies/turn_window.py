@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -109,21 +109,70 @@ class TurnWindow(Pinning):
         )
 
 
+def nothing_saved() -> dict[str, int]:
+    """Return no numbers: nobody saved any."""
+    return {}
+
+
 def from_settings(
-    explicit: Mapping[str, Any], env: Mapping[str, str], settings: Mapping[str, Any]
+    explicit: Mapping[str, Any],
+    env: Mapping[str, str],
+    settings: Mapping[str, Any],
+    saved: Callable[[], Mapping[str, int]] = nothing_saved,
 ) -> TurnWindow:
     """Return the configured strategy.
 
-    explicit: parameters that override the environment, which overrides ``settings``.
+    explicit: parameters that override the environment, which overrides ``saved``.
+    saved:    returns the numbers of turns that the user saved, which override
+              ``settings``.  It is called only if a number is missing until there.
 
     Raises UnknownStrategy for invalid values.
     """
+    overriding: dict[str, Any] = {**_from_env(env, explicit), **explicit}
+    params = dict(settings)
+    if not VARIABLES.keys() <= overriding.keys():
+        params.update(saved())
+    return TurnWindow(**{**params, **overriding})
+
+
+def _from_env(env: Mapping[str, str], explicit: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of turns in the environment that no explicit parameter overrides."""
     from_env: dict[str, int] = {}
     for param, variable in VARIABLES.items():
         text = env.get(variable, "")
         if text.strip() and param not in explicit:
             from_env[param] = _number(variable, text)
-    return TurnWindow(**{**settings, **from_env, **explicit})
+    return from_env
+
+
+class TurnNumber(NamedTuple):
+    """A number of turns that applies to a user, and the setting that decides it."""
+
+    value: int
+    decided_by: Literal["environment", "saved", "file", "default"]
+
+
+def numbers(
+    env: Mapping[str, str], settings: Mapping[str, Any], saved: Mapping[str, int]
+) -> dict[str, TurnNumber]:
+    """Return the numbers that apply if a call names none, by the name of the parameter.
+
+    Raises UnknownStrategy for invalid values.
+    """
+    strategy = from_settings({}, env, settings, lambda: saved)
+    from_env = _from_env(env, {})
+    applying: dict[str, TurnNumber] = {}
+    for param in VARIABLES:
+        value = getattr(strategy, param)
+        if param in from_env:
+            applying[param] = TurnNumber(value, "environment")
+        elif param in saved:
+            applying[param] = TurnNumber(value, "saved")
+        elif param in settings:
+            applying[param] = TurnNumber(value, "file")
+        else:
+            applying[param] = TurnNumber(value, "default")
+    return applying
 
 
 def _number(variable: str, text: str) -> int:
