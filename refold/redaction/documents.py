@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from refold.redaction.checks.names import words
+from refold.redaction.checks.names import patterns, words
+from refold.redaction.checks.numbers import is_count, is_mobile
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
 from refold.redaction.rules.secrets import PROGRAMS
@@ -445,6 +446,11 @@ class _Walk:
         concern = self._concern(node, name)
         if prepared is None and not concern.rules and not self._finds_more:
             return None
+        if not (concern.rules or self._finds_more):
+            key = name if isinstance(name, str) else self._keys_of(node, name)[1]
+            is_nameless = not key and index in flat.numbers
+            if (is_nameless and is_mobile(text)) or is_count(key, text):
+                return None
         number = index in flat.numbers and not self._numbers_like_text
         if number and (self._plan.numbers == "never" or text[0] == "-"):
             return None
@@ -882,10 +888,11 @@ class Flat:
         is_deepest = node.depth + 1 == MAX_DEPTH
         for name, item in items:
             kind = type(item)
-            if (
-                kind is bool
-                or item is None
-                or ((kind is int or kind is float) and not long(item))  # type: ignore[arg-type]  # a number
+            if kind is bool or item is None:
+                continue
+            is_short = (kind is int or kind is float) and not long(item)  # type: ignore[arg-type]  # a number
+            if is_short and not (
+                kind is int and type(name) is str and _names_short(name)
             ):
                 continue
             skip = NO_SKIP
@@ -908,7 +915,7 @@ class Flat:
                 texts.append(item)  # type: ignore[arg-type]  # a str, by its type
             elif not isinstance(item, (int, float)):
                 raise RedactionError(f"a {kind.__name__} is not JSON")
-            elif long(item):
+            elif is_short or long(item):
                 self.numbers.add(len(texts))
                 texts.append(str(int(item)))
             else:
@@ -931,6 +938,15 @@ def _program(command: str) -> str:
     if "\n" in command:
         return command
     return command.rpartition("/")[2].removesuffix(".exe")
+
+
+@lru_cache(maxsize=4096)
+def _names_short(name: str) -> bool:
+    """Whether a secret under this key may be a number of a few digits."""
+    return _SHORT_SECRET.search(name) is not None
+
+
+_SHORT_SECRET = patterns("numbers").SHORT_SECRET
 
 
 def long(number: float) -> bool:

@@ -129,7 +129,6 @@ def test_a_number_is_redacted_if_its_key_or_a_checksum_tells(
     "value",
     [
         {"n": 13912345670},
-        {"n": 4111111111111111},
         {"ts": 1767294668088, "id": 2021001234},
         {"phone": 12345, "phones": True},
         {"n": 13912345670.0, "phones": [13912345670.5]},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 from refold.redaction.checks.names import ABOUT, patterns
 from refold.redaction.checks.secrets import odd
@@ -20,6 +20,8 @@ _MOST_LINES: Final = 1024
 _FURTHEST: Final = 32_768
 # The part of a key in base64 that must have its first line.
 _HEAD_OF: Final = 256
+# The most characters of a tool's before a line.
+_LONGEST_PREFIX: Final = 160
 # How many places are remembered together.
 _BLOCK: Final = 16
 
@@ -69,12 +71,17 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
         end_of_other = text.rfind("-----END", after, stop)
         if end_of_other >= 0:
             after = max(after, end_of_other + len("-----END"))
+        if text.rfind("-----BEGIN", after, stop) >= 0:
+            break  # the first line of the key, which has a trigger of its own
         runs = list(_PATTERNS.RUN.finditer(text, after, stop))
         is_last = start == match.start()
         if any(map(_is_full, runs)) or (
             is_last and runs and _is_only_material(text, after, stop, runs)
         ):
-            start = runs[0].start()
+            # What stands before the last run of a line is a tool's, or another field.
+            start = runs[-1].start()
+            if not _is_prefix(text[after:start]):
+                break
         elif stop != match.start() and (
             runs or _PATTERNS.LETTERS.search(text, after, stop)
         ):
@@ -154,6 +161,13 @@ def _is_full(run: re.Match[str]) -> bool:
     return is_long and not _PATTERNS.HEX.fullmatch(run.group())
 
 
+def _is_prefix(text: str) -> bool:
+    """Whether a tool may have put ``text`` before a line: its number, or a place."""
+    return len(text) <= _LONGEST_PREFIX and not _PATTERNS.LETTERS.search(
+        text.rpartition("/")[2].rpartition(":")[2]
+    )
+
+
 def _is_only_material(
     text: str, place: int, stop: int, runs: list[re.Match[str]]
 ) -> bool:
@@ -170,9 +184,44 @@ _MOST_ROWS: Final = 100_000
 
 def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     """The cells in those columns of a table whose head names a secret."""
+    table = _table(text, match, seen, _names_secret)
+    if table is None:
+        return []
+    of_users = bool(_PATTERNS.OF_USERS.search(table.head))
+    return list(_secrets_in(text, table.rows, table.wanted, of_users=of_users))
+
+
+def birth_cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The cells in the columns of days of birth."""
+    return _cells_of(text, _table(text, match, seen, _names_birth))
+
+
+def person_cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The cells in the columns of names of people."""
+    return _cells_of(text, _table(text, match, seen, _names_person))
+
+
+class _Table(NamedTuple):
+    """A table whose head is read: the line, the indexes of columns, and the rows."""
+
+    head: str
+    wanted: list[int]
+    rows: Iterator[list[tuple[int, int]]]
+
+
+def _table(
+    text: str,
+    match: re.Match[str],
+    seen: set[int],
+    is_wanted: Callable[[str, int, int], bool],
+) -> _Table | None:
+    """The table whose head is the line of a match; None if there is none.
+
+    is_wanted: whether the name of a column from one place to another is wanted.
+    """
     first = text.rfind("\n", 0, match.start()) + 1
     if first in seen:
-        return []
+        return None
     seen.add(first)
     last = text.find("\n", match.start())
     head = text[first:last]
@@ -183,17 +232,43 @@ def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
             continue
         wanted: list[int] = []
         for index, (start, end) in enumerate(spans):
-            name = _PATTERNS.NAME.fullmatch(head, start, end)
-            if name and not ABOUT.search(name["joined"]):
+            if is_wanted(head, start, end):
                 wanted.append(index)
         # A line whose first cell the next line repeats is no head.
         start, end = spans[0]
         repeated = end > start and text.startswith(head[: end + 1], last + 1)
         if wanted and not repeated:
-            of_users = bool(_PATTERNS.OF_USERS.search(head))
-            rows = _rows(text, last + 1, delimiter, len(spans), seen)
-            return list(_secrets_in(text, rows, wanted, of_users=of_users))
-    return []
+            # The first column of a table in columns may be a number without a name.
+            numbered = delimiter == "  " and head[:1] == " "
+            rows = _rows(text, last + 1, delimiter, len(spans), seen, numbered=numbered)
+            return _Table(head, wanted, rows)
+    return None
+
+
+def _names_secret(head: str, start: int, end: int) -> bool:
+    name = _PATTERNS.NAME.fullmatch(head, start, end)
+    return name is not None and not ABOUT.search(name["joined"])
+
+
+def _names_birth(head: str, start: int, end: int) -> bool:
+    return _PATTERNS.BIRTH_COLUMN.fullmatch(head, start, end) is not None
+
+
+def _names_person(head: str, start: int, end: int) -> bool:
+    return _PATTERNS.PERSON_COLUMN.fullmatch(head, start, end) is not None
+
+
+def _cells_of(text: str, table: _Table | None) -> _Extents:
+    """The cells in the wanted columns, without quotes and spaces around them."""
+    extents: _Extents = []
+    if table is None:
+        return extents
+    for spans in table.rows:
+        for index in table.wanted:
+            cell = _PATTERNS.PLAIN.fullmatch(text, *spans[index])
+            if cell and cell[1]:
+                extents.append(cell.span(1))
+    return extents
 
 
 def _is_head(names: list[str], delimiter: str) -> bool:
@@ -208,9 +283,18 @@ def _is_head(names: list[str], delimiter: str) -> bool:
 
 
 def _rows(
-    text: str, place: int, delimiter: str, width: int, seen: set[int]
+    text: str,
+    place: int,
+    delimiter: str,
+    width: int,
+    seen: set[int],
+    *,
+    numbered: bool = False,
 ) -> Iterator[list[tuple[int, int]]]:
-    """The cells of each row from ``place`` on, while a line has ``width`` of them."""
+    """The cells of each row from ``place`` on, while a line has ``width`` of them.
+
+    numbered: a row may begin with a number that is no cell.
+    """
     for _ in range(_MOST_ROWS):
         stop = text.find("\n", place)
         if stop < 0:
@@ -220,6 +304,8 @@ def _rows(
         row = text[place:stop]
         if not _PATTERNS.RULE.fullmatch(row):
             spans = _split(row, place, delimiter)
+            if numbered and len(spans) == width + 1:
+                spans = spans[1:]
             if len(spans) != width:
                 return
             yield spans

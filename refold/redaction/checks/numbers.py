@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from datetime import date
 from typing import Final
@@ -74,10 +75,38 @@ def mobile(candidate: Candidate) -> bool:
     return _is_called(candidate, alone=not is_float)
 
 
+def is_mobile(text: str) -> bool:
+    """Whether the whole text may be a Chinese mobile number."""
+    return _PATTERNS.MOBILE.fullmatch(text) is not None
+
+
+def is_count(key: str, text: str) -> bool:
+    """Whether eleven digits under this key of an object count or name something."""
+    return is_mobile(text) and _counts_by_name(key)
+
+
+def _counts_by_name(key: str) -> bool:
+    if _PATTERNS.COUNTING.search(key):
+        return True
+    return _PATTERNS.COUNT.search(f"{key}:") is not None
+
+
+def _is_member(candidate: Candidate) -> bool:
+    """Whether a number is a value of an object in JSON, and its key no count."""
+    member = _PATTERNS.MEMBER.search(candidate.before(_MEMBER))
+    if not member or not _PATTERNS.AFTER_MEMBER.match(candidate.after(8)):
+        return False
+    return not _counts_by_name(member[1])
+
+
+# How far before a number in JSON its key is looked for.
+_MEMBER: Final = 96
 # The most characters of a text that may consist of numbers of phones alone, and how
 # many around a number may show that it is one.
 _ALONE: Final = 128
 _NEAR: Final = 48
+# The most characters of a line of numbers before one of them.
+_LIST: Final = 512
 _HAS_WORD: Final = re.compile("[A-Za-z微]")
 
 
@@ -92,7 +121,7 @@ def _is_called(candidate: Candidate, *, alone: bool) -> bool:
     text = candidate.text
     if alone and len(text) <= _ALONE and _PATTERNS.ONLY_MOBILES.fullmatch(text):
         return True
-    if _in_list(candidate):
+    if _in_list(candidate) or _is_member(candidate):
         return True
     before = candidate.before(_NEAR).rpartition("\n")[2]
     after = candidate.after(_NEAR).partition("\n")[0]
@@ -114,9 +143,22 @@ def _in_list(candidate: Candidate) -> bool:
     after = candidate.after(18)
     in_front = _PATTERNS.MOBILE_IN_FRONT.search(before)
     behind = _PATTERNS.MOBILE_BEHIND.match(after)
-    if not (in_front or behind):
+    if not (in_front or behind) or not _is_line_of_numbers(candidate):
         return False
     return bool(in_front or not before.strip()) and bool(behind or not after.strip())
+
+
+def _is_line_of_numbers(candidate: Candidate) -> bool:
+    """Whether the line around a number has nothing but numbers: no array of code."""
+    before = candidate.before(_LIST)
+    if len(before) == _LIST and "\n" not in before:
+        return False
+    line = before.rpartition("\n")[2]
+    rest = candidate.after(_LIST).partition("\n")[0]
+    return bool(
+        _PATTERNS.ONLY_NUMBERS.fullmatch(line)
+        and _PATTERNS.ONLY_NUMBERS.fullmatch(rest)
+    )
 
 
 def _is_chinese(character: str) -> bool:
@@ -435,3 +477,32 @@ def iban(candidate: Candidate) -> bool:
         return False
     number = bare(candidate.value)
     return _IBAN_LENGTHS.get(number[:2]) == len(number) and iban_checksum(number)
+
+
+def nhs_number(candidate: Candidate) -> bool:
+    """A number that is called one of the NHS, with its check digit."""
+    return nhs(candidate)
+
+
+def with_digits(candidate: Candidate) -> bool:
+    """A number of a record: at least four digits."""
+    return len(digits_of(candidate.value)) >= 4
+
+
+def pairs(candidate: Candidate) -> bool:
+    """Five pairs of digits of a phone; no bytes that count up, no repeated ones."""
+    groups = re.split(r"[ .]", candidate.value)
+    steps = {int(after) - int(before) for before, after in itertools.pairwise(groups)}
+    return len(steps) > 1 and len(set(groups)) > 2
+
+
+def date_cell(candidate: Candidate) -> bool:
+    """A cell that is a date and nothing else."""
+    return bool(_PATTERNS.DAY.fullmatch(candidate.value))
+
+
+def landline(candidate: Candidate) -> bool:
+    """A phone with an area code; not the middle of a UUID."""
+    if not phone_shape(candidate):
+        return False
+    return not _PATTERNS.IN_UUID.search(candidate.before(9) + "|" + candidate.after(14))

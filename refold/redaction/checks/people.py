@@ -139,3 +139,11 @@ def mac(candidate: Candidate) -> bool:
     """An address of a network card; not all of one digit."""
     digits = candidate.value.replace("-", ":").lower().replace(":", "")
     return len(set(digits)) > 1
+
+
+def person_cell(candidate: Candidate) -> bool:
+    """A cell in a column of names of people."""
+    value = candidate.value
+    if not _PATTERNS.NAME_CELL.fullmatch(value):
+        return False
+    return person(candidate) and person_zh(candidate)

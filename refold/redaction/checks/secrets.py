@@ -102,11 +102,19 @@ def password(candidate: Candidate) -> bool:
     """A value that is called a password."""
     value = candidate.value
     # Cheap tests come first: a text may hold thousands of such names.
-    if _is_literal(value) or not _of_secret(candidate):
+    if _is_literal(value) or not _of_secret(candidate) or _is_verdict(candidate):
         return False
     if _loose(candidate):
         return odd(value) and _tied(candidate)
     return _is_password_value(candidate)
+
+
+def _is_verdict(candidate: Candidate) -> bool:
+    """Whether it is the name of a test that passed: ``--- PASS: TestTwo_ways``."""
+    if not candidate.match.group().startswith("PASS:"):
+        return False
+    before = _before_name(candidate, 4)
+    return before.endswith(("--- ", "===")) or candidate.value.startswith("Test")
 
 
 def named(candidate: Candidate) -> bool:
@@ -150,12 +158,16 @@ def token(candidate: Candidate) -> bool:
     is_mixed = kinds >= 3  # a letter and two digits, or three digits
     if not (is_mixed or _jumbled(value) or _dense(value)):
         return False
-    if _PATTERNS.VERSION.fullmatch(value):
+    if _PATTERNS.VERSION.fullmatch(value) or _PATTERNS.TYPED_NUMBER.fullmatch(value):
         return False
     if _is_argument(candidate) and not _plain_secret(value):
         return False
     if _assigned(candidate) is None or entropy(value) < 2.5:
         return False
+    if _PATTERNS.UUID.fullmatch(value) and _PATTERNS.OF_REQUEST.search(
+        _before_name(candidate, 16)
+    ):
+        return False  # it makes a request that is sent twice count once
     return not _NO_SECRET_TOKEN.search(_before_name(candidate, 16))
 
 
@@ -183,7 +195,10 @@ def _link(candidate: Candidate) -> str:
 
 def _of_secret(candidate: Candidate) -> bool:
     """Whether the name together with its suffix is still the name of a secret."""
-    return not ABOUT.search(_name_suffix(candidate))
+    suffix = _name_suffix(candidate)
+    if _PATTERNS.SOURCE_FILE.search(suffix) and _link(candidate).startswith("::"):
+        return False  # the name of a test
+    return not ABOUT.search(suffix)
 
 
 def _loose(candidate: Candidate) -> bool:
@@ -227,6 +242,8 @@ def flag(candidate: Candidate) -> bool:
     if candidate.value.startswith(("pass:", "env:", "file:")):
         return False  # openssl's notation: another rule takes the rest
     option = candidate.text[candidate.match.start() : candidate.start]
+    if "`" in option and candidate.value.isalpha():
+        return False  # the name of something in a text about code
     if set(option) & set("=\"'`"):
         return typed(candidate)
     return _is_password_value(candidate)
@@ -256,7 +273,7 @@ def _is_called(candidate: Candidate) -> bool:
 def typed_alone(candidate: Candidate) -> bool:
     """A secret that was typed as an argument by itself, where words are common."""
     value = candidate.value
-    if "=" in value[:-2] or not typed(candidate):
+    if "=" in value[:-2] or not typed(candidate) or _PATTERNS.CALL.match(value):
         return False
     if re.search("[!@#$%^&*]", value) or odd(value):
         return True
@@ -308,6 +325,9 @@ def token_of_key(candidate: Candidate) -> bool:
     value = candidate.value
     if len(value) < 8 or " " in value:
         return False
+    if value.isdigit():
+        # Ten and thirteen digits may be a time.
+        return len(value) not in (10, 11, 13) and entropy(value) >= 2.5
     if not _DIGIT.search(value) or not _LETTER.search(value) or entropy(value) < 2.5:
         return False
     return not (_elsewhere(value) or _PATTERNS.WORDS.fullmatch(value))
@@ -660,6 +680,8 @@ def handed_odd(candidate: Candidate) -> bool:
 def alone(candidate: Candidate) -> bool:
     """A value that fills its place behind the name of a secret."""
     value = candidate.value
+    if candidate.match.group().startswith("PASS ") and "/" in value:
+        return False  # a test that passed
     return odd(value) or _jumbled(value) or bool(_PATTERNS.LONG_HEX.fullmatch(value))
 
 
@@ -671,6 +693,8 @@ def marked_up(candidate: Candidate) -> bool:
     name = candidate.match.group()[:4].lower()
     if name.startswith(("tok", "key", "secr")):
         return " " not in value and opaque(candidate)
+    if " " in value and "phrase" not in candidate.match.group()[:12].lower():
+        return False
     return handed(candidate) and not _PATTERNS.VERSION.fullmatch(value)
 
 
@@ -769,3 +793,29 @@ def paired_by_name(candidate: Candidate) -> bool:
     if "pass" in candidate.match.group().lower():
         return handed(candidate)
     return handed_token(candidate)
+
+
+def one_time(candidate: Candidate) -> bool:
+    """A code that was sent to somebody; no year, and not one digit again and again."""
+    value = candidate.value
+    if len(set(value)) == 1 or not _DIGIT.search(value):
+        return False
+    if re.fullmatch("(?:19|20)[0-9]{2}", value):
+        return False
+    link = candidate.text[candidate.match.start() : candidate.start].lower()
+    if link.startswith(("pin", "mfa", "2fa")) and not re.search("[:=：是]| is ", link):
+        return False
+    return not re.match(
+        r" ?(?:ms|s|sec|minutes?|hours?|digits?|bytes|attempts|%)\b",
+        candidate.after(10),
+    )
+
+
+def aligned(candidate: Candidate) -> bool:
+    """A value in the column next to its name."""
+    if not _of_secret(candidate):
+        return False
+    name = candidate.match.group()[:3].lower()
+    if name in ("key", "tok", "sec"):
+        return opaque(candidate) and not _NO_KEY.search(_before_name(candidate, 16))
+    return alone(candidate) and "/" not in candidate.value

@@ -13,6 +13,7 @@ PACKS: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {
         "pii-common": (
             *load("common", "pii_common", {"IBANS": IBANS}),
+            *load("personal", "personal"),
             *load("network", "network_in_context"),
             *load("address", "address_en"),
         ),
