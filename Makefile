@@ -8,9 +8,9 @@ PYTHON ?= $(shell for python in python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN = .venv/bin
-# Processes that tests start load compiled modules, also where the shell says not to.
+# Subprocesses of tests use compiled modules, even if the shell turns them off.
 PYTHON_RUN = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
-# -qq: errors only.  A network that fails for a moment does not fail an installation.
+# -qq prints errors only.  Retries keep a short network failure from failing the target.
 PIP = $(BIN)/python -m pip -qq --disable-pip-version-check --no-input --retries 10 --timeout 60
 UV = UV_HTTP_TIMEOUT=120 UV_HTTP_RETRIES=10 $(BIN)/uv
 APT_GET = DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=120
@@ -19,50 +19,51 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--custom-compile-command "make lock"
 
 help:
-	@echo "make demo    import, redact, compact, erase: the whole tour on your machine"
-	@echo "make test    all tests, on SQLite and on a PostgreSQL that they start;"
-	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
+	@echo "make demo    run the tour on your machine: import, redact, compact, erase"
+	@echo "make test    run all tests, on SQLite and on a PostgreSQL that they start;"
+	@echo "             ARGS='-k word' or ARGS=tests/a_file.py runs some of them"
 	@echo "make test-frameworks"
-	@echo "             only those of the adapters of frameworks"
+	@echo "             run only the tests of the framework adapters"
 	@echo "make test-repeat"
-	@echo "             the tests of terminal, page, worker and server COUNT=50 times each"
-	@echo "             under load; ARGS=tests/a_file.py for others"
+	@echo "             run the tests of terminal, page, worker and server COUNT=50"
+	@echo "             times each under load; ARGS=tests/a_file.py runs others"
 	@echo "make coverage"
-	@echo "             the same, and which lines no test reaches"
+	@echo "             run all tests and list the lines that none of them reaches"
 	@echo "make simulate"
-	@echo "             histories of processes that die, race and lose answers, over"
-	@echo "             memory; ARGS='--count 20000' or ARGS='--seed 7' for one, told"
-	@echo "make soak    real processes, kills and restarts on a PostgreSQL of its own;"
-	@echo "             SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
+	@echo "             simulate processes that die, race and lose answers, in memory;"
+	@echo "             ARGS='--count 20000', or ARGS='--seed 7' to print one history"
+	@echo "make soak    run, kill and restart real processes on a PostgreSQL of their"
+	@echo "             own; SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
 	@echo "make soak-forks"
-	@echo "             families of processes that fork with a SQLite store open;"
+	@echo "             let processes fork while a SQLite store is open;"
 	@echo "             COUNT=200 SEED=1"
 	@echo "make soak-capture"
-	@echo "             transcripts torn, moved, rewritten and swept away while what"
-	@echo "             follows them is killed; COUNT=10000 SEED=1"
-	@echo "make fuzz    what reads other people's bytes, guided by what it covers;"
+	@echo "             cut, move, rewrite and delete transcripts while the process"
+	@echo "             that captures them is killed; COUNT=10000 SEED=1"
+	@echo "make fuzz    feed parsers with inputs guided by coverage;"
 	@echo "             TARGET=import-letta ARGS='--seconds 600'"
-	@echo "make check   format, lint, types, layers, files and folders, documentation"
-	@echo "make fix     format and repair what a machine can repair, the references"
-	@echo "             of rules, models and tampering too"
-	@echo "make lock    resolve the dependencies anew"
-	@echo "make bench   what storing and reading cost, beside other stores (in an"
-	@echo "             environment of their own); ARGS='--quick' or '--plot FILE.png'"
+	@echo "make check   check format, lint, types, layers, files, folders, documentation"
+	@echo "make fix     format the code, fix lint, and generate the references of rules,"
+	@echo "             models, tampering and Python again"
+	@echo "make lock    resolve the dependencies and write the lock files"
+	@echo "make bench   measure writes and reads, and compare with other stores (in a"
+	@echo "             separate environment); ARGS='--quick' or '--plot FILE.png'"
 	@echo "make bench-redaction"
-	@echo "             what redaction costs and finds, beside other tools"
+	@echo "             measure redaction, and compare with other tools"
 	@echo "make bench-frameworks"
-	@echo "             what items of frameworks and steps of LangGraph cost"
+	@echo "             measure items of frameworks and steps of LangGraph"
 	@echo "make bench-capture"
-	@echo "             what following transcripts costs"
+	@echo "             measure the capture of transcripts"
 	@echo "make bench-parquet"
-	@echo "             what an export as Parquet costs"
+	@echo "             measure an export to Parquet"
 	@echo "make bench-server"
-	@echo "             what HTTP adds to an append, and how far tails are behind"
+	@echo "             measure what HTTP adds to an append, and the delay of tails"
 	@echo "make screenshots"
-	@echo "             take the pictures of the page that the documentation shows"
-	@echo "make clean   remove what these targets made"
+	@echo "             take the screenshots of the page for the documentation"
+	@echo "make clean   remove everything that these targets created"
 
-# Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
+# Two stamps: changed requirements reinstall the dependencies; a changed pyproject.toml
+# reinstalls only refold.
 .venv/.dependencies: requirements/dev.txt
 	@test -n "$(PYTHON)" || { echo "Refold needs Python 3.11 or newer: install it, or name one with PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -78,7 +79,8 @@ demo: .venv/.refold
 	@mkdir -p build
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh build/demo.html </dev/null
 
-# The page is tested in a real browser; where none can be installed, its tests say how.
+# The page is tested in a real browser.  If none can be installed, its tests fail and say
+# how to install one.
 .venv/.browser: .venv/.refold
 	@for name in chromium chromium-browser google-chrome; do \
 		command -v $$name >/dev/null 2>&1 && exit 0; done; \
@@ -89,9 +91,8 @@ demo: .venv/.refold
 	else echo "the tests of the page need Chromium: sudo apt-get install chromium" >&2; fi
 	@touch $@
 
-# The tests of the frameworks run next to the others, and are printed behind them.  Both
-# parts run to their end; either fails the target.
-# Tests of pooled connections run a real PgBouncer; without it they fail and say how.
+# Tests of pooled connections run a real PgBouncer.  Without one, they fail and say how to
+# install it.
 .venv/.pooler: .venv/.refold
 	@command -v pgbouncer >/dev/null 2>&1 || test -x /usr/sbin/pgbouncer || \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
@@ -101,6 +102,8 @@ demo: .venv/.refold
 	else echo "the tests of a pooler need PgBouncer: sudo apt-get install pgbouncer" >&2; fi
 	@touch $@
 
+# The tests of the frameworks run in parallel, and their output is printed last.  The
+# target fails if either part fails.
 test: .venv/.refold .venv/.browser .venv/.pooler .venv/frameworks/.ready
 ifdef ARGS
 	@$(MAIN_TESTS) $(ARGS) </dev/null
@@ -116,11 +119,11 @@ else
 	exit $$status
 endif
 
-# One more than two cores have work for: tests wait for servers, disks, and processes.
+# One more than two cores, because tests wait for servers, disks, and processes.
 WORKERS = 3
 MAIN_TESTS = $(PYTHON_RUN) -m pytest -n $(WORKERS) --dist worksteal
 
-# The adapters of frameworks, with all of these in one environment.
+# The framework adapters, with all frameworks in one environment.
 FRAMEWORK_TESTS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m pytest tests/frameworks
 .venv/frameworks/.ready: requirements/frameworks.txt pyproject.toml .venv/.refold
 	@test -x .venv/frameworks/bin/python || $(PYTHON) -m venv .venv/frameworks
@@ -132,7 +135,7 @@ FRAMEWORK_TESTS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m 
 test-frameworks: .venv/frameworks/.ready
 	@$(FRAMEWORK_TESTS) -n 2 $(ARGS) </dev/null
 
-# Some tests fail only on a busy machine: these run with a load on every core.
+# Some tests fail only on a busy machine.  These run while every core is loaded.
 COUNT = 50
 REPEATED = tests/cli/test_terminal.py tests/cli/test_view.py tests/cli/test_watch.py \
 	tests/cli/test_worker.py tests/server/test_browser.py tests/server/test_pages.py \
@@ -142,14 +145,14 @@ test-repeat: .venv/.refold .venv/.browser
 	@$(PYTHON_RUN) -m pytest -p tests.support.repeating --repeat $(COUNT) --quiet \
 		-n 2 --dist worksteal $(or $(ARGS),$(REPEATED)) </dev/null
 
-# Apart from the tests: counting lines doubles their time.
+# Not part of `make test`, because coverage doubles the time.
 coverage: .venv/.refold
 	@$(PYTHON_RUN) -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
 
 simulate: .venv/.refold
 	@$(BIN)/python -m tests.simulation $(ARGS)
 
-# An environment of its own: it instruments what it runs.
+# A separate environment, because the fuzzer instruments the code.
 .venv/fuzz/.ready: pyproject.toml requirements/run.txt .venv/.refold
 	@test -x .venv/fuzz/bin/python || $(PYTHON) -m venv .venv/fuzz
 	@$(UV) pip install --quiet --python .venv/fuzz/bin/python --group fuzz -e . hypothesis pytest
@@ -159,7 +162,7 @@ TARGET = redact-text
 fuzz: .venv/fuzz/.ready
 	@.venv/fuzz/bin/python -m tests.fuzz $(TARGET) $(ARGS)
 
-# In /tmp, or where TMPDIR says: the whole size takes some GB and the better part of an hour.
+# Uses TMPDIR, or /tmp.  The full size needs several GB and most of an hour.
 SEED = 1
 EVENTS = 2000000
 SESSIONS = 500
@@ -203,10 +206,10 @@ lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml --all-extras --group frameworks \
 		-o requirements/frameworks.txt
 
-# The tools it compares with want versions of their own.
+# A separate environment, because the compared tools need other versions.
 .venv/bench/.ready: pyproject.toml .venv/.refold
 	@test -x .venv/bench/bin/python || $(PYTHON) -m venv .venv/bench
-	@echo "installing what the benchmark compares with into .venv/bench"
+	@echo "installing the tools to compare with into .venv/bench"
 	@$(UV) pip install --quiet --python .venv/bench/bin/python --group bench -e .
 	@touch $@
 
