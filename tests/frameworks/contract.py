@@ -1,6 +1,7 @@
-"""What every adapter of a framework promises, where there is something to redact.
+"""The tests that every framework adapter must pass when items contain secrets.
 
-The frameworks' own suites plant nothing; an adapter inherits these tests besides.
+An adapter inherits them in addition to the framework's own suite, which plants no
+secrets.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import refold
+from refold.domain.envelope import Envelope
 from refold.domain.errors import RefoldError
 from refold.redaction import Policy
 from tests.support.waiting import PATIENCE_SEC
@@ -34,25 +36,29 @@ RIVALS = ("Is it the ground floor, perhaps?", "Is it the seventh floor, then?")
 ROOM = "Ask for the cabin of Quux-Seventeen-cabin at the desk, please."
 
 
-class Said(NamedTuple):
+class SampleMessage(NamedTuple):
     """One message of a conversation; ``call`` asks for a tool, or is answered."""
 
     who: str
     text: str = ""
     call: str = ""
-    given: Any = None
+    arguments: Any = None
 
 
 GIVEN = {"to": MAIL, "n": 3, f"copy to {MAIL}": [{SECRET: None}]}
 CONVERSATION = (
-    Said("user", f"Write to {MAIL} with the key {SECRET}, and wait for the answer."),
-    Said("assistant", "I write to them at once.", "call_7f3a", GIVEN),
-    Said("tool", f"sent to {MAIL}: token={SECRET} was accepted", "call_7f3a"),
-    Said("assistant", f"It is sent to {MAIL}, and accepted."),
-    Said("user", ROOM),
-    Said("assistant", "I look it up.", "call_8b1c", {"where": "desk", "deep": [ROOM]}),
-    Said("tool", "It is on the second floor, near the stairs.", "call_8b1c"),
-    Said("assistant", "The second floor."),
+    SampleMessage(
+        "user", f"Write to {MAIL} with the key {SECRET}, and wait for the answer."
+    ),
+    SampleMessage("assistant", "I write to them at once.", "call_7f3a", GIVEN),
+    SampleMessage("tool", f"sent to {MAIL}: token={SECRET} was accepted", "call_7f3a"),
+    SampleMessage("assistant", f"It is sent to {MAIL}, and accepted."),
+    SampleMessage("user", ROOM),
+    SampleMessage(
+        "assistant", "I look it up.", "call_8b1c", {"where": "desk", "deep": [ROOM]}
+    ),
+    SampleMessage("tool", "It is on the second floor, near the stairs.", "call_8b1c"),
+    SampleMessage("assistant", "The second floor."),
 )
 EVENTS = [
     "user_input",
@@ -69,11 +75,11 @@ EVENTS = [
 
 
 class RedactedContract(ABC):
-    """Inherit it, and say how your framework's items are made, saved and loaded.
+    """Inherit it, and implement how a framework makes, saves and loads its items.
 
-    stale:   what the second of two writers is told; None where both may write.
-    at_once: how many of a conversation's items are saved in one write; None: all.
-    halves:  whether the framework lets half of a surrogate pair get to its store.
+    stale:   the error of the second of two writers; None if both may write.
+    at_once: the most items of a conversation that one write saves; None is all.
+    halves:  whether the framework passes half of a surrogate pair to its store.
     """
 
     stale: type[Exception] | None = None
@@ -82,11 +88,11 @@ class RedactedContract(ABC):
 
     @abstractmethod
     def adapter(self, store: refold.SessionStore) -> Any:
-        """The adapter on this store."""
+        """Return the adapter on this store."""
 
     @abstractmethod
-    def item(self, said: Said, number: int) -> Any:
-        """The framework's item for a message, with an id made of ``number``."""
+    def item(self, sample: SampleMessage, number: int) -> Any:
+        """Return the framework's item for a message, with an id made of ``number``."""
 
     @abstractmethod
     async def save(
@@ -96,7 +102,7 @@ class RedactedContract(ABC):
 
     @abstractmethod
     async def load(self, adapter: Any, thread: str) -> list[Any]:
-        """All items of the thread; none if there is no such thread."""
+        """Return all items of the thread; none if there is no such thread."""
 
     @abstractmethod
     async def delete(self, adapter: Any, thread: str) -> None:
@@ -104,15 +110,15 @@ class RedactedContract(ABC):
 
     @abstractmethod
     def plain(self, item: Any) -> Any:
-        """The item as JSON."""
+        """Return the item as JSON."""
 
     @abstractmethod
     def ids(self, item: Any) -> list[str]:
-        """What must stay byte for byte in it: its id, and ids of calls."""
+        """Return the ids in the item, which must stay byte for byte."""
 
     def items(self) -> list[Any]:
-        """The conversation's items."""
-        return [self.item(said, number) for number, said in enumerate(CONVERSATION)]
+        """Return the items of the whole conversation."""
+        return [self.item(sample, number) for number, sample in enumerate(CONVERSATION)]
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[refold.SessionStore]:
@@ -122,8 +128,8 @@ class RedactedContract(ABC):
     def run(self, work: Any) -> Any:
         return asyncio.run(work)
 
-    def told(self, items: list[Any]) -> str:
-        """Their JSON as one text."""
+    def as_text(self, items: list[Any]) -> str:
+        """Return the JSON of items as one text."""
         return json.dumps([self.plain(item) for item in items], ensure_ascii=False)
 
     def test_secrets_are_nowhere_and_ids_stay(
@@ -135,13 +141,13 @@ class RedactedContract(ABC):
 
         loaded = self.run(self.load(adapter, f"of {MAIL}"))
 
-        told, kept = self.told(loaded), everything(store)
+        shown, stored = self.as_text(loaded), everything(store)
         for secret in (SECRET, MAIL):
-            assert secret not in told
-            assert secret not in kept
+            assert secret not in shown
+            assert secret not in stored
             for path in tmp_path.rglob("*"):
                 assert not path.is_file() or secret.encode() not in path.read_bytes()
-        assert "[REDACTED:EMAIL]" in told
+        assert "[REDACTED:EMAIL]" in shown
         assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
 
     def test_saved_again_nothing_is_added(self, store: refold.SessionStore) -> None:
@@ -154,7 +160,7 @@ class RedactedContract(ABC):
         self.run(self.save(adapter, "t", items, items))
 
         again = self.run(self.load(adapter, "t"))
-        assert self.told(again) == self.told(loaded)
+        assert self.as_text(again) == self.as_text(loaded)
         assert seqs(store, items_only=True) == before
 
     def test_numbered_placeholders_stay_the_sessions_own(self, url: str) -> None:
@@ -170,8 +176,8 @@ class RedactedContract(ABC):
             self.run(self.save(adapter, "t", items, items))
 
             again = self.run(self.load(adapter, "t"))
-            assert "[EMAIL_1]" in self.told(loaded)
-            assert self.told(again) == self.told(loaded)
+            assert "[EMAIL_1]" in self.as_text(loaded)
+            assert self.as_text(again) == self.as_text(loaded)
             assert seqs(store, items_only=True) == before
 
     def test_of_a_half_known_batch_the_rest_is_added(
@@ -194,12 +200,12 @@ class RedactedContract(ABC):
 
         (info,) = store.sessions()
         session = store.session(user_id=info.user_id, session_id=info.session_id)
-        found = [event.type for event in session.events() if event.type in EVENTS]
-        assert found == EVENTS
+        types = [event.type for event in session.events() if event.type in EVENTS]
+        assert types == EVENTS
         assert session.history.open_calls() == []
         roles = [message["role"] for message in session.context().messages]
         assert roles == ["user", "assistant"] * 4
-        assert [one.problems for _, one in store.verify()] == [[]]
+        assert [verified.problems for _, verified in store.verify()] == [[]]
 
     def test_later_rules_change_item_and_event_alike(self, url: str) -> None:
         items = self.items()
@@ -209,42 +215,42 @@ class RedactedContract(ABC):
         rules.register(LATER, "SECRET")
 
         with refold.open(url, registered=rules) as store:
-            applied = [one.applied for one in store.reredact() if one.applied]
+            applied = [report.applied for report in store.reredact() if report.applied]
             loaded = self.run(self.load(self.adapter(store), "t"))
 
-            assert sum(one.events for one in applied) >= 2
-            assert LATER not in self.told(loaded)
+            assert sum(record.events for record in applied) >= 2
+            assert LATER not in self.as_text(loaded)
             assert LATER not in everything(store)
-            assert "second floor" in self.told(loaded)
-            assert [one.problems for _, one in store.verify()] == [[]]
+            assert "second floor" in self.as_text(loaded)
+            assert [report.problems for _, report in store.verify()] == [[]]
 
     def test_a_large_item_comes_back_whole(self, store: refold.SessionStore) -> None:
         adapter = self.adapter(store)
         text = "A line of a very long file that somebody pasted here.\n" * 25_000
         items = [
-            self.item(Said("user", text), 1),
-            self.item(Said("assistant", "ok"), 2),
+            self.item(SampleMessage("user", text), 1),
+            self.item(SampleMessage("assistant", "ok"), 2),
         ]
         self.run(self.save(adapter, "t", items, items))
 
         loaded = self.run(self.load(adapter, "t"))
         assert [*map(self.plain, loaded)] == [*map(self.plain, items)]
 
-    def test_for_what_is_too_long_to_redact_a_stub_is_kept(
+    def test_an_item_too_long_to_redact_becomes_a_stub(
         self, store: refold.SessionStore
     ) -> None:
         adapter = self.adapter(store)
-        items = [self.item(Said("user", "An image, " + "A" * (20 << 20)), 1)]
-        items.append(self.item(Said("assistant", "I see."), 2))
+        items = [self.item(SampleMessage("user", "An image, " + "A" * (20 << 20)), 1)]
+        items.append(self.item(SampleMessage("assistant", "I see."), 2))
         self.run(self.save(adapter, "t", items, items))
 
         loaded = self.run(self.load(adapter, "t"))
         self.run(self.save(adapter, "t", items, items))
-        told = self.told(self.run(self.load(adapter, "t")))
-        assert told == self.told(loaded)
-        assert len(told) < 10_000
-        assert "[REDACTED:UNSCANNED 20971530 bytes]" in told
-        assert "I see." in told
+        shown = self.as_text(self.run(self.load(adapter, "t")))
+        assert shown == self.as_text(loaded)
+        assert len(shown) < 10_000
+        assert "[REDACTED:UNSCANNED 20971530 bytes]" in shown
+        assert "I see." in shown
 
     def test_deleted_it_begins_again(self, store: refold.SessionStore) -> None:
         items, adapter = self.items(), self.adapter(store)
@@ -263,8 +269,8 @@ class RedactedContract(ABC):
 
     def test_two_writers_lose_nothing(self, url: str) -> None:
         items = self.items()
-        with refold.open(url) as one, refold.open(url) as other:
-            adapters = [self.adapter(one), self.adapter(other)]
+        with refold.open(url) as store, refold.open(url) as other_store:
+            adapters = [self.adapter(store), self.adapter(other_store)]
 
             async def both() -> Any:
                 first = self.save(adapters[0], "t", items[:4], items[:4])
@@ -272,22 +278,25 @@ class RedactedContract(ABC):
                 return await asyncio.gather(first, second, return_exceptions=True)
 
             results = self.run(both())
-            assert sum(isinstance(one, BaseException) for one in results) <= 1
+            assert sum(isinstance(result, BaseException) for result in results) <= 1
 
             loaded = self.run(self.load(adapters[0], "t"))
             assert [self.ids(i) for i in loaded] == [self.ids(i) for i in items[:4]]
-            assert self.told(self.run(self.load(adapters[1], "t"))) == self.told(loaded)
-            assert [found.problems for _, found in one.verify()] == [[]]
+            assert self.as_text(self.run(self.load(adapters[1], "t"))) == self.as_text(
+                loaded
+            )
+            assert [verified.problems for _, verified in store.verify()] == [[]]
 
-    def test_of_two_writers_the_second_decides_anew(self, url: str) -> None:
+    def test_the_second_of_two_writers_decides_again(self, url: str) -> None:
         items = self.items()
-        with refold.open(url) as one, refold.open(url) as other:
-            adapters = [self.adapter(one), self.adapter(other)]
+        with refold.open(url) as store, refold.open(url) as other_store:
+            adapters = [self.adapter(store), self.adapter(other_store)]
             self.run(self.save(adapters[0], "t", items[:4], items[:4]))
             new = [
-                self.item(Said("user", text), 4 + n) for n, text in enumerate(RIVALS)
+                self.item(SampleMessage("user", text), 4 + n)
+                for n, text in enumerate(RIVALS)
             ]
-            together(one, other)
+            together(store, other_store)
 
             async def both() -> Any:
                 saves = [
@@ -298,18 +307,20 @@ class RedactedContract(ABC):
 
             results = self.run(both())
             assert [type(r) for r in results if r] == [self.stale][: bool(self.stale)]
-            kept = everything(one)
-            assert [text in kept for text in RIVALS] == [not one for one in results]
-            assert [found.problems for _, found in one.verify()] == [[]]
+            stored = everything(store)
+            assert [text in stored for text in RIVALS] == [
+                not result for result in results
+            ]
+            assert [verified.problems for _, verified in store.verify()] == [[]]
 
-    def test_cancelled_in_mid_write_all_or_nothing_is_there(
+    def test_a_cancelled_write_is_complete_or_absent(
         self, store: refold.SessionStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         items, adapter = self.items()[: self.at_once], self.adapter(store)
         began, go = threading.Event(), threading.Event()
         append = store.log.append
 
-        def held(request: Any) -> Any:
+        def delayed_append(request: Any) -> Any:
             began.set()
             assert go.wait(PATIENCE_SEC)
             return append(request)
@@ -322,29 +333,31 @@ class RedactedContract(ABC):
             go.set()
             await asyncio.gather(task, return_exceptions=True)
 
-        monkeypatch.setattr(store.log, "append", held)
+        monkeypatch.setattr(store.log, "append", delayed_append)
         self.run(cancelled())
         assert len(self.run(self.load(adapter, "t"))) in (0, len(items))
         self.run(self.save(adapter, "t", items, items))
         loaded = self.run(self.load(adapter, "t"))
         assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
-        assert [found.problems for _, found in store.verify()] == [[]]
+        assert [verified.problems for _, verified in store.verify()] == [[]]
 
     def test_values_that_json_cannot_hold_are_stored_repaired(
         self, store: refold.SessionStore
     ) -> None:
         adapter = self.adapter(store)
-        given = {"half": "b\ud83d", "n": float("nan"), "long": 2**70}
-        said = Said("assistant", "a \ud800 b", "call_7f3a", given)
+        arguments = {"half": "b\ud83d", "n": float("nan"), "long": 2**70}
+        sample = SampleMessage("assistant", "a \ud800 b", "call_7f3a", arguments)
         if not self.halves:
-            said = Said("assistant", "a \ufffd b", "call_7f3a", {"n": float("nan")})
-        items = [self.item(said, 1)]
+            sample = SampleMessage(
+                "assistant", "a \ufffd b", "call_7f3a", {"n": float("nan")}
+            )
+        items = [self.item(sample, 1)]
         self.run(self.save(adapter, "t", items, items))
         before = seqs(store, items_only=True)
         self.run(self.save(adapter, "t", items, items))
 
         (loaded,) = self.run(self.load(adapter, "t"))
-        assert "a \ufffd b" in self.told([loaded])
+        assert "a \ufffd b" in self.as_text([loaded])
         assert self.ids(loaded) == self.ids(items[0])
         assert seqs(store, items_only=True) == before
 
@@ -376,7 +389,7 @@ class FilterContract(ABC):
         """
 
     @pytest.mark.parametrize("numbered", [False, True])
-    def test_a_model_is_sent_what_is_kept(self, url: str, *, numbered: bool) -> None:
+    def test_the_model_gets_the_stored_text(self, url: str, *, numbered: bool) -> None:
         policy = NUMBERED if numbered else None
         with refold.open(url, policy=policy) as store:
             sent = self.talk(store, [f"I am {MAIL}.", "Go on.", f"I am {MAIL}!"])
@@ -386,19 +399,19 @@ class FilterContract(ABC):
                 assert mail not in str(sent)
                 assert mail not in everything(store)
             hidden = "[REDACTED:EMAIL]"
-            one, two = ("[EMAIL_1]", "[EMAIL_2]") if numbered else (hidden, hidden)
-            assert all(f"I am {one}." in told for told in sent)
-            assert all(f"Help {hidden}." in told for told in sent) is self.helps
-            assert all(f"Ask {two}." in told for told in sent[1:])
-            assert f"I am {one}!" in sent[2]
+            first, second = ("[EMAIL_1]", "[EMAIL_2]") if numbered else (hidden, hidden)
+            assert all(f"I am {first}." in request for request in sent)
+            assert all(f"Help {hidden}." in request for request in sent) is self.helps
+            assert all(f"Ask {second}." in request for request in sent[1:])
+            assert f"I am {first}!" in sent[2]
             assert "[~" not in str(sent)
 
 
 def together(*stores: refold.SessionStore) -> None:
-    """Have the next append of each wait until all of them have decided on theirs."""
+    """Let the next append of each store wait until all of them have decided."""
     barrier = threading.Barrier(len(stores))
 
-    def held(append: Any, waits: list[bool], request: Any) -> Any:
+    def delayed_append(append: Any, waits: list[bool], request: Any) -> Any:
         if waits.pop():
             with suppress(threading.BrokenBarrierError):
                 barrier.wait(PATIENCE_SEC)
@@ -406,25 +419,24 @@ def together(*stores: refold.SessionStore) -> None:
         return append(request)
 
     for store in stores:
-        store.log.append = partial(held, store.log.append, [True])  # type: ignore[method-assign]
+        store.log.append = partial(delayed_append, store.log.append, [True])  # type: ignore[method-assign]
 
 
 def everything(store: refold.SessionStore) -> str:
-    """All that is kept of all sessions, decrypted: events, whole texts, views."""
-    told: list[str] = []
+    """Return everything stored of all sessions, decrypted: events, texts, views."""
+    parts: list[str] = []
     for info in store.sessions():
         session = store.session(user_id=info.user_id, session_id=info.session_id)
         for name in session.history.streams():
-            for event in (
-                session.history.derived(name)
-                if name != "main"
-                else session.history.pages()
-            ):
-                told.append(event.model_dump_json())
-                told += [session.history.blob(sha256) for sha256 in event.blobs]
+            events: Iterable[Envelope] = session.history.pages()
+            if name != "main":
+                events = session.history.derived(name)
+            for event in events:
+                parts.append(event.model_dump_json())
+                parts += [session.history.blob(sha256) for sha256 in event.blobs]
         for name in store.log.view_names(info.user_id, info.session_id):
-            told.append(str(store.log.load_view(session.stream, name)))
-    return "\n".join(told)
+            parts.append(str(store.log.load_view(session.stream, name)))
+    return "\n".join(parts)
 
 
 def seqs(store: refold.SessionStore, *, items_only: bool = False) -> int:

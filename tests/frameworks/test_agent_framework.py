@@ -26,7 +26,7 @@ from tests.frameworks.contract import (
     HELP,
     FilterContract,
     RedactedContract,
-    Said,
+    SampleMessage,
 )
 
 
@@ -34,16 +34,18 @@ class TestContract(RedactedContract):
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldHistoryProvider(store, user_id="ada")
 
-    def item(self, said: Said, number: int) -> Any:
+    def item(self, sample: SampleMessage, number: int) -> Any:
         contents: list[Any] = []
-        if said.who == "tool":
-            contents = [Content.from_function_result(said.call, result=said.text)]
-        elif said.text:
-            contents = [Content.from_text(said.text)]
-        if said.who == "assistant" and said.call:
-            call = Content.from_function_call(said.call, "send", arguments=said.given)
+        if sample.who == "tool":
+            contents = [Content.from_function_result(sample.call, result=sample.text)]
+        elif sample.text:
+            contents = [Content.from_text(sample.text)]
+        if sample.who == "assistant" and sample.call:
+            call = Content.from_function_call(
+                sample.call, "send", arguments=sample.arguments
+            )
             contents.append(call)
-        return Message(said.who, contents, message_id=f"m-{number:04d}")
+        return Message(sample.who, contents, message_id=f"m-{number:04d}")
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
@@ -67,14 +69,16 @@ class TestContract(RedactedContract):
         self, store: refold.SessionStore
     ) -> None:
         provider = self.adapter(store)
-        said = [Message("user", [Content.from_text("go on")]) for _ in range(3)]
-        self.run(provider.save_messages("t", said[:2]))
+        messages = [Message("user", [Content.from_text("go on")]) for _ in range(3)]
+        self.run(provider.save_messages("t", messages[:2]))
 
-        self.run(provider.save_messages("t", said))
+        self.run(provider.save_messages("t", messages))
 
         loaded = self.run(self.load(provider, "t"))
-        assert [one.text for one in loaded] == ["go on"] * 3
-        assert [one.message_id for one in loaded] == [one.message_id for one in said]
+        assert [message.text for message in loaded] == ["go on"] * 3
+        assert [message.message_id for message in loaded] == [
+            message.message_id for message in messages
+        ]
         self.run(provider.save_messages("t", loaded))
         assert len(self.run(self.load(provider, "t"))) == 3
 
@@ -82,7 +86,9 @@ class TestContract(RedactedContract):
         self, store: refold.SessionStore
     ) -> None:
         provider = self.adapter(store)
-        self.run(self.save(provider, "t", [], [self.item(Said("user", "hi"), 1)]))
+        self.run(
+            self.save(provider, "t", [], [self.item(SampleMessage("user", "hi"), 1)])
+        )
         store.erasures.hold("ada", "case-1", "an enquiry")
 
         with pytest.raises(OnHold):
@@ -97,8 +103,8 @@ class TestFilter(FilterContract):
             def _inner_get_response(
                 self, *, messages: Any, options: Any, **_: Any
             ) -> Awaitable[ChatResponse]:
-                said = [one.text for one in messages]
-                sent.append(f"{said} {options.get('instructions')}")
+                contents = [message.text for message in messages]
+                sent.append(f"{contents} {options.get('instructions')}")
                 answer = Message("assistant", [Content.from_text(ANSWER)])
 
                 async def response() -> ChatResponse:

@@ -30,7 +30,7 @@ from tests.frameworks.contract import (
     MAIL,
     NUMBERED,
     RedactedContract,
-    Said,
+    SampleMessage,
 )
 from tests.importers.samples import write_lines
 
@@ -41,18 +41,18 @@ def uuid(number: int) -> str:
     return f"{number:08d}-8c1b-4f7e-9a51-0d9f6c6f2a10"
 
 
-def entry(said: Said, number: int, session: str = SESSION) -> dict[str, Any]:
+def entry(sample: SampleMessage, number: int, session: str = SESSION) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
-    if said.who == "tool":
+    if sample.who == "tool":
         content = [
-            {"type": "tool_result", "tool_use_id": said.call, "content": said.text}
+            {"type": "tool_result", "tool_use_id": sample.call, "content": sample.text}
         ]
-    elif said.text:
-        content = [{"type": "text", "text": said.text}]
-    if said.who == "assistant" and said.call:
-        use = {"id": said.call, "name": "send", "input": said.given}
+    elif sample.text:
+        content = [{"type": "text", "text": sample.text}]
+    if sample.who == "assistant" and sample.call:
+        use = {"id": sample.call, "name": "send", "input": sample.arguments}
         content.append({"type": "tool_use", **use})
-    role = "assistant" if said.who == "assistant" else "user"
+    role = "assistant" if sample.who == "assistant" else "user"
     message: dict[str, Any] = {"role": role, "content": content}
     if role == "assistant":
         message |= {"id": f"msg_{number}", "usage": {"output_tokens": 5}}
@@ -71,8 +71,8 @@ class TestContract(RedactedContract):
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldSessionStore(store, user_id="ada")
 
-    def item(self, said: Said, number: int) -> Any:
-        return entry(said, number)
+    def item(self, sample: SampleMessage, number: int) -> Any:
+        return entry(sample, number)
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
@@ -108,7 +108,7 @@ def test_the_published_suite_passes(url: str) -> None:
 
 
 def test_sessions_are_listed_renamed_tagged_forked_and_deleted(url: str) -> None:
-    entries = [entry(said, number) for number, said in enumerate(CONVERSATION)]
+    entries = [entry(sample, number) for number, sample in enumerate(CONVERSATION)]
     project = project_key_for_directory("/srv/app")
     key: Any = {"project_key": project, "session_id": SESSION}
 
@@ -134,7 +134,7 @@ def test_sessions_are_listed_renamed_tagged_forked_and_deleted(url: str) -> None
 def test_a_mirrored_transcript_has_the_events_of_an_imported_one(
     url: str, tmp_path: Path
 ) -> None:
-    entries = [entry(said, number) for number, said in enumerate(CONVERSATION)]
+    entries = [entry(sample, number) for number, sample in enumerate(CONVERSATION)]
     title = {"type": "custom-title", "customTitle": "Of the key", "sessionId": SESSION}
     path = write_lines(tmp_path, [*entries, title])
     with refold.open(url) as store:
@@ -143,19 +143,24 @@ def test_a_mirrored_transcript_has_the_events_of_an_imported_one(
         asyncio.run(mirror.append(key, [*entries, title]))
         store.import_transcript(path, user_id="bob")
 
-        told = [
+        events_of_sessions = [
             [
-                (one.payload.payload(), one.ts, one.meta.model, one.meta.response_id)
-                for one in store.session(
+                (
+                    event.payload.payload(),
+                    event.ts,
+                    event.meta.model,
+                    event.meta.response_id,
+                )
+                for event in store.session(
                     user_id=info.user_id, session_id=info.session_id
                 ).events()
-                if one.type not in ("state", "item")
+                if event.type not in ("state", "item")
             ]
             for info in store.sessions()
         ]
 
-    assert len(told[0]) == 10
-    assert told[0] == told[1]
+    assert len(events_of_sessions[0]) == 10
+    assert events_of_sessions[0] == events_of_sessions[1]
 
 
 class Program(Transport):
@@ -179,7 +184,7 @@ class Program(Transport):
             response |= {"request_id": frame["request_id"]}
             self._frames.put_nowait({"type": "control_response", "response": response})
 
-    async def ask(self, hook: str, **told: Any) -> Any:
+    async def ask(self, hook: str, **fields: Any) -> Any:
         ((matcher, *_),) = [self.hooks[hook]]
         assert matcher["onFailure"] == "block"
         path = f"/home/ada/.claude/projects/p/{SESSION}.jsonl"
@@ -187,7 +192,7 @@ class Program(Transport):
         request = {
             "subtype": "hook_callback",
             "callback_id": matcher["hookCallbackIds"][0],
-            "input": {**about, "hook_event_name": hook, **told},
+            "input": {**about, "hook_event_name": hook, **fields},
         }
         frame = {"type": "control_request", "request_id": "r", "request": request}
         self._frames.put_nowait(frame)
@@ -213,15 +218,15 @@ async def asked(mirror: RefoldSessionStore, questions: list[Any]) -> list[Any]:
     program = Program()
     options = ClaudeAgentOptions(session_store=mirror, hooks=mirror.hooks)
     async with ClaudeSDKClient(options, transport=program):
-        told = [await program.ask(hook, **told) for hook, told in questions]
-    return [one.get("hookSpecificOutput", {}) | one for one in told]
+        outputs = [await program.ask(hook, **fields) for hook, fields in questions]
+    return [output.get("hookSpecificOutput", {}) | output for output in outputs]
 
 
-def test_the_model_is_sent_what_is_kept_and_tools_get_the_values(url: str) -> None:
+def test_the_model_gets_the_stored_text_and_tools_get_the_values(url: str) -> None:
     key = {"project_key": "p", "session_id": SESSION}
     vault = refold.strategies.Vault(arguments={"send": ["EMAIL"]})
     call = {"tool_name": "send", "tool_input": {"to": "[EMAIL_1]", "n": 1}}
-    found = {"stdout": f"sent to {MAIL}", "interrupted": False}
+    response = {"stdout": f"sent to {MAIL}", "interrupted": False}
     with refold.open(url, policy=NUMBERED, vault=vault) as store:
         mirror = RefoldSessionStore(store, user_id="ada")
         before = asyncio.run(asked(mirror, [("PreToolUse", call)]))
@@ -232,23 +237,23 @@ def test_the_model_is_sent_what_is_kept_and_tools_get_the_values(url: str) -> No
             ("PreToolUse", call),
             ("PreToolUse", read),
             ("PreToolUse", {**call, "agent_id": "a"}),
-            ("PostToolUse", {**call, "tool_response": found}),
+            ("PostToolUse", {**call, "tool_response": response}),
             ("PostToolUse", {**call, "tool_response": [{"text": "fine"}]}),
             ("UserPromptSubmit", {"prompt": f"Ask {MAIL}."}),
             ("UserPromptSubmit", {"prompt": prompt}),
         ]
 
-        told = asyncio.run(asked(mirror, questions))
+        outputs = asyncio.run(asked(mirror, questions))
 
     assert before == [{}]
-    assert told[0]["updatedInput"] == {"to": MAIL, "n": 1}
-    assert "permissionDecision" not in told[0]
-    assert told[1:3] == [{}, {}]
+    assert outputs[0]["updatedInput"] == {"to": MAIL, "n": 1}
+    assert "permissionDecision" not in outputs[0]
+    assert outputs[1:3] == [{}, {}]
     hidden = {"stdout": "sent to [REDACTED:EMAIL]", "interrupted": False}
-    assert told[3]["updatedToolOutput"] == hidden
-    assert told[4] == told[6] == {}
-    assert told[5]["decision"] == "block"
-    assert MAIL not in str(told[5])
+    assert outputs[3]["updatedToolOutput"] == hidden
+    assert outputs[4] == outputs[6] == {}
+    assert outputs[5]["decision"] == "block"
+    assert MAIL not in str(outputs[5])
     assert prompt == "Ask [REDACTED:EMAIL]."
 
 

@@ -35,7 +35,7 @@ from tests.frameworks.contract import (
     SECRET,
     FilterContract,
     RedactedContract,
-    Said,
+    SampleMessage,
     everything,
     seqs,
 )
@@ -46,19 +46,19 @@ SIGNATURE = b64decode(
 )
 
 
-def event_of(said: Said, number: int) -> Event:
-    parts = [types.Part(text=said.text)]
-    if said.who == "tool":
-        back = {"id": said.call, "name": "send", "response": {"result": said.text}}
+def event_of(sample: SampleMessage, number: int) -> Event:
+    parts = [types.Part(text=sample.text)]
+    if sample.who == "tool":
+        back = {"id": sample.call, "name": "send", "response": {"result": sample.text}}
         parts = [types.Part(function_response=types.FunctionResponse(**back))]
-    elif said.call:
-        call = types.FunctionCall(id=said.call, name="send", args=said.given)
+    elif sample.call:
+        call = types.FunctionCall(id=sample.call, name="send", args=sample.arguments)
         # Where something in a part is replaced, its signature holds no more.
-        signature = None if MAIL in str(said.given) else SIGNATURE
+        signature = None if MAIL in str(sample.arguments) else SIGNATURE
         parts.append(types.Part(function_call=call, thought_signature=signature))
     return Event(
         id=f"{number:08d}-8c1b-4f7e-9a51-0d9f6c6f2a10",
-        author="user" if said.who == "user" else "clerk",
+        author="user" if sample.who == "user" else "clerk",
         invocation_id="e-0d9f6c6f-8c1b-4f7e-9a51-0d9f6c6f2a10",
         timestamp=1_790_000_000.25 + number,
         content=types.Content(role="user", parts=parts),
@@ -72,8 +72,8 @@ class TestContract(RedactedContract):
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldSessionService(store)
 
-    def item(self, said: Said, number: int) -> Any:
-        return event_of(said, number)
+    def item(self, sample: SampleMessage, number: int) -> Any:
+        return event_of(sample, number)
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
@@ -84,8 +84,8 @@ class TestContract(RedactedContract):
                 session = await adapter.create_session(**ADA, session_id=thread)
             except AlreadyExistsError:
                 session = await adapter.get_session(**ADA, session_id=thread)
-        for one in new:
-            await adapter.append_event(session, one)
+        for event in new:
+            await adapter.append_event(session, event)
 
     async def load(self, adapter: Any, thread: str) -> list[Any]:
         session = await adapter.get_session(**ADA, session_id=thread)
@@ -98,12 +98,12 @@ class TestContract(RedactedContract):
         return item.model_dump(mode="json", exclude_none=True)
 
     def ids(self, item: Any) -> list[str]:
-        found = [item.id, item.invocation_id]
+        values = [item.id, item.invocation_id]
         for part in item.content.parts:
-            one = part.function_call or part.function_response
-            found += [one.id] if one else []
-            found += [part.thought_signature.hex()] if part.thought_signature else []
-        return found
+            call = part.function_call or part.function_response
+            values += [call.id] if call else []
+            values += [part.thought_signature.hex()] if part.thought_signature else []
+        return values
 
 
 def changed(**state: Any) -> Event:
@@ -112,7 +112,7 @@ def changed(**state: Any) -> Event:
     return Event(author="clerk", invocation_id="e-1", actions=actions)
 
 
-def test_each_scope_of_a_state_is_seen_where_it_belongs(url: str) -> None:
+def test_each_scope_of_a_state_has_its_own_readers(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
         state = {
@@ -121,33 +121,33 @@ def test_each_scope_of_a_state_is_seen_where_it_belongs(url: str) -> None:
             "step": 1,
             "secret:key": SECRET,
         }
-        one = await service.create_session(**ADA, session_id=" a ", state=state)
-        assert one.id == "a"
+        session = await service.create_session(**ADA, session_id=" a ", state=state)
+        assert session.id == "a"
         event = changed(
             user__seen=[1], step=2, gone=None, temp__t=1, secret__two=SECRET
         )
-        await service.append_event(one, event)
-        assert one.state["temp:t"] == 1
+        await service.append_event(session, event)
+        assert session.state["temp:t"] == 1
 
         again = await service.get_session(**ADA, session_id=" a")
         left = {"app:tone": "kind", "user:name": "Ada", "user:seen": [1], "step": 2}
-        known = {"secret:key": SECRET, "secret:two": SECRET}
-        assert again.state == {**left, "gone": None, **known}
+        secrets = {"secret:key": SECRET, "secret:two": SECRET}
+        assert again.state == {**left, "gone": None, **secrets}
         assert "secret:two" not in again.events[0].actions.state_delta
         assert "temp:t" not in again.events[0].actions.state_delta
 
-        two = await service.create_session(**ADA, session_id="b")
-        assert two.state == {k: v for k, v in left.items() if ":" in k}
+        second = await service.create_session(**ADA, session_id="b")
+        assert second.state == {k: v for k, v in left.items() if ":" in k}
         bob = await service.create_session(app_name="desk", user_id="bob")
         assert bob.state == {"app:tone": "kind"}
-        found = await service.get_user_state(**ADA)
-        assert found == {"name": "Ada", "seen": [1]}
+        of_user = await service.get_user_state(**ADA)
+        assert of_user == {"name": "Ada", "seen": [1]}
 
         other = RefoldSessionService(store)
         restarted = await other.get_session(**ADA, session_id="a")
         assert restarted.state == {**left, "gone": None}
         listed = await other.list_sessions(app_name="desk")
-        assert {(one.user_id, one.id) for one in listed.sessions} == {
+        assert {(listing.user_id, listing.id) for listing in listed.sessions} == {
             ("ada", "a"),
             ("ada", "b"),
             ("bob", bob.id),
@@ -213,42 +213,44 @@ def test_a_compaction_of_the_adk_takes_the_place_of_its_events(url: str) -> None
         asyncio.run(tour(store))
 
 
-def test_it_says_what_is_stale_taken_or_missing(url: str) -> None:
+def test_stale_taken_and_missing_sessions_raise_their_errors(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
-        one = await service.create_session(**ADA, session_id="a")
+        session = await service.create_session(**ADA, session_id="a")
         with pytest.raises(AlreadyExistsError):
             await service.create_session(**ADA, session_id="a")
-        two = await service.get_session(**ADA, session_id="a")
+        stale = await service.get_session(**ADA, session_id="a")
         first = changed(step=1)
-        await service.append_event(one, first)
-        await service.append_event(one, first)
-        assert [event.id for event in one.events] == [first.id]
+        await service.append_event(session, first)
+        await service.append_event(session, first)
+        assert [event.id for event in session.events] == [first.id]
         with pytest.raises(StaleSessionError, match="modified in storage"):
-            await service.append_event(two, changed(step=2))
+            await service.append_event(stale, changed(step=2))
         store.erasures.hold("ada", "case-1", "an enquiry")
         with pytest.raises(OnHold):
             await service.delete_session(**ADA, session_id="a")
         store.erasures.release("ada", "case-1", "over")
         await service.delete_session(**ADA, session_id="a")
         with pytest.raises(SessionNotFoundError):
-            await service.append_event(one, changed(step=3))
+            await service.append_event(session, changed(step=3))
 
     with refold.open(url) as store:
         asyncio.run(tour(store))
 
 
-def test_only_the_newest_events_are_given_if_so_asked(url: str) -> None:
+def test_a_config_limits_the_loaded_events(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
         session = await service.create_session(**ADA, session_id="a")
         for number in range(6):
-            await service.append_event(session, event_of(Said("user", "go on"), number))
+            await service.append_event(
+                session, event_of(SampleMessage("user", "go on"), number)
+            )
 
-        async def numbers(**how: Any) -> list[int]:
-            config = GetSessionConfig(**how)
-            found = await service.get_session(**ADA, session_id="a", config=config)
-            return [int(event.id[:8]) for event in found.events]
+        async def numbers(**options: Any) -> list[int]:
+            config = GetSessionConfig(**options)
+            loaded = await service.get_session(**ADA, session_id="a", config=config)
+            return [int(event.id[:8]) for event in loaded.events]
 
         assert await numbers(num_recent_events=2) == [4, 5]
         assert await numbers(num_recent_events=0) == []
@@ -263,7 +265,7 @@ def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
         service = RefoldSessionService(store)
         session = await service.create_session(**ADA, session_id="a")
         for number, text in enumerate(("It is so.", f"Ask {MAIL}.")):
-            event = event_of(Said("assistant", text), number)
+            event = event_of(SampleMessage("assistant", text), number)
             event.content.parts[0].thought_signature = SIGNATURE
             await service.append_event(session, event)
         again = await service.get_session(**ADA, session_id="a")
@@ -295,21 +297,21 @@ asyncio.run(die(RefoldSessionService(refold.open(sys.argv[1]))))
 
 
 def test_state_of_a_killed_process_is_shared_once_by_the_next_read(url: str) -> None:
-    """And does not stand for what another session shared since."""
+    """It does not replace what another session has shared since."""
 
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
-        two = await service.create_session(**ADA, session_id="b")
-        assert two.state == {"user:n": 0, "app:n": 0}
-        await service.append_event(two, changed(user__m=2))
+        second = await service.create_session(**ADA, session_id="b")
+        assert second.state == {"user:n": 0, "app:n": 0}
+        await service.append_event(second, changed(user__m=2))
 
-        one = await service.get_session(**ADA, session_id="a")
+        first = await service.get_session(**ADA, session_id="a")
         shared = {"user:n": 1, "user:m": 2, "app:n": 1}
-        assert one.state == {**shared, "step": 1}
-        assert len(one.events) == 1
+        assert first.state == {**shared, "step": 1}
+        assert len(first.events) == 1
         before = seqs(store)
         again = await RefoldSessionService(store).get_session(**ADA, session_id="a")
-        assert again == one
+        assert again == first
         assert seqs(store) == before
         assert (await service.get_session(**ADA, session_id="b")).state == shared
 
@@ -320,39 +322,39 @@ def test_state_of_a_killed_process_is_shared_once_by_the_next_read(url: str) -> 
 
 
 async def story(service: Any) -> list[Any]:
-    """What a service says of sessions; times are those of events that have one."""
-    said: list[Any] = []
+    """Return what a service answers in a series of calls."""
+    observed: list[Any] = []
 
-    async def tell(name: str, user: str = "ada", **how: Any) -> None:
-        who = {"app_name": "desk", "user_id": user, "session_id": name}
-        found = await service.get_session(**who, config=GetSessionConfig(**how))
-        said.append(found and found.model_dump(exclude={"last_update_time"}))
+    async def tell(name: str, user: str = "ada", **options: Any) -> None:
+        place = {"app_name": "desk", "user_id": user, "session_id": name}
+        loaded = await service.get_session(**place, config=GetSessionConfig(**options))
+        observed.append(loaded and loaded.model_dump(exclude={"last_update_time"}))
 
     async def append(session: Any, at: int, **fields: Any) -> None:
         event = Event(id=f"e-{at}", author="user", timestamp=at, **fields)
         await service.append_event(session=session, event=event)
-        said.append((session.state, [one.id for one in session.events]))
-        said.append((event.actions.state_delta, session.last_update_time))
+        observed.append((session.state, [event.id for event in session.events]))
+        observed.append((event.actions.state_delta, session.last_update_time))
 
     await tell("none")
     state = {"app:a": 1, "user:u": [1], "s": {"deep": None}}
-    one = await service.create_session(**ADA, session_id="one", state=state)
+    first = await service.create_session(**ADA, session_id="one", state=state)
     with pytest.raises(AlreadyExistsError):
         await service.create_session(**ADA, session_id="one")
     delta = {"app:b": 2, "user:v": "w", "temp:t": 3, "s": 4}
     at = 4_000_000_000
-    await append(one, at, actions=EventActions(state_delta=delta))
-    await append(one, at + 1, partial=True)
+    await append(first, at, actions=EventActions(state_delta=delta))
+    await append(first, at + 1, partial=True)
     image = types.Part.from_bytes(data=b"not \x89 text", mime_type="image/png")
     blob = types.SearchEntryPoint(sdk_blob=b"blob")
     await append(
-        one,
+        first,
         at + 2,
         content=types.Content(role="user", parts=[image]),
         grounding_metadata=types.GroundingMetadata(search_entry_point=blob),
     )
     await append(
-        one,
+        first,
         at + 3,
         invocation_id="inv",
         content=types.Content(role="model", parts=[types.Part(text="Yes.")]),
@@ -382,27 +384,27 @@ async def story(service: Any) -> list[Any]:
     await tell("one", user="bob")
     await service.create_session(**ADA, session_id="two", state={"s": 9})
     other = await service.create_session(app_name="other", user_id="ada")
-    said.append(other.state)
+    observed.append(other.state)
     for user in ("ada", "bob", "eve", None):
         listed = await service.list_sessions(app_name="desk", user_id=user)
-        found = {(x.user_id, x.id): (x.state, x.events) for x in listed.sessions}
-        said.append(found)
+        states = {(x.user_id, x.id): (x.state, x.events) for x in listed.sessions}
+        observed.append(states)
         if user == "ada":  # the clock is behind the events' times
-            said.append([x.id for x in listed.sessions])
+            observed.append([x.id for x in listed.sessions])
     await service.delete_session(**ADA, session_id=" one")
     await service.delete_session(**ADA, session_id="none")
     await tell("one")
     await service.create_session(**ADA, session_id="one")
     await tell("one")
-    return said
+    return observed
 
 
-def test_it_does_what_the_service_in_memory_does(url: str) -> None:
+def test_the_service_answers_like_the_one_in_memory(url: str) -> None:
     with refold.open(url) as store:
-        told = asyncio.run(story(RefoldSessionService(store)))
-    wanted = asyncio.run(story(InMemorySessionService()))
-    for index, (one, other) in enumerate(zip(told, wanted, strict=True)):
-        assert one == other, index
+        observed = asyncio.run(story(RefoldSessionService(store)))
+    expected = asyncio.run(story(InMemorySessionService()))
+    for index, (ours, theirs) in enumerate(zip(observed, expected, strict=True)):
+        assert ours == theirs, index
 
 
 class Scripted(BaseLlm):
@@ -436,9 +438,9 @@ class TestFilter(FilterContract):
         async def run() -> None:
             await service.create_session(**ADA, session_id="a")
             for text in texts:
-                said = types.Content(role="user", parts=[types.Part(text=text)])
+                question = types.Content(role="user", parts=[types.Part(text=text)])
                 async for _ in runner.run_async(
-                    user_id="ada", session_id="a", new_message=said
+                    user_id="ada", session_id="a", new_message=question
                 ):
                     pass
 
@@ -468,9 +470,9 @@ def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> 
         runner = Runner(app_name="desk", agent=agent, session_service=service)
         if await service.get_session(**ADA, session_id="a") is None:
             await service.create_session(**ADA, session_id="a")
-        said = types.Content(role="user", parts=[types.Part(text=text)])
+        question = types.Content(role="user", parts=[types.Part(text=text)])
         async for _ in runner.run_async(
-            user_id="ada", session_id="a", new_message=said
+            user_id="ada", session_id="a", new_message=question
         ):
             pass
 

@@ -28,19 +28,25 @@ from tests.frameworks.contract import (
     SECRET,
     FilterContract,
     RedactedContract,
-    Said,
+    SampleMessage,
     everything,
 )
 
 
-def message(said: Said, number: int) -> Any:
+def message(sample_message: SampleMessage, number: int) -> Any:
     name = f"m-{number:04d}"
-    if said.who == "user":
-        return HumanMessage(content=said.text, id=name)
-    if said.who == "tool":
-        return ToolMessage(content=said.text, id=name, tool_call_id=said.call)
-    calls = [{"name": "send", "args": said.given, "id": said.call}] if said.call else []
-    return AIMessage(content=said.text, id=name, tool_calls=calls)
+    if sample_message.who == "user":
+        return HumanMessage(content=sample_message.text, id=name)
+    if sample_message.who == "tool":
+        return ToolMessage(
+            content=sample_message.text, id=name, tool_call_id=sample_message.call
+        )
+    calls = (
+        [{"name": "send", "args": sample_message.arguments, "id": sample_message.call}]
+        if sample_message.call
+        else []
+    )
+    return AIMessage(content=sample_message.text, id=name, tool_calls=calls)
 
 
 def config(thread: str, **more: Any) -> Any:
@@ -53,17 +59,17 @@ class TestContract(RedactedContract):
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldSaver(store, user_id="ada")
 
-    def item(self, said: Said, number: int) -> Any:
-        return message(said, number)
+    def item(self, sample_message: SampleMessage, number: int) -> Any:
+        return message(sample_message, number)
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
     ) -> None:
         before = await adapter.aget_tuple(config(thread))
-        known = (
+        current = (
             before.checkpoint["channel_versions"].get("messages") if before else None
         )
-        version = adapter.get_next_version(known, None)
+        version = adapter.get_next_version(current, None)
         checkpoint = empty_checkpoint()
         checkpoint["channel_values"] = {"messages": items}
         checkpoint["channel_versions"] = {"messages": version}
@@ -71,8 +77,8 @@ class TestContract(RedactedContract):
         await adapter.aput(at, checkpoint, {"step": 1}, {"messages": version})
 
     async def load(self, adapter: Any, thread: str) -> list[Any]:
-        found = await adapter.aget_tuple(config(thread))
-        return list(found.checkpoint["channel_values"]["messages"]) if found else []
+        loaded = await adapter.aget_tuple(config(thread))
+        return list(loaded.checkpoint["channel_values"]["messages"]) if loaded else []
 
     async def delete(self, adapter: Any, thread: str) -> None:
         await adapter.adelete_thread(thread)
@@ -125,20 +131,20 @@ def graph(saver: RefoldSaver) -> Any:
         return {"messages": [answer], "notes": [note], "rate": float("inf")}
 
     def ask(state: State) -> Any:
-        said = interrupt({"question": f"May I write to {MAIL}?"})
+        answer_of_user = interrupt({"question": f"May I write to {MAIL}?"})
         call = state["messages"][-1].tool_calls[0]["id"]
-        return {"messages": [ToolMessage(content=said, tool_call_id=call)]}
+        return {"messages": [ToolMessage(content=answer_of_user, tool_call_id=call)]}
 
-    made = StateGraph(State)
-    made.add_node("think", think)
-    made.add_node("ask", ask)
-    made.add_edge(START, "think")
-    made.add_edge("think", "ask")
-    made.add_edge("ask", END)
-    return made.compile(checkpointer=saver)
+    builder = StateGraph(State)
+    builder.add_node("think", think)
+    builder.add_node("ask", ask)
+    builder.add_edge(START, "think")
+    builder.add_edge("think", "ask")
+    builder.add_edge("ask", END)
+    return builder.compile(checkpointer=saver)
 
 
-def test_a_graph_goes_on_in_another_process_and_travels_in_time(url: str) -> None:
+def test_a_graph_resumes_in_another_process_and_replays_earlier_steps(url: str) -> None:
     with refold.open(url) as store:
         first = graph(RefoldSaver(store, user_id="ada"))
         asked = [HumanMessage(content=f"Write to {MAIL}, the key is {SECRET}.")]
@@ -148,7 +154,7 @@ def test_a_graph_goes_on_in_another_process_and_travels_in_time(url: str) -> Non
     with refold.open(url) as store:
         again = graph(RefoldSaver(store, user_id="ada"))
         done = again.invoke(Command(resume="yes"), config("t"))
-        assert [type(one).__name__ for one in done["messages"]] == [
+        assert [type(item).__name__ for item in done["messages"]] == [
             "HumanMessage",
             "AIMessage",
             "ToolMessage",
@@ -156,17 +162,22 @@ def test_a_graph_goes_on_in_another_process_and_travels_in_time(url: str) -> Non
         assert done["notes"] == [Note("asked for [REDACTED:EMAIL]", {"a", "b"})]
         assert done["rate"] == float("inf")
         (session,) = [
-            store.session(user_id="ada", session_id=one.session_id)
-            for one in store.sessions("ada")
+            store.session(user_id="ada", session_id=item.session_id)
+            for item in store.sessions("ada")
         ]
-        told = [event.type for event in session.events() if event.type != "item"]
-        assert told[-4:] == ["user_input", "agent_response", "tool_call", "tool_result"]
+        types = [event.type for event in session.events() if event.type != "item"]
+        assert types[-4:] == [
+            "user_input",
+            "agent_response",
+            "tool_call",
+            "tool_result",
+        ]
         assert session.verify().problems == []
         assert MAIL not in everything(store)
         assert SECRET not in everything(store)
 
-        past = [one for one in again.get_state_history(config("t")) if one.next]
-        early = next(one for one in past if one.next == ("think",))
+        past = [item for item in again.get_state_history(config("t")) if item.next]
+        early = next(item for item in past if item.next == ("think",))
         replayed = again.invoke(None, early.config)
         assert replayed["messages"][0].id == done["messages"][0].id
 
@@ -177,7 +188,9 @@ def test_a_thread_is_kept_once_and_not_again_with_each_step(url: str) -> None:
         contract = TestContract()
         text = "A message that is long enough to tell when it is kept more than once. "
         for number in range(60):
-            items.append(message(Said("user", f"{number}: {text * 4}"), number))
+            items.append(
+                message(SampleMessage("user", f"{number}: {text * 4}"), number)
+            )
             asyncio.run(contract.save(saver, "t", items, items[-1:]))
 
         (info,) = store.sessions("ada")
@@ -188,26 +201,26 @@ def test_a_thread_is_kept_once_and_not_again_with_each_step(url: str) -> None:
         assert len(asyncio.run(contract.load(saver, "t"))) == 60
 
 
-def test_ids_and_versions_stay_whatever_a_rule_finds_in_them(url: str) -> None:
+def test_rules_change_no_ids_or_versions(url: str) -> None:
     checkpoint, version = empty_checkpoint(), f"{7:032}.0.1234567890123456"
     call = {"name": "look", "args": {}, "id": f"call_{'a1b2' * 6}"}
-    said = AIMessage(content="I look.", id=str(uuid4()), tool_calls=[call])
-    checkpoint["channel_values"] = {"messages": [said]}
+    answer = AIMessage(content="I look.", id=str(uuid4()), tool_calls=[call])
+    checkpoint["channel_values"] = {"messages": [answer]}
     checkpoint["channel_versions"] = {"messages": version}
     checkpoint["versions_seen"] = {"node": {"messages": version}}
     rules = refold.redaction.Registered()
-    ids = [checkpoint["id"], version, said.id, said.tool_calls[0]["id"]]
-    for one in ids:
-        rules.register(str(one), "SECRET")
+    ids = [checkpoint["id"], version, answer.id, answer.tool_calls[0]["id"]]
+    for value in ids:
+        rules.register(str(value), "SECRET")
     with refold.open(url, registered=rules) as store:
         saver = RefoldSaver(store, user_id="ada")
         at = saver.put(config("t"), checkpoint, {}, {"messages": version})
-        saver.put_writes(at, [("messages", [said])], "task-1")
+        saver.put_writes(at, [("messages", [answer])], "task-1")
 
-        found = saver.get_tuple(config("t"))
+        loaded = saver.get_tuple(config("t"))
 
-        assert found.checkpoint == checkpoint
-        assert found.pending_writes[0][2] == [said]
+        assert loaded.checkpoint == checkpoint
+        assert loaded.pending_writes[0][2] == [answer]
 
 
 IMAGE = bytes(range(256)) * (20 << 12)  # 20 MiB
@@ -225,14 +238,16 @@ def test_bytes_are_refused_unless_they_may_be_kept(url: str) -> None:
         checkpoint["channel_versions"] = {"image": "1"}
         saver.put(config("t"), checkpoint, {}, {"image": "1"})
 
-        found = saver.get_tuple(config("t"))
-        assert found.checkpoint["channel_values"] == {"image": IMAGE}
+        loaded = saver.get_tuple(config("t"))
+        assert loaded.checkpoint["channel_values"] == {"image": IMAGE}
 
 
 def test_a_held_thread_is_not_deleted(url: str) -> None:
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
-        asyncio.run(TestContract().save(saver, "t", [message(Said("user"), 1)], []))
+        asyncio.run(
+            TestContract().save(saver, "t", [message(SampleMessage("user"), 1)], [])
+        )
         store.erasures.hold("ada", "case-1", "an enquiry")
 
         with pytest.raises(OnHold):
@@ -243,9 +258,9 @@ def test_a_held_thread_is_not_deleted(url: str) -> None:
 class Scripted(GenericFakeChatModel):
     sent: list[str]
 
-    def _generate(self, messages: Any, *more: Any, **how: Any) -> Any:
-        self.sent.append(str([(one.content, one.id) for one in messages]))
-        return super()._generate(messages, *more, **how)
+    def _generate(self, messages: Any, *more: Any, **options: Any) -> Any:
+        self.sent.append(str([(message.content, message.id) for message in messages]))
+        return super()._generate(messages, *more, **options)
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
@@ -265,7 +280,9 @@ class TestFilter(FilterContract):
 
 
 def test_a_later_redaction_clears_values_in_memory(url: str) -> None:
-    asked = message(Said("user", "The word is Quux-Seventeen-cabin, remember it."), 1)
+    asked = message(
+        SampleMessage("user", "The word is Quux-Seventeen-cabin, remember it."), 1
+    )
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
         asyncio.run(TestContract().save(saver, "t", [asked], [asked]))
@@ -279,96 +296,114 @@ def test_a_later_redaction_clears_values_in_memory(url: str) -> None:
 
 
 def saved(saver: RefoldSaver, **values: Any) -> Any:
-    """Keep a checkpoint with these values."""
+    """Store a checkpoint with these values."""
     before = saver.get_tuple(config("t"))
-    known = before.checkpoint["channel_versions"] if before else {}
-    versions = {name: saver.get_next_version(known.get(name), None) for name in values}
+    current = before.checkpoint["channel_versions"] if before else {}
+    versions = {
+        name: saver.get_next_version(current.get(name), None) for name in values
+    }
     checkpoint = empty_checkpoint()
     checkpoint["channel_values"] = values
-    checkpoint["channel_versions"] = {**known, **versions}
+    checkpoint["channel_versions"] = {**current, **versions}
     saver.put(before.config if before else config("t"), checkpoint, {}, versions)
 
 
-def kept(saver: RefoldSaver) -> Any:
-    found = saver.get_tuple(config("t"))
-    return found.checkpoint["channel_values"]
+def stored_values(saver: RefoldSaver) -> Any:
+    loaded = saver.get_tuple(config("t"))
+    return loaded.checkpoint["channel_values"]
 
 
 def test_changing_a_value_that_was_read_changes_nothing_stored(url: str) -> None:
     call = {"name": "look", "args": {"at": ["a"]}, "id": "c1"}
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
-        said = [
-            message(Said("user", "Look."), 1),
+        messages = [
+            message(SampleMessage("user", "Look."), 1),
             AIMessage(content="I look.", id="m-2", tool_calls=[call]),
         ]
-        saved(saver, messages=said)
+        saved(saver, messages=messages)
 
-        first, last = kept(saver)["messages"]
+        first, last = stored_values(saver)["messages"]
         first.additional_kwargs["more"] = 1
         last.tool_calls[0]["args"]["at"].append("b")
         last.response_metadata["more"] = [1]
         last.content = "changed"
 
-        assert kept(saver)["messages"] == said
+        assert stored_values(saver)["messages"] == messages
         saved(saver, messages=[first, last])
-        assert kept(saver)["messages"] == [first, last]
-        assert kept(RefoldSaver(store, user_id="ada"))["messages"] == [first, last]
+        assert stored_values(saver)["messages"] == [first, last]
+        assert stored_values(RefoldSaver(store, user_id="ada"))["messages"] == [
+            first,
+            last,
+        ]
 
 
 def test_stored_items_of_a_list_are_not_redacted_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[Any] = []
-    of = JudgedItem.__init__
+    original = JudgedItem.__init__
 
-    def counted(self: JudgedItem, *given: Any) -> None:
-        judged.append(given)
-        of(self, *given)
+    def counted(self: JudgedItem, *arguments: Any) -> None:
+        judged.append(arguments)
+        original(self, *arguments)
 
     monkeypatch.setattr(JudgedItem, "__init__", counted)
     with refold.open(url) as store:
         saver, counts = RefoldSaver(store, user_id="ada"), []
-        said, notes = [], []
+        messages: list[Any] = []
+        notes: list[Any] = []
         for number in range(45):
-            said.append(message(Said("user", f"say {number}"), number))
+            messages.append(message(SampleMessage("user", f"say {number}"), number))
             notes.append({"note": number})
             judged.clear()
-            saved(saver, messages=said, notes=notes)
+            saved(saver, messages=messages, notes=notes)
             counts.append(len(judged))
 
         assert counts[-1] == counts[5] <= 4
-        assert kept(saver) == {"messages": said, "notes": notes}
+        assert stored_values(saver) == {"messages": messages, "notes": notes}
 
 
 def test_a_message_of_a_failed_write_is_stored_by_the_next(url: str) -> None:
-    said = [message(Said("user", "Hello."), 1)]
+    messages = [message(SampleMessage("user", "Hello."), 1)]
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
         with pytest.raises(InvalidEvent, match="opaque"):
-            saved(saver, messages=said, image=b"\0\xff" * 50)
+            saved(saver, messages=messages, image=b"\0\xff" * 50)
 
-        saved(saver, messages=said)
+        saved(saver, messages=messages)
 
-        assert kept(saver) == {"messages": said}
-        assert kept(RefoldSaver(store, user_id="ada")) == {"messages": said}
+        assert stored_values(saver) == {"messages": messages}
+        assert stored_values(RefoldSaver(store, user_id="ada")) == {
+            "messages": messages
+        }
 
 
 def test_a_saver_reads_what_another_one_wrote(url: str) -> None:
-    said = [message(Said("user", f"say {number}"), number) for number in range(6)]
+    messages = [
+        message(SampleMessage("user", f"say {number}"), number) for number in range(6)
+    ]
     with refold.open(url) as store:
         savers = [RefoldSaver(store, user_id="ada") for _ in range(2)]
-        for number in range(len(said)):
-            saved(savers[number % 2], messages=said[: number + 1])
+        for number in range(len(messages)):
+            saved(savers[number % 2], messages=messages[: number + 1])
 
-        assert kept(savers[0]) == kept(savers[1]) == {"messages": said}
+        assert (
+            stored_values(savers[0])
+            == stored_values(savers[1])
+            == {"messages": messages}
+        )
 
         savers[0].delete_thread("t")
         checkpoint = empty_checkpoint()
-        checkpoint["channel_values"] = {"messages": said[:1]}
+        checkpoint["channel_values"] = {"messages": messages[:1]}
         checkpoint["channel_versions"] = {"messages": "1"}
         savers[1].put(config("t"), checkpoint, {}, {"messages": "1"})
-        assert kept(savers[0]) == kept(savers[1]) == {"messages": said[:1]}
+        assert (
+            stored_values(savers[0])
+            == stored_values(savers[1])
+            == {"messages": messages[:1]}
+        )
 
 
 def put(saver: RefoldSaver, at: Any, **channels: Any) -> Any:

@@ -45,35 +45,38 @@ def store(db: str) -> Iterator[refold.SessionStore]:
         yield store
 
 
-async def asked(client: Any, tool: str, given: dict[str, Any]) -> tuple[bool, str]:
-    result = await client.call_tool(tool, given)
+async def asked(client: Any, tool: str, arguments: dict[str, Any]) -> tuple[bool, str]:
+    result = await client.call_tool(tool, arguments)
     return bool(result.is_error), "".join(part.text for part in result.content)
 
 
 async def all_of(client: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {tool: {"session_id": "own"} for tool in TOOLS}
-    given |= {"sessions": {}, "memory": {}, "search": {"words": "zebra"}}
-    found = {}
+    arguments: dict[str, Any] = {tool: {"session_id": "own"} for tool in TOOLS}
+    arguments |= {"sessions": {}, "memory": {}, "search": {"words": "zebra"}}
+    answers = {}
     for tool in TOOLS:
-        failed, text = await asked(client, tool, given[tool])
+        failed, text = await asked(client, tool, arguments[tool])
         assert not failed, text
-        found[tool] = json.loads(text)
-    return found
+        answers[tool] = json.loads(text)
+    return answers
 
 
-def check(found: dict[str, Any]) -> None:
-    assert all("not instructions" in each["untrusted"] for each in found.values())
-    assert found["context_at"]["result"]["provenance"] == "assumed"
-    assert found["why"]["result"]["provenance"] == "assumed"
-    assert [s["session_id"] for s in found["sessions"]["result"]] == ["own"]
-    assert [hit["seq"] for hit in found["search"]["result"]] == [1]
-    assert [e["type"] for e in found["events"]["result"]] == ["user_input", "tool_call"]
-    assert "zebra" in str(found["context_at"]["result"]["messages"])
-    assert found["verify"]["result"]["ok"] is True
-    told = json.dumps(found)
-    assert MAIL not in told
-    assert SECRET not in told
-    assert "bluebird" not in told
+def check(answers: dict[str, Any]) -> None:
+    assert all("not instructions" in each["untrusted"] for each in answers.values())
+    assert answers["context_at"]["result"]["provenance"] == "assumed"
+    assert answers["why"]["result"]["provenance"] == "assumed"
+    assert [s["session_id"] for s in answers["sessions"]["result"]] == ["own"]
+    assert [hit["seq"] for hit in answers["search"]["result"]] == [1]
+    assert [e["type"] for e in answers["events"]["result"]] == [
+        "user_input",
+        "tool_call",
+    ]
+    assert "zebra" in str(answers["context_at"]["result"]["messages"])
+    assert answers["verify"]["result"]["ok"] is True
+    as_text = json.dumps(answers)
+    assert MAIL not in as_text
+    assert SECRET not in as_text
+    assert "bluebird" not in as_text
 
 
 def test_in_a_program(store: refold.SessionStore) -> None:
@@ -103,16 +106,16 @@ def test_over_stdio(db: str) -> None:
 
 
 @pytest.mark.timeout(600)  # a server starts and two clients import their library
-def test_over_http_for_who_has_the_token(db: str) -> None:
+def test_over_http_with_a_token(db: str) -> None:
     command = [sys.executable, "-m", "refold", "--db", db, "serve", "--user", "ada"]
     with subprocess.Popen(
         [*command, "--port", "0"], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
-            told = [process.stderr.readline(), process.stderr.readline()]
-            token = told[1].rpartition(" ")[2].strip()
-            asyncio.run(_over_http(process, f"{told[0].strip()}/mcp", token))
+            printed = [process.stderr.readline(), process.stderr.readline()]
+            token = printed[1].rpartition(" ")[2].strip()
+            asyncio.run(_over_http(process, f"{printed[0].strip()}/mcp", token))
         finally:
             process.kill()
     assert process.returncode == 0
@@ -130,8 +133,8 @@ async def _over_http(process: subprocess.Popen[str], url: str, token: str) -> No
         assert wrong.status_code == 401
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx.AsyncClient(headers=headers) as known,
-        mcp.Client(streamable_http_client(url, http_client=known)) as client,
+        httpx.AsyncClient(headers=headers) as http_client,
+        mcp.Client(streamable_http_client(url, http_client=http_client)) as client,
     ):
         check(await all_of(client))
         # An open client does not keep the server from ending.
@@ -151,7 +154,7 @@ def test_a_server_leaves_the_logging_of_its_program_alone(
     assert root.handlers == []
 
 
-def test_whatever_is_asked_nothing_of_another_user_is_answered(
+def test_no_request_reads_another_users_data(
     store: refold.SessionStore,
 ) -> None:
     dice = random.Random(5)  # no secret
@@ -188,11 +191,11 @@ def test_whatever_is_asked_nothing_of_another_user_is_answered(
         async with mcp.Client(server(store, lambda: "ada")) as client:
             for _ in range(200):
                 tool = dice.choice(TOOLS)
-                given = {"session_id": value(), "user_id": "bob", "user": "bob"}
+                arguments = {"session_id": value(), "user_id": "bob", "user": "bob"}
                 extra = ("words", "after", "limit", "seq", "label")
-                given |= {name: value() for name in extra if dice.random() < 0.4}
-                given["words"] = dice.choice(["bluebird", "cipher stairs", value()])
-                _, text = await asked(client, tool, given)
+                arguments |= {name: value() for name in extra if dice.random() < 0.4}
+                arguments["words"] = dice.choice(["bluebird", "cipher stairs", value()])
+                _, text = await asked(client, tool, arguments)
                 answered += "under the stairs" in text or "head_seq" in text
         return answered
 

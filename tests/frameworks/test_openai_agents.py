@@ -26,24 +26,26 @@ from tests.frameworks.contract import (
     SECRET,
     FilterContract,
     RedactedContract,
-    Said,
+    SampleMessage,
     everything,
 )
 
 
-def items_of(said: Said, number: int) -> list[Any]:
+def items_of(sample: SampleMessage, number: int) -> list[Any]:
     name = f"msg_{number:08d}"
-    if said.who == "user":
-        return [{"id": name, "role": "user", "content": said.text}]
-    if said.who == "tool":
+    if sample.who == "user":
+        return [{"id": name, "role": "user", "content": sample.text}]
+    if sample.who == "tool":
         kind = "function_call_output"
-        back = {"type": kind, "call_id": said.call, "output": said.text}
+        back = {"type": kind, "call_id": sample.call, "output": sample.text}
         return [{"id": f"fco_{number}", **back}]
-    part = {"type": "output_text", "text": said.text, "annotations": []}
-    told = {"id": name, "type": "message", "role": "assistant", "content": [part]}
-    call = {"id": f"fc_{number:08d}", "type": "function_call", "call_id": said.call}
-    given = json.dumps(said.given)
-    return [told, {**call, "name": "send", "arguments": given}][: 2 if said.call else 1]
+    part = {"type": "output_text", "text": sample.text, "annotations": []}
+    answer = {"id": name, "type": "message", "role": "assistant", "content": [part]}
+    call = {"id": f"fc_{number:08d}", "type": "function_call", "call_id": sample.call}
+    arguments = json.dumps(sample.arguments)
+    return [answer, {**call, "name": "send", "arguments": arguments}][
+        : 2 if sample.call else 1
+    ]
 
 
 class TestContract(RedactedContract):
@@ -52,11 +54,15 @@ class TestContract(RedactedContract):
             store, thread, user_id="ada", erase_on_clear=True
         )
 
-    def item(self, said: Said, number: int) -> Any:
-        return items_of(said, number)[0]
+    def item(self, sample: SampleMessage, number: int) -> Any:
+        return items_of(sample, number)[0]
 
     def items(self) -> list[Any]:
-        return [one for n, said in enumerate(CONVERSATION) for one in items_of(said, n)]
+        return [
+            item
+            for n, sample in enumerate(CONVERSATION)
+            for item in items_of(sample, n)
+        ]
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
@@ -102,7 +108,7 @@ def done(name: str, text: str) -> ResponseOutputMessage:
     )
 
 
-def said(text: str, **more: Any) -> Any:
+def user_item(text: str, **more: Any) -> Any:
     return {"role": "user", "content": text, **more}
 
 
@@ -112,18 +118,18 @@ def opened(store: refold.SessionStore, **how: Any) -> RefoldSession:
 
 def test_popped_and_cleared_items_are_hidden_until_added_again(url: str) -> None:
     async def tour(session: RefoldSession) -> None:
-        one, two = said("one", id="m-1"), said("two", id="m-2")
-        await session.add_items([one, two])
-        assert await session.pop_item() == two
-        await session.add_items([two])
-        assert await session.get_items() == [one, two]
-        assert await session.get_items(1) == [two]
+        first, second = user_item("one", id="m-1"), user_item("two", id="m-2")
+        await session.add_items([first, second])
+        assert await session.pop_item() == second
+        await session.add_items([second])
+        assert await session.get_items() == [first, second]
+        assert await session.get_items(1) == [second]
         assert await session.get_items(0) == []
         await session.clear_session()
         assert await session.get_items() == []
         assert await session.pop_item() is None
-        await session.add_items([one])
-        assert await session.get_items() == [one]
+        await session.add_items([first])
+        assert await session.get_items() == [first]
 
     with refold.open(url) as store:
         asyncio.run(tour(opened(store)))
@@ -141,14 +147,14 @@ def texts(store: refold.SessionStore) -> list[str]:
 def test_contexts_leave_out_what_was_popped_or_cleared(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         session = opened(store)
-        await session.add_items([said("one"), said("two")])
+        await session.add_items([user_item("one"), user_item("two")])
         assert texts(store) == ["one", "two"]
         await session.pop_item()
         assert texts(store) == ["one"]
-        await session.add_items([said("three")])
+        await session.add_items([user_item("three")])
         assert texts(store) == ["one", "three"]
         await session.clear_session()
-        await session.add_items([said("four")])
+        await session.add_items([user_item("four")])
         assert texts(store) == ["four"]
 
     with refold.open(url) as store:
@@ -157,7 +163,11 @@ def test_contexts_leave_out_what_was_popped_or_cleared(url: str) -> None:
 
 def test_equal_items_without_an_id_of_their_own_are_all_kept(url: str) -> None:
     async def tour(session: RefoldSession) -> None:
-        twice = [said("go on"), said("go on"), said("yes", id=FAKE_RESPONSES_ID)] * 2
+        twice = [
+            user_item("go on"),
+            user_item("go on"),
+            user_item("yes", id=FAKE_RESPONSES_ID),
+        ] * 2
         await session.add_items(twice)
         assert await session.get_items() == twice
 
@@ -186,17 +196,21 @@ def test_encrypted_reasoning_is_kept_whole_or_removed(url: str) -> None:
         assert MAIL not in str(changed)
 
 
-def test_a_model_is_sent_the_numbers_of_the_session_and_no_others(url: str) -> None:
+def test_the_model_gets_only_numbers_of_the_session(url: str) -> None:
     with refold.open(url, policy=NUMBERED) as store:
         session = opened(store)
-        asyncio.run(session.add_items([said(f"Ask {MAIL}.")]))
+        asyncio.run(session.add_items([user_item(f"Ask {MAIL}.")]))
         (stored,) = asyncio.run(session.get_items())
-        made = ModelInputData(input=[stored, said("Ask [EMAIL_1]!")], instructions=None)
-        data: Any = CallModelData(model_data=made, agent=Agent(name="a"), context=None)
+        data_of_model = ModelInputData(
+            input=[stored, user_item("Ask [EMAIL_1]!")], instructions=None
+        )
+        data: Any = CallModelData(
+            model_data=data_of_model, agent=Agent(name="a"), context=None
+        )
 
         sent = asyncio.run(session.call_model_input_filter(data))
 
-        assert sent.input == [said("Ask [EMAIL_1]."), said("Ask [~EMAIL_1]!")]
+        assert sent.input == [user_item("Ask [EMAIL_1]."), user_item("Ask [~EMAIL_1]!")]
 
 
 def test_a_closed_session_takes_no_calls(url: str) -> None:
@@ -214,12 +228,12 @@ def test_a_closed_session_takes_no_calls(url: str) -> None:
                 asyncio.run(call)
 
 
-def test_a_strategy_puts_a_summary_for_what_it_compacted(url: str) -> None:
-    turns = [said(f"Question {n}: " + "how is it done? " * 40) for n in range(12)]
-    told = [one for turn in turns for one in (turn, {**turn, "role": "assistant"})]
+def test_a_strategy_replaces_old_items_with_a_summary(url: str) -> None:
+    turns = [user_item(f"Question {n}: " + "how is it done? " * 40) for n in range(12)]
+    items = [item for turn in turns for item in (turn, {**turn, "role": "assistant"})]
 
     async def tour(session: RefoldSession) -> list[Any]:
-        await session.add_items(told)
+        await session.add_items(items)
         await session.run_compaction({"response_id": "r"})
         return await session.get_items()
 
@@ -227,14 +241,14 @@ def test_a_strategy_puts_a_summary_for_what_it_compacted(url: str) -> None:
         strategy = "turn_window:full_turns=2,cached_turns=3"
         summary, *rest = asyncio.run(tour(opened(store, strategy=strategy)))
 
-        assert len(rest) < len(told)
-        assert rest == told[-len(rest) :]
+        assert len(rest) < len(items)
+        assert rest == items[-len(rest) :]
         assert "summary" in summary["content"]
-        assert asyncio.run(opened(store).get_items()) == told
+        assert asyncio.run(opened(store).get_items()) == items
         assert asyncio.run(opened(store, strategy=strategy).get_items(1)) == rest[-1:]
 
 
-def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> None:
+def test_the_runner_stores_a_run_and_sends_the_stored_text(url: str) -> None:
     @function_tool
     def look_up(who: str) -> str:
         return f"{who}: {SECRET}"
@@ -247,7 +261,7 @@ def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> 
         arguments=canonical({"who": MAIL}).decode(),
     )
     answers = [done("msg_1a2b3c", "Done."), done("msg_4d5e6f", "Done.")]
-    model = ScriptedModel([[call], *([one] for one in answers)])
+    model = ScriptedModel([[call], *([answer] for answer in answers)])
     agent = Agent(name="clerk", model=model, tools=[look_up], instructions="Help.")
 
     async def run(session: RefoldSession, text: str) -> Any:

@@ -38,7 +38,7 @@ from tests.frameworks.contract import (
     SECRET,
     FilterContract,
     RedactedContract,
-    Said,
+    SampleMessage,
     everything,
     seqs,
 )
@@ -46,22 +46,22 @@ from tests.frameworks.contract import (
 BEGIN = datetime(2026, 5, 1, 10, tzinfo=UTC)
 
 
-def message(said: Said, number: int) -> Any:
+def message(sample: SampleMessage, number: int) -> Any:
     at = BEGIN + timedelta(seconds=number)
     name = f"{number:08d}-8c1b-4f7e-9a51-0d9f6c6f2a10"
-    if said.who == "user":
-        part = UserPromptPart(content=said.text, timestamp=at)
+    if sample.who == "user":
+        part = UserPromptPart(content=sample.text, timestamp=at)
         return ModelRequest(parts=[part], timestamp=at, run_id=name)
-    if said.who == "tool":
-        back = ToolReturnPart("send", said.text, said.call, timestamp=at)
+    if sample.who == "tool":
+        back = ToolReturnPart("send", sample.text, sample.call, timestamp=at)
         return ModelRequest(parts=[back], timestamp=at, run_id=name)
-    parts: list[Any] = [TextPart(content=said.text)]
-    if said.call:
-        parts.append(ToolCallPart("send", said.given, said.call))
+    parts: list[Any] = [TextPart(content=sample.text)]
+    if sample.call:
+        parts.append(ToolCallPart("send", sample.arguments, sample.call))
     return ModelResponse(parts=parts, timestamp=at, run_id=name, model_name="m-1")
 
 
-MESSAGES = [message(said, number) for number, said in enumerate(CONVERSATION)]
+MESSAGES = [message(sample, number) for number, sample in enumerate(CONVERSATION)]
 
 
 class TestContract(RedactedContract):
@@ -70,8 +70,8 @@ class TestContract(RedactedContract):
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldConversationStore(store, user_id="ada")
 
-    def item(self, said: Said, number: int) -> Any:
-        return message(said, number)
+    def item(self, sample: SampleMessage, number: int) -> Any:
+        return message(sample, number)
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
@@ -85,8 +85,8 @@ class TestContract(RedactedContract):
         await adapter.save(whole)
 
     async def load(self, adapter: Any, thread: str) -> list[Any]:
-        found = await adapter.load(thread)
-        return found.messages if found else []
+        conversation = await adapter.load(thread)
+        return conversation.messages if conversation else []
 
     async def delete(self, adapter: Any, thread: str) -> None:
         await adapter.delete(thread)
@@ -108,12 +108,12 @@ class TestFilter(FilterContract):
             return ModelResponse(parts=[TextPart(content=ANSWER)])
 
         async def turn(text: str) -> None:
-            kept = RefoldConversationStore(store, user_id="ada")
+            history = RefoldConversationStore(store, user_id="ada")
             agent = Agent(
-                FunctionModel(answer), instructions=HELP, capabilities=[kept.filter]
+                FunctionModel(answer), instructions=HELP, capabilities=[history.filter]
             )
-            before = await kept.load("c") or Conversation(conversation_id="c")
-            await kept.save(await agent.run(text, conversation=before))
+            before = await history.load("c") or Conversation(conversation_id="c")
+            await history.save(await agent.run(text, conversation=before))
 
         for text in texts:
             asyncio.run(turn(text))
@@ -129,19 +129,19 @@ def conversation(name: str, messages: list[Any], **more: Any) -> Conversation:
     return Conversation(messages=list(messages), conversation_id=name, **more)
 
 
-def test_a_history_that_was_redacted_is_not_branched(url: str) -> None:
-    async def tour(store: refold.SessionStore, kept: Any) -> None:
-        told = conversation("c", MESSAGES[:4])
-        await kept.save(told)
+def test_a_redacted_history_makes_no_branch(url: str) -> None:
+    async def tour(store: refold.SessionStore, history: Any) -> None:
+        saved = conversation("c", MESSAGES[:4])
+        await history.save(saved)
         before = seqs(store)
-        browser = ConversationTypeAdapter.dump_json(told)  # it comes back of a client
+        browser = ConversationTypeAdapter.dump_json(saved)  # a client sends it back
         back = ConversationTypeAdapter.validate_json(browser)
         back.messages.append(MESSAGES[4])
-        added = await kept.save(back)
+        added = await history.save(back)
 
         assert len(added) == 1
         assert seqs(store) == before + 2  # the message, and the record
-        assert (await kept.read_record("c")).branches == []
+        assert (await history.read_record("c")).branches == []
 
     run(url, tour)
 
@@ -160,76 +160,78 @@ def asked(*texts: str) -> list[Any]:
 
 
 def test_contexts_follow_the_branch_of_the_record(url: str) -> None:
-    async def tour(store: refold.SessionStore, kept: Any) -> None:
+    async def tour(store: refold.SessionStore, history: Any) -> None:
         first = conversation("one", asked("a", "b", "c"))
-        await kept.save(first)
+        await history.save(first)
         assert shown(store, "one") == ["a", "b", "c"]
-        branched = await kept.branch("one", at=1, expected_revision=first.revision)
+        branched = await history.branch("one", at=1, expected_revision=first.revision)
         branched.messages += asked("d")
-        await kept.save(branched)
+        await history.save(branched)
         assert shown(store, "one") == ["a", "d"]
 
-        record = await kept.read_record("one")
-        (left,) = record.branches
-        record.head_id = left
+        record = await history.read_record("one")
+        (other_branch,) = record.branches
+        record.head_id = other_branch
         record.branches = []
-        await kept.write_record(record, expected_revision=record.revision)
+        await history.write_record(record, expected_revision=record.revision)
         assert shown(store, "one") == ["a", "b", "c"]
 
     run(url, tour)
 
 
-async def story(kept: ConversationStore) -> list[Any]:
-    """What a store says of conversations that are saved, branched, forked, deleted."""
-    said: list[Any] = []
+async def story(history: ConversationStore) -> list[Any]:
+    """Return what a store answers while conversations are changed."""
+    observed: list[Any] = []
 
     async def tell(name: str, scope: str | None = None) -> None:
-        found = await kept.load(name, scope=scope)
-        said.append(found and [one.run_id for one in found.messages])
+        loaded = await history.load(name, scope=scope)
+        observed.append(loaded and [message.run_id for message in loaded.messages])
 
-    one = conversation("one", MESSAGES[5:8])
-    await kept.save(one, scope="team")
+    first = conversation("one", MESSAGES[5:8])
+    await history.save(first, scope="team")
     await tell("one")
     await tell("one", scope="other")
     with pytest.raises(ConversationConflict):
-        await kept.save(conversation("one", MESSAGES[:1]))
-    branched = await kept.branch("one", at=1, expected_revision=one.revision)
+        await history.save(conversation("one", MESSAGES[:1]))
+    branched = await history.branch("one", at=1, expected_revision=first.revision)
     branched.messages.append(MESSAGES[4])
-    await kept.save(branched)
+    await history.save(branched)
     await tell("one")
-    (left,) = (await kept.read_record("one")).branches
-    forked = await kept.fork("one", from_entry=left, new_conversation_id="two")
+    (left,) = (await history.read_record("one")).branches
+    forked = await history.fork("one", from_entry=left, new_conversation_id="two")
     forked.messages.append(MESSAGES[0])
-    await kept.save(forked)
+    await history.save(forked)
     await tell("two")
-    said.append([one.conversation_id for one in await kept.list_conversations()])
-    said.append(len(await kept.list_conversations(scope="team", limit=1)))
-    said.append(len((await kept.load("two", limit=2)).messages))
-    await kept.delete("one", scope="other")
+    observed.append(
+        [listed.conversation_id for listed in await history.list_conversations()]
+    )
+    observed.append(len(await history.list_conversations(scope="team", limit=1)))
+    observed.append(len((await history.load("two", limit=2)).messages))
+    await history.delete("one", scope="other")
     await tell("one")
-    await kept.delete("one")
+    await history.delete("one")
     await tell("one")
     await tell("two")
-    await kept.save(conversation("one", MESSAGES[6:7]))
+    await history.save(conversation("one", MESSAGES[6:7]))
     await tell("one")
-    await kept.delete("one")
-    await kept.delete("two")
-    said.append(await kept.list_conversations())
-    return said
+    await history.delete("one")
+    await history.delete("two")
+    observed.append(await history.list_conversations())
+    return observed
 
 
-def test_it_does_what_the_store_in_memory_does(url: str) -> None:
-    async def tour(store: refold.SessionStore, kept: Any) -> None:
-        assert await story(kept) == await story(InMemoryConversationStore())
-        assert seqs(store) == 0  # nothing is left that no history needs
+def test_the_store_answers_like_the_one_in_memory(url: str) -> None:
+    async def tour(store: refold.SessionStore, history: Any) -> None:
+        assert await story(history) == await story(InMemoryConversationStore())
+        assert seqs(store) == 0  # no message is left that no history needs
 
     run(url, tour)
 
 
 def test_another_process_finds_the_entries_of_a_fork(url: str) -> None:
-    async def tour(store: refold.SessionStore, kept: Any) -> None:
-        await kept.save(conversation("one", MESSAGES[5:8]))
-        await kept.fork("one", new_conversation_id="two")
+    async def tour(store: refold.SessionStore, history: Any) -> None:
+        await history.save(conversation("one", MESSAGES[5:8]))
+        await history.fork("one", new_conversation_id="two")
         other = RefoldConversationStore(store, user_id="ada")
         assert len((await other.load("two")).messages) == 3
         (entry, *_) = await other.load_entries("two")
@@ -241,12 +243,12 @@ def test_another_process_finds_the_entries_of_a_fork(url: str) -> None:
 
 
 def test_a_held_conversation_is_not_deleted(url: str) -> None:
-    async def tour(store: refold.SessionStore, kept: Any) -> None:
-        await kept.save(conversation("one", MESSAGES[:1]))
+    async def tour(store: refold.SessionStore, history: Any) -> None:
+        await history.save(conversation("one", MESSAGES[:1]))
         store.erasures.hold("ada", "case-1", "an enquiry")
         with pytest.raises(OnHold):
-            await kept.delete("one")
-        assert await kept.load("one")
+            await history.delete("one")
+        assert await history.load("one")
 
     run(url, tour)
 
@@ -261,9 +263,9 @@ def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
         ]
         return ModelResponse(parts=parts, timestamp=BEGIN)
 
-    async def tour(_: refold.SessionStore, kept: Any) -> None:
-        await kept.save(conversation("one", [thought("Is it so?"), thought(MAIL)]))
-        first, second = (await kept.load("one")).messages
+    async def tour(_: refold.SessionStore, history: Any) -> None:
+        await history.save(conversation("one", [thought("Is it so?"), thought(MAIL)]))
+        first, second = (await history.load("one")).messages
         assert first == thought("Is it so?")
         assert signature not in str(second)
         assert MAIL not in str(second)
@@ -271,7 +273,7 @@ def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
     run(url, tour)
 
 
-def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> None:
+def test_an_agent_stores_a_run_and_the_model_gets_the_stored_text(url: str) -> None:
     sent: list[str] = []
 
     def answer(messages: list[Any], info: Any) -> ModelResponse:
@@ -286,14 +288,14 @@ def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> 
         return f"{who}: {SECRET}"
 
     async def turn(store: refold.SessionStore, text: str) -> int:
-        kept = RefoldConversationStore(store, user_id="ada")
+        history = RefoldConversationStore(store, user_id="ada")
         agent = Agent(
             FunctionModel(answer),
             tools=[look_up],
-            capabilities=[kept.filter],
+            capabilities=[history.filter],
         )
-        before = await kept.load("c") or Conversation(conversation_id="c")
-        return len(await kept.save(await agent.run(text, conversation=before)))
+        before = await history.load("c") or Conversation(conversation_id="c")
+        return len(await history.save(await agent.run(text, conversation=before)))
 
     with refold.open(url) as store:
         assert asyncio.run(turn(store, f"Look {MAIL} up.")) == 4

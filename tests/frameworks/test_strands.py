@@ -21,21 +21,21 @@ from tests.frameworks.contract import (
     MAIL,
     FilterContract,
     RedactedContract,
-    Said,
+    SampleMessage,
 )
 
 
-def made(said: Said, number: int) -> SessionMessage:
+def session_message(sample: SampleMessage, number: int) -> SessionMessage:
     content: list[Any] = []
-    if said.who == "tool":
-        result = {"toolUseId": said.call, "status": "success"}
-        content = [{"toolResult": {**result, "content": [{"text": said.text}]}}]
-    elif said.text:
-        content = [{"text": said.text}]
-    if said.who == "assistant" and said.call:
-        use = {"toolUseId": said.call, "name": "send", "input": said.given}
+    if sample.who == "tool":
+        result = {"toolUseId": sample.call, "status": "success"}
+        content = [{"toolResult": {**result, "content": [{"text": sample.text}]}}]
+    elif sample.text:
+        content = [{"text": sample.text}]
+    if sample.who == "assistant" and sample.call:
+        use = {"toolUseId": sample.call, "name": "send", "input": sample.arguments}
         content.append({"toolUse": use})
-    role: Any = "assistant" if said.who == "assistant" else "user"
+    role: Any = "assistant" if sample.who == "assistant" else "user"
     message: Any = {"role": role, "content": content}
     at = f"2026-05-01T10:00:{number:02d}+00:00"
     return SessionMessage(message, number, created_at=at, updated_at=at)
@@ -47,14 +47,14 @@ class TestContract(RedactedContract):
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldSessionRepository(store, user_id="ada")
 
-    def item(self, said: Said, number: int) -> Any:
-        return made(said, number)
+    def item(self, sample: SampleMessage, number: int) -> Any:
+        return session_message(sample, number)
 
     async def save(
         self, adapter: Any, thread: str, items: list[Any], new: list[Any]
     ) -> None:
-        for one in new:
-            await asyncio.to_thread(adapter.create_message, thread, "desk", one)
+        for message in new:
+            await asyncio.to_thread(adapter.create_message, thread, "desk", message)
 
     async def load(self, adapter: Any, thread: str) -> list[Any]:
         return list(await asyncio.to_thread(adapter.list_messages, thread, "desk"))
@@ -68,7 +68,7 @@ class TestContract(RedactedContract):
     def ids(self, item: Any) -> list[str]:
         parts = item.message["content"]
         calls = [part.get("toolUse") or part.get("toolResult") for part in parts]
-        return [str(item.message_id), *(one["toolUseId"] for one in calls if one)]
+        return [str(item.message_id), *(call["toolUseId"] for call in calls if call)]
 
     def test_sessions_agents_and_messages_are_made_read_and_updated(
         self, store: refold.SessionStore
@@ -95,16 +95,20 @@ class TestContract(RedactedContract):
             repository.update_agent("t", SessionAgent("none", {}, {}))
 
         for number in range(5):
-            repository.create_message("t", "desk", made(Said("user", "hi"), number))
-        changed = made(Said("user", "hi"), 3)
+            repository.create_message(
+                "t", "desk", session_message(SampleMessage("user", "hi"), number)
+            )
+        changed = session_message(SampleMessage("user", "hi"), 3)
         changed.redact_message = {"role": "user", "content": [{"text": "[gone]"}]}
         repository.update_message("t", "desk", changed)
-        found = repository.list_messages("t", "desk", limit=2, offset=2)
-        assert [one.message_id for one in found] == [2, 3]
-        assert found[1].to_message()["content"] == [{"text": "[gone]"}]
+        messages = repository.list_messages("t", "desk", limit=2, offset=2)
+        assert [message.message_id for message in messages] == [2, 3]
+        assert messages[1].to_message()["content"] == [{"text": "[gone]"}]
         assert repository.read_message("t", "desk", 9) is None
         with pytest.raises(SessionException):
-            repository.update_message("t", "desk", made(Said("user", "x"), 9))
+            repository.update_message(
+                "t", "desk", session_message(SampleMessage("user", "x"), 9)
+            )
 
 
 class TestFilter(FilterContract):
@@ -129,14 +133,16 @@ class TestFilter(FilterContract):
             def get_config(self) -> Any:
                 return {}
 
-        kept = RefoldSessionRepository(store, user_id="ada")
+        repository = RefoldSessionRepository(store, user_id="ada")
         for text in texts:
             agent = Agent(
                 Scripted(),
                 agent_id="desk",
                 system_prompt=HELP,
-                session_manager=RepositorySessionManager("t", session_repository=kept),
-                hooks=[kept.filter("t")],
+                session_manager=RepositorySessionManager(
+                    "t", session_repository=repository
+                ),
+                hooks=[repository.filter("t")],
                 callback_handler=None,
             )
             agent([{"text": text}, {"image": image}])
@@ -149,7 +155,7 @@ def texts(store: refold.SessionStore) -> list[str]:
         session = store.session(user_id="ada", session_id=info.session_id)
         messages = session.context("keep_all").messages
         if messages and session.native.read(kind="message"):
-            return [part["text"] for one in messages for part in one["content"]]
+            return [part["text"] for message in messages for part in message["content"]]
     return []
 
 
@@ -160,20 +166,30 @@ def desk(store: refold.SessionStore) -> tuple[RefoldSessionRepository, SessionAg
     agent = SessionAgent("desk", {}, {"removed_message_count": 0})
     repository.create_agent("t", agent)
     for number, text in enumerate(["one", "two", "three", "four"]):
-        repository.create_message("t", "desk", made(Said("user", text), number))
+        repository.create_message(
+            "t", "desk", session_message(SampleMessage("user", text), number)
+        )
     return repository, agent
 
 
 def test_contexts_show_the_message_of_an_update_in_its_place(url: str) -> None:
     with refold.open(url) as store:
         repository, _ = desk(store)
-        repository.update_message("t", "desk", made(Said("user", "2"), 1))
+        repository.update_message(
+            "t", "desk", session_message(SampleMessage("user", "2"), 1)
+        )
         assert texts(store) == ["one", "2", "three", "four"]
-        repository.update_message("t", "desk", made(Said("user", "4"), 3))
-        repository.update_message("t", "desk", made(Said("user", "1"), 0))
+        repository.update_message(
+            "t", "desk", session_message(SampleMessage("user", "4"), 3)
+        )
+        repository.update_message(
+            "t", "desk", session_message(SampleMessage("user", "1"), 0)
+        )
         assert texts(store) == ["1", "2", "three", "4"]
         read = repository.list_messages("t", "desk")
-        assert [one.message["content"][0]["text"] for one in read] == texts(store)
+        assert [message.message["content"][0]["text"] for message in read] == texts(
+            store
+        )
 
 
 def test_contexts_leave_out_what_the_conversation_manager_removed(url: str) -> None:
@@ -182,7 +198,9 @@ def test_contexts_leave_out_what_the_conversation_manager_removed(url: str) -> N
         agent.conversation_manager_state = {"removed_message_count": 2}
         repository.update_agent("t", agent)
         assert texts(store) == ["three", "four"]
-        repository.update_message("t", "desk", made(Said("user", "2"), 1))
+        repository.update_message(
+            "t", "desk", session_message(SampleMessage("user", "2"), 1)
+        )
         assert texts(store) == ["three", "four"]
 
         summary = {"role": "user", "content": [{"text": "so far"}]}

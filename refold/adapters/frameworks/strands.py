@@ -22,14 +22,18 @@ from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
 
 
-def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    """The events of a message; an item of another kind has none."""
+def _events_of(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """Yield the events of a message; an item of another kind has none."""
     if kind in ("message", "update", "summary"):
         message = item.get("redact_message") or item["message"]
         yield from base.typed(_pieces(message, calls), base.Origin(""))
 
 
 def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
+    """Yield the texts, calls and results of a message.
+
+    calls: the open calls; a result without one is left out.
+    """
     parts = message.get("content") or ()
     role = message.get("role")
     texts = [part["text"] for part in parts if "text" in part]
@@ -52,13 +56,13 @@ def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.
             yield messages.tool_result(result["toolUseId"], content, failed=failed)
 
 
-FORMAT = Format("strands", _view)
+FORMAT = Format("strands", _events_of)
 
 
-class _Live(NamedTuple):
-    """A message as it was last recorded.
+class _CurrentMessage(NamedTuple):
+    """A message as it was last created or updated.
 
-    key: of its item; None if an earlier version recorded the update.
+    key: the key of its item; None if an earlier version of Refold recorded the update.
     """
 
     number: int
@@ -84,7 +88,8 @@ def _removed(agent: Mapping[str, Any] | None) -> int:
     )
 
 
-def _named(keys: Iterable[str | None]) -> tuple[str, ...]:
+def _known_keys(keys: Iterable[str | None]) -> tuple[str, ...]:
+    """Return the keys without those that are None."""
     return tuple(key for key in keys if key is not None)
 
 
@@ -235,28 +240,35 @@ class RefoldSessionRepository(SessionRepository):
     def _append(
         self, session: Session, kind: str, value: Any, item_id: str | None = None
     ) -> None:
+        """Append an item; a second one with the same id changes nothing."""
         native = Native(FORMAT, kind, item_id, value)
         session.native.append(FORMAT, [native], unscanned="stub")
 
     def _update(
         self, session: Session, session_message: Any, seq: int
     ) -> list[Native | Draft]:
-        """The new message, with those behind it once more, so that the order stays.
+        """Return the items that replace a message, and the edit for contexts.
+
+        The events of an item come at the end of the log.  To keep the order, all later
+        messages are recorded again, too; contexts leave out their earlier items.
 
         seq: the head of the session.
+
+        Raises SessionException if the message does not exist.
         """
-        live = self._live(session)
-        numbers = [message.number for message in live]
+        current = self._current_messages(session)
+        numbers = [message.number for message in current]
         if session_message.message_id not in numbers:
             raise SessionException(f"message {session_message.message_id} is not there")
         changed = numbers.index(session_message.message_id)
         first = changed
-        while first > 0 and live[first].has_result:
+        # A result is recorded again together with its call, which comes before it.
+        while first > 0 and current[first].has_result:
             first -= 1
         removed = _removed(self._newest(session, "agent"))
         items: list[Native | Draft] = []
-        left_out = [message.key for message in live[first:]]
-        for place, message in enumerate(live[first:], start=first):
+        left_out = [message.key for message in current[first:]]
+        for place, message in enumerate(current[first:], start=first):
             value = message.value
             if place == changed:
                 created_at = value["created_at"]
@@ -265,7 +277,7 @@ class RefoldSessionRepository(SessionRepository):
             items.append(native)
             if place < removed:
                 left_out.append(native.key)
-        mark = Mark(left_out=_named(left_out))
+        mark = Mark(left_out=_known_keys(left_out))
         return [*items, Draft(ProviderEdit(reason="removal"), mark=mark)]
 
     def _removal(
@@ -274,30 +286,38 @@ class RefoldSessionRepository(SessionRepository):
         previous: Mapping[str, Any],
         agent: Mapping[str, Any],
     ) -> list[Native | Draft]:
-        """What contexts leave out after an update of the agent, with its summary."""
+        """Return the edit for messages that an update of the agent removed.
+
+        If the agent has a summary of them, contexts show it in their place.  Returns no
+        items if nothing was removed.
+        """
         before = _removed(previous)
         after = _removed(agent)
         if after <= before:
             return []
-        left_out = [message.key for message in self._live(session)[before:after]]
+        left_out = [
+            message.key for message in self._current_messages(session)[before:after]
+        ]
         summary = base.mapping(agent, "conversation_manager_state", "summary_message")
         if not summary:
             edit = ProviderEdit(reason="removal")
-            return [Draft(edit, mark=Mark(left_out=_named(left_out)))]
+            return [Draft(edit, mark=Mark(left_out=_known_keys(left_out)))]
         for item in session.native.read(kind="summary", newest=1):
             left_out.append(_key("summary", item.id))
         native = Native(FORMAT, "summary", str(after), {"message": summary})
-        mark = Mark(left_out=_named(left_out), in_place=_named([native.key]))
+        mark = Mark(left_out=_known_keys(left_out), in_place=_known_keys([native.key]))
         return [native, Draft(ProviderEdit(reason="compaction"), mark=mark)]
 
-    def _live(self, session: Session) -> list[_Live]:
-        """The messages in their order, each as it was last recorded."""
-        live: dict[int, _Live] = {}
+    def _current_messages(self, session: Session) -> list[_CurrentMessage]:
+        """Return the messages in order, each as it was last created or updated."""
+        current: dict[int, _CurrentMessage] = {}
         for item in session.native.read():
             if item.kind in ("message", "update"):
                 number = item.value["message_id"]
-                live[number] = _Live(number, _key(item.kind, item.id), item.value)
-        return [live[number] for number in sorted(live)]
+                current[number] = _CurrentMessage(
+                    number, _key(item.kind, item.id), item.value
+                )
+        return [current[number] for number in sorted(current)]
 
     def _newest(self, session: Session, kind: str) -> Any:
         """The value of the newest item of a kind; None if there is none."""
