@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import history
-from tests.importers.samples import answered, said, words, write_lines
+from tests.importers.samples import answered, user_entry, words, write_lines
 from tests.importers.test_branches import boundary, chained, summary
 
 LONG = "The tide table says when the boats leave the harbour. " * 200
@@ -16,13 +16,16 @@ LONG = "The tide table says when the boats leave the harbour. " * 200
 
 def session(folder: Path, name: str) -> None:
     """A session that is compacted, whose bills follow what was sent."""
-    entries: list[dict[str, Any]] = [said("u0", "Begin."), _answer(0, billed=20_000)]
+    entries: list[dict[str, Any]] = [
+        user_entry("u0", "Begin."),
+        _answer(0, billed=20_000),
+    ]
     for number in range(1, 4):
-        entries.append(said(f"u{number}", LONG))
+        entries.append(user_entry(f"u{number}", LONG))
         entries.append(_answer(number, billed=20_000 + number * 2_600))
     entries += [boundary("cb", "a3"), summary("cs", "cb", "In short.")]
     entries.append(_answer(4, billed=20_050))
-    entries += [said("u5", LONG), _answer(5, billed=22_650)]
+    entries += [user_entry("u5", LONG), _answer(5, billed=22_650)]
     write_lines(folder, chained(*entries), f"{name}.jsonl")
 
 
@@ -36,7 +39,7 @@ def _answer(number: int, *, billed: int) -> dict[str, Any]:
     return answered(f"a{number}", f"m{number}", text, usage=usage)
 
 
-def test_what_was_compacted_is_in_the_straight_list_alone(
+def test_the_straight_list_misses_bills_after_compactions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session(tmp_path, "one")

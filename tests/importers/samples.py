@@ -71,7 +71,7 @@ def accepted(drafts: Sequence[Draft]) -> bool:
     return decide(SessionState(StreamId("ada", "s-1")), made)[0] == [*made]
 
 
-def said(uuid: str, content: Any, **more: Any) -> Entry:
+def user_entry(uuid: str, content: Any, **more: Any) -> Entry:
     return _entry("user", uuid, {"role": "user", "content": content}, **more)
 
 
@@ -113,10 +113,12 @@ def returned(call_id: str, content: Any = "done", **more: Any) -> Entry:
 
 CLAUDE_CODE: list[Entry] = [
     {"type": "queue-operation", "operation": "dequeue", "sessionId": SESSION},
-    said("u1", "Why does the build fail?"),
+    user_entry("u1", "Why does the build fail?"),
     answered("a1", "m1", words("Let me look."), parentUuid="u1"),
     answered("a2", "m1", use("c1", command="make"), parentUuid="a1"),
-    said("u2", [returned("c1", "error: no rule", is_error=True)], parentUuid="a2"),
+    user_entry(
+        "u2", [returned("c1", "error: no rule", is_error=True)], parentUuid="a2"
+    ),
     answered("a3", "m2", words("A rule is missing."), parentUuid="u2"),
 ]
 

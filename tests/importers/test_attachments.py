@@ -13,7 +13,7 @@ from tests.importers.samples import (
     events,
     read_one,
     reasons,
-    said,
+    user_entry,
     write_lines,
 )
 from tests.importers.test_branches import chained, imported
@@ -38,7 +38,7 @@ def attached(uuid: str, attachment: Any) -> dict[str, Any]:
 
 
 def test_a_file_that_the_user_named_is_in_the_context() -> None:
-    entries = chained(said("u1", "Read @a.py"), attached("x", FILE))
+    entries = chained(user_entry("u1", "Read @a.py"), attached("x", FILE))
 
     words, file = imported(entries)[-1]
 
@@ -80,7 +80,7 @@ def test_a_file_that_the_user_named_is_in_the_context() -> None:
 def test_an_attachment_is_system_text(
     tmp_path: Path, attachment: dict[str, Any], part: str
 ) -> None:
-    entries = chained(said("u1", "Go"), attached("x", attachment))
+    entries = chained(user_entry("u1", "Go"), attached("x", attachment))
 
     transcript = read_one(write_lines(tmp_path, entries))
 
@@ -96,7 +96,7 @@ def test_an_attachment_is_system_text(
 def test_an_attached_image_is_an_image(tmp_path: Path) -> None:
     content = {"type": "image", "file": {"base64": "AAAA", "type": "image/png"}}
     attachment = {"type": "file", "filename": "a.png", "content": content}
-    entries = chained(said("u1", "See @a.png"), attached("x", attachment))
+    entries = chained(user_entry("u1", "See @a.png"), attached("x", attachment))
 
     event = events(read_one(write_lines(tmp_path, entries)))[1]
 
@@ -106,7 +106,7 @@ def test_an_attached_image_is_an_image(tmp_path: Path) -> None:
 
 def test_a_note_of_the_client_for_itself_is_no_event(tmp_path: Path) -> None:
     note = {"type": "structured_output", "content": "secret"}
-    entries = chained(said("u1", "Go"), attached("x", note))
+    entries = chained(user_entry("u1", "Go"), attached("x", note))
 
     transcript = read_one(write_lines(tmp_path, entries))
 
@@ -116,10 +116,10 @@ def test_a_note_of_the_client_for_itself_is_no_event(tmp_path: Path) -> None:
 
 def test_an_attachment_of_an_abandoned_branch_is_left_out() -> None:
     entries = chained(
-        said("u1", "Go"),
-        said("u2", "left"),
+        user_entry("u1", "Go"),
+        user_entry("u2", "left"),
         attached("x", LISTING),
-        said("u3", "on", parentUuid="u1"),
+        user_entry("u3", "on", parentUuid="u1"),
     )
 
     assert imported(entries)[-1] == ["Go", "on"]

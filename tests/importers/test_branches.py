@@ -22,8 +22,8 @@ from tests.importers.samples import (
     read_one,
     reasons,
     returned,
-    said,
     use,
+    user_entry,
     words,
     write_lines,
 )
@@ -48,7 +48,7 @@ def boundary(uuid: str, parent: str, **metadata: Any) -> Entry:
 
 def summary(uuid: str, parent: str | None, text: str = "SUMMARY") -> Entry:
     flags = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-    return said(uuid, text, parentUuid=parent, **flags)
+    return user_entry(uuid, text, parentUuid=parent, **flags)
 
 
 def chained(*entries: Entry) -> list[Entry]:
@@ -135,11 +135,11 @@ def edits(path: Path) -> list[ProviderEdit]:
 
 
 REWOUND = chained(
-    said("u1", "Paint the fence."),
+    user_entry("u1", "Paint the fence."),
     answered("a1", "m1", words("Which colour?")),
-    said("x1", "ABANDONED red"),
+    user_entry("x1", "ABANDONED red"),
     answered("x2", "m2", words("ABANDONED red it is")),
-    said("k1", "green", parentUuid="a1"),
+    user_entry("k1", "green", parentUuid="a1"),
     answered("k2", "m3", words("Green it is.")),
 )
 
@@ -153,7 +153,7 @@ def test_rewound_messages_are_in_no_later_context() -> None:
 
 
 def test_a_branch_that_the_user_returns_to_comes_back() -> None:
-    entries = [*REWOUND, said("u5", "red after all", parentUuid="x2")]
+    entries = [*REWOUND, user_entry("u5", "red after all", parentUuid="x2")]
 
     assert imported(entries)[-1] == [
         "Paint the fence.",
@@ -166,11 +166,11 @@ def test_a_branch_that_the_user_returns_to_comes_back() -> None:
 
 def test_parallel_calls_and_their_results_are_no_branches() -> None:
     entries = chained(
-        said("u1", "Look."),
+        user_entry("u1", "Look."),
         answered("a1", "m1", use("c1", "Read")),
         answered("a2", "m1", use("c2", "Grep")),
-        said("r2", [returned("c2", "two")], parentUuid="a2"),
-        said("r1", [returned("c1", "one")], parentUuid="a1"),
+        user_entry("r2", [returned("c2", "two")], parentUuid="a2"),
+        user_entry("r1", [returned("c1", "one")], parentUuid="a1"),
         answered("a3", "m2", words("Both are there.")),
     )
 
@@ -186,9 +186,9 @@ def test_parallel_calls_and_their_results_are_no_branches() -> None:
 
 def test_a_compaction_leaves_the_summary_and_what_was_preserved() -> None:
     old = (
-        said("u1", "OLD"),
+        user_entry("u1", "OLD"),
         answered("a1", "m1", words("OLD answer")),
-        said("u2", "kept question"),
+        user_entry("u2", "kept question"),
         answered("a2", "m2", words("kept answer")),
     )
     preserved = {"anchorUuid": "cs", "uuids": ["u2", "a2"], "allUuids": ["u2", "a2"]}
@@ -214,11 +214,11 @@ def test_a_preserved_segment_stands_where_it_is_anchored(
 ) -> None:
     segment = {"headUuid": "u2", "anchorUuid": anchor, "tailUuid": "u2"}
     entries = chained(
-        said("u1", "OLD"),
-        said("u2", "kept"),
+        user_entry("u1", "OLD"),
+        user_entry("u2", "kept"),
         boundary("cb", "u2", preservedSegment=segment),
         summary("cs", "cb"),
-        said("u3", "next"),
+        user_entry("u3", "next"),
     )
 
     assert imported(entries)[-1] == shown
@@ -226,7 +226,10 @@ def test_a_preserved_segment_stands_where_it_is_anchored(
 
 def test_a_boundary_without_a_summary_leaves_out_what_was_before() -> None:
     entries = chained(
-        said("u1", "OLD"), boundary("cb", "u1"), said("u2", "next"), said("u3", "last")
+        user_entry("u1", "OLD"),
+        boundary("cb", "u1"),
+        user_entry("u2", "next"),
+        user_entry("u3", "last"),
     )
 
     assert imported(entries)[-1] == ["next", "last"]
@@ -235,9 +238,9 @@ def test_a_boundary_without_a_summary_leaves_out_what_was_before() -> None:
 def test_results_that_the_client_cleared_are_shown_as_cleared() -> None:
     marks = {"compactedToolIds": ["c1"], "clearedAttachmentUUIDs": []}
     entries = chained(
-        said("u1", "Look."),
+        user_entry("u1", "Look."),
         answered("a1", "m1", use("c1", "Read")),
-        said("r1", [returned("c1", "a long file")]),
+        user_entry("r1", [returned("c1", "a long file")]),
         {
             "type": "system",
             "subtype": "microcompact_boundary",
@@ -252,8 +255,8 @@ def test_results_that_the_client_cleared_are_shown_as_cleared() -> None:
 
 
 def test_a_message_that_only_the_user_saw_is_not_sent(tmp_path: Path) -> None:
-    hidden = said("u2", "For your eyes", isVisibleInTranscriptOnly=True)
-    entries = chained(said("u1", "Hi"), hidden, said("u3", "Go on"))
+    hidden = user_entry("u2", "For your eyes", isVisibleInTranscriptOnly=True)
+    entries = chained(user_entry("u1", "Hi"), hidden, user_entry("u3", "Go on"))
 
     assert imported(entries)[-1] == ["Hi", "Go on"]
     assert "never sent" in str(reasons(read_one(write_lines(tmp_path, entries))))
@@ -261,9 +264,9 @@ def test_a_message_that_only_the_user_saw_is_not_sent(tmp_path: Path) -> None:
 
 def test_a_broken_chain_follows_the_file_and_says_so(tmp_path: Path) -> None:
     entries = chained(
-        said("u1", "Hi"),
+        user_entry("u1", "Hi"),
         answered("a1", "m1", words("Hello")),
-        said("u2", "Go on", parentUuid="nobody"),
+        user_entry("u2", "Go on", parentUuid="nobody"),
     )
     path = write_lines(tmp_path, entries)
 
@@ -277,9 +280,9 @@ def test_a_broken_chain_follows_the_file_and_says_so(tmp_path: Path) -> None:
 def test_a_message_without_a_parent_begins_anew(tmp_path: Path) -> None:
     hook = {"type": "progress", "uuid": "p", "sessionId": SESSION, "parentUuid": None}
     entries = [
-        *chained(said("u1", "Plan it."), answered("a1", "m1", words("A plan."))),
+        *chained(user_entry("u1", "Plan it."), answered("a1", "m1", words("A plan."))),
         hook,
-        said("u2", "Carry out the plan.", parentUuid="p"),
+        user_entry("u2", "Carry out the plan.", parentUuid="p"),
         answered("a2", "m2", words("Done."), parentUuid="u2"),
     ]
 
@@ -288,12 +291,12 @@ def test_a_message_without_a_parent_begins_anew(tmp_path: Path) -> None:
 
 def test_a_rewind_after_a_compaction_may_reach_behind_it() -> None:
     entries = chained(
-        said("u1", "OLD"),
+        user_entry("u1", "OLD"),
         answered("a1", "m1", words("OLD answer")),
         boundary("cb", "a1"),
         summary("cs", "cb"),
-        said("u2", "next"),
-        said("u3", "back to the old", parentUuid="a1"),
+        user_entry("u2", "next"),
+        user_entry("u3", "back to the old", parentUuid="a1"),
     )
 
     assert imported(entries)[-1] == ["OLD", "OLD answer", "back to the old"]
@@ -320,7 +323,7 @@ def test_a_capture_finds_what_an_import_appended(
 @st.composite
 def trees(draw: st.DrawFn) -> list[Entry]:
     """The entries of a session with rewinds, compactions, and parallel calls."""
-    entries: list[Entry] = [said("e0", "first")]
+    entries: list[Entry] = [user_entry("e0", "first")]
     for number in range(1, draw(st.integers(2, 14))):
         uuid = f"e{number}"
         earlier = [entry["uuid"] for entry in entries]
@@ -329,7 +332,7 @@ def trees(draw: st.DrawFn) -> list[Entry]:
             parent = draw(st.sampled_from(earlier))
         kind = draw(st.sampled_from(["user", "answer", "call", "result", "compact"]))
         if kind == "user":
-            entries.append(said(uuid, f"text {number}", parentUuid=parent))
+            entries.append(user_entry(uuid, f"text {number}", parentUuid=parent))
         elif kind == "answer":
             answer = answered(uuid, f"m{number}", words(f"answer {number}"))
             entries.append({**answer, "parentUuid": parent})
@@ -341,7 +344,7 @@ def trees(draw: st.DrawFn) -> list[Entry]:
             if call_ids:
                 call_id = draw(st.sampled_from(call_ids))
                 block = returned(f"c{call_id}", f"result {number}")
-                result = said(uuid, [block], parentUuid=f"e{call_id}")
+                result = user_entry(uuid, [block], parentUuid=f"e{call_id}")
                 entries.append(result)
         else:
             uuids = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=3))

@@ -12,22 +12,29 @@ import refold
 from refold.adapters.importers.follower import Follower
 from refold.store import Session, SessionStore
 from refold.store.proofs.provenance import Provenance, provenance
-from tests.importers.samples import SESSION, answered, said, use, words, write_lines
+from tests.importers.samples import (
+    SESSION,
+    answered,
+    use,
+    user_entry,
+    words,
+    write_lines,
+)
 from tests.importers.test_branches import Entry, chained
 from tests.importers.test_unrecorded import read, resumption, session
 
 PLAIN = chained(
-    said("u1", "Look."),
+    user_entry("u1", "Look."),
     answered("a1", "m1", words("I look.")),
     answered("a2", "m1", use("c1", "Read")),
-    said("r1", [{"type": "tool_result", "tool_use_id": "c1", "content": "one"}]),
+    user_entry("r1", [{"type": "tool_result", "tool_use_id": "c1", "content": "one"}]),
     answered("a3", "m2", words("Seen.")),
-    said("u2", "Thanks."),
+    user_entry("u2", "Thanks."),
 )
 RESUMED = [
     *session(*read(1, "/src/a.py", "a = 1"), version="2.1.29"),
     resumption("p", "2.1.29"),
-    {**said("u2", "Go on.", parentUuid="a9"), "version": "2.1.29"},
+    {**user_entry("u2", "Go on.", parentUuid="a9"), "version": "2.1.29"},
     {**answered("a10", "m10", words("Done."), parentUuid="u2"), "version": "2.1.29"},
 ]
 

@@ -24,8 +24,8 @@ from tests.importers.samples import (
     read_one,
     reasons,
     returned,
-    said,
     use,
+    user_entry,
     words,
     write_lines,
 )
@@ -70,7 +70,7 @@ def test_one_response_in_several_entries_keeps_one_id_across_results(
     entries = [
         answered("a1", "m1", {"type": "thinking", "thinking": "Hm", "signature": "s"}),
         answered("a2", "m1", use("c1")),
-        said("u1", [returned("c1")]),
+        user_entry("u1", [returned("c1")]),
         answered("a3", "m1", words("And on.")),
         answered("a4", "m1", use("c2")),
     ]
@@ -137,7 +137,7 @@ def test_a_result_has_the_duration_that_its_entry_tells(
 ) -> None:
     entries = [
         answered("a", "m", use("c1")),
-        said("u", [returned("c1")], toolUseResult=told),
+        user_entry("u", [returned("c1")], toolUseResult=told),
     ]
 
     event = events(read_one(write_lines(tmp_path, entries)))[1]
@@ -148,7 +148,10 @@ def test_a_result_has_the_duration_that_its_entry_tells(
 
 def test_a_result_of_blocks_is_kept_as_they_are(tmp_path: Path) -> None:
     blocks = [words("seen"), {"type": "image", "source": {"type": "base64"}}]
-    entries = [answered("a", "m", use("c1")), said("u", [returned("c1", blocks)])]
+    entries = [
+        answered("a", "m", use("c1")),
+        user_entry("u", [returned("c1", blocks)]),
+    ]
 
     event = events(read_one(write_lines(tmp_path, entries)))[1]
 
@@ -161,7 +164,7 @@ def test_texts_and_files_of_one_message_are_one_input(tmp_path: Path) -> None:
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
     }
-    entry = said("u", [words("Look."), image, words("What is it?")])
+    entry = user_entry("u", [words("Look."), image, words("What is it?")])
 
     (event,) = events(read_one(write_lines(tmp_path, [entry])))
 
@@ -173,9 +176,9 @@ def test_texts_and_files_of_one_message_are_one_input(tmp_path: Path) -> None:
 
 def test_text_of_the_client_in_the_users_name_is_marked(tmp_path: Path) -> None:
     entries = [
-        said("u1", "Stop hook feedback: dirty", isMeta=True),
-        said("u2", "This session goes on from …", isCompactSummary=True),
-        said("u3", [words("[Request interrupted by user]")]),
+        user_entry("u1", "Stop hook feedback: dirty", isMeta=True),
+        user_entry("u2", "This session goes on from …", isCompactSummary=True),
+        user_entry("u3", [words("[Request interrupted by user]")]),
     ]
 
     transcript = read_one(write_lines(tmp_path, entries))
@@ -193,7 +196,7 @@ def test_text_of_the_client_in_the_users_name_is_marked(tmp_path: Path) -> None:
 def test_text_typed_while_the_agent_works_is_an_input(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "prompt": "And hurry.", "commandMode": "prompt"}
     entries = [
-        said("u", "Go."),
+        user_entry("u", "Go."),
         {"type": "attachment", "uuid": "x", "sessionId": SESSION, "attachment": queued},
     ]
 
@@ -206,7 +209,9 @@ def test_text_typed_while_the_agent_works_is_an_input(tmp_path: Path) -> None:
 def test_an_error_of_the_api_is_no_answer(tmp_path: Path) -> None:
     entry = answered("a", "m", words("529"), isApiErrorMessage=True, error="overloaded")
 
-    (event,) = events(read_one(write_lines(tmp_path, [said("u", "Go."), entry])))[1:]
+    (event,) = events(read_one(write_lines(tmp_path, [user_entry("u", "Go."), entry])))[
+        1:
+    ]
 
     assert event == AgentError(code="overloaded", message="529", retryable=True)
 
@@ -214,7 +219,7 @@ def test_an_error_of_the_api_is_no_answer(tmp_path: Path) -> None:
 def test_notes_of_the_client_are_skipped_by_line(tmp_path: Path) -> None:
     entries = [
         {"type": "summary", "summary": "secret title", "leafUuid": "x"},
-        said("u", "Go."),
+        user_entry("u", "Go."),
         {"type": "system", "subtype": "compact_boundary", "content": "secret"},
         {"type": "file-history-snapshot", "messageId": "m"},
         {"type": "secret-new-thing"},
@@ -243,12 +248,12 @@ def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
     root = "0123456789abcdef"
     side: dict[str, Any] = {"isSidechain": True, "agentId": "agent-7"}
     entries = [
-        said("u1", "Go."),
+        user_entry("u1", "Go."),
         answered("a1", "m1", use("c1", "Task"), parentUuid="u1"),
-        said(root, "Explore.", **side),
+        user_entry(root, "Explore.", **side),
         answered("b1", "n1", use("d1"), **{**side, "parentUuid": root}),
-        said("b2", [returned("d1")], **{**side, "parentUuid": "b1"}),
-        said("u2", [returned("c1", "found")], parentUuid="a1"),
+        user_entry("b2", [returned("d1")], **{**side, "parentUuid": "b1"}),
+        user_entry("u2", [returned("c1", "found")], parentUuid="a1"),
     ]
 
     main, run = importers.read(write_lines(tmp_path, entries))
@@ -263,10 +268,10 @@ def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
 
 def test_runs_side_by_side_are_told_apart_by_their_roots(tmp_path: Path) -> None:
     entries = [
-        said("root-one", "One.", isSidechain=True),
-        said("root-two", "Two.", isSidechain=True),
-        said("x", "More of one.", isSidechain=True, parentUuid="root-one"),
-        said("y", "More of two.", isSidechain=True, parentUuid="root-two"),
+        user_entry("root-one", "One.", isSidechain=True),
+        user_entry("root-two", "Two.", isSidechain=True),
+        user_entry("x", "More of one.", isSidechain=True, parentUuid="root-one"),
+        user_entry("y", "More of two.", isSidechain=True, parentUuid="root-two"),
     ]
 
     one, two = importers.read(write_lines(tmp_path, entries))
@@ -277,8 +282,8 @@ def test_runs_side_by_side_are_told_apart_by_their_roots(tmp_path: Path) -> None
 
 def test_a_file_of_a_sub_agent_alone_names_its_parent(tmp_path: Path) -> None:
     entries = [
-        said("abcdefghij", "Explore.", isSidechain=True, agentId="7"),
-        said("later", "Again.", isSidechain=True, agentId="7"),
+        user_entry("abcdefghij", "Explore.", isSidechain=True, agentId="7"),
+        user_entry("later", "Again.", isSidechain=True, agentId="7"),
     ]
 
     transcript = read_one(write_lines(tmp_path, entries, "agent-7.jsonl"))
@@ -290,8 +295,8 @@ def test_a_file_of_a_sub_agent_alone_names_its_parent(tmp_path: Path) -> None:
 
 def test_a_resumed_session_is_named_after_its_file(tmp_path: Path) -> None:
     entries = [
-        said("u1", "Before.", sessionId="older"),
-        said("u2", "After.", sessionId="newer"),
+        user_entry("u1", "Before.", sessionId="older"),
+        user_entry("u2", "After.", sessionId="newer"),
     ]
 
     transcript = read_one(write_lines(tmp_path, entries, "newer.jsonl"))
@@ -302,12 +307,12 @@ def test_a_resumed_session_is_named_after_its_file(tmp_path: Path) -> None:
 
 def test_results_that_no_call_waits_for_are_skipped(tmp_path: Path) -> None:
     entries = [
-        said("u1", [returned("never-made")]),
+        user_entry("u1", [returned("never-made")]),
         answered("a", "m", use("c1")),
         answered("a2", "m", use("c1")),
-        said("u2", [returned("c1")]),
-        said("u3", [returned("c1")]),
-        said("u4", [{"type": "tool_result", "content": "whose?"}]),
+        user_entry("u2", [returned("c1")]),
+        user_entry("u3", [returned("c1")]),
+        user_entry("u4", [{"type": "tool_result", "content": "whose?"}]),
     ]
 
     transcript = read_one(write_lines(tmp_path, entries))
@@ -347,10 +352,10 @@ def test_steering_that_has_no_entry_is_an_input_before_the_next_answer(
     tmp_path: Path, removed: dict[str, Any]
 ) -> None:
     entries = [
-        said("u1", "Go."),
+        user_entry("u1", "Go."),
         answered("a1", "m1", use("c1")),
         queue("enqueue", content="STEER"),
-        said("u2", [returned("c1")]),
+        user_entry("u2", [returned("c1")]),
         removed,
         answered("a2", "m2", words("I do.")),
     ]
@@ -365,11 +370,11 @@ def test_steering_that_has_no_entry_is_an_input_before_the_next_answer(
 
 def test_a_queued_message_that_has_an_entry_is_not_told_twice(tmp_path: Path) -> None:
     entries = [
-        said("u1", "Go."),
+        user_entry("u1", "Go."),
         queue("enqueue", content="STEER"),
         answered("a1", "m1", words("Done.")),
         queue("dequeue"),
-        said("u2", [words("STEER")]),
+        user_entry("u2", [words("STEER")]),
         answered("a2", "m2", words("I do.")),
     ]
 
@@ -382,7 +387,7 @@ def test_a_queued_message_that_has_an_entry_is_not_told_twice(tmp_path: Path) ->
 
 def test_an_earlier_input_of_the_same_words_is_another_one(tmp_path: Path) -> None:
     entries = [
-        said("u1", "go on"),
+        user_entry("u1", "go on"),
         answered("a1", "m1", use("c1")),
         queue("enqueue", content="go on"),
         queue("remove"),
@@ -394,7 +399,7 @@ def test_an_earlier_input_of_the_same_words_is_another_one(tmp_path: Path) -> No
 
 def test_a_message_that_was_taken_back_is_no_input(tmp_path: Path) -> None:
     entries = [
-        said("u1", "Go."),
+        user_entry("u1", "Go."),
         queue("enqueue", content="STOP"),
         queue("popAll", content="STOP"),
         answered("a1", "m1", words("Done.")),
@@ -411,7 +416,7 @@ def test_a_message_that_was_taken_back_is_no_input(tmp_path: Path) -> None:
 def test_a_queued_message_that_nothing_shows_as_sent_is_recorded_beside_the_context(
     tmp_path: Path, left: list[dict[str, Any]]
 ) -> None:
-    entries = [said("u1", "Go."), queue("enqueue", content="LATER"), *left]
+    entries = [user_entry("u1", "Go."), queue("enqueue", content="LATER"), *left]
 
     transcript = read_one(write_lines(tmp_path, entries))
 
@@ -422,7 +427,7 @@ def test_a_queued_message_that_nothing_shows_as_sent_is_recorded_beside_the_cont
 def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
     attached = {"type": "unheard_of", "filename": "a.py", "data": "secret"}
     about = {"type": "attachment", "uuid": "x", "sessionId": SESSION}
-    entries = [said("u1", "Read @a.py"), {**about, "attachment": attached}]
+    entries = [user_entry("u1", "Read @a.py"), {**about, "attachment": attached}]
 
     why = reasons(read_one(write_lines(tmp_path, entries)))["file.jsonl line 2"]
 
@@ -433,7 +438,7 @@ def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
 
 
 def test_an_entry_with_the_id_of_another_is_said_to_differ(tmp_path: Path) -> None:
-    entries = [said("u1", "one"), said("u1", "another")]
+    entries = [user_entry("u1", "one"), user_entry("u1", "another")]
 
     told = reasons(read_one(write_lines(tmp_path, entries)))
 

@@ -24,8 +24,8 @@ from tests.importers.samples import (
     read_one,
     reasons,
     returned,
-    said,
     use,
+    user_entry,
     words,
     write_document,
     write_lines,
@@ -90,13 +90,13 @@ CASES = [
 
 
 def entries_of(cases: list[Case]) -> Iterator[Entry]:
-    yield said("u", "Mend the build.")
+    yield user_entry("u", "Mend the build.")
     for number, case in enumerate(cases):
         call_id = f"c{number}"
         call = use(call_id, case.name, **case.arguments)
         yield answered(f"a{number}", f"m{number}", call)
         result = returned(call_id, case.content, is_error=case.is_error)
-        yield said(f"r{number}", [result], toolUseResult=case.details)
+        yield user_entry(f"r{number}", [result], toolUseResult=case.details)
     yield answered("end", "m-end", words("Done."))
 
 
@@ -175,8 +175,8 @@ def test_the_answer_of_a_hook_is_a_decision(tmp_path: Path) -> None:
 
 def test_an_input_in_plan_mode_is_a_plan(tmp_path: Path) -> None:
     lines = [
-        said("u1", "Think first.", permissionMode="plan"),
-        said("u2", "Now do it.", permissionMode="default"),
+        user_entry("u1", "Think first.", permissionMode="plan"),
+        user_entry("u2", "Now do it.", permissionMode="default"),
     ]
 
     transcript = read_one(write_lines(tmp_path, lines))

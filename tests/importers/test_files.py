@@ -23,7 +23,7 @@ from tests.importers.samples import (
     read_one,
     reasons,
     refusal,
-    said,
+    user_entry,
     write_document,
     write_lines,
 )
@@ -33,7 +33,7 @@ MADE = samples.CLAUDE_CODE
 
 
 def one_line(*, cut: int | None = None) -> bytes:
-    return json.dumps(said("u9", "secret")).encode()[:cut]
+    return json.dumps(user_entry("u9", "secret")).encode()[:cut]
 
 
 BAD: dict[str, tuple[bytes, str]] = {
@@ -197,7 +197,7 @@ def test_marks_blank_lines_and_a_missing_last_newline_do_no_harm(
 
 
 def test_half_a_character_is_replaced_and_told(tmp_path: Path) -> None:
-    path = write_lines(tmp_path, [said("u1", "a"), said("u2", "x\ud800y")])
+    path = write_lines(tmp_path, [user_entry("u1", "a"), user_entry("u2", "x\ud800y")])
 
     transcript = read_one(path)
 
@@ -265,7 +265,7 @@ def test_every_refusal_is_one_sentence_and_names_the_file(
     assert caught.value.where.startswith(str(path))
 
 
-DAMAGED = json.dumps(said("u2", "two")).encode()
+DAMAGED = json.dumps(user_entry("u2", "two")).encode()
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ DAMAGED = json.dumps(said("u2", "two")).encode()
 def test_a_damaged_line_costs_no_other_line(
     tmp_path: Path, *, damage: bytes, kept: int, reason: str, first: bool
 ) -> None:
-    good = json.dumps(said("u1", "one")).encode() + b"\n"
-    last = json.dumps(said("u9", "nine")).encode() + b"\n"
+    good = json.dumps(user_entry("u1", "one")).encode() + b"\n"
+    last = json.dumps(user_entry("u9", "nine")).encode() + b"\n"
     parts = [damage, good, last] if first else [good, damage, last]
     path = tmp_path / "file.jsonl"
     path.write_bytes(b"".join(parts))
@@ -301,7 +301,7 @@ def test_a_damaged_line_costs_no_other_line(
 
 def test_damage_inside_a_line_names_its_byte(tmp_path: Path) -> None:
     path = tmp_path / "file.jsonl"
-    good = json.dumps(said("u1", "one")).encode()
+    good = json.dumps(user_entry("u1", "one")).encode()
     path.write_bytes(good + b"oops\n" + good.replace(b"u1", b"u2"))
 
     (left_out,) = [one for one in read_one(path).skipped if one.damaged]

@@ -20,8 +20,8 @@ from tests.importers.samples import (
     answered,
     results,
     returned,
-    said,
     use,
+    user_entry,
     words,
     write_document,
     write_lines,
@@ -87,7 +87,7 @@ def claude_code_entries(draw: st.DrawFn) -> Messages:
         }
         kind = draw(st.sampled_from(["user", "assistant", "summary", "new"]))
         if kind == "user":
-            entries.append(said(uuid, draw(TEXTS | user_blocks), **more))
+            entries.append(user_entry(uuid, draw(TEXTS | user_blocks), **more))
         elif kind == "assistant":
             message_id = draw(st.sampled_from(["m1", "m2"]))
             usage = {"output_tokens": draw(st.integers(0, 2))}
@@ -150,7 +150,7 @@ def count_results(blocks: list[Any]) -> int:
 @settings(deadline=None)
 @given(claude_code_entries(), st.data())
 def test_claude_code_grows_at_its_end(entries: Messages, data: st.DataObject) -> None:
-    anchor = said("first", "Go.")
+    anchor = user_entry("first", "Go.")
     entries = [anchor, *entries]
     cut = data.draw(st.integers(1, len(entries)))
 

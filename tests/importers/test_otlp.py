@@ -40,22 +40,25 @@ def session(store: SessionStore, user: str = "ada", name: str = "s") -> Session:
     return store.session(user_id=user, session_id=name)
 
 
-def exported(one: Session, *, content: bool = True) -> list[Any]:
-    return [*traces(one.history.timeline(), one.session_id, content=content)]
+def exported(recorded: Session, *, content: bool = True) -> list[Any]:
+    return [*traces(recorded.history.timeline(), recorded.session_id, content=content)]
 
 
-def payloads(one: Session) -> list[tuple[str, Any]]:
+def payloads(recorded: Session) -> list[tuple[str, Any]]:
     return [
         (e.type, {k: v for k, v in e.payload.payload().items() if k not in LOST})
-        for e in one.events()
+        for e in recorded.events()
     ]
 
 
-def found(requests: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+def spans_of(requests: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
     for request in requests:
-        for one in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
-            pairs = {a["key"]: a["value"] for a in one["attributes"]}
-            yield one, {key: next(iter(value.values())) for key, value in pairs.items()}
+        for span_ in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+            pairs = {a["key"]: a["value"] for a in span_["attributes"]}
+            yield (
+                span_,
+                {key: next(iter(value.values())) for key, value in pairs.items()},
+            )
 
 
 @pytest.mark.parametrize(
@@ -65,14 +68,14 @@ def test_an_export_read_back_gives_the_same_events(
     store: SessionStore, tmp_path: Path, form: str
 ) -> None:
     path = RUN if form == "run" else samples.write_sample(tmp_path, form)
-    for done in store.import_transcript(path, user_id="ada"):
-        ours = session(store, name=done.session_id)
+    for imported in store.import_transcript(path, user_id="ada"):
+        ours = session(store, name=imported.session_id)
         lines = tmp_path / "traces.jsonl"
-        lines.write_text("".join(f"{json.dumps(one)}\n" for one in exported(ours)))
+        lines.write_text("".join(f"{json.dumps(trace)}\n" for trace in exported(ours)))
 
         store.import_transcript(lines, user_id="eve", format="otlp")
 
-        theirs = session(store, "eve", done.session_id)
+        theirs = session(store, "eve", imported.session_id)
         assert payloads(theirs) == payloads(ours)
 
 
@@ -90,7 +93,7 @@ def test_a_session_with_requests_is_read_back_and_verifies(
         ours.record_request(ours.prepare("turn_window:full_turns=1,cached_turns=1"))
         ours.append(AgentResponse(text=f"Answer {number}"))
     lines = tmp_path / "traces.jsonl"
-    lines.write_text("".join(f"{json.dumps(one)}\n" for one in exported(ours)))
+    lines.write_text("".join(f"{json.dumps(trace)}\n" for trace in exported(ours)))
 
     store.import_transcript(lines, user_id="eve", format="otlp")
 
@@ -104,24 +107,26 @@ def test_a_session_with_requests_is_read_back_and_verifies(
 
 
 def test_a_turn_is_a_trace_and_a_second_export_is_the_same(store: SessionStore) -> None:
-    one = session(store)
-    one.append([UserInput(text="a"), AgentResponse(text="b"), UserInput(text="c")])
+    recorded = session(store)
+    recorded.append([UserInput(text="a"), AgentResponse(text="b"), UserInput(text="c")])
     call = ToolCall(call_id="c1", tool_name="ls", arguments={"path": "/"})
-    one.append([call, UserInput(text="d")])  # while the tool works
-    before = exported(one)
+    recorded.append([call, UserInput(text="d")])  # while the tool works
+    before = exported(recorded)
 
-    one.append([ToolResult(call_id="c1", content={"n": 1}), AgentResponse(text="e")])
-    one.append(UserInput(text="f"))
-    after = exported(one)
+    recorded.append(
+        [ToolResult(call_id="c1", content={"n": 1}), AgentResponse(text="e")]
+    )
+    recorded.append(UserInput(text="f"))
+    after = exported(recorded)
 
     assert (len(before), len(after)) == (2, 3)
     assert after[0] == before[0]
-    ids = [{(s["traceId"], s["spanId"]) for s, _ in found([r])} for r in after]
+    ids = [{(s["traceId"], s["spanId"]) for s, _ in spans_of([r])} for r in after]
     assert len({trace for part in ids for trace, _ in part}) == 3
-    assert {(s["traceId"], s["spanId"]) for s, _ in found([before[1]])} <= ids[1]
-    names = [[s["name"] for s, _ in found([request])] for request in after]
+    assert {(s["traceId"], s["spanId"]) for s, _ in spans_of([before[1]])} <= ids[1]
+    names = [[s["name"] for s, _ in spans_of([request])] for request in after]
     assert names[1] == ["invoke_agent", "chat", "execute_tool ls", "chat"]
-    (root, *others) = [s for s, _ in found([after[1]])]
+    (root, *others) = [s for s, _ in spans_of([after[1]])]
     assert {s["parentSpanId"] for s in others} == {root["spanId"]}
     assert "parentSpanId" not in root
 
@@ -134,40 +139,48 @@ REQUIRED = {
 }
 
 
-def test_messages_are_as_the_conventions_have_them(store: SessionStore) -> None:
-    (done,) = store.import_transcript(RUN, user_id="ada")
-    some = 0
-    for _, about in found(exported(session(store, name=done.session_id))):
+def test_messages_follow_the_conventions(store: SessionStore) -> None:
+    (imported,) = store.import_transcript(RUN, user_id="ada")
+    count = 0
+    for _, about in spans_of(exported(session(store, name=imported.session_id))):
         for name in ("input", "output"):
             for message in json.loads(about.get(f"gen_ai.{name}.messages", "[]")):
-                some += 1
+                count += 1
                 assert message["role"] in ("system", "user", "assistant", "tool")
                 assert name == "input" or isinstance(message["finish_reason"], str)
                 for part in message["parts"]:
                     assert part.keys() > REQUIRED[part["type"]]
-    assert some > 20
+    assert count > 20
 
 
-def test_without_content_only_what_was_done_is_told(store: SessionStore) -> None:
-    one = session(store)
-    one.append([SystemPrompt(text="word-1"), UserInput(text="word-2")])
-    one.append(ToolCall(call_id="c1", tool_name="ls", arguments={"x": "word-3"}))
-    one.append(ToolResult(call_id="c1", content="word-4", status="error"))
-    one.append(refold.Pin(seqs=(1,), reason="word-5"))
+def test_an_export_without_content_has_names_and_status_only(
+    store: SessionStore,
+) -> None:
+    recorded = session(store)
+    recorded.append([SystemPrompt(text="word-1"), UserInput(text="word-2")])
+    recorded.append(ToolCall(call_id="c1", tool_name="ls", arguments={"x": "word-3"}))
+    recorded.append(ToolResult(call_id="c1", content="word-4", status="error"))
+    recorded.append(refold.Pin(seqs=(1,), reason="word-5"))
 
-    told = exported(one, content=False)
+    exported_traces = exported(recorded, content=False)
 
-    assert "word-" not in json.dumps(told)
-    failed = [one for one, about in found(told) if "error.type" in about]
-    assert [one["status"]["code"] for one in failed] == [2]
+    assert "word-" not in json.dumps(exported_traces)
+    failed = [
+        failed_span
+        for failed_span, about in spans_of(exported_traces)
+        if "error.type" in about
+    ]
+    assert [failed_span["status"]["code"] for failed_span in failed] == [2]
 
 
 def test_cached_tokens_are_in_the_input_tokens(store: SessionStore) -> None:
-    one = session(store)
+    recorded = session(store)
     usage = {"input_tokens": 3, "cache_read_input_tokens": 60, "output_tokens": 7}
-    one.append([UserInput(text="a"), AgentResponse(text="b", usage=usage)])
+    recorded.append([UserInput(text="a"), AgentResponse(text="b", usage=usage)])
 
-    (about,) = [about for s, about in found(exported(one)) if s["name"] == "chat"]
+    (about,) = [
+        about for s, about in spans_of(exported(recorded)) if s["name"] == "chat"
+    ]
 
     assert about["gen_ai.usage.input_tokens"] == "63"
     assert about["gen_ai.usage.cache_read.input_tokens"] == "60"
@@ -177,8 +190,8 @@ def test_spans_of_others_become_a_session(tmp_path: Path) -> None:
     transcript = read_one(write_document(tmp_path, OTLP))
 
     assert (transcript.session_id, transcript.format) == ("conv-1", "otlp")
-    told: list[Event] = events(transcript)
-    assert told == [
+    imported: list[Event] = events(transcript)
+    assert imported == [
         SystemPrompt(text="You help."),
         UserInput(text="Go."),
         AgentResponse(
@@ -200,33 +213,33 @@ def test_spans_of_others_become_a_session(tmp_path: Path) -> None:
     assert not transcript.skipped
 
 
-def test_a_result_that_no_request_tells_is_that_of_its_span(tmp_path: Path) -> None:
+def test_a_result_missing_from_requests_comes_from_its_span(tmp_path: Path) -> None:
     asked = json.loads(json.dumps(OTLP))
-    held = asked["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    del held[-1]
-    held.append(span("chat", 9, 9, trace="u" * 32, gen_ai__conversation__id="conv-1"))
+    spans = asked["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    del spans[-1]
+    spans.append(span("chat", 9, 9, trace="u" * 32, gen_ai__conversation__id="conv-1"))
 
     transcript = read_one(write_document(tmp_path, asked))
 
-    (result,) = [one for one in events(transcript) if isinstance(one, ToolResult)]
+    (result,) = [event for event in events(transcript) if isinstance(event, ToolResult)]
     assert result.content == "files: 1"
 
 
 @pytest.mark.parametrize(
-    ("given", "content"),
+    ("recorded", "content"),
     [("42", "42"), ('{"n": 42}', {"n": 42}), ({"n": 42}, {"n": 42}), ("", "")],
 )
-def test_an_object_stays_one_and_a_text_a_text(
-    tmp_path: Path, given: Any, content: Any
-) -> None:
+def test_results_keep_their_type(tmp_path: Path, recorded: Any, content: Any) -> None:
     asked = json.loads(json.dumps(OTLP))
-    held = asked["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    values = {"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.result": given}
-    held[2:] = [span("execute_tool", 2, 4, gen_ai__conversation__id="conv-1", **values)]
+    spans = asked["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    values = {"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.result": recorded}
+    spans[2:] = [
+        span("execute_tool", 2, 4, gen_ai__conversation__id="conv-1", **values)
+    ]
 
     transcript = read_one(write_document(tmp_path, asked))
 
-    (result,) = [one for one in events(transcript) if isinstance(one, ToolResult)]
+    (result,) = [event for event in events(transcript) if isinstance(event, ToolResult)]
     assert result.content == content
 
 

@@ -14,8 +14,8 @@ from tests.importers.samples import (
     answered,
     read_one,
     returned,
-    said,
     use,
+    user_entry,
     words,
     write_lines,
 )
@@ -57,14 +57,14 @@ def called(number: int, tool: str, path: str, told: dict[str, Any]) -> list[Entr
     call = use(call_id, tool, file_path=path)
     return [
         answered(f"call{number}", f"m{number}", call),
-        said(f"result{number}", [returned(call_id, "done")], toolUseResult=told),
+        user_entry(f"result{number}", [returned(call_id, "done")], toolUseResult=told),
     ]
 
 
 def session(*entries: Entry, version: str = "2.1.7", **more: Any) -> list[Entry]:
     """A session with these entries, a compaction, and an answer after it."""
     parts = chained(
-        said("u1", "Look at the files."),
+        user_entry("u1", "Look at the files."),
         *entries,
         boundary("cb", "u1"),
         summary("cs", "cb"),
@@ -196,7 +196,7 @@ def test_no_other_version_is_taken_to_send_files_again(version: str) -> None:
 
 def test_a_rewind_leaves_the_files_out_with_the_summary() -> None:
     entries = session(*read(1, "/src/a.py", "a = 1"))
-    back = said("u2", "Go on.", parentUuid="u1")
+    back = user_entry("u2", "Go on.", parentUuid="u1")
 
     assert imported([*entries, back])[-1] == ["Look at the files.", "Go on."]
 
@@ -240,7 +240,7 @@ def reading(
 
     bills: the tokens that were billed for each answer, the last one without a call.
     """
-    entries = [said("u1", "Go on.")]
+    entries = [user_entry("u1", "Go on.")]
     for number, length in enumerate(lengths):
         call = answered(
             f"call{number}",
@@ -248,7 +248,7 @@ def reading(
             use(f"c{number}", tool),
             usage={"input_tokens": bills[number]},
         )
-        result = said(f"result{number}", [returned(f"c{number}", "x" * length)])
+        result = user_entry(f"result{number}", [returned(f"c{number}", "x" * length)])
         entries += [call, result]
     last = {"input_tokens": bills[-1]}
     entries.append(answered("a9", "m9", words("Done."), usage=last))
@@ -346,7 +346,7 @@ def test_a_resumed_session_has_no_files_that_were_sent_again(
     entries = [
         *session(*read(1, "/src/a.py", "a = 1"), version="2.1.29"),
         resumption("p", "2.1.29"),
-        {**said("u2", "Go on.", parentUuid="a9"), "version": "2.1.29"},
+        {**user_entry("u2", "Go on.", parentUuid="a9"), "version": "2.1.29"},
     ]
 
     whole = imported(entries)
@@ -369,15 +369,15 @@ def test_a_resumed_session_of_an_old_version_lost_parallel_results(
     version: str, shown: list[str]
 ) -> None:
     entries = chained(
-        said("u1", "Look."),
+        user_entry("u1", "Look."),
         answered("a1", "m1", use("c1", "Read")),
         answered("a2", "m1", use("c2", "Grep")),
-        said("r1", [returned("c1", "one")], parentUuid="a1"),
-        said("r2", [returned("c2", "two")], parentUuid="a2"),
+        user_entry("r1", [returned("c1", "one")], parentUuid="a1"),
+        user_entry("r2", [returned("c2", "two")], parentUuid="a2"),
         answered("a3", "m2", words("Both.")),
     )
     entries = [{**entry, "version": version} for entry in entries]
-    back = {**said("u2", "Go on.", parentUuid="a3"), "version": version}
+    back = {**user_entry("u2", "Go on.", parentUuid="a3"), "version": version}
 
     assert imported([*entries, resumption("p", version), back])[-1] == shown
 
@@ -387,13 +387,13 @@ def test_a_fallen_bill_after_a_user_shows_that_a_session_was_resumed(
     bill: int, is_gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = chained(
-        said("u1", "Look."),
+        user_entry("u1", "Look."),
         answered("a1", "m1", use("c1", "Read")),
         answered("a2", "m1", use("c2", "Grep")),
-        said("r1", [returned("c1", "one")], parentUuid="a1"),
-        said("r2", [returned("c2", "two")], parentUuid="a2"),
+        user_entry("r1", [returned("c1", "one")], parentUuid="a1"),
+        user_entry("r2", [returned("c2", "two")], parentUuid="a2"),
         answered("a3", "m2", words("Both."), usage={"input_tokens": 40_000}),
-        said("u2", "Go on."),
+        user_entry("u2", "Go on."),
         answered("a4", "m3", words("Done."), usage={"input_tokens": bill}),
     )
     entries = [{**entry, "version": "2.1.7"} for entry in entries]
@@ -407,15 +407,15 @@ def test_a_fallen_bill_after_a_user_shows_that_a_session_was_resumed(
 
 def test_a_fallen_bill_after_a_rewind_shows_no_resumption() -> None:
     entries = chained(
-        said("u1", "Look."),
+        user_entry("u1", "Look."),
         answered("a1", "m1", use("c1", "Read")),
         answered("a2", "m1", use("c2", "Grep")),
-        said("r1", [returned("c1", "one")], parentUuid="a1"),
-        said("r2", [returned("c2", "two")], parentUuid="a2"),
+        user_entry("r1", [returned("c1", "one")], parentUuid="a1"),
+        user_entry("r2", [returned("c2", "two")], parentUuid="a2"),
         answered("a3", "m2", words("Both."), usage={"input_tokens": 40_000}),
-        said("u2", "Paint."),
+        user_entry("u2", "Paint."),
         answered("a4", "m3", words("Red."), usage={"input_tokens": 60_000}),
-        said("u3", "Dance.", parentUuid="a3"),
+        user_entry("u3", "Dance.", parentUuid="a3"),
         answered("a5", "m4", words("So."), usage={"input_tokens": 41_000}),
     )
     entries = [{**entry, "version": "2.1.7"} for entry in entries]
