@@ -128,8 +128,8 @@ def open_store(
             "a redactor has its own policy, registered values and recognizer: give "
             "either it or those"
         )
-    # Another process cannot open the store with an object that contains keys, values
-    # or a model.
+    # Another process can open the store only if nothing that it needs is an object with
+    # keys, values or a model.
     objects = (redactor, registered, recognizer, master, vault, keys, access_log)
     is_portable = all(part is None or isinstance(part, str) for part in objects)
     if shared_memory is None:
@@ -182,14 +182,19 @@ def open_store(
         settings = config.contexts()
         seals = _seals_opener(events, anchor, store_id)
         cleanup.pop_all()
-    opens: Callable[[], SessionStore] | None = None
+    open_again: Callable[[], SessionStore] | None = None
     if events.shared and is_portable:
-        opens = partial(
+        # The tasks of other processes sign nothing, so an anchor that is an object is
+        # not needed there.
+        has_anchor_path = isinstance(anchor, str | os.PathLike)
+        open_again = partial(
             open_store,
             url,
             policy=policy,
             limits=limits,
             keys=keys,
+            anchor=anchor if has_anchor_path else None,
+            shared_memory=shared_memory,
             count_uses=False,
             access_log=access_log,
         )
@@ -206,7 +211,7 @@ def open_store(
         shared_memory=shared_memory,
         vault=vault,
         transcripts=_transcripts,
-        opens=opens,
+        open_again=open_again,
     )
 
 

@@ -103,15 +103,15 @@ class SessionStore:
         shared_memory: bool = False,
         vault: Vault | None = None,
         transcripts: ports.ReadTranscripts = _no_reader,
-        opens: Callable[[], Any] | None = None,
+        open_again: Callable[[], Any] | None = None,
     ) -> None:
         self.log = log
         self.clock = clock
         if time is None or clock is not now:
             time = GivenTime(clock)
         self.time = time
-        # Opens the store in another process; pickled.
-        self.opens = opens
+        # Opens the same store in another process; None if that is not possible.
+        self.open_again = open_again
         self.upkeep = upkeep or Upkeep()
         self.settings = settings or Settings()
         self._open_seals = seals

@@ -29,7 +29,7 @@ from tests.support.jobs import (
     parent,
     setting,
 )
-from tests.support.rebuilding import WINDOW, derived, rebuild, said
+from tests.support.rebuilding import WINDOW, append_turns, derived, rebuild
 from tests.support.stores import open_at, prepare
 
 NAMES = "abcde"
@@ -54,8 +54,8 @@ def dask(*, processes: bool) -> Iterator[Executor]:
 
 
 @contextmanager
-def made(kind: str) -> Iterator[Executor]:
-    """What work is given to."""
+def executor_of(kind: str) -> Iterator[Executor]:
+    """Yield an executor of this kind."""
     if kind == "dask":
         with dask(processes=False) as executor:
             yield executor
@@ -74,7 +74,7 @@ def processes() -> Iterator[Executor]:
 def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
     with open_at(store_url, tmp_path) as store:
         for name in NAMES:
-            said(store.session(user_id="ada", session_id=name), 6)
+            append_turns(store.session(user_id="ada", session_id=name), 6)
         yield store
 
 
@@ -84,12 +84,12 @@ def records(store: SessionStore) -> list[Any]:
 
 
 def expected(store: SessionStore) -> list[Any]:
-    """What the sessions hold once they are rebuilt, by one that was rebuilt alone."""
-    said(store.session(user_id="ada", session_id="one"), 6)
+    """Return what all sessions should have after a rebuild, from one rebuilt alone."""
+    append_turns(store.session(user_id="ada", session_id="one"), 6)
     rebuild(store, WINDOW, session_id="one")
-    one = derived(store.session(user_id="ada", session_id="one"), WINDOW)
-    assert one
-    return [one] * len(NAMES)
+    entries = derived(store.session(user_id="ada", session_id="one"), WINDOW)
+    assert entries
+    return [entries] * len(NAMES)
 
 
 def exported(folder: Path) -> Any:
@@ -99,29 +99,29 @@ def exported(folder: Path) -> Any:
 
 @pytest.mark.each_engine
 @pytest.mark.parametrize("kind", ["threads", "processes", "dask"])
-def test_the_same_comes_of_it_as_in_one_process(
+def test_an_executor_gives_the_same_result_as_one_process(
     store: SessionStore, kind: str, tmp_path: Path
 ) -> None:
     out, alone = tmp_path / "beside", tmp_path / "alone"
-    should = expected(store)
+    expected_records = expected(store)
 
-    with made(kind) as executor:
+    with executor_of(kind) as executor:
         rebuilt = list(store.rebuild(WINDOW, executor=executor))
         verified = [
-            (info.session_id, proved)
-            for info, proved in store.verify(executor=executor)
+            (info.session_id, result)
+            for info, result in store.verify(executor=executor)
         ]
         store.export_user("ada", out, executor=executor)
         imported = store.import_transcript([out], user_id="bob", executor=executor)
 
-    assert sorted(one.session_id for one in rebuilt) == [*NAMES, "one"]
-    assert records(store) == should
+    assert sorted(item.session_id for item in rebuilt) == [*NAMES, "one"]
+    assert records(store) == expected_records
     assert dict(verified) == {
-        info.session_id: proved for info, proved in store.verify("ada")
+        info.session_id: result for info, result in store.verify("ada")
     }
     store.export_user("ada", alone)
     assert exported(out) == exported(alone)
-    assert {one.session_id: one.events for one in imported} == dict.fromkeys(
+    assert {item.session_id: item.events for item in imported} == dict.fromkeys(
         [*NAMES, "one"], 12
     )
 
@@ -136,14 +136,14 @@ def test_ranges_of_streams_are_sealed_by_processes(
     )  # sessions of each range
     looked = list[int]()
 
-    with made(kind) as executor:
-        given = Mock(wraps=executor)
-        head = store.seal(executor=given, progress=looked.append)
-        again = store.seal(sweep=True, executor=given)
+    with executor_of(kind) as executor:
+        spy = Mock(wraps=executor)
+        head = store.seal(executor=spy, progress=looked.append)
+        again = store.seal(sweep=True, executor=spy)
 
     assert head is not None
     assert (head.size, again) == (len(NAMES), head)
-    parts = [len(call.args[-1]) for call in given.submit.mock_calls]
+    parts = [len(call.args[-1]) for call in spy.submit.mock_calls]
     assert parts == [2, 2, 1]
     assert sorted(looked) == [1, 2, 2]
     assert not any(True for _ in store.seals.unsealed())
@@ -164,27 +164,27 @@ def test_processes_find_and_replace_missed_values(
             session.append(refold.UserInput(text=f"write to {MAIL}"))
 
     with refold.open(store_url) as store:
-        found = list(store.recheck(executor=processes))
+        exposed = list(store.recheck(executor=processes))
         replaced = list(store.reredact(executor=processes))
-        left = [one.exposures for one in store.recheck()]
+        left = [report.exposures for report in store.recheck()]
 
-    assert sorted(one.session.session_id for one in found) == list(NAMES)
-    assert all(one.exposures for one in found)
-    assert all(one.applied is not None for one in replaced)
+    assert sorted(report.session.session_id for report in exposed) == list(NAMES)
+    assert all(report.exposures for report in exposed)
+    assert all(report.applied is not None for report in replaced)
     assert left == [[]] * len(NAMES)
-    assert MAIL not in str(found)
+    assert MAIL not in str(exposed)
 
 
 @pytest.mark.each_engine
-def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> None:
-    should = expected(store)
+def test_a_killed_dask_worker_loses_nothing(store: SessionStore) -> None:
+    expected_records = expected(store)
 
     with dask(processes=True) as executor:
-        done = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
+        rebuilt = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
 
     assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
-    assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
-    assert records(store) == should
+    assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
+    assert records(store) == expected_records
     assert [p for _, proved in store.verify() for p in proved.problems] == []
 
 
@@ -192,13 +192,13 @@ def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> N
 def test_another_process_does_the_work_of_a_killed_one(
     store: SessionStore, processes: Executor
 ) -> None:
-    should = expected(store)
+    expected_records = expected(store)
 
-    done = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=processes))
+    rebuilt = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=processes))
 
     assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
-    assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
-    assert records(store) == should
+    assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
+    assert records(store) == expected_records
 
 
 def test_over_what_every_process_dies_the_work_ends(
@@ -209,10 +209,10 @@ def test_over_what_every_process_dies_the_work_ends(
 
 
 @pytest.mark.each_engine
-def test_after_a_process_was_killed_the_next_run_does_the_rest(
+def test_the_next_run_finishes_the_work_of_a_killed_process(
     store: SessionStore,
 ) -> None:
-    should = expected(store)
+    expected_records = expected(store)
     killed = pytest.raises(
         refold.StoreUnavailable, match="a process died: run it again"
     )
@@ -220,10 +220,10 @@ def test_after_a_process_was_killed_the_next_run_does_the_rest(
     with killed, ProcessPoolExecutor(2, get_context("spawn")) as executor:
         list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
     with beside(2) as executor:
-        done = list(store.rebuild(WINDOW, executor=executor))
+        rebuilt = list(store.rebuild(WINDOW, executor=executor))
 
-    assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
-    assert records(store) == should
+    assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
+    assert records(store) == expected_records
 
 
 def test_an_executor_works_after_one_of_its_processes_died(
@@ -240,35 +240,35 @@ def test_an_executor_works_after_one_of_its_processes_died(
 
 @pytest.mark.each_engine
 def test_cancelled_work_continues(store: SessionStore) -> None:
-    should = expected(store)
+    expected_records = expected(store)
     with beside(2) as executor:
-        begun = store.rebuild(WINDOW, executor=executor)
-        next(begun)
-        begun.close()  # type: ignore[attr-defined]  # it is a generator
+        running = store.rebuild(WINDOW, executor=executor)
+        next(running)
+        running.close()  # type: ignore[attr-defined]  # it is a generator
 
     with beside(2) as executor:
-        done = list(store.rebuild(WINDOW, executor=executor))
+        rebuilt = list(store.rebuild(WINDOW, executor=executor))
 
-    assert records(store) == should
-    assert sum(one.there_before + one.compactions for one in done) == 2 * len(done)
+    assert records(store) == expected_records
+    assert sum(
+        report.there_before + report.compactions for report in rebuilt
+    ) == 2 * len(rebuilt)
 
 
-def test_progress_is_told_of_every_session(
-    store: SessionStore, processes: Executor
-) -> None:
-    told: dict[str, int] = {}
+def test_progress_names_every_session(store: SessionStore, processes: Executor) -> None:
+    progress: dict[str, int] = {}
 
     for executor in (None, processes):
         list(
             store.rebuild(
                 WINDOW,
                 executor=executor,
-                progress=lambda info, n: told.update({info.session_id: n}),
+                progress=lambda info, n: progress.update({info.session_id: n}),
             )
         )
 
-        assert told == dict.fromkeys(NAMES, 12)
-        told.clear()
+        assert progress == dict.fromkeys(NAMES, 12)
+        progress.clear()
 
 
 def test_an_error_comes_back_as_it_was(
@@ -282,7 +282,7 @@ def test_an_error_comes_back_as_it_was(
 
 
 def wrote(store: SessionStore) -> set[str]:
-    return {str(one.get("text")) for some in records(store) for one in some}
+    return {str(entry.get("text")) for entries in records(store) for entry in entries}
 
 
 def test_two_may_share_the_work_of_one_store(store: SessionStore) -> None:
@@ -358,7 +358,23 @@ def test_a_store_that_no_other_process_can_open_is_worked_on_here(
 
     with refold.open(url, redactor=redactor) as store:
         for name in NAMES:
-            said(store.session(user_id="ada", session_id=name), 6)
+            append_turns(store.session(user_id="ada", session_id=name), 6)
         list(store.rebuild(WINDOW, summarizer=NamesItsProcess(), executor=executor))
 
         assert wrote(store) == {f"process {os.getpid()}"}
+
+
+def test_another_process_opens_the_store_with_its_anchor_and_settings(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    anchor = tmp_path / "anchor.jsonl"
+    with refold.open(sqlite_url, anchor=anchor, shared_memory=True) as store:
+        assert store.open_again is not None
+        with store.open_again() as other:
+            other.session(user_id="ada", session_id="s").append(
+                refold.UserInput(text="hello")
+            )
+            other.seal()
+
+            other.memory.shared()  # raises if shared memory is off
+    assert anchor.exists()

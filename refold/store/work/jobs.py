@@ -48,16 +48,16 @@ def _ignore_progress(_item: Any, _done: int = 0) -> None:
     """Show no progress."""
 
 
-def do(opens: bytes, work: Any, item: Any) -> Any:
+def do(open_again: bytes, work: Any, item: Any) -> Any:
     """Do ``work`` with an item; a process of an executor calls this.
 
-    opens: the pickled function that opens the store.
+    open_again: the pickled function that opens the store.
     """
     with _opening:
-        store = _stores.get(opens)
+        store = _stores.get(open_again)
         if store is None:
-            store = pickle.loads(opens)()  # noqa: S301  # from the calling process
-            _stores[opens] = store
+            store = pickle.loads(open_again)()  # noqa: S301  # from the calling process
+            _stores[open_again] = store
     try:
         return work(store, item, _ignore_progress)
     finally:
@@ -86,20 +86,20 @@ def spread(
     Raises StoreUnavailable if it has none, or if processes die repeatedly.
     """
     progress = progress or _ignore_progress
-    if executor is None or store.opens is None:
+    if executor is None or store.open_again is None:
         for item in items:
             yield work(store, item, partial(progress, item))
         return
-    opens = pickle.dumps(store.opens)
+    open_again = pickle.dumps(store.open_again)
     waiting = iter(items)
     ended: SimpleQueue[futures.Future[Any]] = SimpleQueue()
     # Items in progress, and how often their process has died.
     running: dict[futures.Future[Any], tuple[Any, int]] = {}
     # An executor of threads uses the store of this process.
-    is_shared_by_this = _stores.setdefault(opens, store) is store
+    is_shared_by_this = _stores.setdefault(open_again, store) is store
 
     def submit(item: Any, deaths: int = 0) -> None:
-        future = executor.submit(do, opens, work, item)
+        future = executor.submit(do, open_again, work, item)
         running[future] = (item, deaths)
         future.add_done_callback(ended.put)
 
@@ -127,7 +127,7 @@ def spread(
         for future in running:
             future.cancel()
         if is_shared_by_this:
-            _stores.pop(opens, None)  # another thread may have removed it
+            _stores.pop(open_again, None)  # another thread may have removed it
 
 
 class _Processes(futures.Executor):
