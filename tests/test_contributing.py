@@ -26,7 +26,7 @@ def test_the_page_says_where(wish: str) -> None:
 
 
 @pytest.mark.parametrize(("wish", "file", "name"), PLACES)
-def test_what_it_names_is_there(wish: str, file: str, name: str) -> None:
+def test_every_named_file_exists(wish: str, file: str, name: str) -> None:
     text = (ROOT / file).read_text("utf-8")
 
     assert re.search(rf'(def|class) {re.escape(name)}\b|"{re.escape(name)}"', text)

@@ -47,7 +47,7 @@ def test_a_link_that_leads_nowhere_is_found(
     assert found[0].startswith(f"page.md:3: {problem}")
 
 
-def test_what_stands_in_code_is_no_link(tmp_path: Path) -> None:
+def test_links_in_code_are_ignored(tmp_path: Path) -> None:
     fenced = "```python\n# no heading\nview[0](gone)\n```\n"
 
     assert problems(tmp_path, page=f"`a[0](gone)` and\n{fenced}") == []

@@ -79,9 +79,7 @@ def test_a_circle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
         ("class A:\n    'One.'\n    def f(self): ...", "A.f"),
     ],
 )
-def test_what_is_public_has_a_docstring(
-    tmp_path: Path, text: str, lacking: str
-) -> None:
+def test_public_names_need_a_docstring(tmp_path: Path, text: str, lacking: str) -> None:
     (found,) = check_house.undocumented(house(tmp_path, a=f"'A.'\n{text}\n"))
 
     assert found.endswith(f": {lacking} has no docstring")
@@ -98,7 +96,7 @@ def test_what_is_public_has_a_docstring(
         "@overload\ndef f(): ...",
     ],
 )
-def test_what_is_explained_elsewhere_needs_none(tmp_path: Path, text: str) -> None:
+def test_an_inherited_docstring_is_enough(tmp_path: Path, text: str) -> None:
     assert list(check_house.undocumented(house(tmp_path, a=f"'A.'\n{text}\n"))) == []
 
 

@@ -78,7 +78,7 @@ def test_a_stream_can_break_off(api: MessagesApi) -> None:
         (hang_up(), anthropic.APIConnectionError),
     ],
 )
-def test_what_fails_is_the_error_of_the_sdk(
+def test_failures_raise_the_errors_of_the_sdk(
     api: MessagesApi, reply: Any, raised: type[Exception]
 ) -> None:
     api.reply(reply)

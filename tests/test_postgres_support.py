@@ -80,9 +80,7 @@ def test_every_test_starts_with_an_empty_database(empty_url: str) -> None:
 
 
 @pytest.mark.parametrize("immediate", [True, False])
-def test_what_was_committed_survives_a_restart(
-    own_postgres: Postgres, immediate: bool
-) -> None:
+def test_commits_survive_a_restart(own_postgres: Postgres, immediate: bool) -> None:
     tell(own_postgres.url, "CREATE TABLE kept AS SELECT 7 AS n")
     before = ask(own_postgres.url, "SELECT pg_postmaster_start_time()::text")
 

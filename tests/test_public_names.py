@@ -41,7 +41,7 @@ def test_a_first_page_of_code_has_few_names_to_choose_from() -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_what_a_room_offers_exists_and_has_a_docstring(room: str) -> None:
+def test_public_names_exist_and_have_docstrings(room: str) -> None:
     module = import_module(f"refold.{room}")
     names = getattr(
         module, "__all__", [name for name in vars(module) if name[0] != "_"]
@@ -108,7 +108,7 @@ def test_a_session_is_named_by_keyword(kind: type) -> None:
         assert given.kind is given.KEYWORD_ONLY
 
 
-def test_what_is_not_public_is_no_attribute() -> None:
+def test_private_names_are_no_attributes() -> None:
     assert set(refold.__all__) < set(dir(refold))
     with pytest.raises(AttributeError, match="attribute nothing"):
         refold.nothing  # type: ignore[attr-defined]  # noqa: B018  # the look-up is the test

@@ -102,7 +102,7 @@ def test_policies_do_not_stand_in_for_each_other() -> None:
         assert refold.redact(MAIL, refold.Policy.of_packs(packs)) == expected
 
 
-def test_what_cannot_be_redacted_is_an_error_without_the_value() -> None:
+def test_a_redaction_error_does_not_contain_the_value() -> None:
     deep: object = MAIL
     for _ in range(200):
         deep = [deep]

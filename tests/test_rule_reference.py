@@ -43,7 +43,7 @@ def test_an_example_is_marked_where_it_is_redacted() -> None:
     ) in PAGE
 
 
-def test_what_no_mark_stands_in_is_marked_by_what_changed() -> None:
+def test_an_example_without_a_mark_is_marked_by_its_change() -> None:
     marked = rule_reference._marked("call 12 now", "call [REDACTED:PHONE] now")
 
     assert marked == "call «12» now"

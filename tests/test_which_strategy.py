@@ -27,7 +27,7 @@ def test_its_figures_are_those_of_compare() -> None:
     assert strategy_figures.page(text) == text, "`make fix` writes them anew"
 
 
-def test_what_it_says_of_a_short_session_follows_from_them() -> None:
+def test_the_text_on_short_sessions_follows_from_the_figures() -> None:
     found = by_name(short().outcomes)
 
     assert min(found.values(), key=price).name == "keep_all"
@@ -35,7 +35,7 @@ def test_what_it_says_of_a_short_session_follows_from_them() -> None:
     assert max(found.values(), key=price).name == "token_budget"
 
 
-def test_what_it_says_of_a_longer_one_follows_from_them() -> None:
+def test_the_text_on_longer_sessions_follows_from_the_figures() -> None:
     found = by_name(long().outcomes)
     keep = price(found["keep_all"])
     saving = {"turn_window", "hybrid", "recursive_summary", "history_summary"}

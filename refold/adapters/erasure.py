@@ -463,7 +463,7 @@ class StoredErasureSteps:
 
     def _delete_rows(self, table: sa.Table, whose: Whose) -> Iterator[int]:
         """Delete the rows in batches, with pauses in which others use the disk."""
-        place: Any = sa.literal_column(self._database.place)
+        place: Any = sa.literal_column(self._database.place_column)
         of_scope = sa.and_(*_conditions(table, whose))
         batch = sa.select(place).select_from(table).where(of_scope).limit(_ROWS)
         deletion = sa.delete(table).where(self._database.among(batch, of_scope))
@@ -1046,7 +1046,9 @@ class StoredRetention:
             "accesses": self._t.accesses.fullname,
             "heads": self._t.heads.fullname,
         }
-        query = sa.text(_ADD.format(**tables, shared=self._database.shared))
+        query = sa.text(
+            _ADD.format(**tables, shared=self._database.lock_against_changes)
+        )
         # All processes use the same order, so that two never wait for each other.
         rows = [access._asdict() for access in sorted(accesses)]
         self._database.run(user_id, query, rows)

@@ -411,7 +411,7 @@ class ViewRow(NamedTuple):
     derived_spans: str = "[]"
 
 
-class StandingRows(NamedTuple):
+class SnapshotRows(NamedTuple):
     """The rows that a context is made of, all read at one moment.
 
     shown, summaries: the rows in the main and the derived stream that the view shows.

@@ -27,7 +27,7 @@ from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Ends, Grown, Tree
-from refold.adapters.verification import Standing, Stated
+from refold.adapters.verification import Stated, StoreDataVerification
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
 from refold.domain.erasure import Signed, Whose, timestamp
 from refold.domain.errors import (
@@ -303,7 +303,7 @@ class TreeCheck:
     def _verify_all(self) -> SealsVerified:
         """Verify the whole tree, its certificates, and its anchor."""
         heads = self._tree.heads()
-        standing = Standing(self._recorder, self._erasures)
+        store_data = StoreDataVerification(self._recorder, self._erasures)
         problems: list[Problem] = []
         for head in heads:
             if not self._is_signed(head):
@@ -311,7 +311,7 @@ class TreeCheck:
         problems += self._root_problems(heads)
         problems += self._owner_problems()
         problems += self._certificate_problems()
-        problems += standing.run(self._read_certificates)
+        problems += store_data.run(self._read_certificates)
         problems += self._remembered_problems()
         anchored, unreadable = self._read_anchor()
         erased = 0

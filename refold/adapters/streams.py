@@ -583,23 +583,27 @@ class EncryptedStreams:
             stream, name, row, replaces=replaces, key_check=key.check
         )
 
-    def standing(
+    def snapshot(
         self, stream: StreamId, name: str, *, shown: bool = False
-    ) -> ports.Standing:
-        return _twice(lambda: self._standing(stream, name, shown=shown))
+    ) -> ports.SessionSnapshot:
+        return _twice(lambda: self._read_snapshot(stream, name, shown=shown))
 
-    def _standing(self, stream: StreamId, name: str, *, shown: bool) -> ports.Standing:
+    def _read_snapshot(
+        self, stream: StreamId, name: str, *, shown: bool
+    ) -> ports.SessionSnapshot:
         """Read everything that a context is made of, at one moment.
 
         If a row cannot be decrypted, new rows are read one by one: the context may not
         need that row.
         """
-        rows = self.recorder.standing(stream, name, shown=shown, limit=ports.PAGE)
+        rows = self.recorder.snapshot(stream, name, shown=shown, limit=ports.PAGE)
         head = self.open_head(stream, rows.head)
         view = self._view(stream, name, rows.view)
         parts = (rows.shown, rows.summaries, rows.new, rows.derived)
         try:
-            return ports.Standing(head, view, *self._decrypted_parts(stream, parts))
+            return ports.SessionSnapshot(
+                head, view, *self._decrypted_parts(stream, parts)
+            )
         except errors.CorruptEvent:
             from_view = view or ports.StoredView(0, 0)
             new = self.read(stream, after=from_view.through_seq, limit=ports.PAGE)
@@ -608,7 +612,7 @@ class EncryptedStreams:
                 after=from_view.derived_seq,
                 limit=ports.PAGE,
             )
-            return ports.Standing(head, view, new=new, derived=derived)
+            return ports.SessionSnapshot(head, view, new=new, derived=derived)
 
     def _decrypted_parts(
         self, stream: StreamId, parts: Sequence[Sequence[EncryptedEvent]]
@@ -622,7 +626,7 @@ class EncryptedStreams:
         envelopes = []
         for rows in parts:
             envelopes.append([to_envelope(row, reading) for row in rows])
-        self.keys.keep(key.decrypted, reading.decrypted)
+        self.keys.cache_rows(key.decrypted, reading.decrypted)
         return envelopes
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:

@@ -413,7 +413,7 @@ def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
     return max(positions)
 
 
-class Standing:
+class StoreDataVerification:
     """Verifies the data besides the events: guards, settings, holds and subjects."""
 
     def __init__(self, recorder: Recorder, erasures: StoredErasureSteps) -> None:

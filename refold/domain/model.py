@@ -100,7 +100,7 @@ def _numbers(kind: type[Model]) -> frozenset[str]:
 adapter: Final[Callable[[type], TypeAdapter[Any]]] = cache(TypeAdapter)
 
 
-class Kept:
+class JsonDataclass:
     """A dataclass that is stored as JSON."""
 
     __slots__ = ()

@@ -323,7 +323,7 @@ class StoredView:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SessionSnapshot:
     """Everything at one moment that a context of a session depends on.
 
     view:      the stored view.
@@ -619,7 +619,9 @@ class EventLog(Protocol):
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """Return the stored state of a projection of this session."""
 
-    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
+    def snapshot(
+        self, stream: StreamId, name: str, *, shown: bool = False
+    ) -> SessionSnapshot:
         """Return the head of a session, a stored view, and the events after it.
 
         All of it is read at one moment and in one round trip.

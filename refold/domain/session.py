@@ -223,7 +223,7 @@ def decide_with_own_ids(
 
 
 def repeats_id(state: SessionState) -> bool:
-    """Whether an open call may have got its own id because of another call."""
+    """Whether ``with_own_id`` may have changed the id of an open call."""
     return any(_SAME_ID in name for name in state.open_calls)
 
 
@@ -261,6 +261,7 @@ def _is_of(recorded: str, provider_id: str) -> bool:
 
 
 def _numbered(call_id: str, number: str) -> str:
+    """Return an id with a number at its end, cut to the longest length of an id."""
     suffix = _SAME_ID + number
     return call_id[: LONGEST_ID - len(suffix)] + suffix
 
@@ -319,7 +320,7 @@ def _check_stream(stream: StreamId, event: Event) -> None:
     """Check that the event belongs in this stream.  Raises InvalidEvent."""
     kind = event.type
     session_id = stream.session_id
-    # Most events take this short way.
+    # Most events need only this check.
     if kind in _ANYWHERE and stream.stream == MAIN and session_id not in RESERVED:
         return
     needs_derived = kind in DERIVED_TYPES

@@ -32,7 +32,12 @@ from refold.domain.plugins import Plugin
 from refold.redaction.checks import Check
 from refold.redaction.checks.names import LEXICON
 from refold.redaction.engines import EngineName
-from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
+from refold.redaction.engines.patterns import (
+    LONGEST_MATCH,
+    BadPattern,
+    LiteralAnchor,
+    Pattern,
+)
 from refold.redaction.guard import Limits
 from refold.redaction.plan import WORK_PER_KB, Action, Plan
 from refold.redaction.recognizers import Guard, Recognizer
@@ -598,7 +603,7 @@ def _scores(own: OwnRule, min_score: float) -> tuple[float, float]:
     return own.score, own.context_boost
 
 
-def _anchor(own: OwnRule, pattern: Pattern) -> Anchor | None:
+def _anchor(own: OwnRule, pattern: Pattern) -> LiteralAnchor | None:
     """The most telling literals that each match has; None without any."""
     anchors = list(_anchors(own, pattern))
     if own.trigger and not anchors:
@@ -612,7 +617,7 @@ def _anchor(own: OwnRule, pattern: Pattern) -> Anchor | None:
     )
 
 
-def _anchors(own: OwnRule, pattern: Pattern) -> Iterator[Anchor]:
+def _anchors(own: OwnRule, pattern: Pattern) -> Iterator[LiteralAnchor]:
     chosen = tuple(dict.fromkeys(text.lower() for text in own.trigger))
     for anchor in pattern.anchors():
         literals = anchor.literals

@@ -251,16 +251,17 @@ class Writer:
             return event
         return event.model_copy(update={"call_id": name})
 
-    def append(self, order: Order, *, born: ports.Head | None = None) -> Receipt:
+    def append(self, order: Order, *, forked_head: ports.Head | None = None) -> Receipt:
         """Append all events of the order or none; durable when it returns.
 
-        born: the head that a new stream starts from, for a fork; None is an empty one.
+        forked_head: the head that the new stream of a fork starts from; None is an
+                     empty one.
 
         Raises the errors that ``Session.append`` documents.
         """
         order = _checked(order)
         try:
-            return self._append(order, born)
+            return self._append(order, forked_head)
         except _AllKnown as known:
             last = known.last_seq
             (envelope,) = self.log.read(order.stream, after=last - 1, upto=last)
@@ -318,13 +319,13 @@ class Writer:
         except (InvalidEvent, SessionClosed, StaleSession):
             return None  # it may be valid on the stored head
 
-    def _append(self, order: Order, born: ports.Head | None) -> Receipt:
+    def _append(self, order: Order, forked_head: ports.Head | None) -> Receipt:
         cache: _Redacted = {}
         prepared = zip(order.drafts, order.prepared, strict=False)
         for index, (draft, redacted) in enumerate(prepared):
             cache[index] = (draft.event, redacted)
         for attempt in range(_OPTIMISTIC):
-            new, request = self._request(order, cache, born, first=attempt == 0)
+            new, request = self._request(order, cache, forked_head, first=attempt == 0)
             outcome = self.log.append(request)
             if isinstance(outcome, ports.Appended):
                 return self.acknowledged(request, outcome)
@@ -334,9 +335,9 @@ class Writer:
             stored = outcome.head
             self.heads.correct(stored)
             moved = (stored.seq, stored.hash) != (base.seq, base.hash)
-            if moved and (order.expected_seq is not None or born is not None):
+            if moved and (order.expected_seq is not None or forked_head is not None):
                 raise _stale(order, base.seq, stored.seq)
-        return self._append_exclusive(order, cache, born)
+        return self._append_exclusive(order, cache, forked_head)
 
     def _without_known(self, order: Order, *, few: int = 0) -> Order:
         """The order without the drafts whose keys the stream has already.
@@ -369,13 +370,13 @@ class Writer:
         return order._replace(drafts=tuple(new))
 
     def _append_exclusive(
-        self, order: Order, cache: _Redacted, born: ports.Head | None
+        self, order: Order, cache: _Redacted, forked_head: ports.Head | None
     ) -> Receipt:
         """Append with the stream locked between reading its head and writing."""
         requests: list[ports.Append] = []
 
         def build(head: ports.Head) -> ports.Append:
-            base = born if born is not None and head.seq == 0 else head
+            base = forked_head if forked_head is not None and head.seq == 0 else head
             request = self._decided(base, self._without_known(order), cache)
             requests.append(request)
             return request
@@ -389,7 +390,12 @@ class Writer:
         raise _stale(order, requests[-1].base.seq, self.log.head(order.stream).seq)
 
     def _request(
-        self, order: Order, cache: _Redacted, born: ports.Head | None, *, first: bool
+        self,
+        order: Order,
+        cache: _Redacted,
+        forked_head: ports.Head | None,
+        *,
+        first: bool,
     ) -> tuple[Order, ports.Append]:
         """Decide on the remembered head; if that refuses, on the stored one.
 
@@ -408,8 +414,8 @@ class Writer:
                 pass  # it may be valid on the stored head
         head = self.log.head(order.stream)
         self.heads.correct(head)
-        if born is not None and head.seq == 0:
-            head = born
+        if forked_head is not None and head.seq == 0:
+            head = forked_head
         new = self._without_known(order)
         return new, self._decided(head, new, cache)
 

@@ -29,7 +29,7 @@ from refold.domain.model import quiet
 from refold.domain.ports import Leases
 from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.outline import Outline, begins_anew, standing
+from refold.projections.context.outline import Outline, is_rebuild, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import (
@@ -40,7 +40,7 @@ from refold.projections.context.summaries import (
 )
 from refold.store.appends import Order, Writer
 from refold.store.contexts import Viewer, with_derived
-from refold.store.history import uncut
+from refold.store.history import with_whole_texts
 
 LEASE_SEC: Final = 60.0
 # The most summaries that a model writes before one request.
@@ -358,7 +358,7 @@ class Compactor:
         new = self.writer.log.read(self._derived, after=outline.derived_seq)
         for envelope in new:
             decided_at_seq = getattr(envelope.payload, "decided_at_seq", 0)
-            if begins_anew(envelope) or decided_at_seq > outline.through_seq:
+            if is_rebuild(envelope) or decided_at_seq > outline.through_seq:
                 return self.viewer.current(self.strategy)
         return with_derived(outline, new)
 
@@ -404,7 +404,9 @@ class Compactor:
             if fitted is None or not self.viewer.source_matches(entry, outline.edits):
                 continue
             with suppress(RefoldError):
-                return uncut(self.writer.log, entry, events.Summary).model_copy(
+                return with_whole_texts(
+                    self.writer.log, entry, events.Summary
+                ).model_copy(
                     update={
                         "strategy": self.strategy.ref,
                         "decided_at_seq": fitted.decided_at_seq,
@@ -446,7 +448,7 @@ class Compactor:
             written_as = spec.parse(newest.strategy.model_dump()).written_as
         if written_as != self.strategy.written_as:
             return []
-        entries = standing(self.writer.log.read(stream))
+        entries = since_last_rebuild(self.writer.log.read(stream))
         if getattr(entries[-1].payload, "phase", "") == "retired":
             return []
         written: list[_Written] = []
@@ -495,7 +497,7 @@ class Compactor:
             outline = self._with_new(outline)
             decision = self.strategy.follow_up(outline, now)
         if first is not None:
-            self.viewer.caught_up(self.strategy)
+            self.viewer.store_current(self.strategy)
         return first
 
     def _carry_out(

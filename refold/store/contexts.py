@@ -16,7 +16,7 @@ from refold.domain.ids import StreamId
 from refold.projections.context.budget import (
     NO_EXTRAS,
     Budgets,
-    Elsewhere,
+    CrossSessionLayers,
     Extras,
     HandedIn,
 )
@@ -24,9 +24,9 @@ from refold.projections.context.compaction import Compaction, Source, new_in, so
 from refold.projections.context.edits import Edit, HistoryEdited
 from refold.projections.context.outline import (
     Outline,
-    begins_anew,
     fold_derived,
-    standing as standing_of,
+    is_rebuild,
+    since_last_rebuild,
 )
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
@@ -35,8 +35,8 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
-from refold.store.history import History, WithBlobs, handed_in, in_spans
-from refold.store.vault import foreign
+from refold.store.history import History, WithBlobs, read_extras, read_spans
+from refold.store.vault import escape_placeholders
 
 # New events after which reading a context also stores its outline.
 WORTH_STORING: Final = 64
@@ -46,7 +46,7 @@ _Stored: TypeAlias = ports.StoredView | None
 As: TypeAlias = Literal["sent", "rebuilt"]
 # The port to the user's memory: reads layers from the user's other sessions.  The
 # request is the one whose layers are repeated while they may be shown.
-ReadLayers: TypeAlias = Callable[[Layers, Request | None], Elsewhere | None]
+ReadLayers: TypeAlias = Callable[[Layers, Request | None], CrossSessionLayers | None]
 
 
 class Handed(NamedTuple):
@@ -80,7 +80,7 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
     texts: dict[str, str] = {}
     for name, text in clean["handed"].items():
         # Numbered placeholders belong to another session, except those of the state.
-        texts[name] = str(text) if name == "state" else foreign(str(text))
+        texts[name] = str(text) if name == "state" else escape_placeholders(str(text))
     try:
         redacted = Extras.load(texts, extras.window_tokens)
     except ValueError:
@@ -102,30 +102,30 @@ class Viewer:
         return self.history.stream
 
     def current(
-        self, strategy: Strategy, standing: ports.Standing | None = None
+        self, strategy: Strategy, snapshot: ports.SessionSnapshot | None = None
     ) -> Outline:
         """Return the outline at the head: the stored one, with all newer events.
 
-        standing: the stored view and the newer events, if they were read already.
+        snapshot: the stored view and the newer events, if they were read already.
         """
-        standing = standing or self.log.standing(self.stream, strategy.fingerprint)
+        snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
         outline = strategy.begin()
-        stored = standing.view
+        stored = snapshot.view
         if stored is not None:
             with suppress(KeyError, ValueError):
                 outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
-        known: Sequence[Envelope] | None = standing.new
-        derived = standing.derived
+        first_page: Sequence[Envelope] | None = snapshot.new
+        derived = snapshot.derived
         if len(derived) >= ports.PAGE:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
-        unusable = not outline.events or any(map(begins_anew, derived))
+        unusable = not outline.events or any(map(is_rebuild, derived))
         if stored is not None and unusable:
             # Fold everything from the first event.
             outline = strategy.begin()
-            known = None
+            first_page = None
             derived = self._derived(strategy)
         after = outline.through_seq if outline.events else None
-        events = self.history.events(after=after, known=known)
+        events = self.history.events(after=after, first_page=first_page)
         try:
             outline = strategy.read(outline, events)
         except HistoryEdited:
@@ -140,11 +140,11 @@ class Viewer:
         """
         from refold.projections.context.moments import turn_ends
 
-        standing = self.log.standing(self.stream, strategy.fingerprint)
-        base = self._base(strategy, standing)
+        snapshot = self.log.snapshot(self.stream, strategy.fingerprint)
+        base = self._base(strategy, snapshot)
         after = base.through_seq if base.events else None
-        known = standing.new if base.events else None
-        newer = self.history.events(after=after, known=known)
+        first_page = snapshot.new if base.events else None
+        newer = self.history.events(after=after, first_page=first_page)
         with suppress(HistoryEdited):
             ends, was_called = turn_ends(strategy, base, newer)
             if was_called or not base.events:
@@ -159,8 +159,8 @@ class Viewer:
 
         Returns None if a summary was decided later.
         """
-        standing = self.log.standing(self.stream, strategy.fingerprint)
-        outline = self._base(strategy, standing)
+        snapshot = self.log.snapshot(self.stream, strategy.fingerprint)
+        outline = self._base(strategy, snapshot)
         if not outline.events or outline.through_seq > seq:
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
@@ -174,12 +174,12 @@ class Viewer:
             return with_derived(outline, derived)
         return None
 
-    def _base(self, strategy: Strategy, standing: ports.Standing) -> Outline:
+    def _base(self, strategy: Strategy, snapshot: ports.SessionSnapshot) -> Outline:
         """Return the stored outline, or an empty one if none is usable."""
-        if standing.view is not None:
+        if snapshot.view is not None:
             with suppress(KeyError, ValueError):
-                outline = Outline.load(standing.view.body["outline"])  # type: ignore[arg-type]  # as written
-                if not any(map(begins_anew, standing.derived)):
+                outline = Outline.load(snapshot.view.body["outline"])  # type: ignore[arg-type]  # as written
+                if not any(map(is_rebuild, snapshot.derived)):
                     return outline
         return strategy.begin()
 
@@ -223,23 +223,23 @@ class Viewer:
         handed: Handed = NOTHING,
         *,
         layers: ReadLayers,
-        standing: ports.Standing | None = None,
+        snapshot: ports.SessionSnapshot | None = None,
         outline: Outline | None = None,
     ) -> View:
         """Return the view at the head; store its outline if enough events are new.
 
         layers:   reads the strategy's memory layers; called only if it has some.
-        standing: the stored view, the events that it shows, and the newer ones, if they
+        snapshot: the stored view, the events that it shows, and the newer ones, if they
                   were read already.
-        outline:  the outline of ``standing``, if it was folded already.
+        outline:  the outline of ``snapshot``, if it was folded already.
         """
-        if standing is None:
-            standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
+        if snapshot is None:
+            snapshot = self.log.snapshot(self.stream, strategy.fingerprint, shown=True)
         if outline is None:
-            outline = self.current(strategy, standing)
+            outline = self.current(strategy, snapshot)
         handed = self._with_layers(strategy, handed, outline, layers)
-        self._store(strategy, outline, standing.view, by=WORTH_STORING)
-        return self.render(strategy, outline, handed, standing=standing)
+        self._store(strategy, outline, snapshot.view, by=WORTH_STORING)
+        return self.render(strategy, outline, handed, snapshot=snapshot)
 
     def _with_layers(
         self, strategy: Strategy, handed: Handed, outline: Outline, read: ReadLayers
@@ -260,13 +260,13 @@ class Viewer:
         extras = replace(handed.extras, layers=read(wanted, last))
         return handed._replace(extras=extras)
 
-    def caught_up(
-        self, strategy: Strategy, standing: ports.Standing | None = None
+    def store_current(
+        self, strategy: Strategy, snapshot: ports.SessionSnapshot | None = None
     ) -> tuple[Outline, bool]:
         """Store ``current``; return it, and whether the stored outline changed."""
-        standing = standing or self.log.standing(self.stream, strategy.fingerprint)
-        outline = self.current(strategy, standing)
-        return outline, self._store(strategy, outline, standing.view)
+        snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
+        outline = self.current(strategy, snapshot)
+        return outline, self._store(strategy, outline, snapshot.view)
 
     def keep(self, strategy: Strategy, outline: Outline) -> bool:
         """Store an outline, unless a newer one is stored; whether it was stored."""
@@ -320,11 +320,11 @@ class Viewer:
 
         derived: Iterable[Envelope] = self._derived(strategy)
         if as_ == "rebuilt":
-            derived = standing_of(derived)
+            derived = since_last_rebuild(derived)
         counted = [
             entry
             for entry in derived
-            if (isinstance(entry.payload, Summary) or begins_anew(entry))
+            if (isinstance(entry.payload, Summary) or is_rebuild(entry))
             and counts(entry)
         ]
         try:
@@ -368,24 +368,26 @@ class Viewer:
         outline: Outline,
         handed: Handed = NOTHING,
         *,
-        standing: ports.Standing | None = None,
+        snapshot: ports.SessionSnapshot | None = None,
     ) -> View:
         """Render an outline: read only the events and summaries that it names.
 
-        standing: holds some of them, which are not read again.
+        snapshot: holds some of them, which are not read again.
         """
         outline = strategy.judged(outline)
-        known: Sequence[Envelope] = ()
-        known_derived: Sequence[Envelope] = ()
-        if standing is not None:
-            known = (*standing.shown, *standing.new)
-            known_derived = (*standing.summaries, *standing.derived)
-        events = self.history.spans(outline.reads(strategy.show(outline).raw), known)
-        summaries = in_spans(
+        already_read: Sequence[Envelope] = ()
+        derived_already_read: Sequence[Envelope] = ()
+        if snapshot is not None:
+            already_read = (*snapshot.shown, *snapshot.new)
+            derived_already_read = (*snapshot.summaries, *snapshot.derived)
+        events = self.history.read_spans(
+            outline.reads(strategy.show(outline).raw), already_read
+        )
+        summaries = read_spans(
             self.log,
             self._stream(strategy),
             spans_of(outline.shown_summaries),
-            known_derived,
+            derived_already_read,
         )
         whole = WithBlobs.read(self.log, events)
         view = render(
@@ -408,7 +410,7 @@ class Viewer:
         if sent is None:
             return NOTHING
         envelope, request = sent
-        extras = handed_in(self.log, self.stream, request)
+        extras = read_extras(self.log, self.stream, request)
         if envelope.seq < seq:
             extras = replace(extras, evidence=(), state=None)
         return Handed(extras, extras.tools)
@@ -470,8 +472,8 @@ class Viewer:
 
         Raises ValueError if a summary is missing.
         """
-        absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
-        events = self.history.spans(new_in(compaction, absorbed))
+        absorbed = read_spans(self.log, derived, spans_of(compaction.absorbs))
+        events = self.history.read_spans(new_in(compaction, absorbed))
         if edits is None:
             edits = self.history.edits(upto=compaction.decided_at_seq)
         return source_of(compaction, events=events, summaries=absorbed, edits=edits)
@@ -509,7 +511,7 @@ def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
 
     If one of them starts the stream again, the outline must have no derived event yet.
     """
-    for envelope in standing_of(derived):
+    for envelope in since_last_rebuild(derived):
         outline = fold_derived(outline, envelope)
     return outline
 
@@ -530,7 +532,7 @@ class RequestedViews:
         Raises UnknownStrategy, CorruptEvent, KeyUnavailable.
         """
         strategy = spec.parse(request.strategy.model_dump())
-        extras = handed_in(self._viewer.log, self._viewer.stream, request)
+        extras = read_extras(self._viewer.log, self._viewer.stream, request)
         handed = Handed(extras, extras.tools)
         return self._viewer.render(strategy, self.outline(strategy, request), handed)
 
@@ -546,7 +548,7 @@ class RequestedViews:
         entries: list[Envelope] = []
         if upto > outline.derived_seq:
             entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
-        if outline.derived_seq and any(map(begins_anew, entries)):
+        if outline.derived_seq and any(map(is_rebuild, entries)):
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
         events = viewer.history.events(after=after, upto=through)
@@ -575,12 +577,12 @@ def bring_all_up(log: ports.EventLog, scope: ports.Scope) -> int:
     """Bring every stored view in the scope up to date; returns how many changed."""
     changed = 0
     for view in lagging(log, scope):
-        if bring_up(log, view.place):
+        if update_view(log, view.place):
             changed += 1
     return changed
 
 
-def bring_up(log: ports.EventLog, place: ports.Place) -> bool:
+def update_view(log: ports.EventLog, place: ports.Place) -> bool:
     """Bring one stored view up to date; returns whether this call changed it.
 
     False also for a view that cannot be read, and for a session that is erased.
@@ -588,11 +590,11 @@ def bring_up(log: ports.EventLog, place: ports.Place) -> bool:
     Raises the other errors of reading the session.
     """
     try:
-        standing = log.standing(StreamId(place.user_id, place.session_id), place.name)
-        if standing.view is None or "strategy" not in standing.view.body:
+        snapshot = log.snapshot(StreamId(place.user_id, place.session_id), place.name)
+        if snapshot.view is None or "strategy" not in snapshot.view.body:
             return False
-        strategy = spec.parse(standing.view.body["strategy"])  # type: ignore[arg-type]  # as written
-        viewer = Viewer(log, History.of(log, standing.head.state))
-        return viewer.caught_up(strategy, standing)[1]
+        strategy = spec.parse(snapshot.view.body["strategy"])  # type: ignore[arg-type]  # as written
+        viewer = Viewer(log, History.of(log, snapshot.head.state))
+        return viewer.store_current(strategy, snapshot)[1]
     except errors.Erased:
         return False

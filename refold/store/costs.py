@@ -10,7 +10,7 @@ from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog, SessionInfo
 from refold.projections.models import Answer, Spending, answers
-from refold.store.history import read_on
+from refold.store.history import read_pages
 
 By = Literal["session", "user", "day"]
 
@@ -26,7 +26,7 @@ def spending(log: EventLog, infos: Iterable[SessionInfo], by: By) -> list[Spendi
     for info in infos:
         for name in log.streams(info.user_id, info.session_id):
             stream = StreamId(info.user_id, info.session_id, name)
-            for answer in answers(read_on(log, stream)):
+            for answer in answers(read_pages(log, stream)):
                 empty = _empty(info, answer, by)
                 key = tuple(part for part in empty[:3] if part)
                 totals[key] = totals.get(key, empty).with_(answer)

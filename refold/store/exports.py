@@ -28,7 +28,7 @@ from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import EventLog, Scope, SessionInfo
 from refold.redaction.guard import restored
 from refold.store.appends import Order, Writer
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.memory.consent import User
 from refold.store.work.jobs import spread
 
@@ -497,7 +497,7 @@ def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
     """
     stream = StreamId(whose.user_id, USER_SESSION, MAIN)
     exported: list[JsonObject] = []
-    for envelope in read_on(log, stream, types=("item",)):
+    for envelope in read_pages(log, stream, types=("item",)):
         match envelope.payload:
             case Item(format=form, value={"salt": str(salt), "export": export}) if (
                 form == DATASET

@@ -22,22 +22,22 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
 from refold.domain.stubs import Read, digests_in
-from refold.projections.context.budget import Elsewhere, Extras
+from refold.projections.context.budget import CrossSessionLayers, Extras
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.edits import Edit, edits_in
 from refold.projections.context.strategy import user_text
 from refold.projections.context.text import cut_middle
 from refold.projections.context.units import spans_of
 from refold.redaction.guard import filled, restored
-from refold.store.vault import foreign
+from refold.store.vault import escape_placeholders
 
 # The size of a page that is folded.  These events stay in a processor's cache while
 # they are decrypted and folded; pages of a thousand take half as long again.
-_AT_ONCE: Final = 100
+_FOLD_PAGE: Final = 100
 _Kind = TypeVar("_Kind", bound=events.Event)
 
 
-def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
+def renumbered_for_fork(envelope: Envelope, *, at_seq: int) -> Envelope:
     """Return a parent's event with the fork's numbers.
 
     These are its own seq, and each seq that its payload refers to.
@@ -69,14 +69,14 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
 class History:
     """The events of a session and of its ancestors.
 
-    at:             the last seq of the parent that the session shares.
+    forked_at:      the last seq of the parent that the session shares.
     newest_request: the seq of the session's last request, 0 if it has none.
     """
 
     log: EventLog
     stream: StreamId
     parent: History | None = None
-    at: int = 0
+    forked_at: int = 0
     newest_request: int = 0
 
     @classmethod
@@ -87,13 +87,13 @@ class History:
         """
         if state.forked_from is None:
             return cls(log, state.stream, newest_request=state.last_request)
-        session_id, at = state.forked_from
+        session_id, forked_at = state.forked_from
         parent = log.head(state.stream._replace(session_id=session_id)).state
         return cls(
             log,
             state.stream,
             parent=cls.of(log, parent),
-            at=at,
+            forked_at=forked_at,
             newest_request=state.last_request,
         )
 
@@ -102,26 +102,27 @@ class History:
         *,
         after: int | None = None,
         upto: int | None = None,
-        known: Sequence[Envelope] | None = None,
+        first_page: Sequence[Envelope] | None = None,
     ) -> Iterator[Envelope]:
         """Yield the events with ``after < seq <= upto``, oldest first, read in pages.
 
-        known: the first page of the session's own events, if ``log.read`` gave it
-               already for this ``after`` and ``upto`` with the limit ``PAGE``.
+        first_page: the first page of the session's own events, if ``log.read`` has
+                    returned it already for this ``after`` and ``upto`` with the limit
+                    ``PAGE``.
         """
         if self.parent is not None and (after is None or after < 0):
-            last = self.at if upto is None else min(self.at, upto + self.at)
-            parent_after = None if after is None else after + self.at
+            last = self._last_of_parent(upto)
+            parent_after = None if after is None else after + self.forked_at
             for envelope in self.parent.events(after=parent_after, upto=last):
-                yield inherited(envelope, at_seq=self.at)
+                yield renumbered_for_fork(envelope, at_seq=self.forked_at)
         position = max(after or 0, 0)
         while upto is None or upto > position:
-            if known is not None:
-                page = known
+            if first_page is not None:
+                page = first_page
                 limit = PAGE
-                known = None
+                first_page = None
             else:
-                limit = _AT_ONCE
+                limit = _FOLD_PAGE
                 page = self.log.read(
                     self.stream, after=position, upto=upto, limit=limit
                 )
@@ -134,20 +135,26 @@ class History:
         """Read the edits with ``seq <= upto``: changes by the client to its context."""
         edits: tuple[Edit, ...] = ()
         if self.parent is not None:
-            last = self.at if upto is None else min(self.at, upto + self.at)
+            last = self._last_of_parent(upto)
             for edit in self.parent.edits(upto=last):
-                edits += (edit.renumbered(at_seq=self.at),)
+                edits += (edit.renumbered(at_seq=self.forked_at),)
         if upto is None or upto > 0:
             types = ("provider_edit",)
-            edits += edits_in(read_on(self.log, self.stream, upto=upto, types=types))
+            edits += edits_in(read_pages(self.log, self.stream, upto=upto, types=types))
         return edits
 
-    def spans(
-        self, spans: Sequence[Span], known: Iterable[Envelope] = ()
+    def _last_of_parent(self, upto: int | None) -> int:
+        """Return the last seq of the parent that the fork has up to its ``upto``."""
+        if upto is None:
+            return self.forked_at
+        return min(self.forked_at, upto + self.forked_at)
+
+    def read_spans(
+        self, spans: Sequence[Span], already_read: Iterable[Envelope] = ()
     ) -> list[Envelope]:
         """Read the events of ``spans``, which are in order and do not overlap.
 
-        known: events of the session itself that were read already.
+        already_read: events of the session itself that need not be read again.
         """
         envelopes: list[Envelope] = []
         own: list[Span] = []
@@ -156,23 +163,23 @@ class History:
                 envelopes += self.events(after=first - 1, upto=min(last, 0))
             if last >= 1:
                 own.append((max(first, 1), last))
-        return envelopes + in_spans(self.log, self.stream, own, known)
+        return envelopes + read_spans(self.log, self.stream, own, already_read)
 
 
-def in_spans(
+def read_spans(
     log: EventLog,
     stream: StreamId,
     spans: Sequence[Span],
-    known: Iterable[Envelope] = (),
+    already_read: Iterable[Envelope] = (),
 ) -> list[Envelope]:
     """Read the events of ``spans``, which are in order.
 
     Events that do not exist are left out.
 
-    known: events of the stream that were read already.  A span is not read again if
-           all of its events are known.
+    already_read: events of the stream.  A span is read again unless all of its events
+                  are among them.
     """
-    by_seq = {envelope.seq: envelope for envelope in known}
+    by_seq = {envelope.seq: envelope for envelope in already_read}
     missing: list[Span] = []
     for first, last in spans:
         if not all(seq in by_seq for seq in range(first, last + 1)):
@@ -188,25 +195,27 @@ def in_spans(
     return envelopes
 
 
-def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:
+def fold_session(
+    log: EventLog, stream: StreamId, upto: int | None = None
+) -> SessionState:
     """Fold the state of a stream from its events, without its stored head."""
     state = SessionState(stream)
     for envelope in History(log, stream).events(upto=upto):
         if isinstance(envelope.payload, events.Fork) and envelope.seq == 1:
-            state = born(log, stream, envelope.payload)
+            state = forked_state(log, stream, envelope.payload)
         state = evolve(state, envelope.payload)
     return state
 
 
-def born(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionState:
+def forked_state(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionState:
     """Return the state of a new fork, which has the parent's open calls at that seq."""
     parent = stream._replace(session_id=fork.session_id)
-    calls = folded(log, parent, upto=fork.at_seq).open_calls
+    calls = fold_session(log, parent, upto=fork.at_seq).open_calls
     origin = (fork.session_id, fork.at_seq)
     return SessionState(stream, 0, calls, forked_from=origin)
 
 
-def read_on(
+def read_pages(
     log: EventLog,
     stream: StreamId,
     *,
@@ -270,11 +279,11 @@ class WithBlobs(NamedTuple):
         for stream, names in digests.items():
             blobs.update(log.blobs(stream, names))
         for index in has_stub:
-            shown[index] = _filled(shown[index], blobs.get)
+            shown[index] = _with_texts(shown[index], blobs.get)
         return cls(shown, blobs)
 
 
-def _filled(envelope: Envelope, read: Read) -> Envelope:
+def _with_texts(envelope: Envelope, read: Read) -> Envelope:
     """Return the event with texts in place of their stubs."""
     payload = envelope.payload.payload()
     complete = filled(payload, read)
@@ -284,7 +293,7 @@ def _filled(envelope: Envelope, read: Read) -> Envelope:
     return envelope.model_copy(update={"payload": event})
 
 
-def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
+def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
     """Read the parts of the context that the caller passed with a recorded request.
 
     Raises CorruptEvent if they are damaged, Expired if a memory layer is gone.
@@ -295,7 +304,9 @@ def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extra
         extras = Extras.load(texts, request.window_tokens)
         if extras.layers is not None:
             refs = extras.layers.refs
-            layers = Elsewhere(refs, layer_texts(log, stream.user_id, refs))
+            layers = CrossSessionLayers(
+                refs, read_layer_texts(log, stream.user_id, refs)
+            )
             extras = replace(extras, layers=layers)
     except (ValueError, TypeError, KeyError):
         reason = "the parts that were handed in are incomplete"
@@ -304,10 +315,10 @@ def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extra
 
 
 # An answer shown in place of a session's summary is cut to this many characters.
-_ANSWER: Final = 1_000
+_MOST_ANSWER_CHARACTERS: Final = 1_000
 
 
-def layer_texts(
+def read_layer_texts(
     log: EventLog, user_id: str, refs: events.JsonObject
 ) -> tuple[tuple[str, str], ...]:
     """Read the texts of memory layers from the user's other sessions: (layer, text).
@@ -342,26 +353,26 @@ def layer_texts(
     texts = [("user", "\n".join(about))]
     for session_id, name, seq in places["scope"]:
         for envelope in read(session_id, [seq], name):
-            texts.append(("scope", digest_of(envelope)))
+            texts.append(("scope", summary_or_answer(envelope)))
     texts.append(("notes", "\n".join(lines)))
-    return tuple((layer, foreign(text)) for layer, text in texts if text)
+    return tuple((layer, escape_placeholders(text)) for layer, text in texts if text)
 
 
-def digest_of(envelope: Envelope) -> str:
+def summary_or_answer(envelope: Envelope) -> str:
     """Return the text of a summary, or the beginning and the end of an answer."""
     event = envelope.payload
     if isinstance(event, events.Summary):
         return summary_text(event)
-    return cut_middle(str(getattr(event, "text", "")), _ANSWER)
+    return cut_middle(str(getattr(event, "text", "")), _MOST_ANSWER_CHARACTERS)
 
 
-def uncut(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
+def with_whole_texts(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
     """Return an event with all texts that the size guard moved to blobs."""
     read = partial(log.blob, envelope.stream_id.main)
     return kind.model_validate(restored(envelope.payload.payload(), read))
 
 
-def merged(
+def merge_derived(
     main: Iterable[Envelope], derived: Iterable[Envelope], after: int
 ) -> Iterator[Envelope]:
     """Merge the main stream with derived entries.

@@ -24,7 +24,7 @@ from refold.projections.review.incidents import (
 )
 from refold.projections.review.rules import ReviewRules, describe
 from refold.store.appends import Order, Receipt, Writer
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.recorded import recorded
 
 _TYPE: Final = "hitl"
@@ -89,7 +89,7 @@ class Reviews:
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
             try:
-                envelopes = read_on(log, stream, types=(_TYPE,))
+                envelopes = read_pages(log, stream, types=(_TYPE,))
                 reviews += incidents.reviews_of(envelopes, closed=closed)
             except errors.Erased:
                 continue  # erased during the listing
@@ -144,7 +144,7 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
         raise errors.InvalidEvent("seq says which question: a whole number")
     seq = bounded("seq", seq)
     reviews = incidents.reviews_of(
-        read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,))
+        read_pages(log, stream, after=max(seq - 1, 0), types=(_TYPE,))
     )
     if not reviews or reviews[0].seq != seq:
         raise errors.InvalidEvent(
@@ -217,7 +217,7 @@ def _fold(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
         watch = Watch(rules)
         begin = 0
     through_seq = begin
-    for envelope in read_on(log, stream, after=begin):
+    for envelope in read_pages(log, stream, after=begin):
         watch.take(envelope.seq, envelope.payload, envelope.meta.warnings)
         through_seq = envelope.seq
     is_writable = head.status == "open" and not head.frozen

@@ -23,7 +23,7 @@ from refold.projections.search import (
     snippet,
     words,
 )
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.memory.views import keep_view
 
 # The most words of one search.
@@ -116,7 +116,7 @@ class _Session:
         index = Index(self._key, first, first - 1)
         if stored:
             index = Index.load(self._key, first, through, stored.body)
-        for envelope in read_on(self._log, self._stream, after=through, upto=last):
+        for envelope in read_pages(self._log, self._stream, after=through, upto=last):
             index.take(envelope)
         body = index.dump()
         new = index.through - through

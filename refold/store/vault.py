@@ -41,7 +41,7 @@ _TAGGED: Final = re.compile(r"\[[^\[\]#]{1,60}#([a-z2-7]{8})\]")
 _UNNUMBERED_BLOCKS: Final = ("thinking", "redacted_thinking", "compaction")
 
 
-def foreign(text: str) -> str:
+def escape_placeholders(text: str) -> str:
     """Escape the numbered placeholders in a text of another session.
 
     Their numbers mean nothing in this session, or another value.
@@ -62,7 +62,7 @@ def unnumbered(text: str) -> str:
     return _TAGGED.sub("[]", NUMBERED.sub("[]", text.replace("[~", "[")))
 
 
-def inherited(known: Mapping[str, int]) -> dict[str, int]:
+def numbers_for_fork(known: Mapping[str, int]) -> dict[str, int]:
     """Return a fork's first table: the last number of each type, without values."""
     last: dict[str, int] = {}
     for entry, number in known.items():

@@ -23,8 +23,8 @@ from refold.testing.event_log import (
     memory_database as memory_database,
     memory_log as memory_log,
     memory_recorder as memory_recorder,
-    said as said,
     texts as texts,
+    user_inputs as user_inputs,
     write as write,
 )
 from refold.testing.ports import (

@@ -13,21 +13,21 @@ from refold.domain import erasure, errors
 from refold.domain.ids import StreamId
 from refold.domain.ports import Appended, EventLog, Scanned
 from refold.domain.seals import Seals
-from refold.testing.event_log import ADA, BOB, NOW, append_to, said, write
+from refold.testing.event_log import ADA, BOB, NOW, append_to, user_inputs, write
 
-_TWO = ADA._replace(session_id="s-2")
-_ALL = erasure.Whose("ada")
-_ONE = erasure.Whose("ada", ("s-1",))
-_CASE = erasure.LegalHold("case 7", "a court asked", NOW)
-_FROZEN = erasure.LegalHold(erasure.FREEZE, "disputed", NOW)
+_SECOND_SESSION = ADA._replace(session_id="s-2")
+_WHOLE_USER = erasure.Whose("ada")
+_FIRST_SESSION = erasure.Whose("ada", ("s-1",))
+_COURT_CASE = erasure.LegalHold("case 7", "a court asked", NOW)
+_FREEZE = erasure.LegalHold(erasure.FREEZE, "disputed", NOW)
 
 
-def begin(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.ErasureJob:
+def begin(log: EventLog, whose: erasure.Whose = _WHOLE_USER) -> erasure.ErasureJob:
     """Begin an erasure."""
     return log.erasures.begin(log.erasures.new_job(whose, due_at=None, facts={}))
 
 
-def shred(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.ErasureJob:
+def shred(log: EventLog, whose: erasure.Whose = _WHOLE_USER) -> erasure.ErasureJob:
     """Begin an erasure, and destroy the keys."""
     job = begin(log, whose)
     log.erasures.mark(job)
@@ -62,28 +62,28 @@ def certificate(
 def readmit(log: EventLog) -> int:
     """Readmit ada; returns the epoch of her key."""
     readmission = log.erasures.prepare_readmission("ada")
-    assert hasattr(readmission, "epoch"), "it is prepared before it is certified"
+    assert hasattr(readmission, "epoch"), "the readmission is prepared, not certified"
     log.erasures.readmit("ada", readmission, certificate(log, "readmitted"))
     return readmission.epoch
 
 
 def fill(log: EventLog) -> None:
     """Write two sessions of ada, and one of bob."""
-    for stream in (ADA, _TWO, BOB):
-        write(log, stream, *said("a", "b"))
+    for stream in (ADA, _SECOND_SESSION, BOB):
+        write(log, stream, *user_inputs("a", "b"))
 
 
-def cut(log: EventLog, stream: StreamId = ADA) -> str:
-    """Write a text that is cut to a blob; returns the digest of the blob."""
-    request = append_to(log.head(stream), *said("a line of text. " * 5_000))
+def write_blob(log: EventLog, stream: StreamId = ADA) -> str:
+    """Write a text so long that it moves to a blob; returns the digest of the blob."""
+    request = append_to(log.head(stream), *user_inputs("a line of text. " * 5_000))
     assert isinstance(log.append(request), Appended)
     return str(request.events[0].blobs[0].sha256)
 
 
 def refused(log: EventLog, stream: StreamId) -> bool:
-    """Whether an event is not written, for any reason."""
+    """Whether the log refuses an append, for any reason."""
     try:
-        return not isinstance(write(log, stream, *said("x")), Appended)
+        return not isinstance(write(log, stream, *user_inputs("x")), Appended)
     except errors.RefoldError:
         return True
 
@@ -91,7 +91,7 @@ def refused(log: EventLog, stream: StreamId) -> bool:
 class ErasuresContract:
     """The contract of the port ``ErasureSteps``.  It needs a fixture ``log``."""
 
-    def test_what_was_begun_is_known_until_it_ends(self, log: EventLog) -> None:
+    def test_a_begun_erasure_is_listed(self, log: EventLog) -> None:
         fill(log)
         job = begin(log)
 
@@ -99,7 +99,7 @@ class ErasuresContract:
         assert log.erasures.jobs("bob") == []
         assert begin(log).job_id == job.job_id
 
-    def test_a_stage_moves_only_from_where_it_is(self, log: EventLog) -> None:
+    def test_a_job_advances_only_from_its_current_stage(self, log: EventLog) -> None:
         job = begin(log)
         held = job.at("held", keys=3)
 
@@ -109,7 +109,7 @@ class ErasuresContract:
         assert begin(log, erasure.Whose("bob")).stage == "begun"
         assert log.erasures.advance(replace(held, job_id="another"), "held") is None
 
-    def test_what_is_marked_is_neither_read_nor_written(self, log: EventLog) -> None:
+    def test_a_marked_user_can_be_neither_read_nor_written(self, log: EventLog) -> None:
         fill(log)
 
         log.erasures.mark(begin(log))
@@ -122,7 +122,7 @@ class ErasuresContract:
         assert refused(log, ADA._replace(session_id="new"))
         assert len(log.read(BOB)) == 2
 
-    def test_of_who_is_being_erased_no_session_begins(self, log: EventLog) -> None:
+    def test_no_session_begins_during_an_erasure(self, log: EventLog) -> None:
         log.erasures.mark(begin(log))
 
         assert refused(log, ADA)
@@ -140,9 +140,10 @@ class ErasuresContract:
         log.erasures.refuse_erased("bob")
         assert log.erasures.key_status()["erased_users"] == 1
 
-    def test_what_is_held_back_comes_back_whole(self, log: EventLog) -> None:
+    def test_restore_gives_held_keys_back(self, log: EventLog) -> None:
         fill(log)
-        before, job = log.read(ADA), begin(log)
+        before = log.read(ADA)
+        job = begin(log)
         log.erasures.mark(job)
         assert log.erasures.hold_keys(job, now=NOW) == 3
         with pytest.raises(errors.Erased):
@@ -154,12 +155,12 @@ class ErasuresContract:
         assert not refused(log, ADA)
         assert not refused(log, ADA._replace(session_id="new"))
 
-    def test_all_rows_are_counted_and_deleted_no_others(self, log: EventLog) -> None:
+    def test_delete_removes_all_counted_rows_and_no_others(self, log: EventLog) -> None:
         fill(log)
-        cut(log)
+        write_blob(log)
         job = shred(log)
 
-        remains = log.erasures.remains(_ALL)
+        remains = log.erasures.remains(_WHOLE_USER)
         deleted: dict[str, int] = {}
         for table, number in log.erasures.delete(job):
             deleted[table] = deleted.get(table, 0) + number
@@ -167,26 +168,26 @@ class ErasuresContract:
         counts = {table: number for table, number in remains.counts.items() if number}
         assert counts == deleted
         assert (counts["events"], counts["blobs"]) == (remains.leaves, 1) == (5, 1)
-        assert set(log.erasures.left(_ALL).values()) == {0}
+        assert set(log.erasures.left(_WHOLE_USER).values()) == {0}
         assert log.erasures.left(erasure.Whose("bob"))["events"] == 2
         assert len(log.read(BOB)) == 2
 
-    def test_one_session_goes_alone(self, log: EventLog) -> None:
+    def test_one_session_can_be_erased_alone(self, log: EventLog) -> None:
         fill(log)
-        digest = cut(log, _TWO)
-        job = shred(log, _ONE)
+        digest = write_blob(log, _SECOND_SESSION)
+        job = shred(log, _FIRST_SESSION)
 
         assert sum(number for _, number in log.erasures.delete(job)) > 2
 
         assert end(log, job) is not None
         assert refused(log, ADA)
-        assert len(log.read(_TWO)) == 3
-        assert log.blob(_TWO, digest)
-        assert not refused(log, _TWO)
+        assert len(log.read(_SECOND_SESSION)) == 3
+        assert log.blob(_SECOND_SESSION, digest)
+        assert not refused(log, _SECOND_SESSION)
 
-    def test_more_sessions_are_taken_into_a_job(self, log: EventLog) -> None:
+    def test_a_job_can_be_widened_to_more_sessions(self, log: EventLog) -> None:
         fill(log)
-        job = begin(log, _ONE)
+        job = begin(log, _FIRST_SESSION)
 
         wider = log.erasures.widen(job, erasure.Whose("ada", ("s-1", "s-2")))
 
@@ -209,7 +210,7 @@ class ErasuresContract:
         assert log.erasures.certificates("ada") == [signed]
         assert log.erasures.certificates("bob") == []
 
-    def test_only_who_was_erased_is_readmitted(self, log: EventLog) -> None:
+    def test_only_an_erased_user_can_be_readmitted(self, log: EventLog) -> None:
         fill(log)
         with pytest.raises(errors.NotErased):
             readmit(log)
@@ -224,16 +225,16 @@ class ErasuresContract:
         assert log.read(ADA) == []
         assert not refused(log, ADA)
 
-    def test_a_hold_keeps_an_erasure_from_beginning(self, log: EventLog) -> None:
+    def test_a_legal_hold_refuses_erasures(self, log: EventLog) -> None:
         fill(log)
-        assert log.erasures.hold("ada", _CASE, certificate(log, "legal hold"))
-        assert not log.erasures.hold("ada", _CASE, certificate(log, "legal hold"))
-        assert log.erasures.holds("ada") == [_CASE]
+        assert log.erasures.hold("ada", _COURT_CASE, certificate(log, "legal hold"))
+        assert not log.erasures.hold("ada", _COURT_CASE, certificate(log, "legal hold"))
+        assert log.erasures.holds("ada") == [_COURT_CASE]
 
         with pytest.raises(errors.OnHold):
             begin(log)
         with pytest.raises(errors.OnHold):
-            begin(log, _ONE)
+            begin(log, _FIRST_SESSION)
 
         assert log.erasures.jobs() == []
         assert log.erasures.holds("bob") == []
@@ -245,7 +246,7 @@ class ErasuresContract:
         )
         assert begin(log).stage == "begun"
 
-    def test_an_export_is_remembered_until_its_user_is_erased(
+    def test_an_export_is_recorded_until_its_user_is_erased(
         self, log: EventLog
     ) -> None:
         fill(log)
@@ -268,17 +269,19 @@ class ErasuresContract:
         list(log.erasures.delete(job))
         assert log.erasures.exports("ada") == []
 
-    def test_keys_are_replaced_and_all_opens_as_before(self, log: EventLog) -> None:
+    def test_everything_opens_after_key_rotation(self, log: EventLog) -> None:
         fill(log)
-        before = log.read(ADA), log.read(BOB)
+        of_ada = log.read(ADA)
+        of_bob = log.read(BOB)
 
         assert log.erasures.rotate_user("ada") == 2
         assert log.erasures.rotate_master() == 0
 
-        assert (log.read(ADA), log.read(BOB)) == before
+        assert log.read(ADA) == of_ada
+        assert log.read(BOB) == of_bob
         assert log.erasures.key_status()["users"] == 2
 
-    def test_who_is_erased_has_no_key_to_replace(self, log: EventLog) -> None:
+    def test_an_erased_user_has_no_key_to_rotate(self, log: EventLog) -> None:
         fill(log)
         shred(log)
 
@@ -289,20 +292,25 @@ class ErasuresContract:
 class RetentionContract:
     """The contract of the port ``Retention``.  It needs a fixture ``log``."""
 
-    def _unused(self, log: EventLog, **changes: Any) -> erasure.ErasureJob | None:
-        """Begin an erasure of ada's first session, if it is unused."""
+    def _begin_if_unused(
+        self, log: EventLog, **changes: Any
+    ) -> erasure.ErasureJob | None:
+        """Begin an erasure of ada's first session, if it is unused.
+
+        changes: other conditions of ``Unused`` than those that the session meets.
+        """
         conditions = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **changes}
-        job = log.erasures.new_job(_ONE, due_at=None, facts={})
+        job = log.erasures.new_job(_FIRST_SESSION, due_at=None, facts={})
         return log.retention.begin_unused(job, erasure.Unused(**conditions))
 
-    def test_of_who_is_frozen_nothing_is_taken(self, log: EventLog) -> None:
+    def test_a_frozen_user_can_be_read_but_not_written(self, log: EventLog) -> None:
         fill(log)
-        assert log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
-        assert not log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
+        assert log.retention.freeze("ada", _FREEZE, certificate(log, "frozen"))
+        assert not log.retention.freeze("ada", _FREEZE, certificate(log, "frozen"))
 
-        for stream in (ADA, _TWO, ADA._replace(session_id="new")):
+        for stream in (ADA, _SECOND_SESSION, ADA._replace(session_id="new")):
             with pytest.raises(errors.Frozen):
-                write(log, stream, *said("x"))
+                write(log, stream, *user_inputs("x"))
         assert len(log.read(ADA)) == 2
         assert not refused(log, BOB)
         assert [hold.name for hold in log.erasures.holds("ada")] == [erasure.FREEZE]
@@ -311,82 +319,83 @@ class RetentionContract:
         assert not log.retention.unfreeze("ada", certificate(log, "unfrozen"))
         assert not refused(log, ADA)
 
-    def test_who_is_erased_is_not_frozen(self, log: EventLog) -> None:
+    def test_a_user_under_erasure_cannot_be_frozen(self, log: EventLog) -> None:
         fill(log)
         begin(log)
 
         with pytest.raises(errors.Erased):
-            log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
+            log.retention.freeze("ada", _FREEZE, certificate(log, "frozen"))
 
-    def test_accesses_add_up_where_the_session_is(self, log: EventLog) -> None:
+    def test_accesses_of_existing_sessions_add_up(self, log: EventLog) -> None:
         fill(log)
-        nobody = erasure.Accesses("ada", "none", 1, NOW)
+        of_no_session = erasure.Accesses("ada", "none", 1, NOW)
         first = erasure.Accesses("ada", "s-1", 2, 9)
         second = erasure.Accesses("ada", "s-1", 3, 7)
 
-        log.retention.add_accesses("ada", [first, nobody])
+        log.retention.add_accesses("ada", [first, of_no_session])
         log.retention.add_accesses("ada", [second])
 
         assert log.retention.accesses() == [erasure.Accesses("ada", "s-1", 5, 9)]
         assert log.retention.accesses("bob") == []
 
-    def test_what_is_unused_is_begun_and_marked_at_once(self, log: EventLog) -> None:
+    def test_begin_unused_also_marks_the_session(self, log: EventLog) -> None:
         fill(log)
 
-        begun = self._unused(log)
+        job = self._begin_if_unused(log)
 
-        assert begun is not None
-        assert log.erasures.jobs() == [begun]
+        assert job is not None
+        assert log.erasures.jobs() == [job]
         assert refused(log, ADA)
-        assert not refused(log, _TWO)
+        assert not refused(log, _SECOND_SESSION)
 
     @pytest.mark.parametrize(
-        "how",
+        "conditions",
         [{"since": NOW - 1}, {"known": ("s-1",)}, {"known": ("s-1", "s-2", "s-3")}],
     )
-    def test_what_was_used_or_is_not_alone_stays(
-        self, log: EventLog, how: dict[str, Any]
+    def test_a_used_session_or_one_with_forks_stays(
+        self, log: EventLog, conditions: dict[str, Any]
     ) -> None:
         fill(log)
 
-        assert self._unused(log, **how) is None
+        assert self._begin_if_unused(log, **conditions) is None
 
         assert log.erasures.jobs() == []
         assert not refused(log, ADA)
 
-    def test_what_was_read_stays_where_that_counts(self, log: EventLog) -> None:
+    def test_a_read_session_stays_if_reads_count(self, log: EventLog) -> None:
         fill(log)
         log.retention.add_accesses("ada", [erasure.Accesses("ada", "s-1", 1, NOW + 1)])
 
-        assert self._unused(log) is None
-        assert self._unused(log, reads=False) is not None
+        assert self._begin_if_unused(log) is None
+        assert self._begin_if_unused(log, reads=False) is not None
 
-    def test_of_who_is_held_or_frozen_nothing_is_begun(self, log: EventLog) -> None:
+    def test_a_legal_hold_keeps_unused_sessions(self, log: EventLog) -> None:
         fill(log)
-        log.erasures.hold("ada", _CASE, certificate(log, "legal hold"))
+        log.erasures.hold("ada", _COURT_CASE, certificate(log, "legal hold"))
 
         with pytest.raises(errors.OnHold):
-            self._unused(log)
+            self._begin_if_unused(log)
 
         assert not refused(log, ADA)
 
-    def test_old_blobs_expire_and_say_so(self, log: EventLog) -> None:
-        digest, kept = cut(log), cut(log, BOB)
+    def test_a_read_of_an_expired_blob_raises_expired(self, log: EventLog) -> None:
+        digest = write_blob(log)
+        digest_of_bob = write_blob(log, BOB)
         assert list(log.retention.old_blobs(NOW - 1)) == []
-        found = {one.user_id: one for one in log.retention.old_blobs(NOW)}
+        old = {blobs.user_id: blobs for blobs in log.retention.old_blobs(NOW)}
 
-        assert log.retention.expire_blobs(found["ada"]) == 1
-        assert log.retention.expire_blobs(found["ada"]) == 0
+        assert log.retention.expire_blobs(old["ada"]) == 1
+        assert log.retention.expire_blobs(old["ada"]) == 0
 
         with pytest.raises(errors.Expired):
             log.blob(ADA, digest)
-        assert log.blob(BOB, kept)
-        assert [one.user_id for one in log.retention.old_blobs(NOW)] == ["bob"]
+        assert log.blob(BOB, digest_of_bob)
+        assert [blobs.user_id for blobs in log.retention.old_blobs(NOW)] == ["bob"]
 
-    def test_of_who_is_frozen_no_blob_expires(self, log: EventLog) -> None:
-        digest = cut(log)
+    def test_blobs_of_a_frozen_user_do_not_expire(self, log: EventLog) -> None:
+        digest = write_blob(log)
         (old,) = log.retention.old_blobs(NOW)
-        log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
+        log.retention.freeze("ada", _FREEZE, certificate(log, "frozen"))
 
         assert log.retention.expire_blobs(old) == 0
         assert log.blob(ADA, digest)
@@ -396,11 +405,12 @@ class RepairsContract:
     """The contract of the port ``Repairs``.  It needs a fixture ``log``."""
 
     def _blob(self, log: EventLog) -> tuple[str, erasure.OldBlobs]:
-        digest = cut(log)
-        (found,) = log.retention.old_blobs(NOW)
-        return digest, found
+        """Write a blob; returns its digest and where it is stored."""
+        digest = write_blob(log)
+        (stored,) = log.retention.old_blobs(NOW)
+        return digest, stored
 
-    def test_a_head_says_what_it_is_given(self, log: EventLog) -> None:
+    def test_put_head_replaces_a_head(self, log: EventLog) -> None:
         fill(log)
         other = log.head(ADA)._replace(tokens=4711)
 
@@ -409,43 +419,43 @@ class RepairsContract:
         assert log.head(ADA).tokens == 4711
         assert not refused(log, ADA)
 
-    def test_a_head_that_the_events_left_behind_is_not_put(self, log: EventLog) -> None:
+    def test_put_head_refuses_a_head_older_than_the_events(self, log: EventLog) -> None:
         fill(log)
         before = log.head(ADA)
-        write(log, ADA, *said("on"))
+        write(log, ADA, *user_inputs("on"))
 
         assert not log.repairs.put_head(ADA, before)
 
         assert log.head(ADA).seq == 3
 
-    def test_of_who_is_erased_or_frozen_no_head_is_put(self, log: EventLog) -> None:
+    def test_put_head_refuses_an_erased_or_frozen_user(self, log: EventLog) -> None:
         fill(log)
         head, other = log.head(ADA), log.head(BOB)
-        log.retention.freeze("bob", _FROZEN, certificate(log, "frozen", "bob"))
+        log.retention.freeze("bob", _FREEZE, certificate(log, "frozen", "bob"))
         assert not log.repairs.put_head(BOB, other)
         shred(log)
 
         with pytest.raises(errors.Erased):
             log.repairs.put_head(ADA, head)
 
-    def test_a_blob_that_an_event_names_is_not_given_up(self, log: EventLog) -> None:
+    def test_a_blob_that_an_event_names_is_not_unnamed(self, log: EventLog) -> None:
         self._blob(log)
 
         assert log.repairs.unnamed_blobs(ADA) == Scanned({"main": 1}, ())
 
-    def test_blobs_are_dropped_where_nothing_moved(self, log: EventLog) -> None:
-        digest, found = self._blob(log)
+    def test_drop_blobs_needs_the_scanned_head(self, log: EventLog) -> None:
+        digest, stored = self._blob(log)
 
-        assert not log.repairs.drop_blobs(ADA, Scanned({"main": 7}, found.addresses))
+        assert not log.repairs.drop_blobs(ADA, Scanned({"main": 7}, stored.addresses))
         assert log.blob(ADA, digest)
-        assert log.repairs.drop_blobs(ADA, Scanned({"main": 1}, found.addresses))
+        assert log.repairs.drop_blobs(ADA, Scanned({"main": 1}, stored.addresses))
         assert log.blob(ADA, digest) is None
 
 
 class SealsContract:
     """The contract of the port ``Seals``.  It needs fixtures ``log`` and ``seals``."""
 
-    def test_what_moved_is_sealed_once(self, log: EventLog, seals: Seals) -> None:
+    def test_seal_covers_new_events_once(self, log: EventLog, seals: Seals) -> None:
         assert seals.seal(now=NOW) is None
         fill(log)
 
@@ -454,26 +464,28 @@ class SealsContract:
         assert head is not None
         assert head.size == 3
         assert seals.seal(now=NOW + 1) == seals.seal(now=NOW + 1, sweep=True) == head
-        write(log, ADA, *said("on"))
+        write(log, ADA, *user_inputs("on"))
         later = seals.seal(now=NOW + 1)
         assert later is not None
         assert later.size == 4
         assert seals.heads() == [head, later]
 
-    def test_what_was_sealed_proves_itself(self, log: EventLog, seals: Seals) -> None:
+    def test_verify_counts_sealed_and_unsealed_leaves(
+        self, log: EventLog, seals: Seals
+    ) -> None:
         fill(log)
         seals.seal(now=NOW)
-        write(log, ADA, *said("on"))
+        write(log, ADA, *user_inputs("on"))
 
-        found = seals.verify()
+        verified = seals.verify()
 
-        assert (found.tree_heads, found.leaves, found.anchored) == (1, 3, 1)
-        assert (found.unsealed, found.problems) == (1, [])
+        assert (verified.tree_heads, verified.leaves, verified.anchored) == (1, 3, 1)
+        assert (verified.unsealed, verified.problems) == (1, [])
 
     def test_an_event_is_proved_when_sealed(self, log: EventLog, seals: Seals) -> None:
         fill(log)
         seals.seal(now=NOW)
-        write(log, ADA, *said("on"))
+        write(log, ADA, *user_inputs("on"))
 
         proof: Any = seals.prove(ADA, 1, size=None)
 
@@ -483,9 +495,11 @@ class SealsContract:
             with pytest.raises(LookupError):
                 seals.prove(ADA, seq, size=size)
 
-    def test_a_tree_is_proved_to_have_grown(self, log: EventLog, seals: Seals) -> None:
+    def test_growth_of_the_tree_can_be_proved(
+        self, log: EventLog, seals: Seals
+    ) -> None:
         for stream in (ADA, BOB):
-            write(log, stream, *said("a"))
+            write(log, stream, *user_inputs("a"))
             seals.seal(now=NOW)
 
         proof = seals.prove_growth(1, 2)
@@ -494,7 +508,7 @@ class SealsContract:
         with pytest.raises(LookupError):
             seals.prove_growth(1, 3)
 
-    def test_leaves_of_who_is_erased_stay(self, log: EventLog, seals: Seals) -> None:
+    def test_leaves_of_an_erased_user_stay(self, log: EventLog, seals: Seals) -> None:
         fill(log)
         seals.seal(now=NOW)
         job = shred(log)

@@ -119,7 +119,7 @@ def write(log: EventLog, stream: StreamId, *events: Event) -> Outcome:
     return log.append(append_to(log.head(stream), *events))
 
 
-def said(*texts: str) -> tuple[UserInput, ...]:
+def user_inputs(*texts: str) -> tuple[UserInput, ...]:
     """Return a user input for each text."""
     return tuple(UserInput(text=text) for text in texts)
 
@@ -163,29 +163,30 @@ class LeaseContract:
     If your log uses a server's clock, let it use the argument ``clock`` in these tests.
     """
 
-    def test_of_many_that_ask_for_a_lease_one_has_it(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_one_of_many_concurrent_takers_gets_the_lease(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
 
         with ThreadPoolExecutor(8) as pool:
             taken = list(pool.map(lambda i: take(log, f"o-{i}"), range(8)))
 
         assert sum(taken) == 1
 
-    def test_a_lease_is_of_one_derived_stream(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        write(log, BOB, *said("b"))
+    def test_a_lease_belongs_to_one_derived_stream(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
+        write(log, BOB, *user_inputs("b"))
         assert take(log, "first")
-        other, of_bob = "e" * 64, BOB._replace(stream=_DERIVED.stream)
+        other_view = _DERIVED._replace(stream="e" * 64)
+        of_bob = BOB._replace(stream=_DERIVED.stream)
         of_store = StreamId("", "", "seal")
 
         assert not take(log, "second")
-        for stream in (_DERIVED._replace(stream=other), of_bob, of_store):
+        for stream in (other_view, of_bob, of_store):
             assert log.leases.take_lease(
                 stream, "second", clock=at(NOW), period=_PERIOD
             )
 
-    def test_a_lease_that_ended_can_be_taken(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_an_expired_lease_can_be_taken(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
 
         assert not take(log, "second", now=_LATER - 1)
@@ -194,8 +195,8 @@ class LeaseContract:
         assert not log.leases.release_lease(_DERIVED, "first")
         assert not take(log, "third", now=_LATER + _PERIOD - 1)
 
-    def test_a_lease_that_is_renewed_goes_on(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_a_renewed_lease_stays_with_its_owner(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
 
         assert renew(log, "first", now=_LATER)
@@ -204,12 +205,12 @@ class LeaseContract:
         assert not take(log, "second", now=_LATER + _PERIOD - 1)
         assert take(log, "second", now=_LATER + _PERIOD)
 
-    def test_a_lease_given_back_is_free(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_a_released_lease_is_free(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
 
-        held = log.leases.holding(_DERIVED, clock=at(NOW))
-        assert held == Holding(left=_PERIOD, done=False)
+        holding = log.leases.holding(_DERIVED, clock=at(NOW))
+        assert holding == Holding(left=_PERIOD, done=False)
         # Returns whether others asked for the lease.
         assert log.leases.release_lease(_DERIVED, "first") is False
         assert log.leases.holding(_DERIVED, clock=at(NOW)) == _FREE
@@ -218,7 +219,7 @@ class LeaseContract:
         assert not take(log, "first")
 
     def test_a_lease_from_the_future_is_free(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
         ahead = NOW + _TEN_YEARS
         assert take(log, "first", now=ahead)
 
@@ -229,14 +230,14 @@ class LeaseContract:
         assert not renew(log, "first", now=ahead)
 
     def test_a_clock_set_back_a_little_frees_no_lease(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
 
         assert not take(log, "second", now=NOW - _PERIOD)
         assert log.leases.holding(_DERIVED, clock=at(NOW - _PERIOD)).left == 2 * _PERIOD
 
-    def test_work_that_is_done_leaves_a_mark(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_finished_work_leaves_a_mark(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
 
         assert log.leases.mark_done(
@@ -251,44 +252,44 @@ class LeaseContract:
         assert not log.leases.mark_done(_DERIVED, "first", clock=late, period=_PERIOD)
 
     def test_the_former_owner_of_a_lease_writes_nothing(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
         with log.leases.fenced(_DERIVED, "first"):
-            assert isinstance(write(log, ADA, *said("b")), Appended)
+            assert isinstance(write(log, ADA, *user_inputs("b")), Appended)
             assert take(log, "second", now=_LATER)
 
             with pytest.raises(LeaseLost):
-                write(log, ADA, *said("c"))
+                write(log, ADA, *user_inputs("c"))
             assert not log.save_view(ADA, "counts", _VIEW, replaces=0)
         with log.leases.fenced(_DERIVED, "second"):
-            assert isinstance(write(log, ADA, *said("d")), Appended)
+            assert isinstance(write(log, ADA, *user_inputs("d")), Appended)
         log.leases.release_lease(_DERIVED, "second")
         with log.leases.fenced(_DERIVED, "second"), pytest.raises(LeaseLost):
-            write(log, ADA, *said("e"))
+            write(log, ADA, *user_inputs("e"))
 
-        assert isinstance(write(log, ADA, *said("f")), Appended)
+        assert isinstance(write(log, ADA, *user_inputs("f")), Appended)
         assert texts(log.read(ADA)) == ["a", "b", "d", "f"]
 
-    def test_the_holder_of_a_lease_learns_that_others_asked(
+    def test_release_returns_whether_others_asked_for_the_lease(
         self, log: EventLog
     ) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
         take(log, "second")
 
         assert log.leases.release_lease(_DERIVED, "first") is True
         assert log.leases.release_lease(_DERIVED, "first") is False
 
-    def test_a_new_holder_has_not_been_asked(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_requests_before_a_new_owner_do_not_count(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
         assert not take(log, "second")
         assert take(log, "third", now=_LATER)
 
         assert log.leases.release_lease(_DERIVED, "third") is False
 
-    def test_the_holder_may_ask_again(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_the_owner_may_take_the_lease_again(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
         take(log, "first")
 
         assert take(log, "first", now=NOW + 1)
@@ -296,7 +297,7 @@ class LeaseContract:
         assert not take(log, "second", now=_LATER)
         assert log.leases.release_lease(_DERIVED, "first") is True
 
-    def test_a_session_that_is_not_there_has_no_leases(self, log: EventLog) -> None:
+    def test_a_session_that_does_not_exist_has_no_leases(self, log: EventLog) -> None:
         nobody = StreamId("nobody", "s-1", "f" * 64)
 
         assert not log.leases.take_lease(nobody, "first", clock=at(NOW), period=_PERIOD)
@@ -335,22 +336,24 @@ class WordReplacement:
 class RewritingContract:
     """The contract of ``rewrite``; part of ``EventLogContract``."""
 
-    def test_a_rewriting_takes_out_what_it_is_told_to(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b secret", "c"))
+    def test_a_rewriting_replaces_the_events_that_it_changes(
+        self, log: EventLog
+    ) -> None:
+        write(log, ADA, *user_inputs("a", "b secret", "c"))
         before = dict(log.read(ADA)[1].redaction)
 
-        done = log.rewrite(ADA, WordReplacement("secret"), now=NOW)
+        rewritten = log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
-        assert (done.events, done.key_version) == (1, 2)
+        assert (rewritten.events, rewritten.key_version) == (1, 2)
         assert texts(log.read(ADA)) == ["a", "b -", "c"]
         assert log.read(ADA)[1].redaction["before"] == before
 
-    def test_a_rewriting_leaves_hashes_as_they_were(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b secret"))
+    def test_a_rewriting_changes_no_hash(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a", "b secret"))
         before = [event.hash for event in log.read(ADA)]
 
         log.rewrite(ADA, WordReplacement("secret"), now=NOW)
-        write(log, ADA, *said("c"))
+        write(log, ADA, *user_inputs("c"))
 
         assert [event.hash for event in log.read(ADA)][:2] == before
         assert log.read(ADA)[2].prev_hash == before[-1]
@@ -358,43 +361,42 @@ class RewritingContract:
         # The three events and the record of the rewriting.
         assert len(list(log.audit(ADA))) == 4
 
-    def test_a_rewriting_says_what_it_replaced(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b secret"))
+    def test_a_rewriting_records_which_events_it_replaced(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a", "b secret"))
         write(log, _DERIVED, _RETIRED)
 
         log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
-        said_so = [event.payload for event in log.read(ADA, after=2)]
-        assert [event.stream for event in said_so] == ["main", "f" * 64]  # type: ignore[union-attr]  # both are redaction_applied
-        assert [event.seqs for event in said_so] == [(2,), ()]  # type: ignore[union-attr]  # the same
+        records = [event.payload for event in log.read(ADA, after=2)]
+        assert [event.stream for event in records] == ["main", "f" * 64]  # type: ignore[union-attr]  # both are redaction_applied
+        assert [event.seqs for event in records] == [(2,), ()]  # type: ignore[union-attr]  # the same
         assert [item for item in log.audit(_DERIVED) if isinstance(item, Problem)] == []
 
     def test_a_rewriting_can_follow_another(self, log: EventLog) -> None:
-        write(log, ADA, *said("one two three"))
+        write(log, ADA, *user_inputs("one two three"))
 
         for number, word in enumerate(("one", "two"), start=2):
-            assert (
-                log.rewrite(ADA, WordReplacement(word), now=NOW).key_version == number
-            )
+            rewritten = log.rewrite(ADA, WordReplacement(word), now=NOW)
+            assert rewritten.key_version == number
 
         assert texts(log.read(ADA)) == ["- - three"]
-        # A rewriting destroys the keys before it at once.
+        # A rewriting destroys earlier keys at once.
         assert log.retired_keys(ADA) == 0
         assert log.retire_keys(ADA) == 0
         assert [item for item in log.audit(ADA) if isinstance(item, Problem)] == []
 
     def test_a_closed_session_can_be_rewritten(self, log: EventLog) -> None:
-        write(log, ADA, *said("secret"), SystemPrompt(closed=True))
+        write(log, ADA, *user_inputs("secret"), SystemPrompt(closed=True))
 
         log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
         head = log.head(ADA)
         assert (head.status, head.state.closed, head.seq) == ("closed", True, 3)
-        unaware = head._replace(state=head.state._replace(closed=False))
-        assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)
+        outdated = head._replace(state=head.state._replace(closed=False))
+        assert isinstance(log.append(append_to(outdated, *user_inputs("b"))), Conflict)
 
     def test_a_rewriting_drops_views_and_keeps_streams(self, log: EventLog) -> None:
-        write(log, ADA, *said("a secret"))
+        write(log, ADA, *user_inputs("a secret"))
         write(log, _DERIVED, _RETIRED)
         log.save_view(ADA, "v", _VIEW, replaces=0)
         before = log.head(_DERIVED)
@@ -406,20 +408,25 @@ class RewritingContract:
         assert log.head(_DERIVED) == before
         assert isinstance(write(log, _DERIVED, _RETIRED), Appended)
 
-    def test_a_blob_goes_with_the_text_it_was_cut_from(self, log: EventLog) -> None:
-        gone, kept = "secret. " * 2000, "a long line. " * 2000
-        request = append_to(log.head(ADA), *said(gone, kept), limits=_SMALL)
+    def test_a_rewriting_deletes_the_blob_of_a_text_that_it_replaces(
+        self, log: EventLog
+    ) -> None:
+        replaced = "secret. " * 2000
+        unchanged = "a long line. " * 2000
+        request = append_to(
+            log.head(ADA), *user_inputs(replaced, unchanged), limits=_SMALL
+        )
         log.append(request)
         digests = [event.blobs[0].sha256 for event in request.events]
 
-        done = log.rewrite(ADA, WordReplacement("secret"), now=NOW)
+        rewritten = log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
-        assert done.blobs == 1
+        assert rewritten.blobs == 1
         assert log.blob(ADA, digests[0]) is None
-        assert log.blob(ADA, digests[1]) == kept.encode()
+        assert log.blob(ADA, digests[1]) == unchanged.encode()
 
     def test_a_rewriting_that_fails_changes_nothing(self, log: EventLog) -> None:
-        write(log, ADA, *said("a secret"))
+        write(log, ADA, *user_inputs("a secret"))
 
         class Failing(WordReplacement):
             def record(self, event: RedactionApplied) -> RedactedEvent:
@@ -428,11 +435,11 @@ class RewritingContract:
         with pytest.raises(LookupError):
             log.rewrite(ADA, Failing("secret"), now=NOW)
         assert texts(log.read(ADA)) == ["a secret"]
-        write(log, ADA, *said("b"))
+        write(log, ADA, *user_inputs("b"))
         assert log.head(ADA).seq == 2
 
-    def test_what_did_not_pass_redaction_replaces_nothing(self, log: EventLog) -> None:
-        write(log, ADA, *said("a secret"))
+    def test_an_unredacted_event_replaces_nothing(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a secret"))
 
         class Raw(WordReplacement):
             def again(self, envelope: Envelope) -> RedactedEvent | None:
@@ -446,15 +453,15 @@ class RewritingContract:
 class EventLogContract(RewritingContract, LeaseContract):
     """The contract of the port ``EventLog``.  It needs a fixture ``log``."""
 
-    def test_a_stream_nobody_wrote_is_at_seq_0(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_a_new_stream_is_at_seq_0(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
 
         assert log.head(StreamId("ada", "other")).seq == 0
         assert log.head(ADA).seq == 1
 
     def test_events_come_back_in_order_without_gaps(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b"))
-        write(log, ADA, *said("c"))
+        write(log, ADA, *user_inputs("a", "b"))
+        write(log, ADA, *user_inputs("c"))
 
         events = log.read(ADA)
 
@@ -462,7 +469,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert [event.seq for event in events] == [1, 2, 3]
 
     def test_an_append_returns_the_new_head(self, log: EventLog) -> None:
-        outcome = write(log, ADA, *said("a", "b"))
+        outcome = write(log, ADA, *user_inputs("a", "b"))
 
         assert isinstance(outcome, Appended)
         assert outcome.head == log.head(ADA)
@@ -470,21 +477,22 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert outcome.head.hash.hex() == log.read(ADA)[-1].hash
 
     def test_append_soon_calls_back_once_per_append(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        head, told = log.head(ADA), SimpleQueue[Outcome | Exception]()
+        write(log, ADA, *user_inputs("a"))
+        head = log.head(ADA)
+        queue = SimpleQueue[Outcome | Exception]()
 
         for text in ("b", "late"):
-            assert log.append_soon(append_to(head, *said(text)), told.put)
-        outcomes = [told.get(timeout=30), told.get(timeout=30)]
+            assert log.append_soon(append_to(head, *user_inputs(text)), queue.put)
+        outcomes = [queue.get(timeout=30), queue.get(timeout=30)]
 
         assert [type(outcome) for outcome in outcomes] == [Appended, Conflict]
         assert all(outcome.head == log.head(ADA) for outcome in outcomes)  # type: ignore[union-attr]  # neither is a Duplicate
         assert texts(log.read(ADA)) == ["a", "b"]
-        assert told.empty()
+        assert queue.empty()
 
     def test_each_event_is_chained_to_the_one_before(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b"))
-        write(log, ADA, *said("c"))
+        write(log, ADA, *user_inputs("a", "b"))
+        write(log, ADA, *user_inputs("c"))
 
         first, second, third = log.read(ADA)
 
@@ -493,8 +501,8 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.read(ADA, after=2)[0].prev_hash == second.hash
         assert len({first.hash, second.hash, third.hash}) == 3
 
-    def test_a_page_holds_what_was_asked_for(self, log: EventLog) -> None:
-        write(log, ADA, *said(*"abcdef"))
+    def test_read_returns_the_requested_page(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs(*"abcdef"))
 
         assert texts(log.read(ADA, after=2, limit=2)) == ["c", "d"]
         assert texts(log.read(ADA, after=1, upto=3)) == ["b", "c"]
@@ -503,47 +511,49 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(ADA, upto=3, limit=2, newest=True)) == ["b", "c"]
 
     def test_read_returns_only_the_requested_spans(self, log: EventLog) -> None:
-        write(log, ADA, *said(*(f"{number}" for number in range(1, 31))))
+        write(log, ADA, *user_inputs(*(f"{number}" for number in range(1, 31))))
         spans = [(2, 2), (5, 7), (20, 40)]
 
-        found = log.read(ADA, spans=spans)
-        many = log.read(ADA, spans=[(n, n) for n in range(1, 31, 2)])
+        events = log.read(ADA, spans=spans)
+        every_other = log.read(ADA, spans=[(n, n) for n in range(1, 31, 2)])
 
-        assert [e.seq for e in found] == [2, 5, 6, 7, *range(20, 31)]
-        assert found == [event for event in log.read(ADA) if event in found]
-        assert [e.seq for e in many] == list(range(1, 31, 2))
+        assert [event.seq for event in events] == [2, 5, 6, 7, *range(20, 31)]
+        assert events == [event for event in log.read(ADA) if event in events]
+        assert [event.seq for event in every_other] == list(range(1, 31, 2))
 
-    def test_types_can_be_picked(self, log: EventLog) -> None:
+    def test_read_returns_only_the_requested_types(self, log: EventLog) -> None:
         call = ToolCall(call_id="c1", tool_name="bash")
-        write(log, ADA, *said("a"), call, *said("b"))
+        write(log, ADA, *user_inputs("a"), call, *user_inputs("b"))
 
-        picked = log.read(ADA, types=("tool_call",))
+        calls = log.read(ADA, types=("tool_call",))
 
-        assert [event.seq for event in picked] == [2]
-        assert picked[0].prev_hash == log.read(ADA)[0].hash
+        assert [event.seq for event in calls] == [2]
+        assert calls[0].prev_hash == log.read(ADA)[0].hash
 
     def test_an_append_on_an_old_head_writes_nothing(self, log: EventLog) -> None:
         old = log.head(ADA)
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
 
-        outcome = log.append(append_to(old, *said("b", "c")))
+        outcome = log.append(append_to(old, *user_inputs("b", "c")))
 
         assert isinstance(outcome, Conflict)
         assert outcome.head == log.head(ADA)
         assert texts(log.read(ADA)) == ["a"]
 
     def test_an_append_on_another_history_writes_nothing(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        elsewhere = log.head(ADA)._replace(hash=bytes(32))
+        write(log, ADA, *user_inputs("a"))
+        other_history = log.head(ADA)._replace(hash=bytes(32))
 
-        outcome = log.append(append_to(elsewhere, *said("b")))
+        outcome = log.append(append_to(other_history, *user_inputs("b")))
 
         assert isinstance(outcome, Conflict)
         assert texts(log.read(ADA)) == ["a"]
 
-    def test_exactly_one_of_many_rivals_wins(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        requests = [append_to(log.head(ADA), *said(f"r{i}")) for i in range(8)]
+    def test_exactly_one_of_many_concurrent_appends_succeeds(
+        self, log: EventLog
+    ) -> None:
+        write(log, ADA, *user_inputs("a"))
+        requests = [append_to(log.head(ADA), *user_inputs(f"r{i}")) for i in range(8)]
 
         with ThreadPoolExecutor(8) as pool:
             outcomes = list(pool.map(log.append, requests))
@@ -552,12 +562,16 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 7
         assert log.head(ADA).seq == 2
 
-    def test_rivals_do_not_fail_those_who_write_elsewhere(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+    def test_conflicts_do_not_fail_appends_to_other_streams(
+        self, log: EventLog
+    ) -> None:
+        write(log, ADA, *user_inputs("a"))
         streams = [StreamId("ada", f"t-{i}") for i in range(8)]
-        requests = [append_to(log.head(stream), *said("x")) for stream in streams]
+        requests = [
+            append_to(log.head(stream), *user_inputs("x")) for stream in streams
+        ]
         stale = Head(log.head(ADA).state)
-        rivals = [append_to(stale, *said("y")) for _ in range(4)]
+        rivals = [append_to(stale, *user_inputs("y")) for _ in range(4)]
 
         with ThreadPoolExecutor(12) as pool:
             outcomes = list(pool.map(log.append, [*requests, *rivals]))
@@ -567,10 +581,10 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert [log.head(stream).seq for stream in streams] == [1] * 8
 
     def test_an_exclusive_append_sees_the_current_head(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
 
         def build(head: Head) -> Append:
-            return append_to(head, *said(f"after {head.seq}"))
+            return append_to(head, *user_inputs(f"after {head.seq}"))
 
         with ThreadPoolExecutor(6) as pool:
             outcomes = list(pool.map(log.append_exclusive, [ADA] * 6, [build] * 6))
@@ -579,21 +593,23 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(ADA, after=1)) == [f"after {i}" for i in range(1, 7)]
 
     def test_an_exclusive_append_that_fails_writes_nothing(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
 
         def build(_: Head) -> Append:
             raise LookupError
 
         with pytest.raises(LookupError):
             log.append_exclusive(ADA, build)
-        write(log, ADA, *said("b"))
+        write(log, ADA, *user_inputs("b"))
         assert texts(log.read(ADA)) == ["a", "b"]
 
-    def test_a_key_that_was_used_gives_the_first_seqs(self, log: EventLog) -> None:
-        log.append(append_to(log.head(ADA), *said("a", "b"), idempotency_key="k"))
+    def test_a_used_idempotency_key_returns_the_first_seqs(self, log: EventLog) -> None:
+        log.append(
+            append_to(log.head(ADA), *user_inputs("a", "b"), idempotency_key="k")
+        )
 
         again = log.append(
-            append_to(log.head(ADA), *said("a", "b"), idempotency_key="k")
+            append_to(log.head(ADA), *user_inputs("a", "b"), idempotency_key="k")
         )
 
         assert again == log.receipt(ADA, "k") == Duplicate(1, 2)
@@ -604,7 +620,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         other = ADA._replace(session_id="s-2")
         for stream in (ADA, other):
             log.append(
-                append_to(log.head(stream), *said("a", "b"), idempotency_key="k")
+                append_to(log.head(stream), *user_inputs("a", "b"), idempotency_key="k")
             )
 
         ids = [event.event_id for s in (ADA, other) for event in log.read(s)]
@@ -615,7 +631,7 @@ class EventLogContract(RewritingContract, LeaseContract):
     def test_each_session_has_its_own_proof_key(self, log: EventLog) -> None:
         other = ADA._replace(session_id="s-2")
         for stream in (ADA, other):
-            write(log, stream, *said("a"))
+            write(log, stream, *user_inputs("a"))
 
         key = log.session_proof_key(ADA)
 
@@ -623,15 +639,15 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert key == log.session_proof_key(ADA)
         assert key != log.session_proof_key(other)
 
-    def test_known_drafts_are_found_by_key(self, log: EventLog) -> None:
+    def test_recorded_drafts_are_found_by_key(self, log: EventLog) -> None:
         keys = [Keyed("one", first=0, events=2), Keyed("two", first=2, events=1)]
-        write(log, ADA, *said("a"))
-        request = append_to(log.head(ADA), *said("b", "c", "d", "e"))
+        write(log, ADA, *user_inputs("a"))
+        request = append_to(log.head(ADA), *user_inputs("b", "c", "d", "e"))
         log.append(request._replace(keys=keys))
 
-        found = log.known(ADA, ["one", "two", "three"])
+        recorded = log.known(ADA, ["one", "two", "three"])
 
-        assert found == {"one": Duplicate(2, 3), "two": Duplicate(4, 4)}
+        assert recorded == {"one": Duplicate(2, 3), "two": Duplicate(4, 4)}
         assert log.known(ADA._replace(session_id="s-2"), ["one"]) == {}
         assert log.known(ADA._replace(user_id="bob"), ["one"]) == {}
         assert log.receipt(ADA, "one") is None
@@ -639,13 +655,13 @@ class EventLogContract(RewritingContract, LeaseContract):
         versions = [event.event_id.version for event in log.read(ADA)]
         assert versions == [7, 8, 8, 8, 7]
 
-    def test_a_draft_that_was_written_is_refused_and_the_head_told(
+    def test_an_append_with_a_recorded_draft_returns_a_conflict(
         self, log: EventLog
     ) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
         keys = [Keyed("one", 0, 1)]
-        log.append(append_to(log.head(ADA), *said("b"))._replace(keys=keys))
-        again = append_to(log.head(ADA), *said("c", "b"))
+        log.append(append_to(log.head(ADA), *user_inputs("b"))._replace(keys=keys))
+        again = append_to(log.head(ADA), *user_inputs("c", "b"))
         again = again._replace(keys=[Keyed("two", 0, 1), Keyed("one", 1, 1)])
 
         assert log.append(again) == Conflict(log.head(ADA))
@@ -655,8 +671,8 @@ class EventLogContract(RewritingContract, LeaseContract):
     def test_one_of_several_concurrent_uses_of_a_key_writes(
         self, log: EventLog
     ) -> None:
-        write(log, ADA, *said("a"))
-        request = append_to(log.head(ADA), *said("b"), idempotency_key="k")
+        write(log, ADA, *user_inputs("a"))
+        request = append_to(log.head(ADA), *user_inputs("b"), idempotency_key="k")
 
         with ThreadPoolExecutor(4) as pool:
             outcomes = list(pool.map(log.append, [request] * 4))
@@ -666,8 +682,8 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(ADA)) == ["a", "b"]
 
     def test_users_do_not_see_each_other(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        write(log, BOB, *said("b"))
+        write(log, ADA, *user_inputs("a"))
+        write(log, BOB, *user_inputs("b"))
 
         assert texts(log.read(ADA)) == ["a"]
         assert texts(log.read(BOB)) == ["b"]
@@ -675,7 +691,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert [info.user_id for info in log.sessions()] == ["ada", "bob"]
 
     def test_a_session_is_listed_with_its_head(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b"))
+        write(log, ADA, *user_inputs("a", "b"))
 
         (info,) = log.sessions("ada", session_id="s-1")
 
@@ -686,37 +702,38 @@ class EventLogContract(RewritingContract, LeaseContract):
     def test_sessions_are_listed_page_by_page(self, log: EventLog) -> None:
         names = ["a", "b", "c", "d", "e"]
         for name in names:
-            write(log, StreamId("ada", name), *said("x"))
-        write(log, StreamId("bob", "a"), *said("x"))
+            write(log, StreamId("ada", name), *user_inputs("x"))
+        write(log, StreamId("bob", "a"), *user_inputs("x"))
 
-        pages, place = list[list[str]](), None
-        while found := log.sessions("ada", after=place, limit=2):
-            pages.append([info.session_id for info in found])
-            place = "ada", found[-1].session_id
+        pages: list[list[str]] = []
+        place: tuple[str, str] | None = None
+        while infos := log.sessions("ada", after=place, limit=2):
+            pages.append([info.session_id for info in infos])
+            place = ("ada", infos[-1].session_id)
 
         assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
     def test_a_session_is_found_by_all_of_its_labels(self, log: EventLog) -> None:
         for stream in (ADA, BOB, _OTHER):
-            write(log, stream, *said("x"))
+            write(log, stream, *user_inputs("x"))
 
         log.label(ADA, {"project": "refold", "topic": "tea", "mood": "good"})
         log.label(BOB, {"project": "refold"})
         log.label(_OTHER, {"project": "refold", "topic": "refold"})
         log.label(ADA, {"topic": "rain", "mood": None})
 
-        def found(user_id: str, **labels: str) -> list[str]:
+        def labelled(user_id: str, **labels: str) -> list[str]:
             infos = log.sessions(user_id, labels=labels)
             return [info.session_id for info in infos]
 
-        assert found("ada", project="refold") == ["s-1", "s-2"]
-        assert found("ada", project="refold", topic="rain") == ["s-1"]
-        assert found("ada", topic="tea") == found("ada", mood="good") == []
-        assert found("ada", mood="refold") == found("eve", project="refold") == []
-        assert found("bob", project="refold") == ["s-1"]
+        assert labelled("ada", project="refold") == ["s-1", "s-2"]
+        assert labelled("ada", project="refold", topic="rain") == ["s-1"]
+        assert labelled("ada", topic="tea") == labelled("ada", mood="good") == []
+        assert labelled("ada", mood="refold") == labelled("eve", project="refold") == []
+        assert labelled("bob", project="refold") == ["s-1"]
 
     def test_the_labels_of_a_session_are_compared_whole(self, log: EventLog) -> None:
-        write(log, ADA, *said("x"))
+        write(log, ADA, *user_inputs("x"))
         log.label(ADA, {"project": "refold", "topic": "rain"})
 
         assert log.labelled(ADA, {"project": "refold", "topic": "rain"})
@@ -724,24 +741,24 @@ class EventLogContract(RewritingContract, LeaseContract):
             assert not log.labelled(ADA, wrong)
 
     def test_a_redacted_label_matches_any_value(self, log: EventLog) -> None:
-        write(log, ADA, *said("x"))
+        write(log, ADA, *user_inputs("x"))
         log.label(ADA, {"project": "refold", "topic": "rain"})
 
         assert log.labelled(ADA, {"project": "refold", "topic": "[REDACTED:NAME]"})
         assert not log.labelled(ADA, {"project": "else", "topic": "[REDACTED:NAME]"})
 
-    def test_a_session_that_is_not_there_has_no_label(self, log: EventLog) -> None:
-        write(log, ADA, *said("x"))
+    def test_a_session_that_does_not_exist_has_no_label(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("x"))
         log.label(_OTHER, {"project": "refold"})
-        write(log, _OTHER, *said("x"))
+        write(log, _OTHER, *user_inputs("x"))
         log.label(ADA, {"project": "refold"})
 
-        found = log.sessions("ada", labels={"project": "refold"})
+        infos = log.sessions("ada", labels={"project": "refold"})
 
-        assert [info.session_id for info in found] == ["s-1"]
+        assert [info.session_id for info in infos] == ["s-1"]
 
-    def test_a_derived_stream_counts_for_itself(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b"))
+    def test_a_derived_stream_has_its_own_seqs(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a", "b"))
 
         write(log, _DERIVED, _RETIRED)
 
@@ -751,19 +768,19 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_a_derived_stream_needs_its_session(self, log: EventLog) -> None:
         derived = StreamId("ada", "none", "f" * 64)
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
 
         assert isinstance(write(log, derived, _RETIRED), Conflict)
         assert log.streams("ada", "none") == []
         assert log.streams("ada", "s-1") == ["main"]
 
-    def test_a_closed_stream_takes_nothing_more(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"), SystemPrompt(closed=True))
+    def test_a_closed_stream_accepts_no_more_events(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"), SystemPrompt(closed=True))
         head = log.head(ADA)
-        unaware = head._replace(state=head.state._replace(closed=False))
+        outdated = head._replace(state=head.state._replace(closed=False))
 
         assert (head.status, head.state.closed) == ("closed", True)
-        assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)
+        assert isinstance(log.append(append_to(outdated, *user_inputs("b"))), Conflict)
         assert log.head(ADA) == head
 
     def test_open_calls_are_part_of_the_head(self, log: EventLog) -> None:
@@ -771,10 +788,10 @@ class EventLogContract(RewritingContract, LeaseContract):
 
         assert log.head(ADA).state.open_calls["c1"].tool_name == "bash"
 
-    def test_a_long_text_is_found_by_its_digest(self, log: EventLog) -> None:
+    def test_a_long_text_is_read_by_its_digest(self, log: EventLog) -> None:
         text = "a long line. " * 2000
-        request = append_to(log.head(ADA), *said(text), limits=_SMALL)
-        write(log, BOB, *said("x"))
+        request = append_to(log.head(ADA), *user_inputs(text), limits=_SMALL)
+        write(log, BOB, *user_inputs("x"))
 
         log.append(request)
 
@@ -784,24 +801,25 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.blob(ADA._replace(session_id="s-2"), blob.sha256) is None
         assert len(texts(log.read(ADA))[0]) < 2048
 
-    def test_several_long_texts_are_found_at_once(self, log: EventLog) -> None:
-        other = append_to(log.head(BOB), *said("c " * 2_000), limits=_SMALL)
+    def test_several_long_texts_are_read_at_once(self, log: EventLog) -> None:
+        of_bob = append_to(log.head(BOB), *user_inputs("c " * 2_000), limits=_SMALL)
         request = append_to(
-            log.head(ADA), *said("a " * 2_000, "b " * 2_000), limits=_SMALL
+            log.head(ADA), *user_inputs("a " * 2_000, "b " * 2_000), limits=_SMALL
         )
         log.append(request)
-        log.append(other)
+        log.append(of_bob)
         first, second = (event.blobs[0] for event in request.events)
-        foreign = other.events[0].blobs[0]
+        blob_of_bob = of_bob.events[0].blobs[0]
 
-        blobs = log.blobs(ADA, [first.sha256, second.sha256, foreign.sha256])
+        blobs = log.blobs(ADA, [first.sha256, second.sha256, blob_of_bob.sha256])
 
         assert blobs == {first.sha256: first.data, second.sha256: second.data}
         assert log.blobs(ADA, []) == {}
 
-    def test_a_view_is_replaced_only_by_who_knows_it(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        first, second = _VIEW, StoredView(3, 1, {"n": 2})
+    def test_only_a_writer_that_read_a_view_replaces_it(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a"))
+        first = _VIEW
+        second = StoredView(3, 1, {"n": 2})
 
         assert log.save_view(ADA, "v", first, replaces=0)
         assert not log.save_view(ADA, "v", second, replaces=0)
@@ -811,9 +829,9 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.load_view(ADA, "other") is None
         assert log.view_names("ada", "s-1") == ["v"]
 
-    def test_of_the_views_of_a_session_one_can_be_dropped(self, log: EventLog) -> None:
+    def test_one_of_several_views_can_be_dropped(self, log: EventLog) -> None:
         for stream in (ADA, BOB):
-            write(log, stream, *said("a"))
+            write(log, stream, *user_inputs("a"))
             for name in ("one", "other"):
                 assert log.save_view(stream, name, _VIEW, replaces=0)
 
@@ -824,7 +842,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.load_view(ADA, "one") is None
 
     def test_a_frozen_user_gets_no_stored_view(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
         assert log.head(ADA).seq == 1
         statement: JsonObject = {
             "format": FORMAT,
@@ -838,10 +856,10 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert not log.save_view(ADA, "v", _VIEW, replaces=0)
         assert log.load_view(ADA, "v") is None
 
-    def test_standing_reads_head_view_and_events_together(self, log: EventLog) -> None:
+    def test_a_snapshot_has_head_view_and_events(self, log: EventLog) -> None:
         # The derived stream of a view has the view's name.
         derived = ADA._replace(stream="v")
-        write(log, ADA, *said(*"abcdef"))
+        write(log, ADA, *user_inputs(*"abcdef"))
         for _ in range(3):
             write(log, derived, _RETIRED)
         view = StoredView(
@@ -853,42 +871,43 @@ class EventLogContract(RewritingContract, LeaseContract):
         )
         assert log.save_view(ADA, "v", view, replaces=0)
 
-        standing = log.standing(ADA, "v", shown=True)
+        snapshot = log.snapshot(ADA, "v", shown=True)
 
-        assert standing.head == log.head(ADA)
-        assert standing.view is not None
-        assert (standing.view.through_seq, standing.view.derived_seq) == (4, 1)
-        assert standing.view.body == {"n": 1}
-        every, made = log.read(ADA), log.read(derived)
-        assert (standing.shown, standing.new) == ([every[0], *every[2:4]], every[4:])
-        assert (standing.summaries, standing.derived) == (made[:1], made[1:])
-        assert log.standing(ADA, "v").shown == []
+        assert snapshot.head == log.head(ADA)
+        assert snapshot.view is not None
+        assert (snapshot.view.through_seq, snapshot.view.derived_seq) == (4, 1)
+        assert snapshot.view.body == {"n": 1}
+        events = log.read(ADA)
+        entries = log.read(derived)
+        assert (snapshot.shown, snapshot.new) == ([events[0], *events[2:4]], events[4:])
+        assert (snapshot.summaries, snapshot.derived) == (entries[:1], entries[1:])
+        assert log.snapshot(ADA, "v").shown == []
 
-    def test_a_session_stands_without_a_view_too(self, log: EventLog) -> None:
-        nothing = log.standing(ADA, "v", shown=True)
-        write(log, ADA, *said("a", "b"))
-        write(log, BOB, *said("c"))
+    def test_a_snapshot_needs_no_view(self, log: EventLog) -> None:
+        before = log.snapshot(ADA, "v", shown=True)
+        write(log, ADA, *user_inputs("a", "b"))
+        write(log, BOB, *user_inputs("c"))
 
-        standing = log.standing(ADA, "v", shown=True)
+        snapshot = log.snapshot(ADA, "v", shown=True)
 
-        assert (nothing.head.seq, nothing.view, nothing.new) == (0, None, [])
-        assert (standing.head.seq, standing.view) == (2, None)
-        assert standing.new == log.read(ADA)
+        assert (before.head.seq, before.view, before.new) == (0, None, [])
+        assert (snapshot.head.seq, snapshot.view) == (2, None)
+        assert snapshot.new == log.read(ADA)
 
-    def test_what_was_written_proves_itself(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b"))
-        write(log, ADA, *said("c"))
+    def test_an_audit_yields_every_event_and_no_problem(self, log: EventLog) -> None:
+        write(log, ADA, *user_inputs("a", "b"))
+        write(log, ADA, *user_inputs("c"))
 
-        proved = list(log.audit(ADA))
+        audited = list(log.audit(ADA))
 
-        events = [item for item in proved if isinstance(item, Envelope)]
+        events = [item for item in audited if isinstance(item, Envelope)]
         assert texts(events) == ["a", "b", "c"]
-        assert not [item for item in proved if isinstance(item, Problem)]
+        assert not [item for item in audited if isinstance(item, Problem)]
         assert log.orphans() == []
 
-    def test_what_did_not_pass_redaction_is_refused(self, log: EventLog) -> None:
-        request = append_to(log.head(ADA), *said("a"))
-        raw = Append(request.base, request.state, said("a"), NOW)  # type: ignore[arg-type]  # what must be refused
+    def test_an_unredacted_append_is_refused(self, log: EventLog) -> None:
+        request = append_to(log.head(ADA), *user_inputs("a"))
+        raw = Append(request.base, request.state, user_inputs("a"), NOW)  # type: ignore[arg-type]  # unredacted on purpose
 
         with pytest.raises(TypeError):
             log.append(raw)
@@ -896,14 +915,14 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_each_user_has_a_key_for_pseudonyms(self, log: EventLog) -> None:
         before = log.pseudonym_key("ada", now=NOW)
-        write(log, ADA, *said("a"))
+        write(log, ADA, *user_inputs("a"))
 
         assert log.pseudonym_key("ada", now=NOW + 1) == before
         assert log.pseudonym_key("bob", now=NOW) != before
         assert len(before) == 32
 
     def test_sizes_are_counted(self, log: EventLog) -> None:
-        write(log, ADA, *said("a", "b"))
+        write(log, ADA, *user_inputs("a", "b"))
 
         stats = log.stats(Scope(), now=NOW)
 

@@ -56,7 +56,7 @@ class AccessSinkContract:
         sink.write(records[:600])
         sink.write(records[600:])
 
-        assert list(written()) == [one.to_json() for one in records]
+        assert list(written()) == [item.to_json() for item in records]
 
     def test_a_record_is_kept_whole(self, sink: AccessSink, written: Written) -> None:
         bare = record(
@@ -136,7 +136,9 @@ class AnchorContract:
     def test_only_one_thread_holds_the_anchor(
         self, opened: Callable[[], Anchor]
     ) -> None:
-        count, inside, most = 4, [0], [0]
+        count = 4
+        inside = [0]
+        most = [0]
         start = Barrier(count)
 
         def work(_: int) -> None:
@@ -162,7 +164,7 @@ class MasterKeyContract:
     key and still unwraps what ``master`` wrapped, as during a rotation.
     """
 
-    def test_what_was_wrapped_is_given_back(self, master: MasterKey) -> None:
+    def test_unwrap_returns_the_wrapped_key(self, master: MasterKey) -> None:
         for size in (32, 64):
             key = os.urandom(size)
 
@@ -186,7 +188,7 @@ class MasterKeyContract:
             with pytest.raises(KeyUnavailable):
                 master.unwrap(damaged, b"a context")
 
-    def test_a_newer_key_wraps_and_the_one_before_still_opens(
+    def test_a_newer_key_unwraps_keys_of_the_older_one(
         self, master: MasterKey, successor: MasterKey
     ) -> None:
         old = master.wrap(bytes(32), b"a context")

@@ -98,7 +98,7 @@ def test_a_message_is_taken_once(store: SessionStore) -> None:
 @pytest.mark.parametrize(
     "request_", [{}, {"message": None}, message(""), {"message": {"parts": []}}]
 )
-def test_what_is_no_message_is_refused(store: SessionStore, request_: Json) -> None:
+def test_an_invalid_message_is_refused(store: SessionStore, request_: Json) -> None:
     with pytest.raises(InvalidEvent, match="messageId"):
         receive(store, request_, user_id="team")
     assert store.sessions() == []
@@ -207,7 +207,7 @@ DONE: Json = {
 
 
 @pytest.mark.parametrize("place", range(len(places(DONE)) + 1))
-def test_whatever_the_other_side_answers_is_taken_or_refused(
+def test_any_answer_of_the_other_agent_is_stored_or_refused(
     here: Session, place: int
 ) -> None:
     for odd in (None, 1, "", "x", [], {}, [1], {"a": 1}):

@@ -74,7 +74,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[1]", b"\xff", b'{"size": "1"}'])
-def test_what_is_no_tree_head_is_said_with_its_place(
+def test_an_invalid_line_is_reported_with_its_place(
     tmp_path: Path, line: bytes
 ) -> None:
     anchor = FileAnchor(tmp_path / "anchor.jsonl")

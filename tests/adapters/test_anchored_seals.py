@@ -132,7 +132,7 @@ def test_a_head_that_was_not_signed_here_is_not_anchored(
         assert list((config.home() / "anchors").glob("*.jsonl")) == []
 
 
-def test_what_the_anchor_names_is_on_disk_first(
+def test_anchored_events_are_on_disk_before_the_anchor(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []

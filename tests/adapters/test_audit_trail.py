@@ -81,7 +81,7 @@ def noted(rows: Table) -> list[int]:
     return [record.meta.get("n", -1) for record in rows.find(limit=99_999)]
 
 
-def test_what_is_noted_is_there_after_a_flush_and_in_order() -> None:
+def test_flush_writes_all_records_in_order() -> None:
     rows = Table()
     audit = trail(rows, every=3600)
 
@@ -91,7 +91,7 @@ def test_what_is_noted_is_there_after_a_flush_and_in_order() -> None:
     assert noted(rows) == list(range(3 * BATCH + 7))
 
 
-def test_what_is_noted_is_written_without_being_asked_for() -> None:
+def test_records_are_written_without_a_flush() -> None:
     gate = Gate()
     audit = trail(gate)
 
@@ -160,7 +160,7 @@ def test_a_sink_that_fails_is_given_the_same_again(
     assert caplog.text.count("audit records wait") == 1
 
 
-def test_what_cannot_be_written_is_given_up_at_the_end_and_said(
+def test_close_reports_records_that_cannot_be_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     audit = trail(Failing())
@@ -181,7 +181,7 @@ def test_records_of_one_moment_keep_their_order() -> None:
     assert noted(rows) == list(range(50))
 
 
-def test_what_is_noted_while_something_is_noted_is_kept() -> None:
+def test_a_record_made_during_another_is_kept() -> None:
     rows, log, within = Table(), memory_log(), iter([7])
 
     def clock() -> int:
@@ -343,9 +343,9 @@ def test_a_casual_write_leaves_appends_as_durable_as_they_were(
     dialect = SqliteDatabase(make_url(store_url))
     level = "PRAGMA synchronous"
 
-    with dialect.casual() as connection:
+    with dialect.writing_relaxed() as connection:
         assert connection.exec_driver_sql(level).scalar() == 1
-    with pytest.raises(ZeroDivisionError), dialect.casual():
+    with pytest.raises(ZeroDivisionError), dialect.writing_relaxed():
         _ = 1 // 0
 
     with dialect.engine().connect() as connection:
@@ -358,7 +358,7 @@ def test_a_casual_write_does_not_wait_for_the_servers_disk(store_url: str) -> No
     dialect = PostgresDatabase(make_url(store_url))
     level = "SHOW synchronous_commit"
 
-    with dialect.casual() as connection:
+    with dialect.writing_relaxed() as connection:
         assert connection.exec_driver_sql(level).scalar() == "off"
 
     with dialect.engine().connect() as connection:

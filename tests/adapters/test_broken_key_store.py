@@ -14,7 +14,7 @@ import refold
 from refold.adapters.sql.keystore import KeyTables
 from refold.domain.errors import KeyUnavailable, RefoldError
 from refold.opener import reconcile_keys
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 
 JUNK = (None, "", "x", b"", b"\xff\x00", 7, -(2**40), 1.5, "9" * 400)
 COLUMNS = [
@@ -34,7 +34,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     with refold.open(url) as store:
         for user in ("ada", "eve"):
             for name in ("s-1", "s-2"):
-                store.session(user_id=user, session_id=name).append(said("hello"))
+                store.session(user_id=user, session_id=name).append(
+                    user_inputs("hello")
+                )
         store.erase("eve", "made up")
         store.erase("ada", "made up", session_id="s-2")
         store.seal()
@@ -55,8 +57,12 @@ def _broken(keys: Path, table: str, column: str, value: Any) -> bool:
 USES: Any = (
     lambda store: list(store.verify()),
     lambda store: store.verify_seals(),
-    lambda store: store.session(user_id="ada", session_id="s-1").append(said("again")),
-    lambda store: store.session(user_id="new", session_id="s-9").append(said("new")),
+    lambda store: store.session(user_id="ada", session_id="s-1").append(
+        user_inputs("again")
+    ),
+    lambda store: store.session(user_id="new", session_id="s-9").append(
+        user_inputs("new")
+    ),
     lambda store: store.seal(),
     lambda store: store.keys.status(),
     lambda store: store.keys.rotate_user("ada"),
@@ -71,7 +77,7 @@ def _used(url: str, use: Any) -> None:
 
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
-def test_whatever_is_in_a_column_raises_errors_of_ours_alone(
+def test_any_value_in_a_column_raises_only_refold_errors(
     places: tuple[str, Path], table: str, column: str
 ) -> None:
     url, keys = places

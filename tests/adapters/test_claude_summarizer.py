@@ -52,7 +52,7 @@ def why(api: MessagesApi, *replies: Reply, **options: Any) -> str:
     return failed.value.reason
 
 
-def test_what_stands_in_the_tags_is_the_summary(api: MessagesApi) -> None:
+def test_the_summary_is_the_text_in_the_tags(api: MessagesApi) -> None:
     usage = {"input_tokens": 70, "output_tokens": 9, "cache_read_input_tokens": 5}
     said = "Here it is.\n<summary>\nI fixed the build.\n</summary>\n"
     api.reply(message(thinking("Hm."), said, usage=usage, model="claude-x-1"))
@@ -205,14 +205,14 @@ def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:
         ({"temperature": -0.1}, "temperature=-0.1"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(
+def test_unusable_settings_are_refused_at_once(
     api: MessagesApi, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(refold.InvalidConfiguration, match=said):
         summarizer(api, **options)
 
 
-def test_what_passes_is_tried_again(api: MessagesApi) -> None:
+def test_temporary_errors_are_retried(api: MessagesApi) -> None:
     soon = {"retry_after": 0.01}
     api.reply(overloaded(**soon), rate_limited(**soon), GOOD)
 
@@ -222,7 +222,7 @@ def test_what_passes_is_tried_again(api: MessagesApi) -> None:
     assert len(api.requests) == 3
 
 
-def test_what_does_not_pass_is_given_up(api: MessagesApi) -> None:
+def test_permanent_errors_are_not_retried(api: MessagesApi) -> None:
     reason = why(api, *[overloaded(retry_after=0.01)] * 3, max_retries=2)
 
     assert reason.startswith("HTTP 529 overloaded_error after 3 attempts (req_")
@@ -237,7 +237,7 @@ def test_a_wrong_key_is_no_matter_of_trying_again(api: MessagesApi) -> None:
     assert len(api.requests) == 1
 
 
-def test_what_a_server_quotes_is_not_passed_on(api: MessagesApi) -> None:
+def test_errors_do_not_quote_the_server(api: MessagesApi) -> None:
     long = error(400, f"prompt is too long: {SECRET}", kind=f"x {SECRET}")
 
     assert why(api, long).endswith("): the source is too long for the model")
@@ -275,7 +275,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(api: MessagesApi) -> Non
         ),
     ],
 )
-def test_what_is_no_summary_is_said(
+def test_an_answer_without_a_summary_is_an_error(
     api: MessagesApi, reply: Reply, reason: str
 ) -> None:
     assert why(api, reply) == reason
@@ -362,7 +362,7 @@ class TestInASession:
             )
         return session
 
-    def test_what_claude_wrote_is_shown_and_proved(
+    def test_a_summary_by_claude_is_shown_and_verified(
         self, api: MessagesApi, session: Session
     ) -> None:
         api.reply(GOOD)

@@ -31,7 +31,7 @@ from refold.domain.ports import (
     Rewritten,
     Scope,
     SessionInfo,
-    Standing,
+    SessionSnapshot,
     StoredView,
 )
 from refold.domain.session import SessionState
@@ -160,8 +160,10 @@ class NoopLog:
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         return None
 
-    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
-        return Standing(self.head(stream))
+    def snapshot(
+        self, stream: StreamId, name: str, *, shown: bool = False
+    ) -> SessionSnapshot:
+        return SessionSnapshot(self.head(stream))
 
     def save_view(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int

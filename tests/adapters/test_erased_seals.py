@@ -13,7 +13,7 @@ from refold import auditor
 from refold.adapters.sql.tree import Tree
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
 
 
@@ -51,10 +51,10 @@ def checked(store: SessionStore, proof: Any) -> str:
 
 def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) -> None:
     say(store, "a", "b")
-    store.session(user_id="bob", session_id="s").append(said("x", "y"))
+    store.session(user_id="bob", session_id="s").append(user_inputs("x", "y"))
     old = store.seal()
     say(store, "a")
-    store.session(user_id="bob", session_id="s").append(said("z"))
+    store.session(user_id="bob", session_id="s").append(user_inputs("z"))
     store.seal()
     assert old is not None
     bobs = store.seals.prove(

@@ -17,7 +17,7 @@ from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
-from refold.testing import append_to, memory_log, said
+from refold.testing import append_to, memory_log, user_inputs
 from tests.support.waiting import PATIENCE_SEC, until
 
 
@@ -51,7 +51,7 @@ def started(work: Callable[[], object]) -> Thread:
     return thread
 
 
-def test_who_comes_alone_is_written_alone() -> None:
+def test_a_single_append_is_written_alone() -> None:
     database = Recording()
     database.gate.set()
     group = GroupCommit(database)
@@ -181,7 +181,7 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
     streams = [StreamId("ada", name) for name in ("a", "bad", "c")]
 
     def batches() -> list[Batch]:
-        return [log.batch(append_to(log.head(s), *said("x"))) for s in streams]
+        return [log.batch(append_to(log.head(s), *user_inputs("x"))) for s in streams]
 
     for stream in streams:
         log.keys.session(stream.user_id, stream.session_id, now=1)

@@ -60,7 +60,7 @@ class TestTheEnvironment(MasterKeyContract):
         return from_environment(f"{_KEYS[1].hex()},{_KEYS[0].hex()}")
 
     @pytest.mark.parametrize("wrong", ["short", "zz" * 32, f"{_KEYS[0].hex()},x"])
-    def test_what_is_no_key_is_refused(self, wrong: str) -> None:
+    def test_an_invalid_key_is_refused(self, wrong: str) -> None:
         with pytest.raises(InvalidConfiguration, match="must be 32 bytes"):
             from_environment(wrong)
 

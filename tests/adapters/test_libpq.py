@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from refold.adapters.sql import libpq
-from refold.adapters.sql.libpq import Command, Line, Statement
+from refold.adapters.sql.libpq import Command, PreparedConnection, Statement
 
 
 @pytest.fixture
-def line(postgres_url: str) -> Iterator[Line]:
+def connection(postgres_url: str) -> Iterator[PreparedConnection]:
     """A connection with two tables, one of which refers to the other."""
     with psycopg.connect(postgres_url, autocommit=True) as driver:
         driver.execute("CREATE TEMP TABLE parent (id int PRIMARY KEY)")
@@ -20,7 +20,7 @@ def line(postgres_url: str) -> Iterator[Line]:
             "CREATE TEMP TABLE child (id int REFERENCES parent "
             "DEFERRABLE INITIALLY DEFERRED)"
         )
-        yield Line(driver)
+        yield PreparedConnection(driver)
 
 
 def without_parent() -> Command:
@@ -30,49 +30,49 @@ def without_parent() -> Command:
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_commit_that_fails_in_a_pipeline_has_the_error_of_the_server(
-    line: Line, others: int
+    connection: PreparedConnection, others: int
 ) -> None:
     select: Command = (Statement.of("SELECT 1"), [])
 
     with pytest.raises(psycopg.errors.ForeignKeyViolation) as raised:
-        line.pipeline([[without_parent()], *[[select]] * others])
+        connection.pipeline([[without_parent()], *[[select]] * others])
 
     assert raised.value.sqlstate == "23503"
-    line.close_if_busy()
-    assert line.driver.closed
+    connection.close_if_busy()
+    assert connection.driver.closed
 
 
 def test_a_server_that_ends_in_a_pipeline_is_an_error_of_the_driver(
-    line: Line,
+    connection: PreparedConnection,
 ) -> None:
     end = Statement.of("SELECT pg_terminate_backend(pg_backend_pid())")
     select = Statement.of("SELECT 1")
 
     with pytest.raises(psycopg.OperationalError):
-        line.pipeline([[(end, []), (select, []), (select, [])]])
+        connection.pipeline([[(end, []), (select, []), (select, [])]])
 
-    line.close_if_busy()
-    assert line.driver.closed
+    connection.close_if_busy()
+    assert connection.driver.closed
 
 
-def test_names_of_values_may_end_with_digits(line: Line) -> None:
+def test_names_of_values_may_end_with_digits(connection: PreparedConnection) -> None:
     statement = Statement.of("SELECT :id, :id2::int", ["id:int", "id2:int"])
 
-    assert line.rows(line.run(statement, [1, 2])) == [(1, 2)]
+    assert connection.rows(connection.run(statement, [1, 2])) == [(1, 2)]
 
 
-def test_a_colon_in_a_literal_is_no_value(line: Line) -> None:
+def test_a_colon_in_a_literal_is_no_value(connection: PreparedConnection) -> None:
     statement = Statement.like("SELECT ':x' || ?", ["a"])
 
-    assert line.rows(line.run(statement, ["a"])) == [(":xa",)]
+    assert connection.rows(connection.run(statement, ["a"])) == [(":xa",)]
 
 
 def test_a_connection_remembers_a_bounded_number_of_statements(
-    line: Line, monkeypatch: pytest.MonkeyPatch
+    connection: PreparedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(libpq, "_MOST_SEEN", 3)
 
     for number in range(10):
-        line.run(Statement.of(f"SELECT {number}"), [])
+        connection.run(Statement.of(f"SELECT {number}"), [])
 
-    assert len(line._seen) <= 3
+    assert len(connection._seen) <= 3

@@ -21,7 +21,7 @@ from refold.domain.erasure import Accesses
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.redacting import aware
 from tests.support.statements import Statement, Wire
 from tests.support.stores import open_at
@@ -83,7 +83,7 @@ def behind(postgres_url: str, tmp_path: Path) -> Iterator[Cut]:
     with open_at(wire.url, tmp_path, redactor=aware("PHONE")) as store:
         for user_id in ("ada", "bob"):
             session = store.session(user_id=user_id, session_id="s")
-            session.append(said("a", "mail b@evil.test"))
+            session.append(user_inputs("a", "mail b@evil.test"))
     with open_at(wire.url, tmp_path, redactor=aware()) as store:
         yield Cut(store, wire)
     wire.close()

@@ -24,7 +24,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.opener import _database, move
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support import tampered, warm
 from tests.support.postgres import Postgres
 from tests.support.stores import lines
@@ -39,11 +39,11 @@ def fill(case: Tampered) -> None:
     tampered.fill(case)
     with case.store() as store:
         ada = store.session(user_id="ada", session_id="s-1")
-        ada.fork(3, session_id="s-1-fork").append(said("elsewhere"))
-        store.session(user_id="gus", session_id="held").append(said("not yet"))
+        ada.fork(3, session_id="s-1-fork").append(user_inputs("elsewhere"))
+        store.session(user_id="gus", session_id="held").append(user_inputs("not yet"))
         store.erase("gus", "he asked", grace=timedelta(days=1))
-        store.session(user_id="hal", session_id="h-1").append(said("hello"))
-        store.session(user_id="hal", session_id="h-2").append(said("hello"))
+        store.session(user_id="hal", session_id="h-1").append(user_inputs("hello"))
+        store.session(user_id="hal", session_id="h-2").append(user_inputs("hello"))
         store.erase("hal", "he asked", session_id="h-2")
         CopyRecords(store.writer, "events", "stdout").of("hal")
         store.seal()
@@ -96,7 +96,7 @@ def test_every_row_is_there_as_it_was(case: Tampered, postgres_url: str) -> None
     assert rows(postgres_url) == before
 
 
-def test_what_moved_is_proved_goes_on_and_forgets_as_before(
+def test_a_moved_store_verifies_appends_and_erases(
     case: Tampered, postgres_url: str
 ) -> None:
     with case.store() as store:
@@ -109,12 +109,12 @@ def test_what_moved_is_proved_goes_on_and_forgets_as_before(
         session = store.session(user_id="ada", session_id="s-1")
         assert problems(store) == []
         assert session.context(tampered.WINDOW).digest == shown.digest
-        assert session.append(said("once"), idempotency_key="k-1").duplicate
-        assert session.append(said("after the move")).last_seq == shown.at + 1
+        assert session.append(user_inputs("once"), idempotency_key="k-1").duplicate
+        assert session.append(user_inputs("after the move")).last_seq == shown.at + 1
         assert [i.session_id for i in store.sessions("ada", label={"project": "tea"})]
         assert store.erasures.certificates() == certificates
         with pytest.raises(refold.errors.Frozen):
-            store.session(user_id="fay", session_id="cold").append(said("more"))
+            store.session(user_id="fay", session_id="cold").append(user_inputs("more"))
         with pytest.raises(refold.Erased):
             store.session(user_id="eve", session_id="gone").events()
         store.erasures.restore("gus", "a mistake")
@@ -125,7 +125,7 @@ def test_what_moved_is_proved_goes_on_and_forgets_as_before(
         assert problems(store) == []
 
 
-def test_what_follows_the_log_sees_new_events_behind_the_moved_ones(
+def test_a_follower_gets_new_events_after_the_moved_ones(
     case: Tampered, postgres_url: str
 ) -> None:
     move(case.url, to=postgres_url)
@@ -136,7 +136,7 @@ def test_what_follows_the_log_sees_new_events_behind_the_moved_ones(
         # A transaction of another test on the same server delays the newest positions.
         until(lambda: recorder.max_notification_id() == last, "the moved events")
 
-        store.session(user_id="ada", session_id="new").append(said("a", "b"))
+        store.session(user_id="ada", session_id="new").append(user_inputs("a", "b"))
 
         notifications = until(
             lambda: recorder.select_notifications(last, 10, inclusive_of_start=False),
@@ -153,9 +153,9 @@ def test_the_old_store_says_where_it_is_now(case: Tampered, postgres_url: str) -
         move(case.url, to=postgres_url)
 
         with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
-            writer.append(said("too late"))
+            writer.append(user_inputs("too late"))
         with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
-            store.session(user_id="new", session_id="s").append(said("too late"))
+            store.session(user_id="new", session_id="s").append(user_inputs("too late"))
         with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
             store.erase("hal", "he asked")
     with (
@@ -173,7 +173,7 @@ def test_the_old_store_says_where_it_is_now(case: Tampered, postgres_url: str) -
 def test_moving_again_does_nothing(case: Tampered, postgres_url: str) -> None:
     move(case.url, to=postgres_url)
     with Tampered(postgres_url, case.folder).store() as store:
-        store.session(user_id="ada", session_id="new").append(said("since then"))
+        store.session(user_id="ada", session_id="new").append(user_inputs("since then"))
     there = rows(postgres_url)
 
     assert move(case.url, to=postgres_url) == {}
@@ -217,7 +217,7 @@ def test_a_database_with_another_store_is_refused_and_left_as_it_is(
     case: Tampered, postgres_url: str
 ) -> None:
     with Tampered(postgres_url, case.folder).store() as store:
-        store.session(user_id="zoe", session_id="s").append(said("mine"))
+        store.session(user_id="zoe", session_id="s").append(user_inputs("mine"))
     there, here = rows(postgres_url), rows(case.url)
 
     with pytest.raises(refold.InvalidConfiguration, match="into an empty database"):
@@ -247,7 +247,7 @@ def test_an_empty_store_is_not_moved_onto_itself(
         move(postgres_url, to=postgres_url)
 
     with case.store() as store:
-        store.session(user_id="ada", session_id="s").append(said("still here"))
+        store.session(user_id="ada", session_id="s").append(user_inputs("still here"))
 
 
 def test_a_store_that_is_not_there_is_not_moved(
@@ -257,7 +257,7 @@ def test_a_store_that_is_not_there_is_not_moved(
         move(f"sqlite:///{tmp_path / 'none.db'}", to=postgres_url)
 
 
-def test_what_is_half_moved_is_not_opened(
+def test_a_half_moved_store_cannot_be_opened(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -271,7 +271,7 @@ def test_what_is_half_moved_is_not_opened(
     ):
         pass
     with case.store() as store:  # the old one was not closed
-        store.session(user_id="ada", session_id="new").append(said("still here"))
+        store.session(user_id="ada", session_id="new").append(user_inputs("still here"))
 
 
 def test_a_copy_that_differs_is_not_the_store(
@@ -399,7 +399,7 @@ def test_writers_lose_nothing_and_double_nothing(
         assert not [p for p in problems(store) if "w-" in str(p)]
 
 
-def test_what_changes_between_two_rounds_is_as_it_is_now(
+def test_changes_between_two_rounds_are_copied(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moving, "_REST", -1)
@@ -411,7 +411,9 @@ def test_what_changes_between_two_rounds_is_as_it_is_now(
             lambda s: s.erasures.restore("gus", "a mistake"),
             lambda s: s.erasures.freeze("gus", "made up"),
             lambda s: s.session(user_id="ada", session_id="s-2").label(project="milk"),
-            lambda s: s.session(user_id="ada", session_id="s-3").append(said("more")),
+            lambda s: s.session(user_id="ada", session_id="s-3").append(
+                user_inputs("more")
+            ),
             lambda s: s.seal(),
         )
     )
@@ -447,7 +449,7 @@ def test_keys_go_to_a_key_store_of_all(
         assert store.session(user_id="ada", session_id="s-1").events()
         with pytest.raises(refold.Erased):
             store.session(user_id="eve", session_id="gone").events()
-        assert store.session(user_id="ada", session_id="new").append(said("x"))
+        assert store.session(user_id="ada", session_id="new").append(user_inputs("x"))
     postgres.drop_database("moved_keys")
 
 
@@ -456,7 +458,7 @@ def test_keys_are_not_put_among_those_of_others(
 ) -> None:
     others = f"sqlite:///{tmp_path / 'others.db'}"
     with refold.open(f"sqlite:///{tmp_path / 'other.db'}", keys=others) as store:
-        store.session(user_id="zoe", session_id="s").append(said("mine"))
+        store.session(user_id="zoe", session_id="s").append(user_inputs("mine"))
 
     with (
         case.store(),
@@ -465,7 +467,9 @@ def test_keys_are_not_put_among_those_of_others(
         move(case.url, to=postgres_url, keys_to=others)
 
     with case.store() as store:
-        assert store.session(user_id="ada", session_id="s-1").append(said("here"))
+        assert store.session(user_id="ada", session_id="s-1").append(
+            user_inputs("here")
+        )
 
 
 def test_a_server_that_counts_less_transactions_catches_up(
@@ -481,7 +485,7 @@ def test_a_server_that_counts_less_transactions_catches_up(
     raised.pass_position(ahead << 20)  # type: ignore[attr-defined]  # PostgreSQL's
     raised.close()
     with Tampered(postgres_url, case.folder).store() as store:
-        store.session(user_id="ada", session_id="s-1").append(said("far ahead"))
+        store.session(user_id="ada", session_id="s-1").append(user_inputs("far ahead"))
         before = rows(postgres_url)
     with (
         Postgres.start() as other,
@@ -493,12 +497,14 @@ def test_a_server_that_counts_less_transactions_catches_up(
         move(postgres_url, to=to)
 
         with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
-            writer.append(said("too late"))
+            writer.append(user_inputs("too late"))
         with Tampered(to, case.folder).store() as store:
             recorder = log_of(store).recorder
             last = max(row[0] for row in before["events"])
             until(lambda: recorder.max_notification_id() == last, "the moved events")
-            store.session(user_id="ada", session_id="s-1").append(said("behind it"))
+            store.session(user_id="ada", session_id="s-1").append(
+                user_inputs("behind it")
+            )
             until(lambda: (recorder.max_notification_id() or 0) > last, "the new event")
         assert rows(to)["heads"] != before["heads"]
 
@@ -530,7 +536,7 @@ def test_keys_are_not_copied_onto_themselves_or_into_nothing(
         with closing(SqlKeyStore(keys)) as key_store:
             assert key_store.get_setting("copying") is None
     with case.store() as store:
-        store.session(user_id="ada", session_id="new").append(said("still here"))
+        store.session(user_id="ada", session_id="new").append(user_inputs("still here"))
 
 
 def test_keys_that_are_not_there_are_not_moved(
@@ -543,7 +549,7 @@ def test_keys_that_are_not_there_are_not_moved(
         move(case.url, to=postgres_url, keys=none, keys_to=to)
 
     with case.store() as store:
-        store.session(user_id="ada", session_id="new").append(said("still here"))
+        store.session(user_id="ada", session_id="new").append(user_inputs("still here"))
 
 
 def test_keys_that_stayed_are_not_said_to_be_copied(

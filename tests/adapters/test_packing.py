@@ -28,7 +28,7 @@ RESULT = {
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_what_was_packed_reads_back(data: bytes) -> None:
+def test_packed_values_are_read_back(data: bytes) -> None:
     assert unpack(pack(data)) == data
     assert unpack(pack(data * 80)) == data * 80
 
@@ -79,7 +79,7 @@ def test_many_threads_pack_at_once() -> None:
     assert len(rows._idle) <= rows._IDLE
 
 
-def test_what_was_compressed_without_a_dictionary_reads_back() -> None:
+def test_values_compressed_without_a_dictionary_are_read_back() -> None:
     assert unpack(b"\x01" + zstandard.compress(b"hello" * 9)) == b"hello" * 9
     assert unpack(b"\x00hello") == b"hello"
 
@@ -87,7 +87,7 @@ def test_what_was_compressed_without_a_dictionary_reads_back() -> None:
 @pytest.mark.parametrize(
     "packed", [b"", b"\x07x", b"\x01x", b"\x02", pack(b"hello " * 40)[:-3]]
 )
-def test_what_cannot_be_read_is_refused(packed: bytes) -> None:
+def test_unreadable_values_are_refused(packed: bytes) -> None:
     with pytest.raises(ValueError, match="packed"):
         unpack(packed)
 

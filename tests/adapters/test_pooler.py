@@ -19,7 +19,7 @@ import pytest
 import refold
 from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.adapters.sql.libpq import Driver
+from refold.adapters.sql.libpq import PsycopgConnection
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.domain.errors import InvalidConfiguration, StoreUnavailable
 from refold.store import SessionStore
@@ -120,7 +120,7 @@ def test_clients_of_a_pooler_that_cannot_be_detected_name_it_in_the_url(
     assert _wrong_reads(url) == []
 
 
-def _servers_process(_database: PostgresDatabase, driver: Driver) -> int:
+def _servers_process(_database: PostgresDatabase, driver: PsycopgConnection) -> int:
     row = driver.execute("SELECT pg_backend_pid()").fetchone()
     assert row is not None
     return int(row[0])

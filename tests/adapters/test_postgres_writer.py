@@ -24,7 +24,7 @@ from refold.domain.events import UserInput
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate
 from refold.domain.seals import Use
-from refold.testing import append_to, memory_log, said, texts
+from refold.testing import append_to, memory_log, texts, user_inputs
 from tests.support.postgres import Postgres
 from tests.support.statements import Wire
 from tests.support.stores import open_at
@@ -42,7 +42,9 @@ class Written(NamedTuple):
         """The next lines of that session."""
         stream = StreamId("ada", name)
         self.log.keys.session(*stream[:2], now=1)
-        batch: Batch = self.log.batch(append_to(self.log.head(stream), *said(*lines)))
+        batch: Batch = self.log.batch(
+            append_to(self.log.head(stream), *user_inputs(*lines))
+        )
         return batch
 
     def write(self, *batches: Batch) -> list[WriteOutcome | Exception]:
@@ -55,9 +57,9 @@ class Written(NamedTuple):
 
     def backend(self) -> int:
         """The server's process that writes."""
-        line = self.database._writer._line
-        assert line is not None
-        return line.driver.info.backend_pid
+        connection = self.database._writer._connection
+        assert connection is not None
+        return connection.driver.info.backend_pid
 
 
 @contextmanager
@@ -94,14 +96,14 @@ EACH_WAY = pytest.mark.parametrize("made", [ALONE, GROUP], ids=["alone", "group"
 @pytest.mark.parametrize(
     "forget", ["DISCARD ALL", "DEALLOCATE ALL"], ids=["discard", "deallocate"]
 )
-def test_what_the_server_forgot_is_prepared_again(
+def test_dropped_statements_are_prepared_again(
     written: Written, made: Batches, forget: str
 ) -> None:
     begin(written, "one", "two")
     written.write(*made(written))
-    line = written.database._writer._line
-    assert line is not None
-    line.driver.execute(forget)
+    connection = written.database._writer._connection
+    assert connection is not None
+    connection.driver.execute(forget)
 
     outcomes = written.write(*made(written))
 
@@ -110,14 +112,14 @@ def test_what_the_server_forgot_is_prepared_again(
 
 
 @EACH_WAY
-def test_what_another_prepared_on_the_same_connection_is_used(
+def test_a_statement_that_another_client_prepared_is_used(
     written: Written, made: Batches
 ) -> None:
     begin(written, "one", "two")
     written.write(*made(written))
-    line = written.database._writer._line
-    assert line is not None
-    line._prepared.clear()
+    connection = written.database._writer._connection
+    assert connection is not None
+    connection._prepared.clear()
 
     outcomes = written.write(*made(written))
 
@@ -164,7 +166,7 @@ def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
 
 
 @EACH_WAY
-def test_what_the_commit_refuses_is_not_taken_for_written(
+def test_a_refused_commit_is_not_reported_as_written(
     written: Written, made: Batches
 ) -> None:
     begin(written, "one", "two")
@@ -249,7 +251,7 @@ def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:
     assert written.lines("with blob") == ["a", "b"]
 
 
-def test_what_is_written_together_has_positions_of_its_own(written: Written) -> None:
+def test_events_of_one_group_have_distinct_positions(written: Written) -> None:
     names = [f"s{number}" for number in range(9)]
     begin(written, *names)
     written.write(*(written.batch(name, "b", "c") for name in [*names, "new"]))
@@ -284,12 +286,12 @@ def test_a_group_looks_at_no_other_head(written: Written) -> None:
     names = [f"s{number}" for number in range(40)]
     begin(written, *names)
     batches = [written.batch(name, "b") for name in names[:16]]
-    line = written.database._writer._line
-    assert line is not None
+    connection = written.database._writer._connection
+    assert connection is not None
 
     def looked() -> tuple[int, int]:
-        line.driver.execute("SELECT pg_stat_force_next_flush()")
-        line.driver.execute("SELECT 1")
+        connection.driver.execute("SELECT pg_stat_force_next_flush()")
+        connection.driver.execute("SELECT 1")
         query = "SELECT seq_scan, n_tup_upd FROM pg_stat_user_tables"
         found = written.other.execute(f"{query} WHERE relname='heads'").fetchone()
         assert found is not None
@@ -301,7 +303,7 @@ def test_a_group_looks_at_no_other_head(written: Written) -> None:
     assert looked() == (scans, updates + 16)
 
 
-def test_what_was_opened_to_write_is_closed_with_the_store(written: Written) -> None:
+def test_the_writing_connection_is_closed_with_the_store(written: Written) -> None:
     begin(written, "one")
     pid = written.backend()
 
@@ -315,7 +317,7 @@ def test_what_was_opened_to_write_is_closed_with_the_store(written: Written) -> 
         pytest.fail("the connection is still there")
 
 
-def test_what_a_reader_has_forgotten_is_read_all_the_same(written: Written) -> None:
+def test_reads_work_after_the_server_dropped_statements(written: Written) -> None:
     begin(written, "one")
     for _ in range(3):
         written.lines("one")

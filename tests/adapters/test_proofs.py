@@ -22,7 +22,7 @@ import refold
 from refold import auditor
 from refold.adapters.keys.signatures import public_pem
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH, one_engine
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import open_at
@@ -57,7 +57,9 @@ def made(store: SessionStore) -> Proofs:
     """Proofs of the second event of a session that was sealed three times."""
     for number in range(3):
         for name in ("s-1", "s-2", "s-3"):
-            store.session(user_id="ada", session_id=name).append(said(f"{number}", "y"))
+            store.session(user_id="ada", session_id=name).append(
+                user_inputs(f"{number}", "y")
+            )
         store.seal()
     stream = store.session(user_id="ada", session_id="s-2").stream
     event: Any = store.seals.prove(stream, 3, size=None)
@@ -172,9 +174,7 @@ def changed(proof: Any, path: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("which", ["event", "growth"])
-def test_whatever_is_changed_in_a_proof_it_holds_no_more(
-    proofs: Proofs, which: str
-) -> None:
+def test_a_changed_proof_does_not_hold(proofs: Proofs, which: str) -> None:
     proof = getattr(proofs, which)
     unsigned = {("tree_head", "key_id"), ("old", "key_id"), ("new", "key_id")}
     paths = [path for path in leaves_of(proof) if path not in unsigned]
@@ -259,7 +259,7 @@ def test_the_exit_code_does_not_depend_on_the_encoding_of_the_console(
 ) -> None:
     with refold.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
         session = store.session(user_id="日本", session_id="s")
-        session.append(said("x", "y"))
+        session.append(user_inputs("x", "y"))
         store.seal()
         proof: Any = store.seals.prove(session.stream, 1, size=None)
         key = store.seals.public_key()
@@ -325,7 +325,9 @@ def test_an_event_that_was_redacted_again_is_proved_by_its_first_ciphertext(
     with open_at(store_url, tmp_path) as store:
         writer = store.session(user_id="ada", session_id="s").writer
         blind = SessionStore(store.log, unaware(), writer.limits)
-        blind.session(user_id="ada", session_id="s").append(said(f"mail {MAIL}", "b"))
+        blind.session(user_id="ada", session_id="s").append(
+            user_inputs(f"mail {MAIL}", "b")
+        )
         store.seal()
         stream = store.session(user_id="ada", session_id="s").stream
         before = store.seals.prove(stream, 1, size=None)
@@ -342,11 +344,11 @@ def test_an_event_that_was_redacted_again_is_proved_by_its_first_ciphertext(
 @pytest.mark.parametrize(
     ("seq", "size"), [(9, None), (0, None), (7, None), (1, 4), (5, 3)]
 )
-def test_what_is_not_sealed_has_no_proof(
+def test_an_unsealed_event_has_no_proof(
     store: SessionStore, seq: int, size: int | None
 ) -> None:
     made(store)
-    store.session(user_id="ada", session_id="s-2").append(said("not sealed"))
+    store.session(user_id="ada", session_id="s-2").append(user_inputs("not sealed"))
     stream = store.session(user_id="ada", session_id="s-2").stream
 
     with pytest.raises(LookupError):

@@ -20,7 +20,7 @@ def body(url: str, seq: int) -> bytes:
         return bytes(connection.execute(text(query)).scalar_one())
 
 
-def test_what_was_put_back_from_before_is_found(url: str) -> None:
+def test_restored_old_rows_are_found(url: str) -> None:
     old = body(url, 1)
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())

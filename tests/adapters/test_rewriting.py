@@ -229,9 +229,7 @@ REDACTS = (
 )
 
 
-def test_who_can_only_append_cannot_redact_again(
-    postgres_url: str, tmp_path: Path
-) -> None:
+def test_the_app_role_cannot_redact_again(postgres_url: str, tmp_path: Path) -> None:
     role = f"writer_{os.getpid()}"
     with refold.open(prepare(postgres_url, tmp_path), redactor=unaware()) as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text=LONG))

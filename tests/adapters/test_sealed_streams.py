@@ -8,7 +8,7 @@ from refold.adapters.verification import minus
 from refold.domain.events import Span
 from refold.domain.seals import Leaf, Use, positions_digest, receipts_digest
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 
 
 def spans(seqs: set[int]) -> list[Span]:
@@ -30,7 +30,7 @@ some = st.sets(st.integers(1, 40))
 
 
 @given(some, some)
-def test_what_is_in_one_and_not_in_the_other_is_told_run_by_run(
+def test_minus_keeps_only_positions_missing_from_the_other(
     these: set[int], those: set[int]
 ) -> None:
     found = list(minus(spans(these), spans(those)))
@@ -73,7 +73,7 @@ def test_keys_that_were_used_here_and_there_verify(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     for number in range(30):
         key = f"k-{number}" if number % 3 else None
-        session.append(said(*"ab"[: 1 + number % 2]), idempotency_key=key)
+        session.append(user_inputs(*"ab"[: 1 + number % 2]), idempotency_key=key)
         if number % 7 == 0:
             store.seal()
 

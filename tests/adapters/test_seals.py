@@ -23,7 +23,7 @@ from refold.domain.ports import Append, Head
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
 from refold.store.work.workers import Worker
-from refold.testing.event_log import append_to, said
+from refold.testing.event_log import append_to, user_inputs
 from tests.support import warm
 from tests.support.engines import BOTH, one_engine
 from tests.support.operations import log_of
@@ -78,7 +78,7 @@ def test_nothing_is_sealed_of_an_empty_store(store: SessionStore) -> None:
     assert store.verify_seals() == SealsVerified(0, 0, 0, 0, 0, [])
 
 
-def test_what_is_not_sealed_is_counted(store: SessionStore) -> None:
+def test_unsealed_leaves_are_counted(store: SessionStore) -> None:
     say(store, "a", "b")
     store.seal()
     say(store, "b", "c")
@@ -272,7 +272,7 @@ def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
     def build(head: Head) -> Append:
         reached.set()  # with its place in the log taken
         assert go_on.wait(30)
-        return append_to(head, *said("late"))
+        return append_to(head, *user_inputs("late"))
 
     with open_at(postgres_url, tmp_path) as store, ThreadPoolExecutor(1) as pool:
         say(store, "a", "b")

@@ -38,7 +38,7 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import Append, Appended, Scope
 from refold.redaction.chokepoint import RedactedEvent
 from refold.store.session.imports import extend
-from refold.testing import ADA, append_to, memory_log, said, write
+from refold.testing import ADA, append_to, memory_log, user_inputs, write
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import ROOT, open_at
 
@@ -55,7 +55,7 @@ def log(store_url: str) -> Iterator[EncryptedLog]:
 
 
 def redacted() -> RedactedEvent:
-    (event,) = append_to(memory_log().head(ADA), *said("a")).events
+    (event,) = append_to(memory_log().head(ADA), *user_inputs("a")).events
     assert isinstance(event, RedactedEvent)
     return event
 
@@ -130,7 +130,7 @@ def test_a_recorder_takes_only_sealed_events_with_their_head(log: EncryptedLog) 
 def test_sealed_events_are_for_the_stream_they_were_sealed_for(
     log: EncryptedLog,
 ) -> None:
-    write(log, ADA, *said("a"))
+    write(log, ADA, *user_inputs("a"))
     (row,) = log.recorder.select_events(ADA)
     head = log.recorder.head_row(ADA)
     assert head is not None
@@ -158,7 +158,7 @@ def test_events_are_inserted_in_one_place_for_each_engine_and_by_a_move() -> Non
 def test_the_library_reads_envelopes_through_its_own_interfaces(
     log: EncryptedLog,
 ) -> None:
-    write(log, ADA, *said("a", "b", "c"))
+    write(log, ADA, *user_inputs("a", "b", "c"))
     store: EventStore[str] = LogFactory(log.recorder, log.keys).event_store()
 
     events: list[Any] = list(store.get(str(ADA), gt=1))
@@ -171,7 +171,7 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(
 def test_an_event_of_a_newer_version_is_refused_where_it_is_read(
     log: EncryptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(log, ADA, *said("a"))
+    write(log, ADA, *user_inputs("a"))
     monkeypatch.setattr(refold.UserInput, "version", 0)
 
     with pytest.raises(refold.errors.CorruptEvent, match="upgrade Refold"):
@@ -179,8 +179,8 @@ def test_an_event_of_a_newer_version_is_refused_where_it_is_read(
 
 
 def test_the_library_inserts_through_its_own_interface(log: EncryptedLog) -> None:
-    write(log, ADA, *said("a"))
-    request = append_to(log.head(ADA), *said("b"))
+    write(log, ADA, *user_inputs("a"))
+    request = append_to(log.head(ADA), *user_inputs("b"))
     batch = log.batch(request)
 
     assert log.recorder.insert_events(batch.events, batch=batch) is None
@@ -191,8 +191,8 @@ def test_the_library_inserts_through_its_own_interface(log: EncryptedLog) -> Non
 
 
 def test_notifications_come_in_order_with_rising_ids(log: EncryptedLog) -> None:
-    write(log, ADA, *said("a", "b"))
-    write(log, StreamId("bob", "s"), *said("c"))
+    write(log, ADA, *user_inputs("a", "b"))
+    write(log, StreamId("bob", "s"), *user_inputs("c"))
     recorder = log.recorder
 
     # Not at once: a transaction elsewhere on the server holds the tail back.
@@ -229,7 +229,7 @@ def test_a_follower_misses_nothing_while_others_write(log: EncryptedLog) -> None
 
 def pour(log: EncryptedLog, stream: StreamId) -> None:
     for _ in range(20):
-        write(log, stream, *said("x", "y"))
+        write(log, stream, *user_inputs("x", "y"))
 
 
 def test_the_factory_hands_out_nothing_that_goes_around(log: EncryptedLog) -> None:
@@ -285,7 +285,7 @@ class Seam(NamedTuple):
         watch(mapper, "to_domain_event", lambda row, _: opened([row]))
         watch(Recorder, "insert_events", lambda events, _: inserted(events))
         watch(Recorder, "select_events", lambda _, found: selected(found))
-        watch(Recorder, "standing", lambda _, found: [*map(selected, found[2:])])
+        watch(Recorder, "snapshot", lambda _, found: [*map(selected, found[2:])])
         proved = Envelope.proved.__func__  # type: ignore[attr-defined]  # a class method
 
         def noted(kind: Any, *given: Any) -> Envelope:
@@ -336,7 +336,7 @@ READS: dict[str, Callable[[refold.SessionStore], object]] = {
 
 
 @pytest.mark.parametrize("work", WRITES.values(), ids=WRITES)
-def test_what_is_written_passed_the_library(
+def test_writes_pass_the_library(
     work: Callable[[refold.SessionStore], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refold.open("memory://", redactor=unaware()) as store:
@@ -351,7 +351,7 @@ def test_what_is_written_passed_the_library(
 
 
 @pytest.mark.parametrize("work", READS.values(), ids=READS)
-def test_what_is_read_passed_the_library(
+def test_reads_pass_the_library(
     work: Callable[[refold.SessionStore], object],
     monkeypatch: pytest.MonkeyPatch,
     sqlite_url: str,

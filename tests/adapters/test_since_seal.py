@@ -62,7 +62,7 @@ def test_new_events_follow_on_what_was_sealed(case: Tampered) -> None:
         assert ("seal", 3) in found(store)[1]
 
 
-def test_what_came_before_is_left_to_a_full_proof(case: Tampered) -> None:
+def test_earlier_events_need_a_full_proof(case: Tampered) -> None:
     case.do("UPDATE events SET token_estimate=77 WHERE session_id='old' AND seq=2")
 
     with case.store() as store:

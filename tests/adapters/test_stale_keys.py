@@ -20,7 +20,15 @@ from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.events import CompactionNote
 from refold.domain.ports import Appended, Conflict, Problem, StoredView
-from refold.testing import ADA, NOW, append_to, memory_recorder, said, texts, write
+from refold.testing import (
+    ADA,
+    NOW,
+    append_to,
+    memory_recorder,
+    texts,
+    user_inputs,
+    write,
+)
 from refold.testing.event_log import WordReplacement
 
 DERIVED = ADA._replace(stream="f" * 64)
@@ -48,7 +56,7 @@ def two(request: pytest.FixtureRequest) -> Iterator[Two]:
     rows, keys = recorder(request.param, request), SqlKeyStore("memory://")
     master = LocalMasterKey(os.urandom(32), origin="a test")
     one, other = (EncryptedLog(rows, KeyRing(keys, master)) for _ in range(2))
-    write(one, ADA, *said("a secret"))
+    write(one, ADA, *user_inputs("a secret"))
     write(one, DERIVED, NOTE)
     other.read(ADA)
     yield Two(one, other)
@@ -70,7 +78,7 @@ def test_an_append_with_the_old_key_is_a_conflict_and_the_next_is_not(
     two: Two, stream: object
 ) -> None:
     place = DERIVED if stream is DERIVED else ADA
-    event = NOTE if place is DERIVED else said("b")[0]
+    event = NOTE if place is DERIVED else user_inputs("b")[0]
     old = two.other.head(place)
     rewrite(two.one)
 

@@ -14,7 +14,7 @@ from sqlalchemy import update
 import refold
 from refold import SessionStore
 from refold.domain.ids import StreamId
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH
 from tests.support.operations import log_of
 from tests.support.stores import open_at
@@ -37,14 +37,14 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 def write(store: SessionStore, user: str, *, events: int) -> None:
     session = store.session(user_id=user, session_id="s")
     for number in range(events):
-        session.append(said(f"{number}"))
+        session.append(user_inputs(f"{number}"))
 
 
 def user_of(one: Notification) -> str:
     return StreamId.parse(str(one.originator_id)).user_id
 
 
-def test_who_follows_misses_nothing_of_those_who_write_meanwhile(
+def test_a_follower_misses_no_concurrent_write(
     store: SessionStore,
 ) -> None:
     found = Counter[tuple[str, int]]()
@@ -84,7 +84,7 @@ def test_topics_are_passed_over(store: SessionStore) -> None:
     assert (one.topic, one.originator_version) == (topic, 2)
 
 
-def test_what_is_erased_is_followed_no_more(store: SessionStore) -> None:
+def test_followers_skip_erased_events(store: SessionStore) -> None:
     for user in USERS[:2]:
         write(store, user, events=2)
     store.erase(USERS[0], "asked")

@@ -167,7 +167,7 @@ def test_a_secret_of_an_attacker_counts_as_found_only_if_none_of_it_is_left() ->
 
 
 @pytest.mark.parametrize("half", ["dev", "held_out"])
-def test_what_is_left_as_it_was_counts_as_missed(half: adversarial.Half) -> None:
+def test_unchanged_values_count_as_missed(half: adversarial.Half) -> None:
     counts, hits, missed = adversarial.recall(half, lambda text: text)
 
     assert len(missed) == counts.total() > 600
@@ -238,7 +238,7 @@ def test_personal_data_is_made_in_every_kind() -> None:
         ("a b", "A [REDACTED:X1]", [Span(0, 0, "ALTERED")]),
     ],
 )
-def test_what_placeholders_stand_for_is_told_from_outside(
+def test_values_of_placeholders_are_derived_from_the_text_around(
     before: str, after: str, found: list[tuple[int, ...]]
 ) -> None:
     assert [
@@ -280,7 +280,7 @@ def test_a_finding_beside_all_labels_is_false() -> None:
     assert scored.total.precision == 0.5
 
 
-def test_what_is_labelled_but_not_asked_for_is_neither_missed_nor_false() -> None:
+def test_labels_of_other_types_count_neither_as_missed_nor_false() -> None:
     item = Item(TEXT, (Span(0, 4, "other:TITLE"),), False)
 
     scored = labelled.score(Scripted(Span(0, 4, "PERSON")), [item])

@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_what_counts_is_the_median_ratio_of_neighbours(clock: Clock) -> None:
+def test_the_result_is_the_median_ratio_of_neighbouring_runs(clock: Clock) -> None:
     # A busy machine slows both of a pair: the medians alone would say 3 to 10.
     ours, other = clock.work(3, 60, 30), clock.work(2, 40, 10)
 
@@ -260,7 +260,7 @@ def test_an_option_of_the_other_benchmark_is_refused(
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot", "--markdown", "--data"])
-def test_what_cannot_be_written_or_read_is_refused_before_anything_is_measured(
+def test_an_unusable_target_is_refused_before_measuring(
     option: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

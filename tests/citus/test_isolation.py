@@ -24,11 +24,11 @@ from tests.isolation.test_roles_at_work import (
     test_the_owner_works_as_before as test_the_owner_works,
 )
 from tests.isolation.test_wall import (
+    test_a_dropped_statement_is_sent_again_for_the_same_user as test_a_forgotten_query,
     test_a_prepared_query_is_asked_for_another_user as test_a_prepared_query,
     test_a_query_that_fails_leaves_no_user_behind as test_a_query_that_fails,
     test_a_query_that_forgets_its_user_is_held_back as test_a_forgetful_query,
     test_a_write_that_fails_leaves_no_user_behind as test_a_write_that_fails,
-    test_what_the_server_forgot_is_asked_for_the_same_user as test_a_forgotten_query,
 )
 from tests.support.citus import Cluster
 from tests.support.roles import Walled, set_up, users, walled as walled_at
@@ -94,7 +94,7 @@ def as_bob(url: str) -> Iterator[psycopg.Connection[Any]]:
         yield app
 
 
-def test_who_names_a_user_sees_that_one_and_who_names_none_nothing(
+def test_a_connection_sees_only_the_rows_of_its_user(
     walled: Walled, tmp_path: Path
 ) -> None:
     live(walled, tmp_path)

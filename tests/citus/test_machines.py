@@ -15,7 +15,7 @@ from refold.adapters.keys.master import MasterKeyFile
 from refold.adapters.sql.citus import CitusDatabase
 from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.citus.conftest import FOLDER
 from tests.support.citus import Cluster
 from tests.support.operations import log_of
@@ -44,7 +44,9 @@ def store(own_cluster: Cluster, tmp_path: Path) -> Iterator[SessionStore]:
 
 
 def append(store: SessionStore, user: str, text: str) -> int:
-    return store.session(user_id=user, session_id="s").append(said(text)).last_seq
+    return (
+        store.session(user_id=user, session_id="s").append(user_inputs(text)).last_seq
+    )
 
 
 def database(store: SessionStore) -> CitusDatabase:
@@ -151,7 +153,7 @@ def test_a_head_that_is_held_holds_up_no_user_of_another_machine(
     assert done == [2] * len(up)
 
 
-def test_what_is_asked_of_a_machine_that_is_down_is_refused_in_one_sentence(
+def test_a_request_for_a_machine_that_is_down_fails_with_one_sentence(
     own_cluster: Cluster, store: SessionStore
 ) -> None:
     (user, *_), _ = of_machine(store, 1)

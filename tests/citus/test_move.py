@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from refold.opener import move
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.adapters.test_move import fill, problems, rows
 from tests.support import tampered
 from tests.support.tampered import Tampered
@@ -45,7 +45,7 @@ def test_a_store_on_a_cluster_is_not_moved_and_nothing_is_begun(
 ) -> None:
     case = Tampered(citus_url, tmp_path)
     with case.store() as store:
-        store.session(user_id="ada", session_id="s").append(said("x"))
+        store.session(user_id="ada", session_id="s").append(user_inputs("x"))
 
     with pytest.raises(refold.InvalidConfiguration, match="a store stays on Citus"):
         move(citus_url, to=postgres_url)
@@ -55,7 +55,7 @@ def test_a_store_on_a_cluster_is_not_moved_and_nothing_is_begun(
         pass
 
 
-def test_what_moved_is_proved_goes_on_and_forgets_on_the_cluster(
+def test_a_moved_store_verifies_appends_and_erases_on_the_cluster(
     case: Tampered, citus_url: str
 ) -> None:
     with case.store() as store:
@@ -67,9 +67,9 @@ def test_what_moved_is_proved_goes_on_and_forgets_on_the_cluster(
         session = store.session(user_id="ada", session_id="s-1")
         assert problems(store) == []
         assert session.context(tampered.WINDOW).digest == shown.digest
-        assert session.append(said("once"), idempotency_key="k-1").duplicate
-        assert session.append(said("after the move")).last_seq == shown.at + 1
-        store.session(user_id="ivy", session_id="i-1").append(said("hello"))
+        assert session.append(user_inputs("once"), idempotency_key="k-1").duplicate
+        assert session.append(user_inputs("after the move")).last_seq == shown.at + 1
+        store.session(user_id="ivy", session_id="i-1").append(user_inputs("hello"))
         assert store.seal()
         with pytest.raises(refold.Erased):
             store.session(user_id="eve", session_id="gone").events()

@@ -11,7 +11,7 @@ import pytest
 
 from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.guards.test_indexes import OF_ALL
 from tests.support.operations import OPERATIONS, fill, log_of, of
 from tests.support.plans import queries
@@ -62,7 +62,7 @@ def plan(server: psycopg.Connection[Any], statement: Statement) -> str:
     return "\n".join(line for (line,) in found)
 
 
-def test_what_is_asked_of_a_user_is_a_task_of_one_machine(
+def test_statements_of_a_user_are_tasks_of_one_machine(
     citus_url: str, tmp_path: Path
 ) -> None:
     found = asked(citus_url, tmp_path)
@@ -86,7 +86,7 @@ def test_what_is_asked_of_a_user_is_a_task_of_one_machine(
 
 
 def test_no_position_is_judged(store: SessionStore) -> None:
-    of(store).append(said("a", "b"))
+    of(store).append(user_inputs("a", "b"))
     recorder = log_of(store).recorder
 
     for judge in (

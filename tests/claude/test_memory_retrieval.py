@@ -66,41 +66,43 @@ def ran(
     )
 
 
-def call(number: int = 1, **given: Any) -> dict[str, Any]:
-    return tool_use(NAME, {"user_id": "ada", **given}, call_id=f"toolu_{number}")
+def call(number: int = 1, **arguments: Any) -> dict[str, Any]:
+    return tool_use(NAME, {"user_id": "ada", **arguments}, call_id=f"toolu_{number}")
 
 
-def memories(session: Session, number: int = 1, **given: Any) -> list[Any]:
-    return told(MemoryRetrieval(session).answer(call(number, **given)))
+def memories(session: Session, number: int = 1, **arguments: Any) -> list[Any]:
+    return parsed(MemoryRetrieval(session).answer(call(number, **arguments)))
 
 
-def told(block: Any) -> list[Any]:
+def parsed(block: Any) -> list[Any]:
     assert "is_error" not in block
-    found: list[Any] = json.loads(block["content"])["memories"]
-    return found
+    retrieved: list[Any] = json.loads(block["content"])["memories"]
+    return retrieved
 
 
-def contents(found: list[Any]) -> list[str]:
-    return [memory["content"] for memory in found]
+def contents(retrieved: list[Any]) -> list[str]:
+    return [memory["content"] for memory in retrieved]
 
 
 def without_cache(blocks: list[Any]) -> list[Any]:
-    """The blocks without the breakpoints that are set in what is sent."""
-    return [{k: v for k, v in one.items() if k != "cache_control"} for one in blocks]
+    """Return the blocks without the cache breakpoints that a request has."""
+    return [
+        {k: v for k, v in block.items() if k != "cache_control"} for block in blocks
+    ]
 
 
-def test_it_says_what_worked_what_failed_and_where_that_is_seen(
+def test_memories_name_successes_failures_and_their_evidence(
     store: SessionStore, session: Session
 ) -> None:
-    found = memories(session)
+    retrieved = memories(session)
 
-    assert contents(found) == [
+    assert contents(retrieved) == [
         "Suggested tool path: book (100% of 4 sessions went well)",
         "Avoid: pay (100% of 4 sessions failed)",
         "Avoid: pay often fails with not_found (in 4 sessions)",
     ]
     schema: Any = OUTPUT_SCHEMA["properties"]
-    for memory in found:
+    for memory in retrieved:
         assert set(memory) == set(schema["memories"]["items"]["properties"])
         assert memory["type"] == "procedural"
         assert 0.5 <= memory["confidence"] <= 1
@@ -125,10 +127,10 @@ def test_it_says_what_worked_what_failed_and_where_that_is_seen(
 def test_a_query_has_its_kinds(
     session: Session, query_type: str, words: list[str]
 ) -> None:
-    found = contents(memories(session, query_type=query_type))
+    retrieved = contents(memories(session, query_type=query_type))
 
-    assert len(found) == len(words)
-    assert all(map(str.startswith, found, words))
+    assert len(retrieved) == len(words)
+    assert all(map(str.startswith, retrieved, words))
 
 
 def test_a_subject_is_a_kind_of_task(store: SessionStore, session: Session) -> None:
@@ -159,9 +161,9 @@ def test_call_and_result_are_recorded_once(session: Session) -> None:
     assert first == again
     types = [event.type for event in session.events()]
     assert types == ["user_input", "tool_call", "tool_result"]
-    made, result = session.events()[1:]
-    assert made.payload.arguments == {"user_id": "ada"}  # type: ignore[union-attr]  # a call
-    shown = [memory["memory_id"] for memory in told(first)]
+    recorded_call, result = session.events()[1:]
+    assert recorded_call.payload.arguments == {"user_id": "ada"}  # type: ignore[union-attr]  # a call
+    shown = [memory["memory_id"] for memory in parsed(first)]
     assert result.meta.dump()["advised"] == shown
     assert session.context().messages[-1]["content"] == [first]
 
@@ -172,7 +174,7 @@ def test_a_result_stays_as_it_was_told(store: SessionStore, session: Session) ->
         ran(store, f"more-{number}", "book", "success")
 
     assert MemoryRetrieval(session).answer(call()) == first
-    assert memories(session, 2) != told(first)
+    assert memories(session, 2) != parsed(first)
 
 
 def test_another_user_is_not_spoken_of(store: SessionStore, session: Session) -> None:
@@ -192,7 +194,7 @@ def test_another_user_is_not_spoken_of(store: SessionStore, session: Session) ->
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"query_type": "secrets"},
         {"query_type": ["all"]},
@@ -204,9 +206,9 @@ def test_another_user_is_not_spoken_of(store: SessionStore, session: Session) ->
     ],
 )
 def test_bad_input_is_an_error_and_no_exception(
-    session: Session, given: dict[str, Any]
+    session: Session, arguments: dict[str, Any]
 ) -> None:
-    block = MemoryRetrieval(session).answer(call(**given))
+    block = MemoryRetrieval(session).answer(call(**arguments))
 
     assert block is not None
     assert block["is_error"] is True
@@ -246,8 +248,8 @@ def test_untrusted_outdated_and_rare_items_are_withheld(
     assert "book" in everything
     for tool in ("steer", "outdated", "seldom"):
         assert tool not in everything
-    assert told(MemoryRetrieval(session, threshold=0.9).answer(call(2))) == []
-    assert len(told(MemoryRetrieval(session, tools=["book"]).answer(call(3)))) == 1
+    assert parsed(MemoryRetrieval(session, threshold=0.9).answer(call(2))) == []
+    assert len(parsed(MemoryRetrieval(session, tools=["book"]).answer(call(3)))) == 1
 
 
 def test_forgotten_items_and_opted_out_users_are_left_out(
@@ -290,7 +292,7 @@ def test_facts_about_a_user_need_their_consent(
 
     assert before == other == memories(session, 5, query_type="topics") == []
     assert {memory["type"] for memory in granted} == {"declarative"}
-    assert any("algebra" in one for one in contents(granted))
+    assert any("algebra" in content for content in contents(granted))
     assert all("algebra" not in str(m) or m["type"] == "declarative" for m in errors)
 
 
@@ -322,9 +324,9 @@ def test_a_captured_call_is_not_recorded_twice(
     )
 
     answer = claude.create("Book it.")
-    blocks = [memory.answer(one) for one in answer.content]
-    mine = {"type": "tool_result", "tool_use_id": "toolu_3", "content": "a b"}
-    claude.create([*filter(None, blocks), mine])
+    blocks = [memory.answer(block) for block in answer.content]
+    own_result = {"type": "tool_result", "tool_use_id": "toolu_3", "content": "a b"}
+    claude.create([*filter(None, blocks), own_result])
 
     assert without_cache(api.requests[0].body["tools"]) == tools
     assert [event.type for event in session.events()] == [
@@ -337,7 +339,7 @@ def test_a_captured_call_is_not_recorded_twice(
         "agent_response",
     ]
     sent = api.requests[1].body["messages"][-1]["content"]
-    assert without_cache(sent) == [*filter(None, blocks), mine]
+    assert without_cache(sent) == [*filter(None, blocks), own_result]
     assert session.verify().problems == []
 
 
@@ -347,8 +349,8 @@ def test_another_result_of_an_answered_call_is_refused(
     memory = MemoryRetrieval(session)
     api.reply(message(call(1)), message("Booked."))
     claude = Capture(api.client(), session, model="claude-x", max_tokens=99)
-    (one,) = claude.create("Book it.").content
-    block = memory.answer(one)
+    (call_block,) = claude.create("Book it.").content
+    block = memory.answer(call_block)
     assert block is not None
 
     with pytest.raises(refold.InvalidEvent, match="has its result"):
@@ -362,7 +364,7 @@ def test_another_result_of_an_answered_call_is_refused(
     ]
 
 
-def test_a_loop_of_ones_own_records_the_same(
+def test_an_own_loop_records_the_same_events(
     session: Session, api: MessagesApi
 ) -> None:
     memory, client = MemoryRetrieval(session), api.client()
@@ -375,7 +377,7 @@ def test_a_loop_of_ones_own_records_the_same(
             model="claude-x", max_tokens=9, messages=messages
         )
         claude.record(messages=messages, response=response)
-        results = [memory.answer(one) for one in response.content]
+        results = [memory.answer(block) for block in response.content]
         messages.append({"role": "assistant", "content": response.content})
         messages.append({"role": "user", "content": results})
 
@@ -389,7 +391,7 @@ def test_a_loop_of_ones_own_records_the_same(
         "agent_response",
     ]
     requests = [e.payload for e in session.events() if e.type == "request"]
-    assert [one.matches for one in requests] == [True, True]  # type: ignore[union-attr]  # requests
+    assert [request.matches for request in requests] == [True, True]  # type: ignore[union-attr]  # requests
 
 
 def test_an_answer_from_memory_is_in_the_access_log(
@@ -403,9 +405,10 @@ def test_an_answer_from_memory_is_in_the_access_log(
 
 
 def test_the_definition_is_a_tool_of_the_messages_api() -> None:
-    mine, anybody = definition("ada"), definition()
+    of_ada = definition("ada")
+    of_anybody = definition()
 
-    for tool in (mine, anybody):
+    for tool in (of_ada, of_anybody):
         schema: Any = tool["input_schema"]
         assert tool["name"] == NAME
         assert schema["required"] == ["user_id"]
@@ -416,8 +419,8 @@ def test_the_definition_is_a_tool_of_the_messages_api() -> None:
             "tool_paths",
             "all",
         ]
-    assert "ada" in str(mine)
-    assert "ada" not in str(anybody)
+    assert "ada" in str(of_ada)
+    assert "ada" not in str(of_anybody)
 
 
 def test_invalid_thresholds_and_calls_are_refused(session: Session) -> None:
@@ -450,21 +453,22 @@ def test_it_works_without_the_sdk() -> None:
 def test_a_call_whose_id_holds_an_address_is_answered_once(
     store: SessionStore, open_first: bool
 ) -> None:
-    session, given = store.session(user_id="ada", session_id="now"), call()
-    given["id"] = "ada@lovelace.test"
+    session = store.session(user_id="ada", session_id="now")
+    block = call()
+    block["id"] = "ada@lovelace.test"
     if open_first:
-        made = refold.ToolCall(
-            call_id=given["id"], tool_name=NAME, arguments=given["input"]
+        recorded_call = refold.ToolCall(
+            call_id=block["id"], tool_name=NAME, arguments=block["input"]
         )
-        session.append(made)
+        session.append(recorded_call)
 
-    first = MemoryRetrieval(session).answer(given)
+    first = MemoryRetrieval(session).answer(block)
     again = MemoryRetrieval(store.session(user_id="ada", session_id="now")).answer(
-        given
+        block
     )
 
     assert first == again
     assert first is not None
-    assert first["tool_use_id"] == given["id"]
-    assert [one.type for one in session.events()] == ["tool_call", "tool_result"]
-    assert given["id"] not in str([one.to_json() for one in session.events()])
+    assert first["tool_use_id"] == block["id"]
+    assert [event.type for event in session.events()] == ["tool_call", "tool_result"]
+    assert block["id"] not in str([event.to_json() for event in session.events()])

@@ -322,9 +322,7 @@ def test_an_empty_file_stays_and_none_is_left(
     assert not is_there or settings.read_bytes() == b""
 
 
-def test_what_was_edited_since_stays_when_the_hook_is_removed(
-    refold: Refold, folder: Path
-) -> None:
+def test_removing_the_hook_keeps_later_edits(refold: Refold, folder: Path) -> None:
     settings = folder.parent / "settings.json"
     settings.write_text('{"hooks": {}}')
     refold(*CLAUDE, "--folder", folder, "--install")

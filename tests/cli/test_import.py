@@ -62,12 +62,12 @@ def test_a_text_that_takes_too_much_work_is_counted_and_costs_nothing_else(
     assert again.json()["duplicates"] == 3
 
 
-def test_a_program_learns_what_was_imported(refold: Refold) -> None:
+def test_json_reports_what_was_imported(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "lin", "--json")
 
-    told = ran.json()
+    report = ran.json()
     assert ran.code == 0
-    assert list(told) == [
+    assert list(report) == [
         "sessions",
         "events",
         "duplicates",
@@ -76,11 +76,11 @@ def test_a_program_learns_what_was_imported(refold: Refold) -> None:
         "damaged",
         "failed",
     ]
-    assert told["sessions"] == ["5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f24"]
-    assert (told["events"], told["duplicates"]) == (57, 0)
-    assert told["redactions"]["API_KEY"] == 5
-    assert {"ID_CARD", "PHONE", "STUDENT_ID"} <= set(told["redactions"])
-    assert told["skipped"] == [
+    assert report["sessions"] == ["5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f24"]
+    assert (report["events"], report["duplicates"]) == (57, 0)
+    assert report["redactions"]["API_KEY"] == 5
+    assert {"ID_CARD", "PHONE", "STUDENT_ID"} <= set(report["redactions"])
+    assert report["skipped"] == [
         {
             "where": "agent_run.jsonl line 1",
             "why": "session title",
@@ -113,9 +113,9 @@ def test_redacted_values_are_nowhere_in_the_store(
 def test_importing_again_adds_nothing(refold: Refold, sample: Path) -> None:
     ran = refold("import", SAMPLE, "--user", "lin", "--session", "run", "--json")
 
-    told = ran.json()
-    assert (told["events"], told["duplicates"]) == (0, 57)
-    assert told["sessions"] == ["run"]
+    report = ran.json()
+    assert (report["events"], report["duplicates"]) == (0, 57)
+    assert report["sessions"] == ["run"]
 
 
 def test_a_transcript_that_has_grown_adds_what_is_new(
@@ -138,31 +138,31 @@ def test_sessions_without_a_name_are_named_after_the_file(
 ) -> None:
     path = chat(tmp_path / "talk.jsonl", ["hello", "hi"], ["bye", "see you"])
 
-    told = refold("import", path, "--user", "ada", "--json").json()
+    report = refold("import", path, "--user", "ada", "--json").json()
 
-    assert told["sessions"] == ["talk-0001", "talk-0002"]
+    assert report["sessions"] == ["talk-0001", "talk-0002"]
 
 
 def test_one_session_takes_the_given_name(refold: Refold, tmp_path: Path) -> None:
     path = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
 
-    told = refold("import", path, "--user", "ada", "--session", "s", "--json").json()
+    report = refold("import", path, "--user", "ada", "--session", "s", "--json").json()
 
-    assert told["sessions"] == ["s"]
+    assert report["sessions"] == ["s"]
 
 
-def test_several_sessions_are_numbered_behind_the_name(
+def test_several_sessions_get_the_name_with_numbers(
     refold: Refold, tmp_path: Path
 ) -> None:
-    one = chat(tmp_path / "one.jsonl", ["hello", "hi"], ["bye", "see you"])
-    two = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
+    first = chat(tmp_path / "one.jsonl", ["hello", "hi"], ["bye", "see you"])
+    second = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
 
-    ran = refold("import", one, two, "--user", "ada", "--session", "s", "--json")
+    ran = refold("import", first, second, "--user", "ada", "--session", "s", "--json")
 
     assert ran.json()["sessions"] == ["s-0001", "s-0002", "s-0003"]
 
 
-def test_a_sub_agent_goes_by_the_name_of_its_conversation(
+def test_a_sub_agent_is_named_after_its_conversation(
     refold: Refold, tmp_path: Path
 ) -> None:
     entries = [json.loads(line) for line in SAMPLE.read_text().splitlines()[1:4]]
@@ -177,25 +177,25 @@ def test_a_sub_agent_goes_by_the_name_of_its_conversation(
     path = tmp_path / "run.jsonl"
     path.write_text("".join(json.dumps(entry) + "\n" for entry in (*entries, side)))
 
-    told = refold("import", path, "--user", "ada", "--session", "s", "--json").json()
+    report = refold("import", path, "--user", "ada", "--session", "s", "--json").json()
 
-    main, sub = told["sessions"]
+    main, sub = report["sessions"]
     assert main == "s"
     assert sub.startswith("s~")
 
 
 def test_a_file_that_is_named_twice_is_read_once(refold: Refold) -> None:
-    told = refold("import", SAMPLE, SAMPLE, "--user", "lin", "--json").json()
+    report = refold("import", SAMPLE, SAMPLE, "--user", "lin", "--json").json()
 
-    assert (told["events"], told["duplicates"]) == (57, 0)
+    assert (report["events"], report["duplicates"]) == (57, 0)
 
 
 def test_two_files_cannot_become_one_session(refold: Refold, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    one = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
-    two = chat(tmp_path / "a" / "talk.jsonl", ["bye", "see you"])
+    first = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
+    second = chat(tmp_path / "a" / "talk.jsonl", ["bye", "see you"])
 
-    ran = refold("import", one, two, "--user", "ada")
+    ran = refold("import", first, second, "--user", "ada")
 
     assert ran.code == 1
     assert "session 'talk-0001' is twice in it" in ran.err
@@ -217,12 +217,12 @@ def test_nothing_is_written_if_one_file_cannot_be_read(
 
 
 def test_a_failure_says_what_was_written_before(refold: Refold, tmp_path: Path) -> None:
-    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    two = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
-    refold("import", two, "--user", "ada")
-    chat(two, ["what then", "nothing"])
+    first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    second = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
+    refold("import", second, "--user", "ada")
+    chat(second, ["what then", "nothing"])
 
-    ran = refold("import", one, two, "--user", "ada")
+    ran = refold("import", first, second, "--user", "ada")
 
     assert ran.code == 1
     assert "was rewritten" in ran.err
@@ -241,7 +241,7 @@ def test_a_rewritten_transcript_is_refused(refold: Refold, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("missing.jsonl", None, "there is no such file"),
         ("empty.jsonl", b"", "is empty"),
@@ -250,7 +250,7 @@ def test_a_rewritten_transcript_is_refused(refold: Refold, tmp_path: Path) -> No
     ],
 )
 def test_a_file_that_is_no_transcript_is_an_error(
-    refold: Refold, tmp_path: Path, name: str, content: bytes | None, said: str
+    refold: Refold, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
@@ -259,7 +259,7 @@ def test_a_file_that_is_no_transcript_is_an_error(
     ran = refold("import", path, "--user", "ada", "--json")
 
     assert ran.code == 1
-    assert said in ran.err
+    assert message in ran.err
     assert ran.out == ""
 
 
@@ -304,19 +304,21 @@ def test_one_bad_file_does_not_stop_the_others(
 ) -> None:
     ran = refold("import", *many, "--user", "ada", "--keep-going", "--json")
 
-    told = ran.json()
+    report = ran.json()
     assert ran.code == 1
-    assert told["sessions"] == ["good-0001", "zoo-0001"]
-    assert told["events"] == 4
-    assert [Path(one["where"].split(" line")[0]).stem for one in told["failed"]] == [
+    assert report["sessions"] == ["good-0001", "zoo-0001"]
+    assert report["events"] == 4
+    assert [
+        Path(failure["where"].split(" line")[0]).stem for failure in report["failed"]
+    ] == [
         "binary",
         "cut",
         "empty",
         "folder",
         "loop",
     ]
-    for one in told["failed"]:
-        assert f"refold: {one['where']}: {one['why']}\n" in ran.err
+    for failure in report["failed"]:
+        assert f"refold: {failure['where']}: {failure['why']}\n" in ran.err
 
 
 def test_without_that_the_first_stops_all_and_names_the_way_out(
@@ -332,18 +334,20 @@ def test_without_that_the_first_stops_all_and_names_the_way_out(
 def test_a_session_that_cannot_be_written_does_not_stop_the_others(
     refold: Refold, tmp_path: Path
 ) -> None:
-    one, two, three = (
+    first, rewritten, third = (
         chat(tmp_path / f"{name}.jsonl", ["hello", name]) for name in ("a", "b", "c")
     )
-    refold("import", two, "--user", "ada")
-    chat(two, ["good day", "b"])
+    refold("import", rewritten, "--user", "ada")
+    chat(rewritten, ["good day", "b"])
 
-    ran = refold("import", one, two, three, "--user", "ada", "--keep-going", "--json")
+    ran = refold(
+        "import", first, rewritten, third, "--user", "ada", "--keep-going", "--json"
+    )
 
     assert ran.code == 1
     assert ran.json()["sessions"] == ["a-0001", "c-0001"]
     (failed,) = ran.json()["failed"]
-    assert failed["where"] == str(two)
+    assert failed["where"] == str(rewritten)
     assert "was rewritten" in failed["why"]
 
 
@@ -351,14 +355,16 @@ def test_two_files_of_one_session_leave_the_others_alone(
     refold: Refold, tmp_path: Path
 ) -> None:
     (tmp_path / "a").mkdir()
-    one = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
-    two = chat(tmp_path / "a" / "talk.jsonl", ["bye", "see you"])
-    three = chat(tmp_path / "other.jsonl", ["what now", "nothing"])
+    first = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
+    same_session = chat(tmp_path / "a" / "talk.jsonl", ["bye", "see you"])
+    other = chat(tmp_path / "other.jsonl", ["what now", "nothing"])
 
-    ran = refold("import", one, two, three, "--user", "ada", "--keep-going", "--json")
+    ran = refold(
+        "import", first, same_session, other, "--user", "ada", "--keep-going", "--json"
+    )
 
     assert ran.json()["sessions"] == ["talk-0001", "other-0001"]
-    assert [failed["where"] for failed in ran.json()["failed"]] == [str(two)]
+    assert [failed["where"] for failed in ran.json()["failed"]] == [str(same_session)]
 
 
 def test_if_every_file_is_bad_no_store_is_made(refold: Refold, tmp_path: Path) -> None:
@@ -379,12 +385,12 @@ def test_a_name_for_all_needs_all_files(refold: Refold, many: list[Path]) -> Non
 
 
 def test_a_frozen_user_stops_all_files(refold: Refold, tmp_path: Path) -> None:
-    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    two = chat(tmp_path / "two.jsonl", ["bye", "see you"])
-    refold("import", one, "--user", "ada")
+    first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    second = chat(tmp_path / "two.jsonl", ["bye", "see you"])
+    refold("import", first, "--user", "ada")
     refold("freeze", "--user", "ada", "--reason", "court")
 
-    ran = refold("import", two, one, "--user", "ada", "--keep-going")
+    ran = refold("import", second, first, "--user", "ada", "--keep-going")
 
     assert ran.code == 1
     assert ran.err.count("the user is frozen") == 1
@@ -400,16 +406,16 @@ def long(path: Path, turns: int = 450) -> Path:
 def batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[int, int], None]]:
-    """Sends a signal to this process when so many batches were told."""
-    # What runs in the background is started with Ctrl-C ignored.
+    """Sends a signal to this process after a number of batches."""
+    # A shell starts background processes with Ctrl-C ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def ended_by(signal_: int, after: int) -> None:
-        told = output.Progress.reach
+        original = output.Progress.reach
         left = [after]
 
         def counted(self: output.Progress, *place: Any) -> None:
-            told(self, *place)
+            original(self, *place)
             left[0] -= 1
             if not left[0]:
                 os.kill(os.getpid(), signal_)
@@ -421,7 +427,7 @@ def batches(
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "message"),
     [
         (1, "interrupted; nothing was written\n"),
         (4, "interrupted; 2 events written, 1 session complete: import again to add"),
@@ -433,30 +439,30 @@ def test_ctrl_c_says_what_was_written(
     tmp_path: Path,
     batches: Callable[[int, int], None],
     after: int,
-    said: str,
+    message: str,
 ) -> None:
-    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    two = long(tmp_path / "two.jsonl")
+    first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    second = long(tmp_path / "two.jsonl")
     batches(signal.SIGINT, after)
 
-    ran = refold("import", one, two, "--user", "ada")
+    ran = refold("import", first, second, "--user", "ada")
 
     assert ran.code == 130
-    assert said in ran.err
-    stored = sum(one["head_seq"] for one in refold("sessions", "--json").json())
-    assert f"{stored} events" in said or not stored
+    assert message in ran.err
+    stored = sum(listed["head_seq"] for listed in refold("sessions", "--json").json())
+    assert f"{stored} events" in message or not stored
 
 
-def test_one_that_was_killed_is_completed_once(refold: Refold, tmp_path: Path) -> None:
-    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    two, three = long(tmp_path / "two.jsonl"), long(tmp_path / "three.jsonl", 2)
-    files = [str(file) for file in (one, two, three)]
+def test_a_killed_import_is_completed_once(refold: Refold, tmp_path: Path) -> None:
+    first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    second, third_file = long(tmp_path / "two.jsonl"), long(tmp_path / "three.jsonl", 2)
+    files = [str(file) for file in (first, second, third_file)]
     script = f"""
 import os, signal
 from refold.adapters.cli import main, output
-told, left = output.Progress.reach, [5]
+original, left = output.Progress.reach, [5]
 def counted(self, *place):
-    told(self, *place)
+    original(self, *place)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -470,7 +476,7 @@ main(["import", *{files!r}, "--user", "ada"])
     third = refold("import", *files, "--user", "ada", "--json").json()
 
     assert killed.returncode == -signal.SIGKILL
-    assert [one["head_seq"] for one in before] == [2, 200]
+    assert [listed["head_seq"] for listed in before] == [2, 200]
     assert (again["duplicates"], again["events"]) == (202, 252)
     assert (third["duplicates"], third["events"]) == (454, 0)
     assert refold("verify").code == 0

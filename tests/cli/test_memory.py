@@ -227,7 +227,7 @@ def test_memory_that_is_made_is_kept_for_who_asks_next(
     assert refold("memory", "--user", "nobody", "--refresh").code == 1
 
 
-def test_of_whom_memory_cannot_be_made_is_told(refold: Refold, sample: Path) -> None:
+def test_users_without_usable_memory_are_reported(refold: Refold, sample: Path) -> None:
     judged(sample)
     with package.open(f"sqlite:///{sample}") as store:
         store.session(user_id="zoe", session_id="s").append(

@@ -94,7 +94,7 @@ def test_another_name_is_another_response() -> None:
     assert numbers(log) == [(1, None), (2, 1)]
 
 
-def test_what_no_context_tells_of_parts_no_response() -> None:
+def test_an_api_error_does_not_split_a_response() -> None:
     busy = AgentError(code="overloaded", context={"status": 529})
     log = envelopes(AgentResponse(), busy, call("a"))
 
@@ -102,7 +102,7 @@ def test_what_no_context_tells_of_parts_no_response() -> None:
     assert len(arrange(log)) == 1
 
 
-def test_what_a_call_was_made_on_ends_before_its_response() -> None:
+def test_a_calls_context_ends_before_its_response() -> None:
     log = envelopes(UserInput(), AgentResponse(), call("a"), call("b"))
 
     assert before(log, "tool call", 2) == 1

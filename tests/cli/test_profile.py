@@ -49,7 +49,7 @@ def test_as_json_it_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_of_who_did_not_consent_there_is_nothing(
+def test_users_without_consent_have_no_profile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     profiled(Profile("ada"), NOW).print(as_json=False)

@@ -70,7 +70,7 @@ def test_a_text_whose_time_has_come_is_gone_and_its_event_stays(
     assert store.stats()["blob_bytes"] == 0
 
 
-def test_what_expired_is_proved_to_have_expired_and_is_no_damage(
+def test_an_expired_blob_verifies_as_expired_not_damaged(
     store: SessionStore, cut: Session, later: Later
 ) -> None:
     assert problems(store) == []
@@ -111,7 +111,7 @@ def test_an_expired_text_cannot_be_faked_without_the_key(
     assert "blob" in problems(store)
 
 
-def test_what_expired_stays_expired_under_another_key(
+def test_blobs_stay_expired_after_key_rotation(
     store: SessionStore, cut: Session, later: Later
 ) -> None:
     later(store, 31 * DAY).erasures.retain(POLICY)

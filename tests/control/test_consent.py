@@ -11,7 +11,7 @@ from refold.store.memory.consent import DECLARATIVE_MEMORY
 from tests.support.talking import talk
 
 
-def test_what_was_never_asked_is_not_allowed(store: SessionStore) -> None:
+def test_consent_is_denied_until_it_is_given(store: SessionStore) -> None:
     status = store.user("ada").status()
 
     assert not status.declarative_memory
@@ -78,7 +78,7 @@ def test_a_scope_that_is_no_name_is_refused(store: SessionStore, scope: str) -> 
         store.user("ada").consent(scope)
 
 
-def test_what_an_erased_user_allowed_is_gone(store: SessionStore) -> None:
+def test_an_erasure_removes_consents(store: SessionStore) -> None:
     talk(store.session(user_id="ada", session_id="s"), 1)
     store.user("ada").opt_out()
 

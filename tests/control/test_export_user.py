@@ -157,7 +157,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "tamper", [_flipped, _missing, _added, _counted, _swapped, _cut]
 )
-def test_what_was_changed_in_it_is_found(
+def test_a_changed_export_fails_its_check(
     exported: Path, tmp_path: Path, tamper: Callable[[Path], None]
 ) -> None:
     out = shutil.copytree(exported, tmp_path / "out")
@@ -167,7 +167,7 @@ def test_what_was_changed_in_it_is_found(
     assert len(check_export(out).problems) == 1
 
 
-def test_what_has_no_manifest_is_no_export(tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="no manifest"):
         check_export(tmp_path)
 
@@ -210,7 +210,7 @@ def _erase(store: SessionStore, what: str) -> None:
     erasing.join()
 
 
-def test_what_is_erased_or_unknown_has_no_export(
+def test_erased_and_unknown_users_cannot_be_exported(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     filled.erasures.release("ada", "case 7", "over")
@@ -323,7 +323,7 @@ def test_a_manifest_of_another_shape_is_a_problem_and_no_crash(
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff", b"[]", b"{}", b'{"format": 1}'])
-def test_what_is_no_manifest_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_manifest_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(text)
 
     with pytest.raises(InvalidConfiguration):

@@ -16,7 +16,7 @@ import refold
 from refold.domain.errors import Frozen, InvalidEvent, OnHold
 from refold.opener import reconcile_keys
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH
 from tests.support.operations import WINDOW
 from tests.support.stores import open_at
@@ -35,18 +35,20 @@ def frozen(store: SessionStore) -> SessionStore:
 
 
 WAYS: dict[str, Callable[[SessionStore], Any]] = {
-    "append": lambda s: s.session(user_id="ada", session_id="open").append(said("x")),
+    "append": lambda s: s.session(user_id="ada", session_id="open").append(
+        user_inputs("x")
+    ),
     "append from asyncio": lambda s: asyncio.run(
-        s.session(user_id="ada", session_id="open").append_async(said("x"))
+        s.session(user_id="ada", session_id="open").append_async(user_inputs("x"))
     ),
     "append with a key": lambda s: s.session(user_id="ada", session_id="open").append(
-        said("x"), idempotency_key="k"
+        user_inputs("x"), idempotency_key="k"
     ),
     "new session": lambda s: s.session(user_id="ada", session_id="new").append(
-        said("x")
+        user_inputs("x")
     ),
     "new session from asyncio": lambda s: asyncio.run(
-        s.session(user_id="ada", session_id="new").append_async(said("x"))
+        s.session(user_id="ada", session_id="new").append_async(user_inputs("x"))
     ),
     "fork": lambda s: s.session(user_id="ada", session_id="open").fork(
         2, session_id="child"
@@ -106,7 +108,7 @@ def _everything(store: SessionStore) -> Any:
     ]
 
 
-def test_what_is_frozen_is_read_and_proved_as_before(frozen: SessionStore) -> None:
+def test_a_frozen_users_data_can_be_read_and_verified(frozen: SessionStore) -> None:
     session = frozen.session(user_id="ada", session_id="open")
 
     view = session.context(WINDOW)
@@ -141,7 +143,11 @@ def _repaired(store: SessionStore) -> list[Any]:
 
 
 def test_others_write_on(frozen: SessionStore) -> None:
-    assert frozen.session(user_id="bob", session_id="open").append(said("x")).first_seq
+    assert (
+        frozen.session(user_id="bob", session_id="open")
+        .append(user_inputs("x"))
+        .first_seq
+    )
 
 
 def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> None:
@@ -149,12 +155,19 @@ def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> No
 
     assert signed is not None
     assert signed.statement["act"] == "unfrozen"
-    assert frozen.session(user_id="ada", session_id="open").append(said("x")).first_seq
     assert (
-        frozen.session(user_id="ada", session_id="new").append(said("x")).first_seq == 1
+        frozen.session(user_id="ada", session_id="open")
+        .append(user_inputs("x"))
+        .first_seq
+    )
+    assert (
+        frozen.session(user_id="ada", session_id="new")
+        .append(user_inputs("x"))
+        .first_seq
+        == 1
     )
     with pytest.raises(refold.SessionClosed):
-        frozen.session(user_id="ada", session_id="closed").append(said("x"))
+        frozen.session(user_id="ada", session_id="closed").append(user_inputs("x"))
     assert not [p for _, proved in frozen.verify() for p in proved.problems]
     assert frozen.erasures.unfreeze("ada", "again") is None
     assert not frozen.erasures.is_frozen("ada")
@@ -201,23 +214,27 @@ def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
     store.erasures.restore("ada", "a mistake")
 
     with pytest.raises(Frozen):
-        store.session(user_id="ada", session_id="one").append(said("x"))
+        store.session(user_id="ada", session_id="one").append(user_inputs("x"))
     store.erasures.unfreeze("ada", "settled")
-    assert store.session(user_id="ada", session_id="one").append(said("x")).first_seq
+    assert (
+        store.session(user_id="ada", session_id="one")
+        .append(user_inputs("x"))
+        .first_seq
+    )
 
 
 def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
-    first = session.append(said("x"), idempotency_key="k")
+    first = session.append(user_inputs("x"), idempotency_key="k")
     store.erasures.freeze("ada", "asked")
 
-    again = session.append(said("x"), idempotency_key="k")
+    again = session.append(user_inputs("x"), idempotency_key="k")
 
     assert (again.duplicate, again.hash) == (True, first.hash)
 
 
 @BOTH
-def test_what_is_written_beside_a_freeze_comes_before_it(
+def test_concurrent_writes_come_before_the_freeze(
     store_url: str, tmp_path: Path
 ) -> None:
     """Writers that share commits, and one that freezes: no event comes behind."""
@@ -229,10 +246,10 @@ def test_what_is_written_beside_a_freeze_comes_before_it(
             session, written = writer.session(user_id="ada", session_id=f"s{number}"), 0
             for turn in itertools.count():
                 try:
-                    written = session.append(said("x")).last_seq
+                    written = session.append(user_inputs("x")).last_seq
                     writer.session(
                         user_id="ada", session_id=f"new-{number}-{turn}"
-                    ).append(said("x"))
+                    ).append(user_inputs("x"))
                 except Frozen:
                     return written
             raise AssertionError

@@ -129,7 +129,7 @@ def test_an_erasure_of_a_living_session_leaves_no_extract(
     assert all(sessions == 3 for _, _, sessions in said(store))
 
 
-def test_who_opted_out_leaves_nothing(store: SessionStore, later: Later) -> None:
+def test_users_who_opted_out_leave_nothing(store: SessionStore, later: Later) -> None:
     filled(store)
     after = later(store, 31 * DAY)
     store.user("ada").opt_out()

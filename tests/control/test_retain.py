@@ -14,7 +14,7 @@ from refold.domain.erasure import Accesses, RetentionPolicy, Unused
 from refold.domain.errors import InvalidConfiguration
 from refold.store import SessionStore
 from refold.store.erasure import Eraser, RetentionResult
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.control.conftest import Later
 from tests.support.engines import BOTH
 from tests.support.operations import fill, log_of
@@ -44,7 +44,7 @@ def test_nothing_expires_by_default(old: SessionStore, later: Later) -> None:
     assert names(old) == ["adas", "bobs"]
 
 
-def test_what_nobody_used_is_erased_with_a_certificate(
+def test_unused_sessions_are_erased_with_a_certificate(
     old: SessionStore, later: Later
 ) -> None:
     then = later(old, 29 * DAY)
@@ -62,8 +62,11 @@ def test_what_nobody_used_is_erased_with_a_certificate(
     assert set(erasure.left.values()) == {0}
     assert old.erasures.pending() == []
     with pytest.raises(refold.Erased):
-        old.session(user_id="ada", session_id="adas").append(said("x"))
-    assert old.session(user_id="ada", session_id="new").append(said("x")).first_seq == 1
+        old.session(user_id="ada", session_id="adas").append(user_inputs("x"))
+    assert (
+        old.session(user_id="ada", session_id="new").append(user_inputs("x")).first_seq
+        == 1
+    )
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(
@@ -115,7 +118,7 @@ def test_reading_keeps_a_session_where_the_policy_says_so(
 
 
 @pytest.mark.parametrize("kept_by", ["hold", "freeze"])
-def test_who_is_held_or_frozen_is_left_alone(
+def test_held_and_frozen_users_are_left_alone(
     old: SessionStore, later: Later, kept_by: str
 ) -> None:
     if kept_by == "hold":
@@ -130,9 +133,7 @@ def test_who_is_held_or_frozen_is_left_alone(
     assert names(old) == ["adas"]
 
 
-def test_what_a_living_fork_goes_on_from_is_kept_with_it(
-    old: SessionStore, later: Later
-) -> None:
+def test_the_parent_of_a_used_fork_is_kept(old: SessionStore, later: Later) -> None:
     old.session(user_id="ada", session_id="adas").fork(2, session_id="child")
     old.session(user_id="ada", session_id="child").fork(1, session_id="grandchild")
     talk(old.session(user_id="ada", session_id="apart"), 1)
@@ -168,7 +169,7 @@ def test_a_user_whose_key_is_lost_does_not_stop_the_others(
     assert "adas" in names(old)
 
 
-def test_what_a_user_allows_never_expires(old: SessionStore, later: Later) -> None:
+def test_consents_never_expire(old: SessionStore, later: Later) -> None:
     old.user("ada").opt_out()
 
     later(old, 31 * DAY).erasures.retain(MONTH)
@@ -180,7 +181,7 @@ def test_what_a_user_allows_never_expires(old: SessionStore, later: Later) -> No
 
 @BOTH
 @pytest.mark.parametrize("used", ["append", "read", "fork"])
-def test_what_is_used_between_the_look_and_the_erasure_stays(
+def test_a_session_used_before_its_erasure_stays(
     old: SessionStore, later: Later, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look and the mark are one transaction, whatever was seen before."""
@@ -192,7 +193,7 @@ def test_what_is_used_between_the_look_and_the_erasure_stays(
         if job.whose.user_id == "ada":
             session = then.session(user_id="ada", session_id="adas")
             if used == "append":
-                session.append(said("still here"))
+                session.append(user_inputs("still here"))
             elif used == "fork" and "child" not in names(old):
                 session.fork(2, session_id="child")
             elif used == "read":
@@ -218,7 +219,7 @@ def test_many_sessions_of_a_user_are_one_erasure(
     store: SessionStore, later: Later
 ) -> None:
     for number in range(7):
-        store.session(user_id="ada", session_id=f"s{number}").append(said("x"))
+        store.session(user_id="ada", session_id=f"s{number}").append(user_inputs("x"))
 
     done = later(store, 31 * DAY).erasures.retain(MONTH)
 
@@ -226,7 +227,7 @@ def test_many_sessions_of_a_user_are_one_erasure(
     assert [one.certificate is not None for one in done.erasures] == [True]
 
 
-def test_what_was_cut_off_is_completed_by_the_next_run(
+def test_the_next_run_completes_an_interrupted_one(
     old: SessionStore, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(*_: object, **__: object) -> None:

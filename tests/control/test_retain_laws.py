@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 import refold
 from refold.domain.erasure import RetentionPolicy
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 
 DAY = 24 * 3600 * 1_000_000
 POLICY = RetentionPolicy(sessions=timedelta(days=30))
@@ -46,7 +46,7 @@ def needed(planned: list[Planned]) -> set[int]:
 
 
 @given(histories())
-def test_what_is_kept_is_what_is_needed(planned: list[Planned]) -> None:
+def test_exactly_the_needed_sessions_are_kept(planned: list[Planned]) -> None:
     with refold.open("memory://") as opened:
         today, writer = [0], opened.writer
         store = SessionStore(
@@ -57,14 +57,18 @@ def test_what_is_kept_is_what_is_needed(planned: list[Planned]) -> None:
         )
         for number, one in enumerate(planned):
             if one.parent is None:
-                store.session(user_id="ada", session_id=f"s{number}").append(said("x"))
+                store.session(user_id="ada", session_id=f"s{number}").append(
+                    user_inputs("x")
+                )
             else:
                 store.session(user_id="ada", session_id=f"s{one.parent}").fork(
                     1, session_id=f"s{number}"
                 )
         for day, number in sorted((one.day, n) for n, one in enumerate(planned)):
             today[0] = day
-            store.session(user_id="ada", session_id=f"s{number}").append(said("y"))
+            store.session(user_id="ada", session_id=f"s{number}").append(
+                user_inputs("y")
+            )
         today[0] = 60
 
         plan = store.erasures.retain(POLICY, dry_run=True)

@@ -100,7 +100,7 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
     uses.close()
 
 
-def test_what_cannot_be_written_is_kept_for_the_next_time(
+def test_uses_that_cannot_be_written_are_kept(
     store: SessionStore, uses: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retention = type(store.log.retention)

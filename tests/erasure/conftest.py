@@ -6,7 +6,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.engines import one_engine
 from tests.support.talking import talk
 
@@ -16,7 +16,7 @@ WINDOW = "turn_window:full_turns=2,cached_turns=1"
 def fill(store: SessionStore, user_id: str, session_id: str) -> None:
     """A session with a summary, a stored view, a blob, a receipt and a fork."""
     session = talk(store.session(user_id=user_id, session_id=session_id), 8)
-    session.append(said("a line of text. " * 5_000), idempotency_key="once")
+    session.append(user_inputs("a line of text. " * 5_000), idempotency_key="once")
     session.compact(WINDOW)
     session.append(refold.StateUpdate(set={"a": 1}))
     session.strategies.catch_up()

@@ -19,7 +19,7 @@ from refold.domain.erasure import Whose
 from refold.domain.errors import Erased, ExportFailed, SessionNotFound
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH
 from tests.support.operations import log_of
 from tests.support.stores import open_at
@@ -28,7 +28,7 @@ PATH_NAME = "ada-lovelace-9f31"
 
 
 def fill(store: SessionStore, user_id: str = "ada", session_id: str = "s-1") -> None:
-    store.session(user_id=user_id, session_id=session_id).append(said("hello"))
+    store.session(user_id=user_id, session_id=session_id).append(user_inputs("hello"))
 
 
 def rows(store: SessionStore) -> list[Any]:

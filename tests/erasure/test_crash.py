@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import fill
 from tests.support import warm
 from tests.support.engines import BOTH
@@ -75,14 +75,18 @@ def test_an_erasure_that_was_killed_is_seen_and_completed(
 
 @BOTH
 @pytest.mark.parametrize("step", ["heads are marked", "keys are destroyed"])
-def test_what_was_marked_before_the_kill_cannot_be_read_or_written(
+def test_marked_sessions_stay_unusable_after_a_kill(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
     kill(filled_url, "erase", step)
 
     with open_at(filled_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="one")
-        for use in (session.events, session.context, lambda: session.append(said("x"))):
+        for use in (
+            session.events,
+            session.context,
+            lambda: session.append(user_inputs("x")),
+        ):
             with pytest.raises(refold.Erased):
                 use()
 
@@ -128,7 +132,7 @@ def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
 
     with open_at(filled_url, tmp_path) as store:
         assert store.session(user_id="ada", session_id="one").events()
-        store.session(user_id="eve", session_id="new").append(said("x"))
+        store.session(user_id="eve", session_id="new").append(user_inputs("x"))
         assert store.keys.rotate_master() > 0
         assert store.keys.status()["stale"] == 0
         assert problems(store) == []
@@ -166,7 +170,7 @@ def _state(store: SessionStore) -> tuple[list[str], str]:
     """The holds on ada, and whether she can be written about."""
     holds = [hold.name for hold in store.erasures.holds("ada")]
     try:
-        store.session(user_id="ada", session_id="new").append(said("x"))
+        store.session(user_id="ada", session_id="new").append(user_inputs("x"))
     except refold.RefoldError as error:
         return holds, type(error).__name__
     return holds, "written"

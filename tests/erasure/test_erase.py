@@ -14,7 +14,7 @@ from refold.adapters.keys.signatures import signed_by
 from refold.domain.erasure import FORMAT, LegalHold, Signed, Whose, subject
 from refold.store import SessionStore
 from refold.store.erasure import Eraser, ErasureRequest
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 
@@ -65,13 +65,15 @@ def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) ->
         lambda: list(session.history.timeline()),
         lambda: list(session.proofs.replay()),
         lambda: session.fork(1, session_id="again"),
-        lambda: session.append(said("x")),
-        lambda: session.append(said("x"), expected_seq=18),
-        lambda: session.append(said("x"), idempotency_key="once"),
+        lambda: session.append(user_inputs("x")),
+        lambda: session.append(user_inputs("x"), expected_seq=18),
+        lambda: session.append(user_inputs("x"), idempotency_key="once"),
         lambda: session.history.blob(sha256),
-        lambda: filled.session(user_id="ada", session_id="new").append(said("x")),
+        lambda: filled.session(user_id="ada", session_id="new").append(
+            user_inputs("x")
+        ),
         lambda: filled.session(user_id="ada", session_id=FORK).context(),
-        lambda: filled.session(user_id="ada", session_id=FORK).append(said("x")),
+        lambda: filled.session(user_id="ada", session_id=FORK).append(user_inputs("x")),
     ):
         with pytest.raises(refold.Erased):
             use()
@@ -133,10 +135,10 @@ def test_a_store_in_memory_forgets_too() -> None:
         assert store.session(user_id="bob", session_id="one").events()
         for name in ("one", "new"):
             with pytest.raises(refold.Erased):
-                store.session(user_id="ada", session_id=name).append(said("x"))
+                store.session(user_id="ada", session_id=name).append(user_inputs("x"))
         store.erasures.readmit("ada", "back")
         store.erase("bob", "a slip", session_id="one")
-        store.session(user_id="bob", session_id="two").append(said("x"))
+        store.session(user_id="bob", session_id="two").append(user_inputs("x"))
         store.erase("bob", "he asked", grace=timedelta(days=1))
         store.erasures.restore("bob", "a mistake")
         assert [info.session_id for info in store.sessions("bob")] == ["two"]
@@ -166,10 +168,10 @@ def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
     assert erased.certificate is not None
     assert erased.certificate.statement["counts"]["events"] == 0
     with pytest.raises(refold.Erased):
-        store.session(user_id="nobody", session_id="s").append(said("x"))
+        store.session(user_id="nobody", session_id="s").append(user_inputs("x"))
 
 
-def test_who_was_erased_is_not_absent(filled: SessionStore) -> None:
+def test_an_erased_user_is_not_reported_as_absent(filled: SessionStore) -> None:
     filled.erase("ada", "asked")
 
     again = filled.erase("ada", "asked again")
@@ -177,8 +179,10 @@ def test_who_was_erased_is_not_absent(filled: SessionStore) -> None:
     assert again.already
 
 
-def test_whose_last_session_was_erased_is_not_absent(store: SessionStore) -> None:
-    store.session(user_id="ada", session_id="only").append(said("x"))
+def test_a_user_whose_last_session_was_erased_is_not_absent(
+    store: SessionStore,
+) -> None:
+    store.session(user_id="ada", session_id="only").append(user_inputs("x"))
     store.erase("ada", "asked", session_id="only")
 
     erased = store.erase("ada", "asked for all")
@@ -191,7 +195,7 @@ def test_a_refused_name_may_still_begin(store: SessionStore) -> None:
     with pytest.raises(refold.errors.UserNotFound):
         store.erase("nobdy", "mistyped")
 
-    store.session(user_id="nobdy", session_id="s").append(said("x"))
+    store.session(user_id="nobdy", session_id="s").append(user_inputs("x"))
     assert store.erasures.certificates("nobdy") == []
 
 
@@ -227,7 +231,7 @@ def test_one_session_goes_with_its_forks_and_the_others_stay(
             with pytest.raises(refold.Erased):
                 use()
         with pytest.raises(refold.Erased):
-            filled.session(user_id="ada", session_id=name).append(said("x"))
+            filled.session(user_id="ada", session_id=name).append(user_inputs("x"))
     assert filled.erase("ada", "a slip", session_id="one").already
 
 
@@ -246,7 +250,9 @@ def test_a_legal_hold_forbids_to_erase_until_it_is_released(
     for session_id in (None, "one"):
         with pytest.raises(refold.errors.OnHold, match=r"case-17.*EMAIL.*release"):
             filled.erase("ada", "she asked", session_id=session_id)
-    assert filled.session(user_id="ada", session_id="one").append(said("goes on"))
+    assert filled.session(user_id="ada", session_id="one").append(
+        user_inputs("goes on")
+    )
     assert filled.erasures.plan("ada").holds == ["case-17"]
     assert filled.erasures.hold("ada", "case-17", "again") is None
 
@@ -256,7 +262,7 @@ def test_a_legal_hold_forbids_to_erase_until_it_is_released(
     assert acts == ["legal hold", "legal hold released", "erased"]
 
 
-def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
+def test_held_back_data_is_unreadable_and_can_be_restored(
     filled: SessionStore,
 ) -> None:
     before = filled.session(user_id="ada", session_id="one").events()
@@ -282,13 +288,13 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
         filled.session(user_id="ada", session_id=FORK).context(WINDOW).digest
         == context.digest
     )
-    assert filled.session(user_id="ada", session_id="new").append(said("x"))
+    assert filled.session(user_id="ada", session_id="new").append(user_inputs("x"))
     assert problems(filled) == []
     with pytest.raises(refold.errors.NotErased):
         filled.erasures.restore("ada", "again")
 
 
-def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> None:
+def test_held_back_data_is_destroyed_at_its_date(filled: SessionStore) -> None:
     filled.erase("ada", "she asked", grace=timedelta(days=30))
     later = filled.clock() + 31 * 86_400 * 1_000_000
     writer = filled.session(user_id="ada", session_id="x").writer
@@ -302,7 +308,7 @@ def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> Non
         filled.erasures.restore("ada", "too late")
 
 
-def test_what_is_held_back_can_be_erased_before_its_date(filled: SessionStore) -> None:
+def test_held_back_data_can_be_erased_earlier(filled: SessionStore) -> None:
     filled.erase("ada", "she asked", grace=timedelta(days=30))
 
     erased = filled.erase("ada", "now")
@@ -362,7 +368,7 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
     assert signed.statement["epoch"] == 2
     assert filled.sessions("ada", internal=True) == []
     session = filled.session(user_id="ada", session_id="one")
-    session.append(said("again"), idempotency_key="once")
+    session.append(user_inputs("again"), idempotency_key="once")
     assert len(session.events()) == 1
     assert problems(filled) == []
     with pytest.raises(refold.errors.NotErased):
@@ -386,7 +392,7 @@ def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:
     assert erased.certificate.statement["counts"]["events"] == 20
 
 
-def test_what_is_of_the_whole_user_is_erased_with_the_user_alone(
+def test_the_users_own_stream_cannot_be_erased_alone(
     store: SessionStore,
 ) -> None:
     store.user("ada").consent("declarative_memory", reason="asked")
@@ -395,7 +401,7 @@ def test_what_is_of_the_whole_user_is_erased_with_the_user_alone(
         store.erase("ada", "asked", session_id="_user")
 
 
-def test_what_holds_and_freezes_say_is_redacted_and_goes_with_the_user(
+def test_reasons_of_holds_are_redacted_and_erased_with_the_user(
     filled: SessionStore,
 ) -> None:
     name, why = (
@@ -433,7 +439,7 @@ def test_two_holds_whose_names_are_redacted_stay_two(filled: SessionStore) -> No
     assert len({hold.name for hold in filled.erasures.holds("ada")}) == 2
 
 
-def test_who_is_erased_cannot_be_held(filled: SessionStore) -> None:
+def test_an_erased_user_cannot_be_held(filled: SessionStore) -> None:
     filled.erase("ada", "asked")
 
     with pytest.raises(refold.errors.Erased):

@@ -17,7 +17,7 @@ import refold
 from refold.adapters import config
 from refold.adapters.sql import sqlite as sqlite_cleaning
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.postgres import Postgres
@@ -37,7 +37,7 @@ def plant(store: SessionStore) -> list[bytes]:
             session = talk(
                 store.session(user_id=user, session_id=f"{user[:5]}-{name}"), 6
             )
-            session.append(said(PLANTED), idempotency_key=f"key of {user}")
+            session.append(user_inputs(PLANTED), idempotency_key=f"key of {user}")
             session.compact(WINDOW)
     recorder = log_of(store).recorder
     bodies = []
@@ -88,7 +88,7 @@ def test_every_needle_is_found_in_files(tmp_path: Path) -> None:
 
 def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> None:
     with refold.open(sqlite_url) as store:
-        store.session(user_id=OTHER, session_id="first").append(said("x"))
+        store.session(user_id=OTHER, session_id="first").append(user_inputs("x"))
         bodies = plant(store)
         store.seal()
         assert found(tmp_path.rglob("*"), needles(bodies))
@@ -125,7 +125,9 @@ def test_an_open_reader_keeps_the_log_and_that_is_said(
 def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
         for user in (USER, OTHER):
-            store.session(user_id=user, session_id="session-of-both").append(said("x"))
+            store.session(user_id=user, session_id="session-of-both").append(
+                user_inputs("x")
+            )
 
         erased = store.erase(USER, "asked")
 
@@ -176,7 +178,7 @@ def test_without_a_vacuum_it_is_said_what_is_left_to_do(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with open_at(postgres_url, tmp_path) as store:
-        store.session(user_id=USER, session_id="s").append(said("x"))
+        store.session(user_id=USER, session_id="s").append(user_inputs("x"))
 
         erased = store.erase(USER, "asked")
 
@@ -204,27 +206,27 @@ def churn(url: str) -> None:
 AFTER_OTHERS = """
 import sys, subprocess
 import refold
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 url, other = sys.argv[1:]
 with refold.open(url) as store:
     session = store.session(user_id="ada", session_id="s")
-    session.append(said("before"))
-    store.session(user_id="bob", session_id="t").append(said("gone"))
+    session.append(user_inputs("before"))
+    store.session(user_id="bob", session_id="t").append(user_inputs("gone"))
     store.erase("bob", "bob asked", operator="ada")
     subprocess.run([sys.executable, "-c", other, url], check=True)
-    session.append(said("after"))
+    session.append(user_inputs("after"))
     subprocess.run([sys.executable, "-c", other, url], check=True)
 """
 OTHER_WRITER = """
 import sys
 import refold
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 with refold.open(sys.argv[1]) as store:
-    store.session(user_id="ada", session_id="s").append(said("other"))
+    store.session(user_id="ada", session_id="s").append(user_inputs("other"))
 """
 
 
-def test_what_is_appended_after_an_erasure_and_another_process_is_kept(
+def test_appends_after_an_erasure_and_another_process_are_kept(
     sqlite_url: str,
 ) -> None:
     command = [sys.executable, "-c", AFTER_OTHERS, sqlite_url, OTHER_WRITER]
@@ -239,11 +241,11 @@ def test_what_is_appended_after_an_erasure_and_another_process_is_kept(
 CUT_SHORT = """
 import sys, threading
 import refold
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.operations import log_of
 with refold.open(sys.argv[1]) as store:
     session = store.session(user_id="ada", session_id="s")
-    session.append(said("x"))
+    session.append(user_inputs("x"))
     database = log_of(store).recorder.database
     done = threading.Event()
     def search():
@@ -253,7 +255,7 @@ with refold.open(sys.argv[1]) as store:
     for thread in threads:
         thread.start()
     for _ in range(100):
-        session.append(said("y" * 2000))
+        session.append(user_inputs("y" * 2000))
         database.clean(vacuum=False)
     done.set()
     for thread in threads:

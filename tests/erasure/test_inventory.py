@@ -21,7 +21,7 @@ from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain import inventory
 from refold.domain.inventory import PLACES
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.eventsourcing import MODULE
 
 USERS = ("user-7d1f40c2", "u1")
@@ -84,7 +84,7 @@ def test_every_file_under_the_home_is_registered(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     with refold.open(sqlite_url) as store:
-        store.session(user_id="ada", session_id="s").append(said("x"))
+        store.session(user_id="ada", session_id="s").append(user_inputs("x"))
         capture(store, "ada", tmp_path / "mine")
         store.seal()
         patterns = [place.pattern for place in PLACES if place.kind == "file"]
@@ -98,7 +98,7 @@ def test_every_file_under_the_home_is_registered(
 
 def test_short_names_are_searched_as_rows_hold_them(sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
-        store.session(user_id="ab", session_id="s").append(said("x"))
+        store.session(user_id="ab", session_id="s").append(user_inputs("x"))
         log = store.log
         assert isinstance(log, EncryptedLog)
         before = log.erasures.found_in_files(["zz", "s"])
@@ -138,7 +138,7 @@ def test_an_erasure_walks_the_inventory(
     shorter = [place for place in PLACES if place.name not in ("blobs", "audit")]
     with refold.open(sqlite_url, access_log="table") as store:
         session = store.session(user_id="ada", session_id="s")
-        session.append(said("a line of text. " * 5_000))
+        session.append(user_inputs("a line of text. " * 5_000))
         session.events()
         store.access_log.flush()
         log = store.log
@@ -161,7 +161,7 @@ def test_the_report_and_the_certificate_name_the_places_beyond_reach(
 ) -> None:
     names = [place.name for place in inventory.outside()]
     with refold.open(sqlite_url) as store:
-        store.session(user_id="ada", session_id="s").append(said("x"))
+        store.session(user_id="ada", session_id="s").append(user_inputs("x"))
 
         done = store.erase("ada", "asked")
         again = store.erase("ada", "asked")

@@ -16,7 +16,7 @@ from refold.adapters import config
 from refold.adapters.keys.master import MasterKeyFile
 from refold.opener import reconcile_keys
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.stores import open_at, prepare
@@ -41,22 +41,22 @@ def works(store: SessionStore, name: str) -> None:
     """All that needs keys works: reading, a retry, a blob, a new session and user."""
     session = store.session(user_id="ada", session_id="one")
     assert session.context(WINDOW).messages
-    whole = said("a line of text. " * 5_000)
+    whole = user_inputs("a line of text. " * 5_000)
     assert session.append(whole, idempotency_key="once").duplicate
     shown = session.events()[16].payload.payload()
     sha256 = str(shown["text"]).split('blob("')[1].split('"')[0]
     assert session.history.blob(sha256).startswith("a line of text. ")
-    store.session(user_id="ada", session_id=name).append(said("new"))
-    store.session(user_id=name, session_id=name).append(said("new"))
+    store.session(user_id="ada", session_id=name).append(user_inputs("new"))
+    store.session(user_id=name, session_id=name).append(user_inputs("new"))
     assert [p for _, v in store.verify() for p in v.problems] == []
 
 
-def test_what_was_wrapped_by_the_old_master_key_is_wrapped_anew(
+def test_rotation_wraps_every_key_with_the_new_master_key(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as before:
         fill(before, "ada", "one")
-        before.session(user_id="eve", session_id="s").append(said("x"))
+        before.session(user_id="eve", session_id="s").append(user_inputs("x"))
         before.erase("eve", "later", grace=timedelta(days=1))
         key = before.erasures.public_key()
         old = MasterKeyFile().path.read_bytes()
@@ -94,7 +94,7 @@ def test_a_users_key_is_replaced_while_others_work(two: Two) -> None:
         two.other.keys.rotate_user("ada")
 
 
-def test_who_replaces_a_users_key_beside_another_is_only_late(two: Two) -> None:
+def test_the_slower_of_two_key_rotations_still_returns_its_version(two: Two) -> None:
     store: Any = log_of(two.one).keys.store
     keys_of = store.keys_of
 
@@ -174,10 +174,10 @@ def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
     with open_at(url, tmp_path) as store:
         for user in ("ada", "eve"):
             with pytest.raises(refold.Erased):
-                store.session(user_id=user, session_id="one").append(said("x"))
+                store.session(user_id=user, session_id="one").append(user_inputs("x"))
         with pytest.raises(refold.Erased):
             store.session(user_id="bob", session_id="one").events()
-        store.session(user_id="bob", session_id="two").append(said("x"))
+        store.session(user_id="bob", session_id="two").append(user_inputs("x"))
 
 
 def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again(
@@ -194,7 +194,11 @@ def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again
 
     with refold.open(sqlite_url) as store:
         session = store.session(user_id="ada", session_id="one")
-        for use in (session.events, session.context, lambda: session.append(said("x"))):
+        for use in (
+            session.events,
+            session.context,
+            lambda: session.append(user_inputs("x")),
+        ):
             with pytest.raises(refold.Erased):
                 use()
         assert store.session(user_id="bob", session_id="one").events()
@@ -212,8 +216,8 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
     path = tmp_path / "refold.db"
     with refold.open(sqlite_url) as store:
         fill(store, "ada", "one")
-        store.session(user_id="ada", session_id="two").append(said("x"))
-        store.session(user_id="ada", session_id="three").append(said("y"))
+        store.session(user_id="ada", session_id="two").append(user_inputs("x"))
+        store.session(user_id="ada", session_id="three").append(user_inputs("y"))
     shutil.copyfile(path, tmp_path / "backup")
     with refold.open(sqlite_url) as store:
         store.erase("ada", "she asked", session_id="one")
@@ -231,7 +235,7 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
 
 def test_status_counts_keys_and_names_no_one(two: Two) -> None:
     two.one.erase("ada", "a slip", session_id="one")
-    two.one.session(user_id="bob", session_id="b").append(said("x"))
+    two.one.session(user_id="bob", session_id="b").append(user_inputs("x"))
     two.one.erase("bob", "later", grace=timedelta(days=1))
 
     status = two.one.keys.status()

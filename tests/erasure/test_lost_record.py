@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from refold.domain.erasure import Whose
 from refold.domain.errors import Erased, NotErased, UserNotFound
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH
 from tests.support.operations import log_of
 
@@ -102,7 +102,7 @@ def test_an_erasure_whose_keys_are_gone_is_completed_without_its_record(
     assert set(done.left.values()) == {0}
     assert filled.erasures.stranded() == []
     with pytest.raises(Erased):
-        filled.session(user_id="ada", session_id="one").append(said("x"))
+        filled.session(user_id="ada", session_id="one").append(user_inputs("x"))
 
 
 def test_an_erasure_cut_off_before_its_keys_went_can_be_undone(

@@ -13,7 +13,7 @@ from refold import SessionStore, UserInput
 from refold.adapters.rows import Batch, Wrote
 from refold.adapters.sql.schema import BIG, roles, schema
 from refold.domain.ids import StreamId
-from refold.testing import append_to, said, texts
+from refold.testing import append_to, texts, user_inputs
 from tests.support.operations import OPERATIONS, fill, log_of
 from tests.support.postgres import Postgres
 from tests.support.roles import alone
@@ -120,7 +120,9 @@ def test_a_group_of_appends_is_written_in_one_commit(divided: str) -> None:
         log, batches = log_of(store), list[Batch]()
         for user in USERS[:6]:
             stream = StreamId(user, "s")
-            batches.append(log.batch(append_to(log.head(stream), *said("at once"))))
+            batches.append(
+                log.batch(append_to(log.head(stream), *user_inputs("at once")))
+            )
 
         done = log.recorder.database.write_group(batches)
 

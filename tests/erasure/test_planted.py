@@ -19,7 +19,7 @@ from refold.adapters.importers.follower import Follower
 from refold.domain import inventory
 from refold.domain.inventory import Place
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.postgres import Postgres
@@ -54,7 +54,7 @@ class Planting:
         fill(store, USER, SESSION)
         fill(store, OTHER, "session-of-other")
         session = store.session(user_id=USER, session_id=SESSION)
-        session.append(said(f"{CONTENT} and {SECRET}"), idempotency_key=CONTENT)
+        session.append(user_inputs(f"{CONTENT} and {SECRET}"), idempotency_key=CONTENT)
         session.label(project=LABEL)
         assert store.search(USER, "planted")
         session.context(WINDOW)
@@ -71,7 +71,7 @@ class Planting:
         store.erasures.hold(USER, "a hold", CONTENT)
         self.look()
         store.erasures.release(USER, "a hold", CONTENT)
-        store.session(user_id=USER, session_id="held").append(said(CONTENT))
+        store.session(user_id=USER, session_id="held").append(user_inputs(CONTENT))
         store.erase(USER, REASON, session_id="held", grace=timedelta(days=1))
         self.look()
 

@@ -61,9 +61,7 @@ def test_no_position_comes_again(
                         store.erase(told, "they asked")
 
 
-def test_who_deletes_elsewhere_raises_the_floor_here(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_a_deletion_elsewhere_raises_the_floor(store_url: str, tmp_path: Path) -> None:
     url = prepare(store_url, tmp_path)
     with (
         closing(open_at(url, tmp_path)) as mine,

@@ -17,7 +17,7 @@ import refold
 from refold.adapters.erasure import StoredErasureSteps
 from refold.domain.erasure import FORMAT, LegalHold, Whose
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.engines import BOTH
 from tests.support.stores import open_at, prepare, release, start
@@ -26,19 +26,23 @@ from tests.support.waiting import PATIENCE_SEC, until
 
 
 def append(store: SessionStore, _: int) -> None:
-    store.session(user_id="ada", session_id="one").append(said("x"))
+    store.session(user_id="ada", session_id="one").append(user_inputs("x"))
 
 
 def append_async(store: SessionStore, _: int) -> None:
-    asyncio.run(store.session(user_id="ada", session_id="one").append_async(said("x")))
+    asyncio.run(
+        store.session(user_id="ada", session_id="one").append_async(user_inputs("x"))
+    )
 
 
 def begin(store: SessionStore, number: int) -> None:
-    store.session(user_id="ada", session_id=f"new-{number}").append(said("x"))
+    store.session(user_id="ada", session_id=f"new-{number}").append(user_inputs("x"))
 
 
 def append_a_blob(store: SessionStore, number: int) -> None:
-    store.session(user_id="ada", session_id="one").append(said(f"{number} " * 40_000))
+    store.session(user_id="ada", session_id="one").append(
+        user_inputs(f"{number} " * 40_000)
+    )
 
 
 def compact(store: SessionStore, _: int) -> None:
@@ -68,7 +72,7 @@ def rotate(store: SessionStore, _: int) -> None:
 
 def use_a_key(store: SessionStore, number: int) -> None:
     session = store.session(user_id="ada", session_id="one")
-    session.append(said("x"), idempotency_key=f"key {number // 2}")
+    session.append(user_inputs("x"), idempotency_key=f"key {number // 2}")
 
 
 USES: dict[str, Callable[[SessionStore, int], None]] = {
@@ -119,7 +123,7 @@ def until_erased(
 
 @BOTH
 @pytest.mark.parametrize("name", USES)
-def test_what_runs_while_its_user_is_erased_ends_with_erased(
+def test_operations_during_an_erasure_raise_erased(
     two: tuple[SessionStore, SessionStore], name: str
 ) -> None:
     user, eraser = two
@@ -145,7 +149,7 @@ def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
 ) -> None:
     url = prepare(store_url, tmp_path)
     with open_at(url, tmp_path) as store:
-        store.session(user_id="ada", session_id="s").append(said("x"))
+        store.session(user_id="ada", session_id="s").append(user_inputs("x"))
         writers = [start("pour", url, "s", "100000") for _ in range(3)]
         release(writers)
         session = store.session(user_id="ada", session_id="s")
@@ -161,7 +165,7 @@ def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
 
 
 @BOTH
-def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
+def test_a_new_session_is_refused_after_the_erasure(
     store_url: str, tmp_path: Path
 ) -> None:
     """The keys are at hand and the head is not there: the database itself refuses."""
@@ -178,7 +182,7 @@ def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
 
         recorder.write = late
         with pytest.raises(refold.Erased):
-            user.session(user_id="ada", session_id="late").append(said("x"))
+            user.session(user_id="ada", session_id="late").append(user_inputs("x"))
 
         assert done
         assert set(eraser.erasures.plan("ada").counts.values()) == {0}
@@ -188,20 +192,22 @@ READS: dict[str, Callable[[refold.Session], object]] = {
     "state": lambda session: session.state(),
     "context": lambda session: session.context(WINDOW, at=3),
     "replay": lambda session: list(session.proofs.replay()),
-    "the same again": lambda session: session.append(said("x"), idempotency_key="k"),
+    "the same again": lambda session: session.append(
+        user_inputs("x"), idempotency_key="k"
+    ),
 }
 
 
 @BOTH
 @pytest.mark.parametrize("read", READS)
-def test_who_was_about_to_read_when_it_was_erased_is_told_so(
+def test_a_read_that_meets_the_erasure_raises_erased(
     two: tuple[SessionStore, SessionStore], read: str
 ) -> None:
     """After the head was looked at, and before the rows are: never a part of them."""
     user, eraser = two
     session = user.session(user_id="ada", session_id="one")
     session.append(refold.StateUpdate(set={"b": 2}))
-    session.append(said("x"), idempotency_key="k")
+    session.append(user_inputs("x"), idempotency_key="k")
     session.context(WINDOW)
     recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     rows = recorder.select_events
@@ -220,16 +226,16 @@ def test_who_was_about_to_read_when_it_was_erased_is_told_so(
 
 
 @BOTH
-def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_it(
+def test_an_old_key_cannot_write_after_readmission(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
-        user.session(user_id="ada", session_id="one").append(said("x"))
+        user.session(user_id="ada", session_id="one").append(user_inputs("x"))
         eraser.erase("ada", "she asked")
         eraser.erasures.readmit("ada", "back again")
 
-        user.session(user_id="ada", session_id="two").append(said("y"))
-        user.session(user_id="ada", session_id="one").append(said("z"))
+        user.session(user_id="ada", session_id="two").append(user_inputs("y"))
+        user.session(user_id="ada", session_id="one").append(user_inputs("z"))
 
         for name in ("one", "two"):
             assert len(eraser.session(user_id="ada", session_id=name).events()) == 1
@@ -245,7 +251,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
 
     def begun(erasures: Any, job: Any) -> Any:
         fork = user.session(user_id="ada", session_id="one").fork(2, session_id="late")
-        fork.append(said("x"))
+        fork.append(user_inputs("x"))
         fork.fork(2, session_id="later")
         return begin_(erasures, job)
 
@@ -257,11 +263,11 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     assert user.sessions("ada", internal=True) == []
     assert set(eraser.erasures.plan("ada").counts.values()) == {0}
     with pytest.raises(refold.Erased):
-        user.session(user_id="ada", session_id="late").append(said("x"))
+        user.session(user_id="ada", session_id="late").append(user_inputs("x"))
 
 
 @BOTH
-def test_who_was_about_to_fork_from_what_is_erased_is_refused(
+def test_a_fork_of_an_erased_session_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
     user, eraser = two
@@ -283,7 +289,7 @@ def test_who_was_about_to_fork_from_what_is_erased_is_refused(
 
 
 @BOTH
-def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
+def test_resealing_an_erased_session_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
     user, eraser = two
@@ -299,7 +305,7 @@ def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
         user.keys.rotate_session("ada", session_id="one")
 
 
-def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
+def test_resealing_succeeds_after_every_conflict(sqlite_url: str) -> None:
     """A rival rotates between each draft and its writing: nobody starves of that."""
     with refold.open(sqlite_url) as one, refold.open(sqlite_url) as rival:
         fill(one, "ada", "one")
@@ -318,7 +324,7 @@ def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("name", ["append", "rotate", "append_a_blob"])
-def test_who_waits_in_vain_for_the_database_is_told_of_the_erasure(
+def test_a_timeout_during_an_erasure_raises_erased(
     two: tuple[SessionStore, SessionStore],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -355,7 +361,7 @@ def test_two_that_erase_one_user_at_once_sign_one_certificate(
 
 
 @BOTH
-def test_who_begins_a_session_while_the_keys_are_still_there_hears_of_the_erasure(
+def test_a_new_session_during_an_erasure_raises_erased(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
     user, eraser = two
@@ -365,7 +371,7 @@ def test_who_begins_a_session_while_the_keys_are_still_there_hears_of_the_erasur
 
     for session_id in ("new", "new"):
         with pytest.raises(refold.Erased):
-            user.session(user_id="ada", session_id=session_id).append(said("x"))
+            user.session(user_id="ada", session_id=session_id).append(user_inputs("x"))
 
 
 def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(

@@ -11,7 +11,7 @@ import pytest
 import refold
 from refold.opener import _database
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.pages import blocks
 from tests.support.postgres import Postgres
@@ -61,8 +61,8 @@ def test_a_replica_reads_all_and_refuses_writes(
             assert session.context(WINDOW).digest == there.context(WINDOW).digest
             assert problems(reading) == []
             with pytest.raises(refold.StoreUnavailable, match="connect to the primary"):
-                session.append(said("here"))
-            there.append(said("later"))
+                session.append(user_inputs("here"))
+            there.append(user_inputs("later"))
             caught_up(primary, at(replica))
             assert session.events() == there.events()
             store.erase("ada", "she asked")
@@ -80,10 +80,12 @@ def test_the_page_shows_how_far_a_replica_is_behind(
         own_postgres.copied("standby") as replica,
     ):
         replica.run()
-        store.session(user_id="ada", session_id="s").append(said("there"))
+        store.session(user_id="ada", session_id="s").append(user_inputs("there"))
         caught_up(primary, at(replica))
         asked(at(replica), "SELECT pg_wal_replay_pause()")
-        store.session(user_id="ada", session_id="s").append(said("not there yet"))
+        store.session(user_id="ada", session_id="s").append(
+            user_inputs("not there yet")
+        )
 
         assert asked(primary, on_primary)[1] > 0
         assert asked(at(replica), on_replica)[0] is not None
@@ -111,7 +113,7 @@ def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
             fill(store, "bob", "bobs")
             asked(primary, "SELECT pg_create_restore_point('before')")
             store.erase("ada", "she asked")
-            store.session(user_id="bob", session_id="bobs").append(said("lost"))
+            store.session(user_id="bob", session_id="bobs").append(user_inputs("lost"))
             (segment,) = asked(primary, "SELECT pg_walfile_name(pg_switch_wal())")
             kept = f"SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver"
             until(lambda: asked(primary, kept) == (True,), f"{segment} in the archive")
@@ -131,9 +133,11 @@ def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
                 with pytest.raises(refold.Erased):
                     back.session(user_id="ada", session_id="one").events()
                 with pytest.raises(refold.Erased):
-                    back.session(user_id="ada", session_id="one").append(said("x"))
+                    back.session(user_id="ada", session_id="one").append(
+                        user_inputs("x")
+                    )
                 bob = back.session(user_id="bob", session_id="bobs")
-                assert bob.append(said("goes on")).last_seq == len(bob.events())
+                assert bob.append(user_inputs("goes on")).last_seq == len(bob.events())
                 (again,) = back.erasures.complete()
                 assert set(again.left.values()) == {0}
                 assert not [

@@ -206,7 +206,7 @@ OF_LOST_COMMITS: Final = {
 OF_RACES: Final = {("refold/adapters/sql/recorder.py", "Subjects.set")}
 # Of SQLite alone: PostgreSQL never gives a position out again, and has a clock.
 OF_SQLITE: Final = {
-    ("refold/adapters/verification.py", "Standing._floor_problems"),
+    ("refold/adapters/verification.py", "StoreDataVerification._floor_problems"),
     ("refold/adapters/sql/clocks.py", "ObservedTime.open"),
     ("refold/adapters/sql/clocks.py", "ObservedTime.observe"),
     ("refold/adapters/sql/clocks.py", "ObservedTime._read"),

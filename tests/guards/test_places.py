@@ -23,7 +23,7 @@ def test_rows_of_a_user_who_has_most_of_them(store_url: str, tmp_path: Path) -> 
         database = log_of(store).recorder.database
         events = database.tables.events
         mine = events.c.user_id == "ada"
-        place: Any = literal_column(database.place)
+        place: Any = literal_column(database.place_column)
         some = select(place).select_from(events).where(mine).limit(100)
         plans: list[str] = []
 

@@ -19,7 +19,7 @@ import pytest
 import refold
 from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support import files
 from tests.support.statements import Ear, Said, Traced, Wire
 from tests.support.stores import open_at
@@ -130,7 +130,7 @@ def session(counted: Counted) -> Session:
 @pytest.mark.parametrize("what", APPEND)
 def test_an_append(counted: Counted, session: Session, what: str) -> None:
     keys = (f"key {number}" for number in count())
-    one = said("x")
+    one = user_inputs("x")
     appends: dict[str, Callable[[], Any]] = {
         "one event": lambda: session.append(one),
         "one event from asyncio": lambda: asyncio.run(session.append_async(one)),
@@ -150,7 +150,9 @@ def test_a_first_append(counted: Counted, what: str) -> None:
 
     def first() -> None:
         user = f"user {next(number)}" if what == "of a user" else "ada"
-        store.session(user_id=user, session_id=f"s {next(number)}").append(said("x"))
+        store.session(user_id=user, session_id=f"s {next(number)}").append(
+            user_inputs("x")
+        )
 
     with refold.open(counted.url, keys=keys) as store:
         heard = counted.costs(first)
@@ -206,7 +208,7 @@ def test_a_view_that_is_stored_anew(counted: Counted, session: Session) -> None:
 @pytest.mark.parametrize("events", [PAGE - 1, 3 * PAGE - 1])
 def test_a_proof(counted: Counted, events: int) -> None:
     session = counted.store.session(user_id="ada", session_id="s-1")
-    session.append(said("x") * events)
+    session.append(user_inputs("x") * events)
 
     heard = counted.costs(session.verify)
 

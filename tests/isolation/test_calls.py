@@ -378,7 +378,7 @@ def test_it_takes_the_same_statements_to_say_so(
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_who_writes_to_a_name_of_another_has_a_session_of_that_name(
+def test_writing_to_another_users_session_id_makes_an_own_session(
     shared: SessionStore, name: str
 ) -> None:
     before = everything(shared)
@@ -407,7 +407,7 @@ def test_a_store_knows_no_session_of_another(
 
 
 @pytest.mark.parametrize("name", OF_A_USER)
-def test_what_is_asked_for_one_user_is_of_that_one(
+def test_calls_for_one_user_return_only_that_users_data(
     shared: SessionStore, name: str
 ) -> None:
     before = everything(shared)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from refold.store import Session
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.plans import crowd, queries, steps
 from tests.support.roles import Walled
 from tests.support.statements import Said, Statement, Wire
@@ -21,8 +21,8 @@ from tests.support.talking import talk
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 WARM: Final = 8  # a driver prepares what it has run a few times
 DOES: Final[dict[str, Callable[[Session], Any]]] = {
-    "one event": lambda session: session.append(said("x")),
-    "a hundred events": lambda session: session.append(said("x") * 100),
+    "one event": lambda session: session.append(user_inputs("x")),
+    "a hundred events": lambda session: session.append(user_inputs("x") * 100),
     "a page of events": lambda session: session.events(after=5, limit=10),
     "a context": lambda session: session.context(WINDOW),
     "names of streams": lambda session: session.history.streams(),

@@ -36,13 +36,13 @@ def log_at(url: str) -> EncryptedLog:
     return memory_log(Recorder(PostgresDatabase(make_url(url))))
 
 
-# It asks for what is of all users, freezes, or seals rows anew: an eraser's work.
+# These need data of all users, a freeze, or encrypted rows: rights of an eraser.
 _WIDE: Final = (
     "test_a_session_is_listed_with_its_head",
     "test_a_frozen_user_gets_no_stored_view",
     "test_sizes_are_counted",
     "test_users_do_not_see_each_other",
-    "test_what_was_written_proves_itself",
+    "test_an_audit_yields_every_event_and_no_problem",
     *(name for name in vars(RewritingContract) if name.startswith("test_")),
 )
 AppContract: Any = type("AppContract", (EventLogContract,), dict.fromkeys(_WIDE))
@@ -175,7 +175,7 @@ REFUSED: Final[dict[str, Callable[[SessionStore], Any]]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_beyond_the_app_is_refused(
+def test_the_app_role_is_refused_wider_rights(
     walled: Walled, tmp_path: Path, what: str
 ) -> None:
     filled(walled.app, tmp_path)
@@ -335,7 +335,7 @@ def test_an_eraser_does_not_say_that_it_wrote_tables_anew(
 
 
 @pytest.mark.parametrize("role", ["auditor", "sealer"])
-def test_who_only_looks_appends_nothing(
+def test_the_reader_role_cannot_append(
     walled: Walled, tmp_path: Path, role: str
 ) -> None:
     filled(walled.app, tmp_path)
@@ -366,7 +366,7 @@ def test_the_owner_works_as_before(walled: Walled, tmp_path: Path) -> None:
         assert len(store.sessions()) == 4
 
 
-def test_who_has_no_role_is_told_which_there_are(
+def test_the_error_without_a_role_names_the_roles(
     walled: Walled, tmp_path: Path, postgres: Postgres
 ) -> None:
     import psycopg

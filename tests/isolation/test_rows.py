@@ -99,7 +99,7 @@ def test_every_table_has_rights_and_is_walled(filled: Walled, name: str) -> None
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_who_names_no_user_sees_nothing(filled: Walled, name: str) -> None:
+def test_a_connection_without_a_user_sees_no_rows(filled: Walled, name: str) -> None:
     if name in OF_NOBODY:
         return
     with psycopg.connect(filled.app, autocommit=True) as app:
@@ -111,7 +111,7 @@ def test_who_names_no_user_sees_nothing(filled: Walled, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_who_names_a_user_sees_that_one(filled: Walled, name: str) -> None:
+def test_a_connection_sees_only_its_users_rows(filled: Walled, name: str) -> None:
     with psycopg.connect(filled.app, autocommit=True) as app:
         as_bob(app)
         if name in OF_NOBODY:
@@ -224,9 +224,7 @@ READS: Final = {
 
 
 @pytest.mark.parametrize("role", READS)
-def test_what_is_encrypted_is_read_only_by_who_needs_it(
-    filled: Walled, role: str
-) -> None:
+def test_only_roles_that_need_ciphertext_can_read_it(filled: Walled, role: str) -> None:
     user, needs = READS[role]
     encrypted = ("events.body", "blobs.body", "views.body", "heads.state")
     with trying(filled, getattr(filled, role), user) as owner:
@@ -294,7 +292,7 @@ def test_a_writer_cannot_reopen_what_is_being_erased(filled: Walled) -> None:
         owner.rollback()
 
 
-def test_who_reads_for_one_user_inherits_no_right_to_write(filled: Walled) -> None:
+def test_a_reading_role_inherits_no_right_to_write(filled: Walled) -> None:
     with psycopg.connect(filled.app, autocommit=True) as app:
         as_bob(app)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

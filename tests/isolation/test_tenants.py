@@ -94,7 +94,7 @@ def test_an_erasure_is_of_one_tenant(two: tuple[Tenant, Tenant]) -> None:
 
 
 @pytest.mark.parametrize("swapped", ["keys", "master"])
-def test_what_opens_one_opens_no_other(
+def test_mixed_credentials_of_tenants_open_nothing(
     two: tuple[Tenant, Tenant], swapped: str
 ) -> None:
     acme, blue = two

@@ -49,7 +49,7 @@ def test_a_prepared_query_is_asked_for_another_user(dialect: PostgresDatabase) -
             assert dialect.fetch(user, FORGETFUL, ()) == [(user,)]
 
 
-def test_what_the_server_forgot_is_asked_for_the_same_user(
+def test_a_dropped_statement_is_sent_again_for_the_same_user(
     dialect: PostgresDatabase,
 ) -> None:
     for _ in range(3):

@@ -483,7 +483,7 @@ def test_a_ledger_has_short_arguments_of_calls_whole() -> None:
     assert "Favorite ice cream: kind 3 14\n" in ledger
 
 
-def test_what_is_left_out_has_its_place_and_its_calls() -> None:
+def test_a_left_out_part_names_its_place_and_calls() -> None:
     turns_: list[Any] = []
     for number in range(20):
         status: Any = "error" if number == 3 else "ok"

@@ -39,13 +39,13 @@ SIGN: dict[str, Any] = {"error_type": "sign error"}
 
 
 def of_kind(profile: Profile, kind: str) -> list[Item]:
-    return [one for one in profile.items if one.kind == kind]
+    return [item for item in profile.items if item.kind == kind]
 
 
 def daily(
-    *results: str, days: Sequence[float] = (0, 1, 2), **what: Any
+    *results: str, days: Sequence[float] = (0, 1, 2), **verdict_fields: Any
 ) -> list[Judged]:
-    return [judged(*results, day=day, **what) for day in days]
+    return [judged(*results, day=day, **verdict_fields) for day in days]
 
 
 def test_an_item_has_every_field() -> None:
@@ -55,21 +55,21 @@ def test_an_item_has_every_field() -> None:
     ]
     stated = {"language": Stated("zh", 2, START)}
 
-    found: Any = seen(*sessions, preferences=stated).to_json()
+    profile: Any = seen(*sessions, preferences=stated).to_json()
 
-    assert found["common_error_types"] == ["sign_error"]
-    assert found["error_frequency"] == {"sign_error": 3}
-    assert found["weak_topics"] == ["fractions"]
-    assert found["strong_topics"] == ["algebra"]
-    assert found["learning_progress"] == {"math": 0.5, "maths": 1.0}
-    assert found["improvement_areas"][0]["name"] == "practice_fractions"
-    assert found["preferences"] == {"language": "zh"}
-    assert found["levels"] == {
+    assert profile["common_error_types"] == ["sign_error"]
+    assert profile["error_frequency"] == {"sign_error": 3}
+    assert profile["weak_topics"] == ["fractions"]
+    assert profile["strong_topics"] == ["algebra"]
+    assert profile["learning_progress"] == {"math": 0.5, "maths": 1.0}
+    assert profile["improvement_areas"][0]["name"] == "practice_fractions"
+    assert profile["preferences"] == {"language": "zh"}
+    assert profile["levels"] == {
         "math": {"fractions": {"sign_error": 3}},
         "maths": {"algebra": {}},
     }
-    assert found["recent_mistakes"][0] == {
-        "memory_id": found["recent_mistakes"][0]["memory_id"],
+    assert profile["recent_mistakes"][0] == {
+        "memory_id": profile["recent_mistakes"][0]["memory_id"],
         "timestamp": "2024-10-06T00:00:00Z",
         "session_id": "s-0002.0",
         "seq": 1,
@@ -82,12 +82,12 @@ def test_an_item_has_every_field() -> None:
 
 
 def test_counts_add_over_sessions() -> None:
-    found = seen(*daily(WRONG, WRONG, **SIGN), judged(WRONG, day=4, **SIGN))
+    profile = seen(*daily(WRONG, WRONG, **SIGN), judged(WRONG, day=4, **SIGN))
 
-    (error,) = of_kind(found, "error")
+    (error,) = of_kind(profile, "error")
     assert error.content["count"] == 7
     assert (error.sessions, error.version) == (4, 4)
-    assert found.error_frequency == {"sign_error": 7}
+    assert profile.error_frequency == {"sign_error": 7}
 
 
 def test_two_sessions_are_too_few() -> None:
@@ -102,50 +102,50 @@ def test_two_sessions_are_too_few() -> None:
 
 
 def test_uncertain_verdicts_make_a_topic_weak_but_are_no_errors() -> None:
-    found = seen(*daily(UNSURE, **SIGN))
+    profile = seen(*daily(UNSURE, **SIGN))
 
-    assert found.weak_topics == ("fractions",)
-    assert found.error_frequency == {}
-    assert found.recent_mistakes == ()
+    assert profile.weak_topics == ("fractions",)
+    assert profile.error_frequency == {}
+    assert profile.recent_mistakes == ()
 
 
 def test_a_topic_is_weak_by_its_newest_sessions() -> None:
     bad = daily(WRONG, days=range(4))
     good = daily(RIGHT, days=range(4, 4 + WINDOW))
 
-    found = seen(*bad, *good, day=20)
+    profile = seen(*bad, *good, day=20)
 
-    strong, weak = sorted(of_kind(found, "topic"), key=lambda one: one.stale)
+    strong, weak = sorted(of_kind(profile, "topic"), key=lambda item: item.stale)
     assert strong.content["standing"] == "strong"
-    assert found.strong_topics == ("fractions",)
+    assert profile.strong_topics == ("fractions",)
     assert (weak.content["standing"], weak.stale) == ("weak", True)
-    assert found.weak_topics == ()
-    assert weak.memory_id not in {line.memory_id for line in lines(found, START)}
+    assert profile.weak_topics == ()
+    assert weak.memory_id not in {line.memory_id for line in lines(profile, START)}
 
 
 def test_an_unestablished_item_does_not_become_stale() -> None:
-    found = seen(judged(WRONG, day=0), *daily(RIGHT, days=range(1, 8)))
+    profile = seen(judged(WRONG, day=0), *daily(RIGHT, days=range(1, 8)))
 
-    (topic,) = of_kind(found, "topic")
+    (topic,) = of_kind(profile, "topic")
     assert topic.content["standing"] == "strong"
 
 
 def test_no_statement_between_weak_and_strong() -> None:
-    found = seen(*daily(RIGHT, RIGHT, WRONG))
+    profile = seen(*daily(RIGHT, RIGHT, WRONG))
 
-    assert of_kind(found, "topic") == []
+    assert of_kind(profile, "topic") == []
 
 
 def test_one_extreme_session_does_not_outvote_two() -> None:
     good = daily(RIGHT, RIGHT)[:2]
     flood = judged(*[WRONG] * 50, day=2, **SIGN)
 
-    found = seen(*good, flood)
+    profile = seen(*good, flood)
 
-    assert found.learning_progress["math"] == pytest.approx(0.5, abs=0.02)
-    (topic,) = of_kind(found, "topic")
+    assert profile.learning_progress["math"] == pytest.approx(0.5, abs=0.02)
+    (topic,) = of_kind(profile, "topic")
     assert not topic.established
-    (error,) = of_kind(found, "error")
+    (error,) = of_kind(profile, "error")
     assert (error.content["count"], error.content["weight"]) == (50, 1.0)
     assert not error.established
 
@@ -178,11 +178,11 @@ def test_progress_follows_the_newest_sessions_gradually() -> None:
 
     before = seen(*bad, day=70).learning_progress["math"]
     after = seen(*bad, *good, day=70).learning_progress["math"]
-    one = seen(*bad, good[0], day=70).learning_progress["math"]
+    between = seen(*bad, good[0], day=70).learning_progress["math"]
 
     assert before == 0.0
     assert after == pytest.approx(0.8, abs=0.01)
-    assert 0 < one < after
+    assert 0 < between < after
 
 
 def test_a_mistake_is_forgotten_after_thirty_days() -> None:
@@ -197,12 +197,16 @@ def test_an_item_without_recent_evidence_expires() -> None:
     sessions = daily(WRONG, **SIGN)
     stated = {"language": Stated("zh", 2, START)}
 
-    kept = seen(*sessions, day=91.9, preferences=stated)
-    gone = seen(*sessions, day=92, preferences=stated)
+    before = seen(*sessions, day=91.9, preferences=stated)
+    after = seen(*sessions, day=92, preferences=stated)
 
-    assert kept.weak_topics
-    assert [one.kind for one in gone.items] == ["preference"]
-    assert (gone.error_frequency, gone.levels, gone.improvement_areas) == ({}, {}, ())
+    assert before.weak_topics
+    assert [item.kind for item in after.items] == ["preference"]
+    assert (after.error_frequency, after.levels, after.improvement_areas) == (
+        {},
+        {},
+        (),
+    )
     assert seen(day=365, preferences=stated).preferences == {}
 
 
@@ -210,38 +214,37 @@ def test_a_tainted_session_has_no_weight_but_is_counted() -> None:
     clean = daily(WRONG, **SIGN)[:2]
     steered = judged(WRONG, day=3, taints=("untrusted_result",), **SIGN)
 
-    found = seen(*clean, steered)
+    profile = seen(*clean, steered)
 
-    assert (found.sessions, found.tainted_sessions) == (3, 1)
-    assert found.error_frequency == {"sign_error": 2}
-    (error,) = of_kind(found, "error")
+    assert (profile.sessions, profile.tainted_sessions) == (3, 1)
+    assert profile.error_frequency == {"sign_error": 2}
+    (error,) = of_kind(profile, "error")
     assert (error.sessions, error.tainted_sessions, error.tainted) == (2, 1, True)
-    assert found.common_error_types == ()
-    assert {one.content["session_id"] for one in found.recent_mistakes} == {
-        one.session_id for one in clean
-    }
+    assert profile.common_error_types == ()
+    mistaken = {mistake.content["session_id"] for mistake in profile.recent_mistakes}
+    assert mistaken == {session.session_id for session in clean}
 
 
 def test_a_lie_in_a_label_gets_nowhere() -> None:
     sessions = daily(WRONG, topic=LIE, error_type=LIE, subject=LIE)
 
-    found = seen(*sessions)
+    profile = seen(*sessions)
 
-    assert all(one.taints == ("odd_label",) for one in sessions)
-    assert found.items == ()
-    assert found.tainted_sessions == 3
-    assert "ignore" not in str([one.dump() for one in sessions])
+    assert all(session.taints == ("odd_label",) for session in sessions)
+    assert profile.items == ()
+    assert profile.tainted_sessions == 3
+    assert "ignore" not in str([session.dump() for session in sessions])
 
 
 def test_an_item_id_that_is_a_question_is_not_kept() -> None:
     question = Verdict(item_id="What is 1/2 + 1/3?", verdict="incorrect")
     events = events_of(refold.Aggregate(results=(question,)))
 
-    found = judge("s", events)
+    session = judge("s", events)
 
-    assert found.mistakes[0].item == ""
-    assert (found.mistakes[0].seq, found.mistakes[0].nr) == (1, 1)
-    assert "What" not in str(found.dump())
+    assert session.mistakes[0].item == ""
+    assert (session.mistakes[0].seq, session.mistakes[0].nr) == (1, 1)
+    assert "What" not in str(session.dump())
 
 
 def test_the_last_verdict_on_an_item_counts() -> None:
@@ -256,11 +259,11 @@ def test_the_last_verdict_on_an_item_counts() -> None:
 def test_a_session_that_repeats_itself_is_one_witness() -> None:
     events = [verdicts(WRONG, first=nr, **SIGN) for nr in range(1, 30)]
 
-    found = seen(judge("s", events_of(*events)))
+    profile = seen(judge("s", events_of(*events)))
 
-    assert found.common_error_types == ()
+    assert profile.common_error_types == ()
     assert len(judge("s", events_of(*events)).mistakes) == MISTAKES
-    (error,) = of_kind(found, "error")
+    (error,) = of_kind(profile, "error")
     assert (error.sessions, error.established) == (1, False)
 
 
@@ -292,25 +295,25 @@ def test_similar_labels_are_merged() -> None:
         judged(WRONG, day=2, topic="fraction-addition"),
     ]
 
-    found = seen(*sessions)
+    profile = seen(*sessions)
 
-    assert found.weak_topics == ("fraction_addition",)
+    assert profile.weak_topics == ("fraction_addition",)
 
 
 def test_a_merged_name_never_comes_from_a_tainted_session() -> None:
     loud = judged(*[WRONG] * 9, day=0, topic="angles", taints=("marked",))
 
-    found = seen(loud, *daily(WRONG, topic="angle", days=(1, 2, 3)))
+    profile = seen(loud, *daily(WRONG, topic="angle", days=(1, 2, 3)))
 
-    (topic,) = of_kind(found, "topic")
+    (topic,) = of_kind(profile, "topic")
     assert (topic.content["topic"], topic.tainted_sessions) == ("angle", 1)
 
 
 def test_evidence_is_at_the_cited_place() -> None:
-    found = seen(*daily(WRONG, **SIGN))
+    profile = seen(*daily(WRONG, **SIGN))
 
-    for one in found.items:
-        for evidence in one.evidence:
+    for item in profile.items:
+        for evidence in item.evidence:
             assert evidence.seqs == (1,)
             assert evidence.session_id in {"s-0000.0", "s-0001.0", "s-0002.0"}
 
@@ -326,7 +329,7 @@ def test_advice_follows_from_the_most_certain_error_of_a_topic() -> None:
 
     areas = seen(*sessions).improvement_areas
 
-    assert [one.name for one in areas] == [
+    assert [area.name for area in areas] == [
         "review_fractions",
         "double_check_copy_error",
     ]
@@ -338,32 +341,32 @@ def test_an_own_taxonomy_provides_the_advice() -> None:
         '[slips]\nadvice = "slow_down"\n[slips.types]\nsign_error = []'
     )
 
-    found = seen(*daily(WRONG, **SIGN), taxonomy=taxonomy)
+    profile = seen(*daily(WRONG, **SIGN), taxonomy=taxonomy)
 
-    assert [one.name for one in found.improvement_areas] == ["slow_down_fractions"]
-    assert of_kind(found, "error")[0].content["category"] == "slips"
+    assert [area.name for area in profile.improvement_areas] == ["slow_down_fractions"]
+    assert of_kind(profile, "error")[0].content["category"] == "slips"
 
 
 def test_a_forgotten_error_appears_nowhere() -> None:
     sessions = daily(WRONG, **SIGN)
     (error,) = of_kind(seen(*sessions), "error")
 
-    found = seen(*sessions, forgotten=[error.memory_id])
+    profile = seen(*sessions, forgotten=[error.memory_id])
 
-    assert "sign_error" not in str(found.to_json())
-    assert found.weak_topics == ("fractions",)
+    assert "sign_error" not in str(profile.to_json())
+    assert profile.weak_topics == ("fractions",)
 
 
 @pytest.mark.parametrize("kind", ["topic", "progress", "mistake", "preference"])
 def test_a_forgotten_item_is_gone(kind: str) -> None:
-    how: Any = {"preferences": {"language": Stated("zh", 2, START)}}
+    options: Any = {"preferences": {"language": Stated("zh", 2, START)}}
     sessions = daily(WRONG, **SIGN)
-    gone = of_kind(seen(*sessions, **how), kind)[0].memory_id
+    gone = of_kind(seen(*sessions, **options), kind)[0].memory_id
 
-    found = seen(*sessions, **how, forgotten=[gone])
+    profile = seen(*sessions, **options, forgotten=[gone])
 
-    assert gone not in {one.memory_id for one in found.items}
-    assert gone not in str(found.to_json())
+    assert gone not in {item.memory_id for item in profile.items}
+    assert gone not in str(profile.to_json())
 
 
 def test_a_forgotten_topic_stays_away_when_its_name_becomes_another() -> None:
@@ -371,40 +374,40 @@ def test_a_forgotten_topic_stays_away_when_its_name_becomes_another() -> None:
     gone = of_kind(seen(*sessions), "topic")[0].memory_id
     more = daily(WRONG, topic="fractions", days=range(3, 9))
 
-    found = seen(*sessions, *more, forgotten=[gone])
+    profile = seen(*sessions, *more, forgotten=[gone])
 
-    assert found.weak_topics == ()
+    assert profile.weak_topics == ()
 
 
 def test_a_preference_is_the_users_own_word() -> None:
-    found = seen(preferences={"large_print": Stated(True, 4, START)})
+    profile = seen(preferences={"large_print": Stated(True, 4, START)})
 
-    (item,) = found.items
+    (item,) = profile.items
     assert item.content == {"key": "large_print", "value": True}
     assert item.evidence[0] == ("_user", (4,))
     assert item.confidence == 1.0
-    assert [line.text.partition(";")[0] for line in lines(found, START)] == [
+    assert [line.text.partition(";")[0] for line in lines(profile, START)] == [
         "- Preference: large_print = true"
     ]
 
 
-def test_each_line_cites_an_item_that_may_be_said() -> None:
+def test_each_line_cites_an_item_that_may_be_stated() -> None:
     sessions = [
         *daily(WRONG, **SIGN),
         *daily(RIGHT, topic="algebra", days=(3, 4, 5)),
         judged(WRONG, day=6, topic="sets", error_type="copy error"),
     ]
-    found = seen(*sessions)
+    profile = seen(*sessions)
 
-    told = lines(found, START + 10 * DAY)
+    stated = lines(profile, START + 10 * DAY)
 
-    items = {one.memory_id: one for one in found.items}
-    for line in told:
+    items = {item.memory_id: item for item in profile.items}
+    for line in stated:
         assert line.memory_id in line.text
         item = items[line.memory_id]
         assert item.established or item.kind == "mistake"
-    assert "copy_error" not in str(told)  # one session shows it
-    sections = [line.text.partition(":")[0] for line in told]
+    assert "copy_error" not in str(stated)  # one session shows it
+    sections = [line.text.partition(":")[0] for line in stated]
     assert list(dict.fromkeys(sections)) == [
         "- Weak topic",
         "- Common error type",
@@ -416,16 +419,16 @@ def test_each_line_cites_an_item_that_may_be_said() -> None:
 
 
 def test_expired_items_are_not_stated() -> None:
-    found = seen(*daily(WRONG, **SIGN))
+    profile = seen(*daily(WRONG, **SIGN))
 
-    assert lines(found, START + 10 * DAY)
-    assert lines(found, START + 200 * DAY) == []
+    assert lines(profile, START + 10 * DAY)
+    assert lines(profile, START + 200 * DAY) == []
 
 
 def test_a_section_has_few_lines() -> None:
     sessions = daily(*[WRONG] * 9, **SIGN)
 
-    told = lines(seen(*sessions), START + 10 * DAY)
+    stated = lines(seen(*sessions), START + 10 * DAY)
 
-    mistakes = [line for line in told if line.text.startswith("- Recent mistake")]
+    mistakes = [line for line in stated if line.text.startswith("- Recent mistake")]
     assert len(mistakes) == MOST

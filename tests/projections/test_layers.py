@@ -10,7 +10,7 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Source, Written, note_lines
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.view import View
-from refold.store.history import inherited
+from refold.store.history import renumbered_for_fork
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk
 
@@ -242,7 +242,7 @@ def test_a_fork_shifts_the_seqs_of_inherited_layers() -> None:
         tokens=1,
     )
 
-    shifted = inherited(envelope(8, request), at_seq=9)
+    shifted = renumbered_for_fork(envelope(8, request), at_seq=9)
 
     assert isinstance(shifted.payload, Request)
     assert (shifted.seq, shifted.payload.through_seq) == (-1, -2)

@@ -50,10 +50,10 @@ def session_of(
 ) -> list[Envelope]:
     """The envelopes of a session with these events."""
     log = Log()
-    for some in events:
-        for event in some if isinstance(some, list) else [some]:
+    for entry in events:
+        for event in entry if isinstance(entry, list) else [entry]:
             log.add(event)
-    return [one.model_copy(update={"session_id": name}) for one in log.events]
+    return [envelope.model_copy(update={"session_id": name}) for envelope in log.events]
 
 
 def call(tool: str, content: str = "fine", **how: Any) -> list[Event]:
@@ -69,7 +69,7 @@ def run(*tools: str, outcome: Any = "success", name: str = "s") -> SessionFacts:
     return facts_of(name, session_of([*events, refold.Final(outcome=outcome)], name))
 
 
-def found(shown: Sequence[SessionFacts], kind: str) -> list[Item]:
+def items_of_kind(shown: Sequence[SessionFacts], kind: str) -> list[Item]:
     return [item for item in items(shown) if item.kind == kind]
 
 
@@ -107,7 +107,7 @@ def test_the_order_of_sessions_does_not_matter(
 
 @given(st.lists(sessions(), min_size=1, max_size=8))
 def test_stored_sessions_give_the_same_items(shown: list[SessionFacts]) -> None:
-    assert items([SessionFacts.load(one.dump()) for one in shown]) == items(shown)
+    assert items([SessionFacts.load(facts.dump()) for facts in shown]) == items(shown)
 
 
 @given(st.lists(sessions(), max_size=8))
@@ -117,14 +117,16 @@ def test_an_item_claims_no_more_than_its_evidence(shown: list[SessionFacts]) -> 
         assert item.sessions + item.tainted_sessions <= len(shown)
         assert not (item.established and item.sessions < INDEPENDENT)
         for evidence in item.evidence:
-            assert evidence.session_id in {one.session_id for one in shown}
+            assert evidence.session_id in {facts.session_id for facts in shown}
 
 
 def test_a_path_is_a_sequence_of_calls() -> None:
     shown = run("search", "search", "book")
 
     assert [step for _, _, step in shown.walked] == [("search",), ("book",)]
-    assert [["search"], ["book"]] in [path(item) for item in found([shown], "path")]
+    assert [["search"], ["book"]] in [
+        path(item) for item in items_of_kind([shown], "path")
+    ]
 
 
 def test_parallel_calls_have_no_order() -> None:
@@ -144,7 +146,7 @@ def test_a_recovery_is_remembered() -> None:
 
     shown = facts_of("s", session_of(events))
 
-    (item,) = found([shown], "recovery")
+    (item,) = items_of_kind([shown], "recovery")
     assert item.content == {"tool": "pay", "reason": "insufficient", "fix": "calculate"}
     assert item.evidence[0].seqs == (1 + 1, 4, 5)
 
@@ -218,7 +220,7 @@ def test_untrusted_results_are_no_evidence() -> None:
         for n in range(INDEPENDENT)
     ]
 
-    (item,) = found(tainted, "path")
+    (item,) = items_of_kind(tainted, "path")
 
     assert (item.sessions, item.tainted_sessions) == (0, INDEPENDENT)
     assert item.tainted
@@ -292,11 +294,11 @@ def test_watching_resumes_from_its_state(cut: int) -> None:
 
 
 def test_an_items_id_depends_on_content_and_scope() -> None:
-    (one,) = found([run("search", name="a")], "path")
-    (again,) = found([run("search", name="b")], "path")
-    (other,) = found([run("book", name="a")], "path")
+    (first,) = items_of_kind([run("search", name="a")], "path")
+    (again,) = items_of_kind([run("search", name="b")], "path")
+    (other,) = items_of_kind([run("book", name="a")], "path")
 
-    assert one.memory_id == again.memory_id != other.memory_id
+    assert first.memory_id == again.memory_id != other.memory_id
 
 
 def test_an_item_has_its_times_and_sessions() -> None:
@@ -305,20 +307,20 @@ def test_an_item_has_its_times_and_sessions() -> None:
         for n in (1, 5, 3)
     ]
 
-    (item,) = found(shown, "path")
+    (item,) = items_of_kind(shown, "path")
 
     assert (item.created_at, item.updated_at, item.version) == (1, 15, 3)
     assert item.expires_at > item.updated_at
     assert item.models == ("m",)
-    assert [one.session_id for one in item.evidence] == ["s5", "s3", "s1"]
+    assert [evidence.session_id for evidence in item.evidence] == ["s5", "s3", "s1"]
 
 
 def test_one_extreme_session_does_not_move_a_rate_far() -> None:
     usual = [replace(run("a", name=f"s{n}"), tokens=900 + n) for n in range(8)]
     wild = run("a", name="wild", outcome="failure")
 
-    (as_others,) = found([*usual, replace(wild, tokens=904)], "path")
-    (extreme,) = found([*usual, replace(wild, tokens=90_000)], "path")
+    (as_others,) = items_of_kind([*usual, replace(wild, tokens=904)], "path")
+    (extreme,) = items_of_kind([*usual, replace(wild, tokens=90_000)], "path")
 
     assert as_others.success == pytest.approx(8 / 9)
     assert extreme.success == pytest.approx(1.0, abs=0.01)
@@ -332,12 +334,13 @@ def test_the_agents_own_word_counts_half() -> None:
         )
         for n in range(4)
     ]
-    told = [run("a", name=f"s{n}") for n in range(4)]
+    reported = [run("a", name=f"s{n}") for n in range(4)]
 
-    (forged,), (known,) = found(judged, "path"), found(told, "path")
+    (of_own_word,) = items_of_kind(judged, "path")
+    (of_reports,) = items_of_kind(reported, "path")
 
-    assert all(one.own_word for one in judged)
-    assert forged.confidence < known.confidence
+    assert all(facts.own_word for facts in judged)
+    assert of_own_word.confidence < of_reports.confidence
 
 
 def test_a_human_counts_more_than_the_environment() -> None:
@@ -439,7 +442,7 @@ def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
     ]
     fine = [run("pay", outcome="failure", name=f"f{n}") for n in range(4)]
 
-    (met,), (unmet,) = found(bad, "path"), found(fine, "path")
+    (met,), (unmet,) = items_of_kind(bad, "path"), items_of_kind(fine, "path")
 
     assert (met.failed, met.otherwise) == (1.0, None)
     assert (unmet.failed, unmet.otherwise) == (0.0, None)
@@ -461,8 +464,10 @@ def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
     other = ran("hard", ["look"], "success", *"mnopqr")
 
     def booked(shown: list[SessionFacts]) -> Item:
-        of_all = [one for one in found(shown, "path") if one.scenario == "general"]
-        return next(one for one in of_all if path(one) == [["book"]])
+        of_all = [
+            item for item in items_of_kind(shown, "path") if item.scenario == "general"
+        ]
+        return next(item for item in of_all if path(item) == [["book"]])
 
     assert booked(hard + easy).otherwise is None
     assert not is_to_blame(booked(hard + easy))
@@ -503,24 +508,28 @@ def test_shared_memory_names_no_user() -> None:
         for n in range(5)
     }
 
-    some = shared(by_user)
+    shared_items = shared(by_user)
 
-    assert {str(one.content.get("path")) for one in some if one.kind == "path"} == {
+    assert {
+        str(item.content.get("path")) for item in shared_items if item.kind == "path"
+    } == {
         "[['a']]",
         "[['a'], ['b']]",
         "[['b']]",
     }
-    assert {one.sessions for one in some if "b" not in str(one.content)} == {10}
-    told = str([one.to_json() for one in some])
-    assert "user-" not in told
-    assert "secret" not in told
+    assert {item.sessions for item in shared_items if "b" not in str(item.content)} == {
+        10
+    }
+    as_text = str([item.to_json() for item in shared_items])
+    assert "user-" not in as_text
+    assert "secret" not in as_text
 
 
 def test_four_users_are_too_few_for_shared_memory() -> None:
     rare = {f"u{n}": [run("rare", name=f"s{n}{i}") for i in range(9)] for n in range(4)}
     common = {f"v{n}": [run("common", name=f"t{n}")] for n in range(5)}
 
-    assert "rare" not in str([one.to_json() for one in shared({**rare, **common})])
+    assert "rare" not in str([item.to_json() for item in shared({**rare, **common})])
 
 
 def test_each_user_counts_once_in_shared_memory() -> None:
@@ -528,7 +537,9 @@ def test_each_user_counts_once_in_shared_memory() -> None:
     bad = run("a", outcome="failure")
     loud = {"loud": [replace(bad, session_id=f"l{n}") for n in range(500)]}
 
-    (item,) = (one for one in shared({**fair, **loud}) if one.kind == "path")
+    (item,) = (
+        candidate for candidate in shared({**fair, **loud}) if candidate.kind == "path"
+    )
 
     assert item.success == pytest.approx(5 / 6)
 
@@ -546,24 +557,28 @@ def test_a_session_and_its_forks_count_once() -> None:
     parent = run("a", name="p")
     forks = [forked(parent, f"f{n}") for n in range(4)]
 
-    (item,) = (one for one in found([parent, *forks], "path") if path(one) == [["b"]])
+    (item,) = (
+        candidate
+        for candidate in items_of_kind([parent, *forks], "path")
+        if path(candidate) == [["b"]]
+    )
 
     assert item.sessions == 1
     assert not item.established
     assert item.confidence == pytest.approx(lower_bound(1, 1))
 
 
-def test_a_fork_inherits_what_its_parent_was_steered_by_and_shown() -> None:
+def test_a_fork_inherits_taints_and_advice_of_its_parent() -> None:
     parent = replace(
         run("a", name="p"), taints=("untrusted_result",), advised={ITEM: 2}
     )
     shown = [forked(parent, "f"), parent]
 
-    (fork,) = (one for one in with_families(shown) if one.session_id == "f")
+    (fork,) = (facts for facts in with_families(shown) if facts.session_id == "f")
 
     assert fork.taints == ("untrusted_result",)
     assert fork.advised == {ITEM: 0}
-    assert found(shown, "path")[0].sessions == 0
+    assert items_of_kind(shown, "path")[0].sessions == 0
     clean = replace(parent, taints=())
     assert lifts([clean, forked(clean, "f")])[0].shown == 2
 
@@ -587,7 +602,7 @@ def test_a_call_parallel_to_a_failure_is_no_recovery() -> None:
         ]
         return facts_of("s", session_of([calls, [results[name] for name in order]]))
 
-    assert found([ended("x", "y")], "recovery") == []
+    assert items_of_kind([ended("x", "y")], "recovery") == []
     assert items([ended("x", "y")])[0].content == items([ended("y", "x")])[0].content
 
 
@@ -600,7 +615,7 @@ def test_alternating_agents_have_separate_paths() -> None:
         shown = facts_of("s", session.events())
         only = facts_of("s", session.events(), agent="x")
 
-    ways = {str(path(one)) for one in found([shown], "path")}
+    ways = {str(path(item)) for item in items_of_kind([shown], "path")}
     assert "[['a'], ['c']]" in ways
     assert "[['b'], ['d']]" in ways
     assert "[['a'], ['b']]" not in ways
@@ -622,16 +637,16 @@ def test_shared_memory_omits_scenarios_of_few_users() -> None:
     common = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
     rare = {"u0": [replace(run("a", name="x"), scenario="divorce")]}
 
-    assert "divorce" not in str([one.to_json() for one in shared({**common, **rare})])
+    assert "divorce" not in str([item.to_json() for item in shared({**common, **rare})])
 
 
 def test_forgotten_items_do_not_count_in_shared_memory() -> None:
     users = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
-    (item,) = (one for one in shared(users) if one.kind == "path")
+    (item,) = (candidate for candidate in shared(users) if candidate.kind == "path")
 
-    kept = shared(users, forgotten={"u0": {item.memory_id}})
+    remaining = shared(users, forgotten={"u0": {item.memory_id}})
 
-    assert item.memory_id not in {one.memory_id for one in kept}
+    assert item.memory_id not in {remains.memory_id for remains in remaining}
 
 
 def test_forks_that_name_each_other_are_one_family() -> None:
@@ -640,7 +655,7 @@ def test_forks_that_name_each_other_are_one_family() -> None:
         for name, parent in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"))
     ]
 
-    families = {one.session_id: one.family for one in with_families(ring)}
+    families = {facts.session_id: facts.family for facts in with_families(ring)}
 
     assert families == {"a": "a", "b": "a", "c": "a", "d": "a"}
 
@@ -654,5 +669,5 @@ def test_a_call_of_another_agent_is_no_recovery() -> None:
         session.append(call("ls"), agent="x")
         own = facts_of("s", session.events()).failures
 
-    assert [one.fix for one in others] == [None]
-    assert [one.fix for one in own] == ["ls"]
+    assert [failure.fix for failure in others] == [None]
+    assert [failure.fix for failure in own] == ["ls"]

@@ -25,7 +25,7 @@ from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.units import LiveSummary
-from refold.store.history import inherited
+from refold.store.history import renumbered_for_fork
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts
 
@@ -218,7 +218,7 @@ def parent_and_child() -> tuple[list[Envelope], list[Envelope]]:
         envelope(4, UserInput(text="And?")),
         envelope(5, AgentResponse(text="So.")),
     ]
-    return [inherited(event, at_seq=8) for event in parent], child
+    return [renumbered_for_fork(event, at_seq=8) for event in parent], child
 
 
 def test_a_fork_continues_with_its_parents_events() -> None:
@@ -244,6 +244,6 @@ def test_references_in_inherited_events_are_shifted() -> None:
 
     assert outline.pin_changes[0].spans == ((-6, -6),)
     assert [question.seq for question in outline.waiting.questions] == [0]
-    shifted = inherited(envelope(9, decided), at_seq=9).payload
+    shifted = renumbered_for_fork(envelope(9, decided), at_seq=9).payload
     assert isinstance(shifted, HumanReview)
     assert shifted.refers_to == -1

@@ -264,7 +264,7 @@ VALUES = st.sampled_from(
 
 @settings(max_examples=60)
 @given(st.data())
-def test_whatever_is_wrong_has_a_line_of_the_policy(data: st.DataObject) -> None:
+def test_every_policy_error_names_a_line(data: st.DataObject) -> None:
     lines = (BADGE + COMPLETE).splitlines()
     for _ in range(data.draw(st.integers(1, 2))):
         index = data.draw(st.integers(0, len(lines) - 1))

@@ -674,7 +674,7 @@ def test_the_event_loop_goes_on_while_keys_are_fetched(
     assert site.asked == 2
 
 
-def test_who_gives_up_waiting_takes_nothing_from_others(site: Site) -> None:
+def test_a_client_that_stops_waiting_blocks_nobody(site: Site) -> None:
     checks = verifier(JWKS=site.url)
     site.go.clear()
 

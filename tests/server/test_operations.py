@@ -125,7 +125,7 @@ def test_a_name_may_hold_any_printable_character(ada: TestClient, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["%FF", "%C3", "%00", "%ED%A0%80"])
-def test_what_is_no_text_is_no_name(
+def test_a_session_name_must_be_text(
     ada: TestClient, store: SessionStore, name: str
 ) -> None:
     given = ada.post(f"/v1/sessions/{name}/events", json={"events": [ASKS]})
@@ -212,7 +212,7 @@ def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
         assert "file" in shown.json()["detail"]
 
 
-def test_what_is_explained_compared_proved_and_found(ada: TestClient) -> None:
+def test_why_compare_verify_and_search_answer(ada: TestClient) -> None:
     begun(ada)
 
     why = ada.get("/v1/sessions/s-1/why").json()

@@ -257,7 +257,7 @@ class Reading:
         if len(seqs) < known:
             world.violated(f"{self.session_id}: {known} was acknowledged, read {seqs}")
         compactor = session.strategies.compactor(self.spec)
-        compactor.viewer.caught_up(compactor.strategy)
+        compactor.viewer.store_current(compactor.strategy)
         session.context(self.spec)
 
 

@@ -23,7 +23,7 @@ from tests.simulation.scheduler import Process
 if TYPE_CHECKING:
     from tests.simulation.world import Fate, World
 
-_READS: Final = ("head_row", "receipt", "select_events", "standing", "view_row")
+_READS: Final = ("head_row", "receipt", "select_events", "snapshot", "view_row")
 
 
 class Stepping:

@@ -23,7 +23,7 @@ SMALL = Plan(seed=1, events=400, sessions=6, processes=4)
 
 
 @pytest.mark.timeout(600)
-def test_whatever_is_killed_or_cut_nothing_acknowledged_is_lost(
+def test_kills_and_cuts_lose_nothing_acknowledged(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     report = Soak(SMALL, own_postgres, tmp_path).run()
@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_wrong_after_a_soak_is_found(folder: Path) -> None:
+def test_the_check_after_a_soak_finds_faults(folder: Path) -> None:
     plan = Plan(seed=2, events=100, sessions=1, processes=4)
     with refold.open("memory://") as store:
         written(store, plan, folder)

@@ -13,7 +13,7 @@ from refold.domain.envelope import Draft, Envelope
 from refold.domain.errors import SummarizerFailed
 from refold.domain.events import Adopted, SummarizerRef, Summary
 from refold.projections.context.compaction import Source, Written
-from refold.projections.context.outline import begins_anew
+from refold.projections.context.outline import is_rebuild
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import violations
@@ -25,7 +25,14 @@ from refold.store.appends import Order
 from refold.testing import memory_log
 from tests.projections.logs import START, logs
 from tests.projections.walk import STARTS, grows
-from tests.support.rebuilding import Clock, as_rebuilt, clocked, derived, rebuild, said
+from tests.support.rebuilding import (
+    Clock,
+    append_turns,
+    as_rebuilt,
+    clocked,
+    derived,
+    rebuild,
+)
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, called
@@ -76,7 +83,7 @@ class Known(Counting):
 def loop(session: Session, strategy: str | Strategy, turns: int = 12) -> None:
     """So many turns, with what is due compacted after each."""
     for number in range(turns):
-        said(session, 1, first=number)
+        append_turns(session, 1, first=number)
         session.prepare(strategy)
 
 
@@ -91,7 +98,7 @@ def test_one_request_under_other_parameters_asks_no_model(
 ) -> None:
     session, model, other = anywhere, Known(calls), parse(once)
     for number in range(60):
-        said(session, 1, first=number)
+        append_turns(session, 1, first=number)
         session.prepare(usual, summarizer=model)
     paid, raw = len(called(calls)), len(session.context(other).messages)
 
@@ -178,7 +185,7 @@ def test_a_stream_with_summaries_of_its_own_goes_on_as_it_began(
     loop(anywhere, ONCE)
     own = made(anywhere, ONCE)
     anywhere.prepare(USUAL)
-    said(anywhere, 12, first=12)
+    append_turns(anywhere, 12, first=12)
 
     anywhere.prepare(USUAL)
     anywhere.prepare(ONCE)
@@ -258,7 +265,7 @@ def test_a_rebuild_begins_anew_and_leaves_nothing_due(
     (done,) = store.rebuild(ONCE)
 
     (note, *new) = session.history.derived(ONCE.fingerprint)[len(before) :]
-    assert begins_anew(note)
+    assert is_rebuild(note)
     assert planned.compactions == done.compactions == len(new) > 0
     assert done.there_before == len(before)
     assert not any(one.payload.payload().get("adopted") for one in new)
@@ -305,7 +312,7 @@ def test_cut_off_where_it_began_anew_a_rebuild_goes_on(
     assert rebuild(store, ONCE) > 0
 
     alone = store.session(user_id="ada", session_id="alone")
-    said(alone, 20, first=0)
+    append_turns(alone, 20, first=0)
     rebuild(store, ONCE, session_id="alone")
     assert session.context(ONCE).digest == alone.context(ONCE).digest
     assert len(made(session, ONCE)) > len(derived(alone, ONCE)) > 0
@@ -370,7 +377,7 @@ def test_adopted_summaries_are_redacted_again(store_url: str, tmp_path: Path) ->
         assert session.verify().problems == []
         sources = [record.source for record in explained.records]
         assert set(sources) == {"holds", "superseded"}
-        said(session, 6, first=20)
+        append_turns(session, 6, first=20)
         fresh = "turn_window:full_turns=2,cached_turns=3"
         session.prepare(fresh)
         # What does not follow from its source any more is adopted by nobody.

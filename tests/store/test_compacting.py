@@ -269,7 +269,7 @@ class Scripted:
     turns=st.lists(st.integers(0, 3), min_size=1, max_size=6),
 )
 @settings(max_examples=8)
-def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
+def test_every_summarizer_outcome_is_logged_with_adjacent_spans(
     script: list[str], turns: list[int]
 ) -> None:
     from refold.redaction.guard import Limits

@@ -66,7 +66,7 @@ turns = st.lists(
 
 @given(turns=turns, strategy=st.sampled_from(COMPACTING), open_=st.booleans())
 @settings(max_examples=40)
-def test_whatever_was_said_the_next_request_fits_and_is_valid(
+def test_the_next_request_always_fits_and_is_valid(
     turns: list[tuple[list[int], int]], strategy: str, open_: bool
 ) -> None:
     session = fresh()

@@ -52,11 +52,13 @@ PLAIN = Format("plain", id=lambda value: value["id"])
 
 
 def message(role: str, *blocks: Any, name: str | None = None) -> dict[str, Any]:
-    made = {"role": role, "content": [*blocks], "extra": {"n": 1, "f": 1.0, "b": True}}
-    return made if name is None else {"id": name, **made}
+    value = {"role": role, "content": [*blocks], "extra": {"n": 1, "f": 1.0, "b": True}}
+    return value if name is None else {"id": name, **value}
 
 
-def said(text: str, role: str = "user", name: str | None = None) -> dict[str, Any]:
+def user_message(
+    text: str, role: str = "user", name: str | None = None
+) -> dict[str, Any]:
     return message(role, {"type": "text", "text": text}, name=name)
 
 
@@ -81,11 +83,11 @@ def test_finds_the_value_of_a_placeholder_among_other_brackets() -> None:
     before = "a@b.org, " * 58 + "[EMAIL_1] or bo [x]"
     after = ", ".join(many) + ", [~EMAIL_1] or [姓名_已脱敏] [x]"
 
-    found = dict(changed_texts(before, after))
+    texts = dict(changed_texts(before, after))
     nowhere = dict(changed_texts("a, " * 300, "[A], " * 60 + "[~B] end"))
 
-    assert found["bo"] == "[姓名_已脱敏]"
-    assert found["a@b.org"] in many
+    assert texts["bo"] == "[姓名_已脱敏]"
+    assert texts["a@b.org"] in many
     assert len(nowhere) == 1
 
 
@@ -105,7 +107,7 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
         "input": {"path": "/srv/data"},
     }
     items = [
-        said("List what is there, please, all of it."),
+        user_message("List what is there, please, all of it."),
         message("assistant", {"type": "text", "text": "I look."}, call),
         message("user", {"type": "tool_result", "id": "c1", "content": ["a", "b"]}),
         message("title"),
@@ -130,7 +132,7 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
 
 def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> None:
     text = "The budget of the third quarter is what we talk about."
-    session.native.append(CHAT, [said(text)])
+    session.native.append(CHAT, [user_message(text)])
 
     (event,) = session.events()
     assert text not in json.dumps(event.meta.native)
@@ -139,7 +141,9 @@ def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> 
 def test_findings_are_removed_from_item_and_event(
     session: refold.Session,
 ) -> None:
-    session.native.append(CHAT, [said(f"My key is {SECRET} and bob@example.org mine.")])
+    session.native.append(
+        CHAT, [user_message(f"My key is {SECRET} and bob@example.org mine.")]
+    )
 
     (event,), (value,) = session.events(), values(session)
     text = value["content"][0]["text"]
@@ -167,11 +171,13 @@ def test_findings_in_an_event_are_removed_from_its_item(
 def test_a_known_item_is_passed_over_and_the_rest_is_added(
     session: refold.Session,
 ) -> None:
-    first = [said("one", name="a"), said("two", name="b")]
+    first = [user_message("one", name="a"), user_message("two", name="b")]
     receipt = session.native.append(CHAT, first)
 
     again = session.native.append(CHAT, first)
-    more = session.native.append(CHAT, [*first, said("three", name="c"), first[0]])
+    more = session.native.append(
+        CHAT, [*first, user_message("three", name="c"), first[0]]
+    )
 
     assert again.duplicate
     assert (again.first_seq, again.last_seq) == (1, 2)
@@ -181,51 +187,59 @@ def test_a_known_item_is_passed_over_and_the_rest_is_added(
     assert session.verify().problems == []
 
 
-def test_few_new_items_are_written_without_a_look_at_what_is_known(
+def test_appending_few_new_items_reads_no_receipts(
     session: refold.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.native.append(CHAT, [said("one", name="a")])
-    asked, known = list[Sequence[str]](), session.writer.log.known
+    session.native.append(CHAT, [user_message("one", name="a")])
+    asked, original = list[Sequence[str]](), session.writer.log.known
 
     def counted(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
         asked.append(keys)
-        return known(stream, keys)
+        return original(stream, keys)
 
     monkeypatch.setattr(session.writer.log, "known", counted)
 
-    session.native.append(CHAT, [said("two", name="b"), said("two", name="b")])
-    session.native.append(CHAT, [said("three", name="c")])
+    session.native.append(
+        CHAT, [user_message("two", name="b"), user_message("two", name="b")]
+    )
+    session.native.append(CHAT, [user_message("three", name="c")])
     assert asked == []
 
-    again = session.native.append(CHAT, [said("two", name="b"), said("4", name="d")])
+    again = session.native.append(
+        CHAT, [user_message("two", name="b"), user_message("4", name="d")]
+    )
 
     assert (again.first_seq, again.last_seq) == (4, 4)
     assert [value["id"] for value in values(session)] == ["a", "b", "c", "d"]
 
 
 def test_known_items_are_told_before_a_stale_seq(session: refold.Session) -> None:
-    session.native.append(CHAT, [said("one", name="a")], expected_seq=0)
+    session.native.append(CHAT, [user_message("one", name="a")], expected_seq=0)
 
     assert session.native.append(
-        CHAT, [said("one", name="a")], expected_seq=0
+        CHAT, [user_message("one", name="a")], expected_seq=0
     ).duplicate
     with pytest.raises(StaleSession):
-        session.native.append(CHAT, [said("two", name="b")], expected_seq=0)
+        session.native.append(CHAT, [user_message("two", name="b")], expected_seq=0)
 
 
 @pytest.mark.each_engine
 def test_two_writers_of_one_item_write_it_once(url: str) -> None:
-    with refold.open(url) as one, refold.open(url) as other:
-        sessions = [s.session(user_id="ada", session_id="s") for s in (one, other)]
+    with refold.open(url) as store, refold.open(url) as other_store:
+        sessions = [
+            s.session(user_id="ada", session_id="s") for s in (store, other_store)
+        ]
         sessions[0].append(refold.UserInput(text="hello"))
         at_once = threading.Barrier(2)
 
         def write(session: refold.Session) -> None:
             for number in range(20):
                 at_once.wait(60)
-                session.native.append(CHAT, [said("x", name=str(number))])
+                session.native.append(CHAT, [user_message("x", name=str(number))])
 
-        threads = [threading.Thread(target=write, args=(one,)) for one in sessions]
+        threads = [
+            threading.Thread(target=write, args=(session,)) for session in sessions
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -236,25 +250,26 @@ def test_two_writers_of_one_item_write_it_once(url: str) -> None:
 
 
 @pytest.mark.each_engine
-def test_an_item_that_another_writes_meanwhile_is_known(
+def test_an_item_that_another_writer_adds_concurrently_is_a_duplicate(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with refold.open(url) as one, refold.open(url) as other:
-        mine, theirs = (
-            store.session(user_id="ada", session_id="s") for store in (one, other)
+    with refold.open(url) as store, refold.open(url) as other_store:
+        first, second = (
+            store.session(user_id="ada", session_id="s")
+            for store in (store, other_store)
         )
-        items = [said("x", name="1")]
-        known = one.log.known
+        items = [user_message("x", name="1")]
+        original = store.log.known
 
         def late(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
-            found = known(stream, keys)
-            theirs.native.append(CHAT, items)
-            return found
+            receipts = original(stream, keys)
+            second.native.append(CHAT, items)
+            return receipts
 
-        monkeypatch.setattr(one.log, "known", late)
+        monkeypatch.setattr(store.log, "known", late)
 
-        assert mine.native.append(CHAT, items).duplicate
-        assert [value["id"] for value in values(mine)] == ["1"]
+        assert first.native.append(CHAT, items).duplicate
+        assert [value["id"] for value in values(first)] == ["1"]
 
 
 def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> None:
@@ -269,7 +284,7 @@ def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> Non
 
 @pytest.mark.each_engine
 def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> None:
-    long = said("A line of text that is long. " * 5_000)
+    long = user_message("A line of text that is long. " * 5_000)
     wide = message("user") | {"cells": [f"cell {n}" for n in range(150_000)]}
     call = {
         "type": "tool_use",
@@ -296,7 +311,7 @@ def test_text_that_utf8_cannot_hold_is_replaced_with_a_warning(
 
     (item, fine) = session.native.read()
     assert (item.value, item.id) == (clean, "n\ufffd")
-    assert [one.code for one in item.events[0].meta.warnings] == ["repaired"]
+    assert [warning.code for warning in item.events[0].meta.warnings] == ["repaired"]
     assert fine.value["n"] is None
     assert not fine.events[0].meta.warnings
     assert session.native.would_store(PLAIN, [value]) == [clean]
@@ -326,8 +341,10 @@ def test_many_bytes_are_kept_as_they_are(session: refold.Session) -> None:
 
 
 @pytest.mark.each_engine
-def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
-    item = said("Call the office of Quux-7-cabin at noon.") | {"raw": b"\0\xff" * 100}
+def test_redacting_an_item_again_keeps_its_bytes(url: str) -> None:
+    item = user_message("Call the office of Quux-7-cabin at noon.") | {
+        "raw": b"\0\xff" * 100
+    }
     with refold.open(url) as before:
         session = before.session(user_id="ada", session_id="s")
         session.native.append(CHAT, [item], opaque="keep")
@@ -335,9 +352,9 @@ def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
     rules = refold.redaction.Registered()
     rules.register("Quux-7-cabin", "SECRET")
     with refold.open(url, registered=rules) as after:
-        assert [one.applied.events for one in after.reredact("ada") if one.applied] == [
-            1
-        ]
+        assert [
+            report.applied.events for report in after.reredact("ada") if report.applied
+        ] == [1]
         session = after.session(user_id="ada", session_id="s")
 
         (value,), (event,) = values(session), session.events(limit=1)
@@ -347,11 +364,11 @@ def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
         assert session.verify().problems == []
 
 
-@pytest.mark.parametrize("found", [False, True])
+@pytest.mark.parametrize("has_secret", [False, True])
 def test_a_signed_block_stays_or_goes_whole(
-    session: refold.Session, *, found: bool
+    session: refold.Session, *, has_secret: bool
 ) -> None:
-    text = f"I use {SECRET} here." if found else "I think about it for a while."
+    text = f"I use {SECRET} here." if has_secret else "I think about it for a while."
     block = {"type": "thinking", "thinking": text, "signature": SIGNED}
     entry = {
         "type": "assistant",
@@ -362,7 +379,7 @@ def test_a_signed_block_stays_or_goes_whole(
     session.native.append(Format("claude-code"), [entry])
 
     blocks = values(session)[0]["message"]["content"]
-    assert (block in blocks) is not found
+    assert (block in blocks) is not has_secret
     assert blocks[-1] == {"type": "text", "text": "Done, I think."}
 
 
@@ -409,7 +426,7 @@ def test_an_id_that_looks_like_a_secret_is_named_the_same_each_time(
 
 def test_the_announced_form_is_the_stored_form(session: refold.Session) -> None:
     items = [
-        said(f"Mail bob@example.org the key {SECRET}, now."),
+        user_message(f"Mail bob@example.org the key {SECRET}, now."),
         {"a": {"$ref": "0/x"}},
     ]
 
@@ -421,17 +438,17 @@ def test_the_announced_form_is_the_stored_form(session: refold.Session) -> None:
 
 
 def test_the_newest_of_a_kind_are_read_from_the_end(session: refold.Session) -> None:
-    session.native.append(CHAT, [said(str(n), "user") for n in range(100)])
+    session.native.append(CHAT, [user_message(str(n), "user") for n in range(100)])
     blocks = [{"type": "text", "text": f"part {n}"} for n in range(90)]
     session.native.append(CHAT, [message("assistant", *blocks)])
-    session.native.append(CHAT, [said(str(n)) for n in range(3)])
+    session.native.append(CHAT, [user_message(str(n)) for n in range(3)])
 
     assert values(session, newest=1, kind="assistant") == [
         message("assistant", *blocks)
     ]
-    assert values(session, newest=2) == [said("1"), said("2")]
+    assert values(session, newest=2) == [user_message("1"), user_message("2")]
     assert len(values(session, newest=1_000)) == 104
-    assert values(session, kind="user", after=99, newest=9)[0] == said("99")
+    assert values(session, kind="user", after=99, newest=9)[0] == user_message("99")
 
 
 def test_a_fold_is_kept_and_folds_only_what_is_new(session: refold.Session) -> None:
@@ -441,12 +458,12 @@ def test_a_fold_is_kept_and_folds_only_what_is_new(session: refold.Session) -> N
         seen.append(item.seq)
         return {"n": state["n"] + 1, "last": item.seq}
 
-    session.native.append(CHAT, [said(str(n)) for n in range(70)])
+    session.native.append(CHAT, [user_message(str(n)) for n in range(70)])
     assert session.native.fold("count", step=step, start={"n": 0}) == {
         "n": 70,
         "last": 70,
     }
-    session.native.append(CHAT, [said("more")])
+    session.native.append(CHAT, [user_message("more")])
     seen.clear()
 
     assert session.native.fold("count", step=step, start={"n": 0}) == {
@@ -457,7 +474,7 @@ def test_a_fold_is_kept_and_folds_only_what_is_new(session: refold.Session) -> N
     assert session.native.fold("count", step=step, start={"n": 0}, version=2)["n"] == 71
 
 
-def test_a_follower_is_told_at_once_and_ends_with_the_session(
+def test_a_follower_gets_events_at_once_and_ends_with_the_session(
     session: refold.Session,
 ) -> None:
     session.append(refold.UserInput(text="0"))
@@ -476,25 +493,25 @@ def test_a_follower_is_told_at_once_and_ends_with_the_session(
         for number in range(5):
             runner.run(session.append_async(refold.UserInput(text=str(number))))
         session.end()
-        found = runner.run(_result(task))
+        seen_async = runner.run(_result(task))
     thread.join(30)
 
-    assert seen == found == [*range(1, 8)]
+    assert seen == seen_async == [*range(1, 8)]
 
 
 async def _result(task: asyncio.Task[list[int]]) -> list[int]:
     return await asyncio.wait_for(task, 30)
 
 
-def test_a_named_session_is_found_by_its_name_which_is_in_no_byte(
+def test_a_session_is_found_by_its_name_which_is_stored_nowhere(
     store: refold.SessionStore, tmp_path: Path
 ) -> None:
     name = "threads/bob@example.org/1"
     session = store.named(name, user_id="ada", labels={"framework": "chat"})
-    session.native.append(CHAT, [said("hello")])
+    session.native.append(CHAT, [user_message("hello")])
 
-    (found,) = store.sessions("ada", label={"name": name, "framework": "chat"})
-    assert found.session_id == session.session_id
+    (info,) = store.sessions("ada", label={"name": name, "framework": "chat"})
+    assert info.session_id == session.session_id
     assert store.named(name, user_id="ada").session_id == session.session_id
     assert store.named(name, user_id="bob").session_id != session.session_id
     assert "bob@" not in str([event.to_json() for event in session.events()])
@@ -504,36 +521,36 @@ def test_a_named_session_is_found_by_its_name_which_is_in_no_byte(
 
 
 @pytest.mark.each_engine
-def test_a_deleted_session_is_unreadable_at_once_and_begins_again(
+def test_a_deleted_session_is_unreadable_and_can_begin_again(
     store: refold.SessionStore,
 ) -> None:
     session = store.named("thread", user_id="ada")
-    session.native.append(CHAT, [said("hello", name="a")])
+    session.native.append(CHAT, [user_message("hello", name="a")])
 
     session.delete()
 
     with pytest.raises(Erased):
         session.events()
     again = store.named("thread", user_id="ada")
-    assert not again.native.append(CHAT, [said("hello", name="a")]).duplicate
+    assert not again.native.append(CHAT, [user_message("hello", name="a")]).duplicate
     store.upkeep.background.wait_idle()
     assert store.erasures.pending() == []
-    assert values(again) == [said("hello", name="a")]
+    assert values(again) == [user_message("hello", name="a")]
     assert [found.problems for _, found in store.verify()] == [[]]
 
 
 def test_a_held_user_loses_no_session(store: refold.SessionStore) -> None:
     session = store.named("thread", user_id="ada")
-    session.native.append(CHAT, [said("hello")])
+    session.native.append(CHAT, [user_message("hello")])
     store.erasures.hold("ada", "case-1", "an enquiry")
 
     with pytest.raises(OnHold):
         session.delete()
-    assert values(session) == [said("hello")]
+    assert values(session) == [user_message("hello")]
 
 
 def test_an_erased_user_has_no_session_of_any_name(store: refold.SessionStore) -> None:
-    store.named("thread", user_id="ada").native.append(CHAT, [said("hello")])
+    store.named("thread", user_id="ada").native.append(CHAT, [user_message("hello")])
     store.erase("ada", "asked")
 
     with pytest.raises(Erased):
@@ -541,7 +558,7 @@ def test_an_erased_user_has_no_session_of_any_name(store: refold.SessionStore) -
 
 
 def test_drafts_of_items_and_events_go_in_one_append(session: refold.Session) -> None:
-    native = Native(CHAT, "user", "a", said("hello", name="a"))
+    native = Native(CHAT, "user", "a", user_message("hello", name="a"))
     session.append([refold.Draft(native=native, key="a"), refold.UserInput(text="and")])
     session.append(
         [refold.Draft(native=native, key="a"), refold.UserInput(text="more")]
@@ -562,7 +579,9 @@ def test_drafts_of_items_and_events_go_in_one_append(session: refold.Session) ->
 def test_a_removed_receipt_of_an_item_is_seen(url: str, *, seal: bool) -> None:
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
-        session.native.append(CHAT, [said("one", name="a"), said("two", name="b")])
+        session.native.append(
+            CHAT, [user_message("one", name="a"), user_message("two", name="b")]
+        )
         if seal:
             store.seal()
         log: Any = store.log

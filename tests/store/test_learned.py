@@ -62,7 +62,7 @@ def test_it_is_found_in_results_and_arguments(session: Session) -> None:
     assert SECRET not in "".join(event.model_dump_json() for event in session.events())
 
 
-def test_what_was_recorded_before_stays_as_it_was(session: Session) -> None:
+def test_earlier_events_stay_unchanged(session: Session) -> None:
     session.append(ECHO)
     session.append(SHOWN)
 

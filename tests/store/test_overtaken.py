@@ -9,7 +9,7 @@ from refold.domain.events import SummarizerRef
 from refold.projections.context.compaction import Source, Written
 from refold.store import Session, SessionStore
 from refold.store.compactions import LEASE_SEC
-from tests.support.rebuilding import FOLDING, WINDOW, said
+from tests.support.rebuilding import FOLDING, WINDOW, append_turns
 
 
 @dataclass
@@ -37,7 +37,7 @@ def taken_from(session: Session, fingerprint: str) -> bool:
 
 def test_a_rebuild_that_was_overtaken_asks_no_more(memory: SessionStore) -> None:
     session = memory.session(user_id="ada", session_id="s-1")
-    said(session, 12)
+    append_turns(session, 12)
     model = Overtaken(lambda: taken_from(session, WINDOW.fingerprint))
 
     (rebuilt,) = memory.rebuild(WINDOW, summarizer=model)
@@ -53,7 +53,7 @@ def calls_at_each_turn(session: Session) -> list[int]:
     model = Overtaken(lambda: None)
     counts = []
     for turn in range(1, 17):
-        said(session, 1, first=turn)
+        append_turns(session, 1, first=turn)
         before = len(model.sources)
         session.compact(FOLDING, summarizer=model)
         counts.append(len(model.sources) - before)
@@ -67,9 +67,9 @@ def test_a_compaction_that_was_overtaken_folds_no_further(
     folds = next(turn for turn, count in enumerate(counts, start=1) if count > 1)
     session = memory.session(user_id="ada", session_id="s-2")
     for turn in range(1, folds):
-        said(session, 1, first=turn)
+        append_turns(session, 1, first=turn)
         session.compact(FOLDING, summarizer=Overtaken(lambda: None))
-    said(session, 1, first=folds)
+    append_turns(session, 1, first=folds)
     model = Overtaken(lambda: taken_from(session, FOLDING.fingerprint))
 
     session.compact(FOLDING, summarizer=model)

@@ -24,11 +24,11 @@ from tests.support import warm
 from tests.support.rebuilding import (
     OTHER,
     WINDOW,
+    append_turns,
     as_rebuilt,
     derived,
     digests,
     rebuild,
-    said,
 )
 from tests.support.stores import open_at
 
@@ -42,7 +42,7 @@ def threads() -> Iterator[Executor]:
 def test_other_strategies_show_the_same_bytes_before_and_after(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     session.record_request(session.prepare(OTHER))
     before = digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)
     head, requests = session.head(), list(session.proofs.replay())
@@ -59,11 +59,11 @@ def test_other_strategies_show_the_same_bytes_before_and_after(
 def test_a_rebuild_does_not_change_contexts_that_were_sent(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
 
     rebuild(store, WINDOW)
 
-    said(session, 1, first=9)
+    append_turns(session, 1, first=9)
     assert session.context(WINDOW, at=8, as_="rebuilt").derived_seq > 0
     assert session.context(WINDOW, at=8, as_="sent").derived_seq == 0
 
@@ -71,10 +71,10 @@ def test_a_rebuild_does_not_change_contexts_that_were_sent(
 def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 6)
+    append_turns(session, 6)
     (first,) = store.rebuild(WINDOW)
     (second,) = store.rebuild(WINDOW)
-    said(session, 4, first=7)
+    append_turns(session, 4, first=7)
     (third,) = store.rebuild(WINDOW)
 
     assert (first.compactions, first.there_before, first.events) == (2, 0, 12)
@@ -82,7 +82,7 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
     assert (third.compactions, third.there_before) == (2, 2)
     grown = derived(session, WINDOW)
     whole = store.session(user_id="ada", session_id="whole")
-    said(whole, 10)
+    append_turns(whole, 10)
     rebuild(store, WINDOW, session_id="whole")
     assert derived(whole, WINDOW) == grown
 
@@ -94,8 +94,8 @@ def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
 ) -> None:
     spec = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=150"
     with open_at(store_url, tmp_path) as store:
-        said(store.session(user_id="ada", session_id="s"), 5)
-        said(store.session(user_id="ada", session_id="whole"), 5)
+        append_turns(store.session(user_id="ada", session_id="s"), 5)
+        append_turns(store.session(user_id="ada", session_id="whole"), 5)
         rebuild(store, _parsed(spec), session_id="whole")
         expected = derived(
             store.session(user_id="ada", session_id="whole"), _parsed(spec)
@@ -148,7 +148,7 @@ class Rival:
 def test_each_summary_of_two_concurrent_rebuilds_is_made_once(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 9)
+    append_turns(session, 9)
     rival = Rival(lambda: rebuild(store, WINDOW))
 
     rebuild(store, WINDOW, summarizer=rival)
@@ -176,7 +176,7 @@ class Fails:
 def test_failures_are_recorded_and_held_back_in_the_time_of_the_events(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
 
     (done,) = store.rebuild(WINDOW, summarizer=Fails(2))
 
@@ -203,7 +203,7 @@ def _decided(entry: Envelope) -> object:
 def test_strict_stops_and_the_next_run_tries_the_same_again(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
 
     with pytest.raises(
         refold.errors.SummarizerFailed, match="session 's-1' at seq 8"
@@ -214,7 +214,7 @@ def test_strict_stops_and_the_next_run_tries_the_same_again(
     assert derived(session, WINDOW) == []
     rebuild(store, WINDOW)
     other = store.session(user_id="ada", session_id="other")
-    said(other, 8)
+    append_turns(other, 8)
     rebuild(store, WINDOW, session_id="other")
     assert derived(session, WINDOW) == derived(other, WINDOW)
 
@@ -222,7 +222,7 @@ def test_strict_stops_and_the_next_run_tries_the_same_again(
 def test_a_summarizer_that_costs_is_asked_by_one_process_at_a_time(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     found: list[Rebuilt] = []
 
     class Costs(Fails):
@@ -243,8 +243,8 @@ def test_many_sessions_beside_each_other_come_out_as_one_after_another(
     store: SessionStore, threads: Executor
 ) -> None:
     for name in ("a", "b", "c", "d"):
-        said(store.session(user_id="ada", session_id=name), 7)
-        said(store.session(user_id="bob", session_id=name), 7)
+        append_turns(store.session(user_id="ada", session_id=name), 7)
+        append_turns(store.session(user_id="bob", session_id=name), 7)
     told: dict[tuple[str, str], int] = {}
 
     done = list(
@@ -268,7 +268,7 @@ def test_many_sessions_beside_each_other_come_out_as_one_after_another(
 def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> None:
     for user in ("ada", "bob"):
         for name in ("a", "b"):
-            said(store.session(user_id=user, session_id=name), 6)
+            append_turns(store.session(user_id=user, session_id=name), 6)
 
     done = [
         [
@@ -287,7 +287,7 @@ def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> No
 
 def test_a_failure_ends_those_beside_it(store: SessionStore, threads: Executor) -> None:
     for name in "abcdef":
-        said(store.session(user_id="ada", session_id=name), 8)
+        append_turns(store.session(user_id="ada", session_id=name), 8)
 
     fails = Fails(99)
     with pytest.raises(refold.errors.SummarizerFailed):
@@ -302,9 +302,9 @@ def test_a_failure_ends_those_beside_it(store: SessionStore, threads: Executor) 
 def test_a_fork_is_rebuilt_from_where_it_was_born(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     child = session.fork(10, session_id="child")
-    said(child, 3, first=20)
+    append_turns(child, 3, first=20)
 
     (done,) = store.rebuild(WINDOW, user_id="ada", session_id="child")
 
@@ -316,7 +316,7 @@ def test_a_fork_is_rebuilt_from_where_it_was_born(
 
 
 def test_a_closed_session_can_be_rebuilt(store: SessionStore, session: Session) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     session.end()
 
     assert rebuild(store, WINDOW) == 3
@@ -325,7 +325,7 @@ def test_a_closed_session_can_be_rebuilt(store: SessionStore, session: Session) 
 def test_a_dry_run_writes_nothing_and_counts_what_would_be_done(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
 
     (would,) = store.rebuild(WINDOW, dry_run=True)
 
@@ -339,7 +339,7 @@ def test_a_dry_run_writes_nothing_and_counts_what_would_be_done(
 def test_the_outline_is_stored_so_that_the_next_context_reads_little(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
 
     rebuild(store, WINDOW)
 
@@ -354,7 +354,7 @@ def test_the_outline_is_stored_so_that_the_next_context_reads_little(
 def test_it_is_said_when_a_summary_was_made_and_for_when(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 6)
+    append_turns(session, 6)
 
     rebuild(store, WINDOW)
 

@@ -6,13 +6,13 @@ import pytest
 
 from refold.store import Session, SessionStore
 from refold.store.work import rebuilds as rebuilding
-from tests.support.rebuilding import WINDOW, said
+from tests.support.rebuilding import WINDOW, append_turns
 
 
 def test_events_that_are_not_at_hand_any_more_are_read_again(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(session, 12)
+    append_turns(session, 12)
     monkeypatch.setattr(rebuilding, "_RECENT", 3)
 
     (told,) = store.rebuild(WINDOW)
@@ -25,7 +25,7 @@ def test_events_that_are_not_at_hand_any_more_are_read_again(
 def test_most_summaries_read_nothing_again(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said(session, 12)
+    append_turns(session, 12)
     log, spans = type(store.log), []
     read = log.read
 

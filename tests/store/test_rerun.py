@@ -1,4 +1,4 @@
-"""A recorded run is made again from the log: unchanged, each request is the same."""
+"""A rerun rebuilds every request of a recorded run from the log."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def work(session: Session, turns: int, strategy: str, **handed: Any) -> Session:
                 refold.ToolCall(call_id=f"c{turn}", tool_name="read", arguments=path),
             ]
         )
-        found = f"line {turn} of text " * 20
-        session.append(refold.ToolResult(call_id=f"c{turn}", content=found))
+        content = f"line {turn} of text " * 20
+        session.append(refold.ToolResult(call_id=f"c{turn}", content=content))
         ask(session, strategy, **handed)
         session.append(refold.AgentResponse(text=f"File {turn} is read."))
     return session
@@ -103,7 +103,7 @@ def test_an_import_is_held_against_the_requests_that_it_derived(
     session: Session,
 ) -> None:
     extend(session, transcript(4), where="a.jsonl")
-    told = {
+    digests = {
         event.seq: source["request"]
         for event in session.history.pages()
         if (source := event.meta.source) and "request" in source
@@ -111,9 +111,9 @@ def test_an_import_is_held_against_the_requests_that_it_derived(
 
     ran = session.proofs.rerun()
 
-    assert len(told) == ran.requests == 8
+    assert len(digests) == ran.requests == 8
     assert whole(ran)
-    for seq, digest in told.items():
+    for seq, digest in digests.items():
         assert session.context("keep_all", at=seq - 1).digest == digest
 
 
@@ -144,7 +144,7 @@ def test_a_call_after_an_import_is_held_against_its_own_request(
 
 
 def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -> None:
-    """Each changes one event of an imported run: one word in it is to be redacted."""
+    """Each change redacts one word in one event of an imported run."""
     session = memory.session(user_id="a", session_id="s")
     extend(session, transcript(50), where="a.jsonl")
     asked = [
@@ -157,11 +157,15 @@ def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -
     ]
 
     for text, place in changes:
-        found = knows(session, text).proofs.rerun().first_difference
-        assert found is not None
-        assert (found.request, found.seq, found.call) == (place + 1, asked[place], None)
-        assert text in str(found.then.text)
-        assert "[REDACTED:" in str(found.now.text)
+        difference = knows(session, text).proofs.rerun().first_difference
+        assert difference is not None
+        assert (difference.request, difference.seq, difference.call) == (
+            place + 1,
+            asked[place],
+            None,
+        )
+        assert text in str(difference.then.text)
+        assert "[REDACTED:" in str(difference.now.text)
 
 
 PLANTED: dict[str, dict[str, Any]] = {
@@ -200,18 +204,18 @@ def test_an_event_that_is_not_what_it_was_is_named_at_the_next_request(
         for event in events
         if event.type in PLANTED and event.seq < asked[-1]
     ]
-    dropped = [one.seq for one in events[1:] if one.type == "user_input"]
+    dropped = [event.seq for event in events[1:] if event.type == "user_input"]
     changes = [*planted, *((seq, None) for seq in dropped)]
 
     for seq, change in changes:
         to = f"{seq}-{change is None}"
         into = memory.session(user_id="a", session_id=to)
-        found = (
+        difference = (
             copied(session, into, at=seq, change=change).proofs.rerun().first_difference
         )
-        assert found is not None
+        assert difference is not None
         behind = next(n for n, place in enumerate(asked, 1) if place > seq)
-        assert (found.request, found.where) == (behind, "digest")
+        assert (difference.request, difference.where) == (behind, "digest")
     assert len(changes) == 22
 
 
@@ -223,10 +227,10 @@ def test_the_first_recorded_request_behind_a_change_is_named(
         session.append(refold.UserInput(text=f"question {number} of many"))
         ask(session, "keep_all")
 
-    found = knows(session, f"question {place} of").proofs.rerun().first_difference
+    difference = knows(session, f"question {place} of").proofs.rerun().first_difference
 
-    assert found is not None
-    assert (found.request, found.seq) == (place + 1, 2 * place + 2)
+    assert difference is not None
+    assert (difference.request, difference.seq) == (place + 1, 2 * place + 2)
 
 
 def test_another_strategy_differs_from_its_first_compaction_on(
@@ -236,12 +240,12 @@ def test_another_strategy_differs_from_its_first_compaction_on(
 
     ran = session.proofs.rerun(WINDOW)
 
-    found = ran.first_difference
-    assert found is not None
-    assert found.request == ran.same + 1 > 2
-    assert found.where.startswith("message 1")
-    assert "Read file 0" in str(found.then.text)
-    assert "<summary" in str(found.now.text)
+    difference = ran.first_difference
+    assert difference is not None
+    assert difference.request == ran.same + 1 > 2
+    assert difference.where.startswith("message 1")
+    assert "Read file 0" in str(difference.then.text)
+    assert "<summary" in str(difference.now.text)
     assert session.history.streams() == ["main"]
 
 
@@ -250,10 +254,10 @@ def test_an_import_under_another_strategy_differs_where_that_compacts(
 ) -> None:
     extend(session, transcript(9, "word " * 60), where="a.jsonl")
 
-    found = session.proofs.rerun(WINDOW).first_difference
+    difference = session.proofs.rerun(WINDOW).first_difference
 
-    assert found is not None
-    assert found.request > 4
+    assert difference is not None
+    assert difference.request > 4
     assert session.proofs.rerun("keep_all").first_difference is None
 
 
@@ -267,29 +271,33 @@ def test_the_prompt_that_was_recorded_is_no_change(session: Session, text: str) 
 def test_another_prompt_differs_in_every_request(session: Session) -> None:
     extend(session, transcript(3), where="a.jsonl")
 
-    found = session.proofs.rerun(prompt="Be thorough.").first_difference
+    difference = session.proofs.rerun(prompt="Be thorough.").first_difference
 
-    assert found is not None
-    assert (found.request, found.where) == (1, "system")
-    assert (found.then.text, found.now.text) == ("Be brief.", "Be thorough.")
+    assert difference is not None
+    assert (difference.request, difference.where) == (1, "system")
+    assert (difference.then.text, difference.now.text) == ("Be brief.", "Be thorough.")
 
 
 def test_a_prompt_takes_the_place_of_one_that_was_handed_in(session: Session) -> None:
     work(session, 2, "keep_all", system="Be brief.")
 
     assert whole(session.proofs.rerun(prompt="Be brief."))
-    found = session.proofs.rerun(prompt=f"Write to {MAIL}.").first_difference
-    assert found is not None
-    assert found.now.text == f"Write to {GONE}."
+    difference = session.proofs.rerun(prompt=f"Write to {MAIL}.").first_difference
+    assert difference is not None
+    assert difference.now.text == f"Write to {GONE}."
 
 
 def test_a_run_without_a_prompt_is_given_one(session: Session) -> None:
     work(session, 1, "keep_all")
 
-    found = session.proofs.rerun(prompt="Be brief.").first_difference
+    difference = session.proofs.rerun(prompt="Be brief.").first_difference
 
-    assert found is not None
-    assert (found.request, found.then.text, found.now.text) == (1, "", "Be brief.")
+    assert difference is not None
+    assert (difference.request, difference.then.text, difference.now.text) == (
+        1,
+        "",
+        "Be brief.",
+    )
 
 
 def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
@@ -299,10 +307,14 @@ def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
     session.append(refold.SystemPrompt(text="Be kind."))
     work(session, 1, "keep_all")
 
-    found = session.proofs.rerun(prompt="Be brief.").first_difference
+    difference = session.proofs.rerun(prompt="Be brief.").first_difference
 
-    assert found is not None
-    assert (found.request, found.where, found.then.text) == (5, "system", "Be kind.")
+    assert difference is not None
+    assert (difference.request, difference.where, difference.then.text) == (
+        5,
+        "system",
+        "Be kind.",
+    )
 
 
 def test_a_note_in_the_conversation_is_no_prompt_to_replace(session: Session) -> None:
@@ -317,9 +329,11 @@ def test_a_note_in_the_conversation_is_no_prompt_to_replace(session: Session) ->
 def test_summaries_are_those_that_were_recorded(session: Session) -> None:
     work(session, 6, WINDOW)
 
-    found = redacted_by(session, Redactor(Plan(name="other", rules=()))).proofs.rerun()
+    difference = redacted_by(
+        session, Redactor(Plan(name="other", rules=()))
+    ).proofs.rerun()
 
-    assert whole(found)
+    assert whole(difference)
 
 
 def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
@@ -327,11 +341,11 @@ def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
     view = session.context("keep_all")
     session.append(view.request().model_copy(update={"digest": "0" * 64}))
 
-    found = session.proofs.rerun().first_difference
+    difference = session.proofs.rerun().first_difference
 
-    assert found is not None
-    assert (found.request, found.where) == (7, "digest")
-    assert (found.then.digest, found.now.digest) == ("0" * 64, view.digest)
+    assert difference is not None
+    assert (difference.request, difference.where) == (7, "digest")
+    assert (difference.then.digest, difference.now.digest) == ("0" * 64, view.digest)
 
 
 def test_later_redactions_are_no_difference(
@@ -372,9 +386,9 @@ def test_without_a_recorded_request_those_count_that_the_log_gives(
     assert other.first_difference is not None
     assert other.first_difference.request == 5
     assert "question 0" in str(other.first_difference.then.text)
-    found = knows(session, "question 4").proofs.rerun().first_difference
-    assert found is not None
-    assert found.request == 9
+    difference = knows(session, "question 4").proofs.rerun().first_difference
+    assert difference is not None
+    assert difference.request == 9
 
 
 def test_a_session_without_model_calls_has_no_requests(session: Session) -> None:
@@ -390,15 +404,15 @@ def test_a_real_transcript_makes_the_same_requests(
     path = DATA / name
     if not path.exists():
         pytest.skip(f"{path.name} is not beside this checkout: nothing to import")
-    for number, one in enumerate(read(path)[:6]):
+    for number, conversation in enumerate(read(path)[:6]):
         session = memory.session(user_id="ada", session_id=f"t-{number}")
-        extend(session, one.drafts, where=name)
+        extend(session, conversation.drafts, where=name)
 
         assert whole(session.proofs.rerun())
 
 
 class Script:
-    """A model that gives these answers, one a request."""
+    """A model that returns one of these answers for each request."""
 
     name = "claude-x"
 
@@ -423,14 +437,14 @@ def test_a_model_goes_on_until_a_call_has_no_recorded_result(session: Session) -
 
     ran = session.proofs.rerun(prompt="Be kind.", model=model)
 
-    found, live = ran.first_difference, ran.live
-    assert found is not None
+    difference, live = ran.first_difference, ran.live
+    assert difference is not None
     assert live is not None
     assert (live.request, live.answers, live.results) == (1, 4, 2)
     assert live.ended == "unrecorded_call"
     assert live.call == {"name": "read", "arguments": {"path": "/srv/7.txt"}}
-    assert found.call is not None
-    assert (found.call.then, found.call.now) == ((), (live.call,))
+    assert difference.call is not None
+    assert (difference.call.then, difference.call.now) == ((), (live.call,))
     assert ran.differs
     assert [view.system for view in model.asked] == ["Be kind."] * 4
     assert "line 0 of text" in str(model.asked[1].messages)
@@ -440,8 +454,8 @@ def test_a_model_goes_on_until_a_call_has_no_recorded_result(session: Session) -
 
 def test_a_model_that_does_the_same_ends_where_the_run_did(session: Session) -> None:
     work(session, 2, WINDOW)
-    said = [refold.AgentResponse(text="In other words.")]
-    model = Script(reads(0), said, reads(1), said)
+    replies = [refold.AgentResponse(text="In other words.")]
+    model = Script(reads(0), replies, reads(1), replies)
 
     ran = session.proofs.rerun(prompt="Be kind.", model=model)
 
@@ -453,8 +467,8 @@ def test_a_model_that_does_the_same_ends_where_the_run_did(session: Session) -> 
 
 def test_another_model_answers_what_is_unchanged(session: Session) -> None:
     work(session, 1, "keep_all")
-    said = [refold.AgentResponse(text="In other words.")]
-    model = Script(reads(0), said)
+    replies = [refold.AgentResponse(text="In other words.")]
+    model = Script(reads(0), replies)
     model.name = "claude-y"
 
     ran = session.proofs.rerun(model=model)
@@ -487,8 +501,8 @@ def test_numbered_placeholders_are_those_that_they_were(
     with refold.open(url, policy=Policy.parse(text)) as store:
         session = store.session(user_id="ada", session_id="s")
         session.append(refold.SystemPrompt(text=f"Serve {MAIL}."))
-        for said in (f"I am {MAIL}, not [EMAIL_1].", "Our code is word-4711."):
-            session.append(refold.UserInput(text=said))
+        for words in (f"I am {MAIL}, not [EMAIL_1].", "Our code is word-4711."):
+            session.append(refold.UserInput(text=words))
             ask(session, "keep_all")
 
         assert whole(session.proofs.rerun())
@@ -504,10 +518,10 @@ def test_numbered_placeholders_are_those_that_they_were(
         'examples = ["word-4711"]\n'
     )
     with refold.open(url, policy=Policy.parse(text + rule)) as store:
-        found = (
+        difference = (
             store.session(user_id="ada", session_id="s").proofs.rerun().first_difference
         )
 
-    assert found is not None
-    assert (found.request, found.seq) == (2, 5)
-    assert "word-4711" in str(found.then.text)
+    assert difference is not None
+    assert (difference.request, difference.seq) == (2, 5)
+    assert "word-4711" in str(difference.then.text)

@@ -14,13 +14,20 @@ from refold.domain.events import CompactionNote
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import Session, SessionStore
 from refold.store.settings import Settings
-from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
+from tests.support.rebuilding import (
+    FOLDING,
+    OTHER,
+    WINDOW,
+    append_turns,
+    derived,
+    rebuild,
+)
 
 
 def test_readers_get_the_new_strategy_once_it_is_activated(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     session.record_request(session.prepare(OTHER))
     rebuild(store, WINDOW)
 
@@ -30,7 +37,7 @@ def test_readers_get_the_new_strategy_once_it_is_activated(
 
     assert session.context().fingerprint == WINDOW.fingerprint
     assert session.context(at=16).fingerprint == KeepAll().fingerprint
-    said(session, 1, first=9)
+    append_turns(session, 1, first=9)
     assert session.prepare().fingerprint == WINDOW.fingerprint
     assert session.verify().problems == []
 
@@ -41,7 +48,7 @@ def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
         memory.session(user_id="ada", session_id="t"),
     )
     for one in (session, other):
-        said(one, 8)
+        append_turns(one, 8)
         one.append(refold.UserInput(text="and now?"))
     session.strategies.activate(WINDOW)
     for one in (session, other):
@@ -78,7 +85,7 @@ def test_an_activation_is_no_request_of_the_run(memory: SessionStore) -> None:
 def test_a_closed_session_is_not_switched(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     session.end()
 
     assert not session.strategies.activate(WINDOW)
@@ -87,7 +94,7 @@ def test_a_closed_session_is_not_switched(
 def test_a_retired_strategy_loses_its_view_and_keeps_its_events(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     rebuild(store, OTHER)
     rebuild(store, WINDOW)
     before = session.context(OTHER)
@@ -106,17 +113,17 @@ def test_a_retired_strategy_loses_its_view_and_keeps_its_events(
 def test_a_rebuild_takes_a_retired_stream_up_again(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 6)
+    append_turns(session, 6)
     rebuild(store, OTHER)
     session.strategies.retire(OTHER.fingerprint)
-    said(session, 2, first=7)
+    append_turns(session, 2, first=7)
 
     assert rebuild(store, OTHER) == 2
     assert session.strategies.retire(OTHER.fingerprint)
 
 
 def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
-    said(session, 1)
+    append_turns(session, 1)
 
     assert not session.strategies.retire(OTHER.fingerprint)
     assert not session.strategies.retire("main")
@@ -126,7 +133,7 @@ def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
 def test_a_strategy_in_use_cannot_be_retired(
     store: SessionStore, session: Session
 ) -> None:
-    said(session, 8)
+    append_turns(session, 8)
     rebuild(store, WINDOW)
     session.strategies.activate(WINDOW)
 
@@ -153,7 +160,7 @@ def test_prepare_without_a_strategy_uses_one_that_compacts(
 
 
 def test_settings_and_earlier_requests_come_before_it(session: Session) -> None:
-    said(session, 2)
+    append_turns(session, 2)
     settings = replace(session.settings, context={"strategy": "last_turns:n=1"})
 
     assert replace(session, settings=settings).prepare().strategy == "last_turns"

@@ -66,39 +66,39 @@ def tables(store: SessionStore, columns: str = "all", **how: Any) -> Tables:
     return Tables(log_of(store).recorder, store if columns == "all" else None, **how)
 
 
-def placed(found: list[dict[str, Any]]) -> Rows:
-    """Events by their places; each is there once."""
+def placed(rows: list[dict[str, Any]]) -> Rows:
+    """Return rows by their places, and check that each place has one row."""
     names = ("user_id", "session_id", "stream", "seq")
-    by_place: Any = {tuple(one[name] for name in names): one for one in found}
-    assert len(by_place) == len(found)
-    return by_place  # type: ignore[no-any-return]  # so it is
+    by_place: Any = {tuple(row[name] for name in names): row for row in rows}
+    assert len(by_place) == len(rows)
+    return by_place  # type: ignore[no-any-return]  # a dict of rows
 
 
 def exported(out: Path) -> Rows:
-    """The rows of an export, in the forms of the log."""
-    found = []
+    """Return the rows of an export, with values in the form of the log."""
+    rows = []
     for file in out.glob("*.parquet"):
         for row in pq.read_table(file).to_pylist():
             texts = {name: json.loads(row[name]) for name in TEXTS if name in row}
-            found.append({**row, "event_id": str(row["event_id"]), **texts})
-    return placed(found)
+            rows.append({**row, "event_id": str(row["event_id"]), **texts})
+    return placed(rows)
 
 
 def logged(store: SessionStore) -> Rows:
-    """The envelopes of the log as JSON, their time as a row has it: in UTC."""
-    found: list[dict[str, Any]] = []
+    """Return the envelopes of the log as JSON, with times in UTC like those of rows."""
+    rows: list[dict[str, Any]] = []
     for info in store.sessions(internal=True):
         name = {"user_id": info.user_id, "session_id": info.session_id}
-        for one in store.session(**name).history.timeline():
-            told: Any = one.to_json()
-            ts = datetime.fromisoformat(told["ts"]).replace(tzinfo=None)
-            found.append({**told, "ts": ts})
-    return placed(found)
+        for envelope in store.session(**name).history.timeline():
+            row: Any = envelope.to_json()
+            ts = datetime.fromisoformat(row["ts"]).replace(tzinfo=None)
+            rows.append({**row, "ts": ts})
+    return placed(rows)
 
 
-def part(found: Rows, *names: str) -> Rows:
-    """Of each only these."""
-    return {key: {name: one[name] for name in names} for key, one in found.items()}
+def part(rows: Rows, *names: str) -> Rows:
+    """Return the rows with only these columns."""
+    return {key: {name: row[name] for name in names} for key, row in rows.items()}
 
 
 @pytest.mark.each_engine
@@ -110,9 +110,9 @@ def test_all_columns_read_back_are_the_log(
     tables(filled, buckets=3).write(tmp_path / "out")
 
     names = (*METADATA, *TEXTS, "request_id", "agent")
-    found, after = exported(tmp_path / "out"), logged(filled)
-    assert part(found, *names) == part({key: after[key] for key in found}, *names)
-    assert before.keys() <= found.keys()
+    written, after = exported(tmp_path / "out"), logged(filled)
+    assert part(written, *names) == part({key: after[key] for key in written}, *names)
+    assert before.keys() <= written.keys()
     assert {key[2] for key in before} > {"main"}
 
 
@@ -130,9 +130,9 @@ def test_metadata_needs_no_key(store_url: str, tmp_path: Path) -> None:
     Tables(recorder).write(tmp_path / "out")
     recorder.close()
 
-    found = exported(tmp_path / "out")
-    assert part(found, *METADATA) == part(before, *METADATA)
-    assert {*next(iter(found.values()))} == {*METADATA, "export_id"}
+    written = exported(tmp_path / "out")
+    assert part(written, *METADATA) == part(before, *METADATA)
+    assert {*next(iter(written.values()))} == {*METADATA, "export_id"}
     assert not (tmp_path / "home").exists()
 
 
@@ -158,12 +158,12 @@ def test_an_erased_user_is_in_no_file(
     filled.erase("bob", "asked")
     filled.erase("ada", "asked", session_id="fork")
 
-    made = tables(filled, columns).write(tmp_path / "out").manifest
+    manifest = tables(filled, columns).write(tmp_path / "out").manifest
 
-    found = exported(tmp_path / "out")
-    assert {key[0] for key in found} == {"ada", "eve"}
-    assert "fork" not in {key[1] for key in found}
-    assert "bob" not in str(made)
+    written = exported(tmp_path / "out")
+    assert {key[0] for key in written} == {"ada", "eve"}
+    assert "fork" not in {key[1] for key in written}
+    assert "bob" not in str(manifest)
 
 
 @KINDS
@@ -176,63 +176,67 @@ def test_a_user_erased_during_the_export_is_left_out(
     session_id: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bob's rows are in the file already when he is erased: eve's come behind them."""
+    """Bob is erased when his rows are in the file and eve's follow."""
     log = log_of(filled)
     owner: Any = log.recorder if columns == "metadata" else log
     name = "plain" if columns == "metadata" else "read"
-    reading, begun = getattr(owner, name), list[str]()
+    original, begun = getattr(owner, name), list[str]()
 
-    def read(stream: Any, **how: Any) -> Any:
+    def read(stream: Any, **options: Any) -> Any:
         if stream.user_id == "eve" and not begun:
             begun.append("erasing")
             filled.erase("bob", "asked", session_id=session_id)
-        return reading(stream, **how)
+        return original(stream, **options)
 
     monkeypatch.setattr(owner, name, read)
 
-    made: Any = tables(filled, columns, buckets=1).write(tmp_path / "out").manifest
+    manifest: Any = tables(filled, columns, buckets=1).write(tmp_path / "out").manifest
 
-    found = exported(tmp_path / "out")
+    written = exported(tmp_path / "out")
     assert begun
-    assert {key[:2] for key in found} >= {("ada", "s-1"), ("ada", "fork"), ("eve", "s")}
-    assert ("bob", "s") not in {key[:2] for key in found}
-    assert {*made["users"]} == {key[0] for key in found}
+    assert {key[:2] for key in written} >= {
+        ("ada", "s-1"),
+        ("ada", "fork"),
+        ("eve", "s"),
+    }
+    assert ("bob", "s") not in {key[:2] for key in written}
+    assert {*manifest["users"]} == {key[0] for key in written}
     assert check_export(tmp_path / "out").problems == []
 
 
 def test_a_user_under_erasure_is_left_out_of_all_columns(
     filled: SessionStore, tmp_path: Path
 ) -> None:
-    """What was read of him before is recorded nowhere that this erasure looks at."""
+    """His erasure does not find copies that are recorded only later."""
     writer = filled.session(user_id="bob", session_id="s").writer
     Eraser(writer).begin(ErasureRequest(Whose("bob"), "asked", ""))
 
-    made: Any = tables(filled).write(tmp_path / "out").manifest
+    manifest: Any = tables(filled).write(tmp_path / "out").manifest
 
-    assert {*made["users"]} == {"ada", "eve"}
+    assert {*manifest["users"]} == {"ada", "eve"}
 
 
 @pytest.mark.each_engine
-def test_writers_go_on_and_what_was_there_is_whole(
+def test_an_export_during_writes_has_every_earlier_event(
     filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = logged(filled)
     log = log_of(filled)
-    reading = log.read
+    original = log.read
 
-    def read(stream: Any, **how: Any) -> Any:
+    def read(stream: Any, **options: Any) -> Any:
         talk(filled.session(user_id="bob", session_id="s"), 1)
         talk(filled.session(user_id="new", session_id="s"), 1)
-        return reading(stream, **how)
+        return original(stream, **options)
 
     monkeypatch.setattr(log, "read", read)
 
     tables(filled).write(tmp_path / "out")
 
-    found = exported(tmp_path / "out")
-    assert part(before, "hash").items() <= part(found, "hash").items()
+    written = exported(tmp_path / "out")
+    assert part(before, "hash").items() <= part(written, "hash").items()
     monkeypatch.undo()
-    assert part(found, "hash").items() <= part(logged(filled), "hash").items()
+    assert part(written, "hash").items() <= part(logged(filled), "hash").items()
 
 
 def test_an_erasure_names_exports_of_all_columns_and_their_rows(
@@ -241,21 +245,23 @@ def test_an_erasure_names_exports_of_all_columns_and_their_rows(
     export = tables(filled)
     export.write(tmp_path / "all")
     tables(filled, "metadata").write(tmp_path / "metadata")
-    found = exported(tmp_path / "all")
+    written = exported(tmp_path / "all")
 
-    (one,) = filled.erasures.plan("ada", session_id="fork").exports or []
-    assert one["export"] == export.export_id
-    named: Any = one["rows"]
-    of_fork = {key for key, row in found.items() if row["session_subject"] in named}
-    assert of_fork == {key for key in found if key[:2] == ("ada", "fork")}
+    (planned,) = filled.erasures.plan("ada", session_id="fork").exports or []
+    assert planned["export"] == export.export_id
+    named: Any = planned["rows"]
+    of_fork = {key for key, row in written.items() if row["session_subject"] in named}
+    assert of_fork == {key for key in written if key[:2] == ("ada", "fork")}
 
-    done = filled.erase("ada", "asked")
+    erased = filled.erase("ada", "asked")
 
-    assert done.certificate is not None
-    (told,) = done.certificate.statement["exports"]
-    assert told["export"] == export.export_id
-    of_ada = {key for key, row in found.items() if row["user_subject"] in told["rows"]}
-    assert of_ada == {key for key in found if key[0] == "ada"}
+    assert erased.certificate is not None
+    (certified,) = erased.certificate.statement["exports"]
+    assert certified["export"] == export.export_id
+    of_ada = {
+        key for key, row in written.items() if row["user_subject"] in certified["rows"]
+    }
+    assert of_ada == {key for key in written if key[0] == "ada"}
 
 
 def test_a_user_who_came_back_is_in_another_epoch(
@@ -307,7 +313,8 @@ def test_each_user_is_in_one_file_which_the_manifest_names(
     assert there == {name: {first["users"][name]["file"]} for name in names}
     assert 1 < len(first["files"]) <= 4
     files = [
-        {name: one["file"] for name, one in m["users"].items()} for m in (first, again)
+        {name: entry["file"] for name, entry in m["users"].items()}
+        for m in (first, again)
     ]
     assert files[0] == files[1]
 

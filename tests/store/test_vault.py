@@ -58,11 +58,13 @@ def session_of(store: refold.SessionStore, name: str = "s") -> refold.Session:
 @pytest.mark.each_engine
 def test_later_findings_get_the_numbers_of_later_appends(db: str) -> None:
     with refold.open(db, redactor=unaware()) as store:
-        session_of(store).append(said(f"{ADA} wrote", f"{BOB} and {ADA}", "[EMAIL_1]"))
+        session_of(store).append(
+            user_inputs(f"{ADA} wrote", f"{BOB} and {ADA}", "[EMAIL_1]")
+        )
     with opened(db) as store:
-        (done,) = store.reredact()
-        session_of(store).append(said(f"now {BOB}"))
-        assert done.applied is not None
+        (report,) = store.reredact()
+        session_of(store).append(user_inputs(f"now {BOB}"))
+        assert report.applied is not None
         assert texts(session_of(store)) == [
             "[EMAIL_2] wrote",
             "[EMAIL_3] and [EMAIL_2]",
@@ -71,17 +73,17 @@ def test_later_findings_get_the_numbers_of_later_appends(db: str) -> None:
         ]
         assert texts(session_of(store), reveal=True)[2:] == ["[EMAIL_1]", f"now {BOB}"]
         assert [v.problems for _, v in store.verify()] == [[]]
-        assert [one.exposures for one in store.recheck()] == [[]]
+        assert [rechecked.exposures for rechecked in store.recheck()] == [[]]
 
 
-def test_a_number_in_what_is_handed_in_is_not_of_this_session(db: str) -> None:
+def test_numbers_in_handed_in_parts_reveal_nothing(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
-        mine = "[EMAIL_1] likes tea"
-        handed: list[Any] = [{"memory": [mine]}, {"evidence": [mine]}, {"system": mine}]
-        for one in handed:
-            view = session.context(KEEP, reveal=True, **one)
+        session.append(user_inputs(f"I am {ADA}"))
+        text = "[EMAIL_1] likes tea"
+        handed: list[Any] = [{"memory": [text]}, {"evidence": [text]}, {"system": text}]
+        for parts in handed:
+            view = session.context(KEEP, reveal=True, **parts)
             assert "[~EMAIL_1] likes tea" in str((view.system, view.messages))
         view = session.context(KEEP, state={"guest": "[EMAIL_1]"})
         assert "[EMAIL_1]" in str(view.messages)
@@ -101,21 +103,23 @@ def payload(event: refold.Envelope) -> Any:
     return event.payload
 
 
-def said(*what: str) -> list[refold.UserInput]:
-    return [refold.UserInput(text=text) for text in what]
+def user_inputs(*texts: str) -> list[refold.UserInput]:
+    return [refold.UserInput(text=text) for text in texts]
 
 
 @pytest.mark.each_engine
 def test_a_value_has_one_number_in_a_session_across_restarts(db: str) -> None:
     with opened(db) as store:
-        session_of(store).append(said(f"from {ADA} to {BOB}"))
+        session_of(store).append(user_inputs(f"from {ADA} to {BOB}"))
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"again {BOB}", "and eve@example.org, Ada@Example.org"))
+        session.append(
+            user_inputs(f"again {BOB}", "and eve@example.org, Ada@Example.org")
+        )
 
-        kept = [payload(event).text for event in session.events()]
+        stored = [payload(event).text for event in session.events()]
 
-    assert kept == [
+    assert stored == [
         "from [EMAIL_1] to [EMAIL_2]",
         "again [EMAIL_2]",
         # Another spelling has a number of its own.
@@ -127,11 +131,11 @@ def test_a_placeholder_reveals_the_spelling_that_it_replaced(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
         first = ["Call 13812345678", f"{ADA} wrote"]
-        session.append(said(*first))
+        session.append(user_inputs(*first))
         assert texts(session, reveal=True) == first
 
         later = ["Call 138 1234 5678", f"{ADA.title()} wrote", "Call 13812345678"]
-        session.append(said(*later))
+        session.append(user_inputs(*later))
 
         assert texts(session, reveal=True) == [*first, *later]
         assert texts(session)[0] == texts(session)[4] == "Call [PHONE_1]"
@@ -139,27 +143,31 @@ def test_a_placeholder_reveals_the_spelling_that_it_replaced(db: str) -> None:
 
 @pytest.mark.each_engine
 def test_two_writers_give_no_number_twice(db: str) -> None:
-    with opened(db) as one, opened(db) as other:
-        first, second = session_of(one), session_of(other)
-        first.append(said("hello"))
-        second.append(said("hello"))
-        first.append(said(f"mine {ADA}"))
-        second.append(said(f"mine {BOB}"))
-        first.append(said(f"both {ADA} {BOB}"))
+    with opened(db) as store, opened(db) as other_store:
+        first, second = session_of(store), session_of(other_store)
+        first.append(user_inputs("hello"))
+        second.append(user_inputs("hello"))
+        first.append(user_inputs(f"mine {ADA}"))
+        second.append(user_inputs(f"mine {BOB}"))
+        first.append(user_inputs(f"both {ADA} {BOB}"))
 
-        kept = [payload(event).text for event in first.events(after=2)]
+        stored = [payload(event).text for event in first.events(after=2)]
 
-        assert kept == ["mine [EMAIL_1]", "mine [EMAIL_2]", "both [EMAIL_1] [EMAIL_2]"]
+        assert stored == [
+            "mine [EMAIL_1]",
+            "mine [EMAIL_2]",
+            "both [EMAIL_1] [EMAIL_2]",
+        ]
         assert texts(second, reveal=True)[-1] == f"both [EMAIL_1] {BOB}"
 
 
 def test_numbers_stay_when_keys_are_replaced(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"from {ADA}"))
+        session.append(user_inputs(f"from {ADA}"))
         store.keys.rotate_session("ada", session_id="s")
         store.keys.rotate_user("ada")
-        session.append(said(f"{BOB} to {ADA}"))
+        session.append(user_inputs(f"{BOB} to {ADA}"))
 
         assert payload(session.events()[-1]).text == "[EMAIL_2] to [EMAIL_1]"
         assert not session.verify().problems
@@ -167,18 +175,18 @@ def test_numbers_stay_when_keys_are_replaced(db: str) -> None:
 
 def test_a_head_that_is_made_anew_gives_no_number_again(db: str) -> None:
     with opened(db) as store:
-        session_of(store).append(said(f"from {ADA} to {BOB}"))
+        session_of(store).append(user_inputs(f"from {ADA} to {BOB}"))
     tamper(db, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
     with opened(db) as store:
         list(store.repair(apply=True))
         session = session_of(store)
-        session.append(said(f"again {BOB}"))
+        session.append(user_inputs(f"again {BOB}"))
 
         assert payload(session.events()[-1]).text == "again [EMAIL_3]"
         assert texts(session, reveal=True)[0] == "from [EMAIL_1] to [EMAIL_2]"
 
 
-def test_an_import_goes_on_with_its_numbers(db: str) -> None:
+def test_an_import_continues_the_numbers(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
         drafts = [
@@ -190,26 +198,28 @@ def test_an_import_goes_on_with_its_numbers(db: str) -> None:
         ]
         for _ in range(2):
             extend(session, drafts, where="x")
-        session.append(said(f"{BOB}, eve@example.org"))
+        session.append(user_inputs(f"{BOB}, eve@example.org"))
 
-        kept = [payload(event).text for event in session.events()]
+        stored = [payload(event).text for event in session.events()]
 
-    assert kept == ["from [EMAIL_1]", "to [EMAIL_2]", "[EMAIL_2], [EMAIL_3]"]
+    assert stored == ["from [EMAIL_1]", "to [EMAIL_2]", "[EMAIL_2], [EMAIL_3]"]
 
 
 def test_a_retry_with_its_key_is_the_same_append(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"to {ADA}"), idempotency_key="k")
+        session.append(user_inputs(f"to {ADA}"), idempotency_key="k")
 
-        assert session.append(said(f"to {ADA}"), idempotency_key="k").duplicate
+        assert session.append(user_inputs(f"to {ADA}"), idempotency_key="k").duplicate
 
 
 def test_a_placeholder_in_input_never_resolves(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}", "send all to [EMAIL_1] and [EMAIL_2]"))
-        session.append(said(f"and {BOB}; see [FIGURE_1], [~EMAIL_1]"))
+        session.append(
+            user_inputs(f"I am {ADA}", "send all to [EMAIL_1] and [EMAIL_2]")
+        )
+        session.append(user_inputs(f"and {BOB}; see [FIGURE_1], [~EMAIL_1]"))
 
         assert texts(session, reveal=True) == [
             f"I am {ADA}",
@@ -223,9 +233,9 @@ def test_a_call_and_its_result_have_one_id_that_looks_like_a_placeholder(
 ) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
-        made = refold.ToolCall(call_id="c[EMAIL_1]", tool_name="t", arguments={})
-        session.append([refold.AgentResponse(text=""), made])
+        session.append(user_inputs(f"I am {ADA}"))
+        call = refold.ToolCall(call_id="c[EMAIL_1]", tool_name="t", arguments={})
+        session.append([refold.AgentResponse(text=""), call])
         session.append(refold.ToolResult(call_id="c[EMAIL_1]", content="[EMAIL_1]"))
 
         assert session.history.open_calls() == []
@@ -239,7 +249,7 @@ def test_no_secret_hides_behind_what_looks_like_a_placeholder(
 ) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"password={alike}x9!kkR4z8"))
+        session.append(user_inputs(f"password={alike}x9!kkR4z8"))
 
         assert payload(session.events()[0]).text == "password=[~SECRET_1][SECRET_1]"
 
@@ -260,23 +270,23 @@ def test_numbers_stay_the_same_in_a_second_pass() -> None:
 def test_no_json_in_a_result_hides_a_placeholder(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
+        session.append(user_inputs(f"I am {ADA}"))
         call = refold.ToolCall(call_id="c", tool_name="read", arguments={})
         hidden = f'{{"a": "\\u005bEMAIL_1]", "b": "{BOB}", "[EMAIL_1]": 1}}'
         result = refold.ToolResult(call_id="c", content=hidden)
         session.append([call, result])
 
-        told = str(session.context(KEEP, reveal=True).messages[1:])
+        revealed = str(session.context(KEEP, reveal=True).messages[1:])
 
-    assert ADA not in told
-    assert BOB in told
+    assert ADA not in revealed
+    assert BOB in revealed
 
 
 def test_a_value_in_a_response_gets_the_same_placeholder(db: str) -> None:
     vault = Vault(arguments={"mail": ["EMAIL"]})
     with opened(db, vault=vault) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
+        session.append(user_inputs(f"I am {ADA}"))
         session.append(refold.AgentResponse(text=f"{ADA} or [EMAIL_1], not [EMAIL_9]"))
         wanted: dict[str, Any] = {"to": "[EMAIL_1]", "cc": [ADA, "[EMAIL_9]"]}
 
@@ -294,21 +304,21 @@ def test_arguments_reveal_only_the_types_that_a_tool_may_have(db: str) -> None:
     vault = Vault(arguments={"*": ["PHONE"]})
     with opened(db, vault=vault) as store:
         session = session_of(store)
-        session.append(said(f"{ADA}, call 139-1234-5670"))
+        session.append(user_inputs(f"{ADA}, call 139-1234-5670"))
 
-        told = session.vault.reveal({"a": "[EMAIL_1]", "b": "[PHONE_1]"}, tool="x")
+        revealed = session.vault.reveal({"a": "[EMAIL_1]", "b": "[PHONE_1]"}, tool="x")
 
-    assert told == {"a": "[EMAIL_1]", "b": "139-1234-5670"}
+    assert revealed == {"a": "[EMAIL_1]", "b": "139-1234-5670"}
 
 
 def test_a_placeholder_resolves_only_where_it_was_issued(db: str) -> None:
     with opened(db) as store:
         parent = session_of(store)
-        parent.append(said(f"I am {ADA}"))
+        parent.append(user_inputs(f"I am {ADA}"))
         fork = parent.fork(1, session_id="fork")
-        fork.append(said(f"meet {BOB}"))
+        fork.append(user_inputs(f"meet {BOB}"))
         other = session_of(store, "other")
-        other.append(said("nothing"))
+        other.append(user_inputs("nothing"))
 
         assert texts(fork, reveal=True) == ["I am [EMAIL_1]", f"meet {BOB}"]
         assert payload(fork.events()[-1]).text == "meet [EMAIL_2]"
@@ -318,13 +328,13 @@ def test_a_placeholder_resolves_only_where_it_was_issued(db: str) -> None:
 
 def test_without_the_value_the_placeholder_stands(db: str) -> None:
     with opened(db) as store:
-        session_of(store).append(said(f"I am {ADA}"))
+        session_of(store).append(user_inputs(f"I am {ADA}"))
     with opened(db) as store:
         session = session_of(store)
 
         assert texts(session, reveal=True) == ["I am [EMAIL_1]"]
 
-        session.append(said(f"again {ADA}"))
+        session.append(user_inputs(f"again {ADA}"))
 
         assert texts(session, reveal=True) == [f"I am {ADA}", f"again {ADA}"]
 
@@ -332,7 +342,7 @@ def test_without_the_value_the_placeholder_stands(db: str) -> None:
 def test_the_end_and_an_erasure_take_the_values(db: str) -> None:
     with opened(db, vault=(vault := Vault())) as store:
         for name in ("a", "b"):
-            session_of(store, name).append(said(f"I am {ADA}"))
+            session_of(store, name).append(user_inputs(f"I am {ADA}"))
         session_of(store, "a").end()
 
         assert len(vault) == 1
@@ -344,16 +354,16 @@ def test_the_end_and_an_erasure_take_the_values(db: str) -> None:
 
 def test_a_secret_is_kept_only_if_it_is_named(db: str) -> None:
     text = "password: hunter2-Tr0ub4dor, " + ADA
-    for types, kept in ((None, 1), ({"SECRET"}, 1)):
+    for types, size in ((None, 1), ({"SECRET"}, 1)):
         vault = Vault() if types is None else Vault(types=types)
         with opened(db, vault=vault) as store:
             session = session_of(store)
-            session.append(said(text))
+            session.append(user_inputs(text))
 
-            told = texts(session, reveal=True)[-1]
+            revealed = texts(session, reveal=True)[-1]
 
-        assert len(vault) == kept
-        assert ("hunter2" in told, ADA in told) == (bool(types), not types)
+        assert len(vault) == size
+        assert ("hunter2" in revealed, ADA in revealed) == (bool(types), not types)
 
 
 def test_a_vault_is_bounded_and_drops_what_was_not_used_for_longest() -> None:
@@ -372,27 +382,28 @@ def test_a_vault_is_bounded_and_drops_what_was_not_used_for_longest() -> None:
         pickle.dumps(vault)
 
 
-def test_a_request_says_how_much_was_revealed_and_not_what(db: str) -> None:
+def test_a_request_counts_revealed_values_without_the_values(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"{ADA}, {BOB}, 139-1234-5670"))
-        plain, told = session.context(KEEP), session.context(KEEP, reveal=True)
-        session.record_request(told)
+        session.append(user_inputs(f"{ADA}, {BOB}, 139-1234-5670"))
+        plain = session.context(KEEP)
+        revealed = session.context(KEEP, reveal=True)
+        session.record_request(revealed)
 
         request = payload(session.events()[-1])
 
-        assert (told.digest, told.tokens) == (plain.digest, plain.tokens)
+        assert (revealed.digest, revealed.tokens) == (plain.digest, plain.tokens)
         assert request.digest == plain.digest
         assert request.revealed == {"EMAIL": 2, "PHONE": 1}
         assert re.fullmatch("[0-9a-f]{64}", request.revealed_mac)
-        assert request.revealed_mac == told.revealed_mac
+        assert request.revealed_mac == revealed.revealed_mac
         assert not session.verify().problems
 
 
 def test_values_that_the_caller_adds_reveal_nothing(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
+        session.append(user_inputs(f"I am {ADA}"))
 
         view = session.context(KEEP, reveal=True, evidence=["write to [EMAIL_1]"])
 
@@ -402,9 +413,9 @@ def test_values_that_the_caller_adds_reveal_nothing(db: str) -> None:
 def test_placeholders_of_another_session_are_marked(db: str) -> None:
     layers = "turn_window:layers.user=true"
     with opened(db) as store:
-        one, other = session_of(store, "one"), session_of(store, "other")
-        one.append(refold.StateUpdate(set={"user:mail": ADA}))
-        other.append(said(f"I am {BOB}"))
+        first, other = session_of(store, "one"), session_of(store, "other")
+        first.append(refold.StateUpdate(set={"user:mail": ADA}))
+        other.append(user_inputs(f"I am {BOB}"))
 
         view = other.context(layers, reveal=True)
 
@@ -415,8 +426,8 @@ def test_placeholders_of_another_session_are_marked(db: str) -> None:
 def test_arguments_named_as_signed_data_are_redacted_too(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
-        given: dict[str, Any] = {"data": "x", "signature": "y", "to": ADA}
-        session.append(refold.ToolCall(call_id="c", tool_name="t", arguments=given))
+        arguments: dict[str, Any] = {"data": "x", "signature": "y", "to": ADA}
+        session.append(refold.ToolCall(call_id="c", tool_name="t", arguments=arguments))
 
         assert payload(session.events()[-1]).arguments["to"] == "[EMAIL_1]"
 
@@ -435,9 +446,9 @@ def test_a_capture_reveals_to_the_model_and_to_its_tools(
 
         assert ADA in str(api.requests[0].body["messages"])
         assert answer.content[0].input == {"to": ADA, "cc": BOB}
-        kept = str([event.to_json() for event in session.events()])
-        assert ADA not in kept
-        assert BOB not in kept
+        stored = str([event.to_json() for event in session.events()])
+        assert ADA not in stored
+        assert BOB not in stored
         assert payload(session.events()[1]).revealed == {"EMAIL": 1}
         assert payload(session.events()[-1]).arguments == {
             "to": "[EMAIL_1]",
@@ -450,14 +461,14 @@ def test_a_summary_keeps_the_numbers(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
         for turn in range(6):
-            session.append(said(f"turn {turn}: write to {ADA}"))
+            session.append(user_inputs(f"turn {turn}: write to {ADA}"))
             session.append(refold.AgentResponse(text=f"wrote to {ADA}"))
         window = "turn_window:full_turns=1,cached_turns=1"
         session.prepare(window)
 
         names = session.history.streams()
         stored = str(
-            [one.payload for name in names for one in session.history.derived(name)]
+            [entry.payload for name in names for entry in session.history.derived(name)]
         )
 
         assert ADA not in stored
@@ -479,10 +490,10 @@ def test_no_byte_on_disk_has_what_the_vault_knows(
     keys = f"sqlite:///{tmp_path / 'keys.db'}"
     with opened(db, keys=keys, access_log="table") as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}, call 139-1234-5670"))
+        session.append(user_inputs(f"I am {ADA}, call 139-1234-5670"))
         for _ in range(4):
             session.append(refold.AgentResponse(text=f"hello {ADA}"))
-            session.append(said(f"write to {ADA}"))
+            session.append(user_inputs(f"write to {ADA}"))
         view = session.prepare("turn_window:full_turns=1,cached_turns=1")
         session.record_request(session.vault.reveal_view(view))
         store.export_user("ada", tmp_path / "export")
@@ -510,7 +521,7 @@ SEALED = Policy.parse(
 @pytest.mark.each_engine
 def test_a_kept_value_is_revealed_after_a_restart(db: str) -> None:
     with refold.open(db, policy=SEALED) as store:
-        session_of(store).append(said(f"I am {ADA}, call 139-1234-5670"))
+        session_of(store).append(user_inputs(f"I am {ADA}, call 139-1234-5670"))
 
     with refold.open(db, policy=SEALED) as store:
         session = session_of(store)
@@ -528,16 +539,16 @@ def test_a_kept_value_is_revealed_after_a_restart(db: str) -> None:
 def test_a_kept_value_goes(db: str, goes: str) -> None:
     with refold.open(db, policy=SEALED) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
+        session.append(user_inputs(f"I am {ADA}"))
         if goes == "end":
             session.end()
         elif goes == "erase":
             store.erase("ada", "asked", session_id="s")
             session = session_of(store, "other")
-            session.append(said("[EMAIL_1]"))
+            session.append(user_inputs("[EMAIL_1]"))
     with refold.open(db, policy=NUMBERED if goes == "policy" else SEALED) as store:
         if goes == "policy":
-            session_of(store).append(said("more"))
+            session_of(store).append(user_inputs("more"))
         name = "other" if goes == "erase" else "s"
         assert store.log.head(StreamId("ada", name, "main")).state.kept == {}
         assert ADA not in str(texts(session_of(store, name), reveal=True))
@@ -546,7 +557,7 @@ def test_a_kept_value_goes(db: str, goes: str) -> None:
 @pytest.mark.each_engine
 def test_a_kept_value_that_is_too_old_is_not_revealed_and_is_swept(db: str) -> None:
     with refold.open(db, policy=SEALED) as store:
-        session_of(store).append(said(f"I am {ADA}"))
+        session_of(store).append(user_inputs(f"I am {ADA}"))
     with refold.open(db, policy=SEALED) as store:
         clock = Clock()
         clock.time = datetime.now(UTC) + timedelta(days=29)
@@ -567,13 +578,13 @@ def test_a_session_keeps_at_most_500_values(db: str) -> None:
     with refold.open(db, policy=SEALED) as store:
         session = session_of(store)
         for at in range(0, 600, 60):
-            some = [f"p{n}@example.org" for n in range(at, at + 60)]
-            session.append(said(" ".join(some)))
+            mails = [f"p{n}@example.org" for n in range(at, at + 60)]
+            session.append(user_inputs(" ".join(mails)))
 
-        kept = {value for value, _ in session.head().state.kept.values()}
+        values = {value for value, _ in session.head().state.kept.values()}
 
-        assert len(kept) == 500
-        assert kept > {f"p{n}@example.org" for n in range(160, 600)}
+        assert len(values) == 500
+        assert values > {f"p{n}@example.org" for n in range(160, 600)}
 
 
 def test_no_byte_and_no_export_has_what_is_kept_encrypted(
@@ -584,7 +595,7 @@ def test_no_byte_and_no_export_has_what_is_kept_encrypted(
     url = f"sqlite:///{tmp_path / 'r.db'}"
     with refold.open(url, policy=SEALED, keys=keys, access_log="table") as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
+        session.append(user_inputs(f"I am {ADA}"))
         child = session.fork(1, session_id="fork")
         other = session.delegation.begin(f"write to {ADA}", session_id="helper")
         store.export_user("ada", tmp_path / "export")
@@ -621,13 +632,13 @@ def test_a_capture_has_a_vault_by_default(db: str, api: MessagesApi) -> None:
         ask.create(f"I am {ADA}, the key is ghp_{'a1B2' * 9}")
         ask.create("Again.")
 
-        sent = [str(one.body["messages"]) for one in api.requests]
+        sent = [str(request.body["messages"]) for request in api.requests]
         assert ADA in sent[0]
         assert ADA in sent[1]
         assert "a1B2" not in str(sent)
         assert ADA not in str([event.to_json() for event in session.events()])
         assert "[EMAIL_1]" in payload(session.events()[0]).text
-        session.append(said(f"beside it {BOB}"))
+        session.append(user_inputs(f"beside it {BOB}"))
         assert payload(session.events()[-1]).text == "beside it [REDACTED:EMAIL]"
 
 
@@ -638,20 +649,22 @@ def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
     api.reply(message(call), message(call | {"id": "t-2"}))
     with opened(db, vault=Vault(arguments={"mail": ["EMAIL"]})) as store:
         session = session_of(store)
-        session.append(said(f"I am {ADA}"))
-        how: dict[str, Any] = {"model": "x", "max_tokens": 99}
+        session.append(user_inputs(f"I am {ADA}"))
+        options: dict[str, Any] = {"model": "x", "max_tokens": 99}
         with (
             api.client() as client,
-            Capture(client, session, **how).stream() as stream,
+            Capture(client, session, **options).stream() as stream,
         ):
             answer: Any = stream.get_final_message()
         assert answer.content[0].input == {"to": ADA}
         result = refold.ToolResult(call_id="t-1", content="sent")
         session.append(result)
-        again = asyncio.run(asked_of(api, session, how))
+        again = asyncio.run(asked_of(api, session, options))
         assert again.content[0].input == {"to": ADA}
-        kept = [e.payload for e in session.events() if e.type == "tool_call"]
-        assert [one.arguments for one in kept] == [{"to": "[EMAIL_1]"}] * 2  # type: ignore[union-attr]  # they are calls
+        calls: list[Any] = [
+            event.payload for event in session.events() if event.type == "tool_call"
+        ]
+        assert [call.arguments for call in calls] == [{"to": "[EMAIL_1]"}] * 2
         assert not session.verify().problems
 
 
@@ -680,22 +693,22 @@ def test_one_value_has_one_number_and_only_its_session_reveals_it(
 ) -> None:
     store = refold.open("memory://", policy=SEALED)
     session, written = session_of(store), ["hello"]
-    session.append(said("hello"))
-    for number, (what, mail) in enumerate(steps):
-        if what == "restart":
+    session.append(user_inputs("hello"))
+    for number, (step, mail) in enumerate(steps):
+        if step == "restart":
             store.writer.vault.forget("ada")
-        elif what == "fork":
+        elif step == "fork":
             child = session.fork(session.head().seq, session_id=f"f{number}")
-            for one in MAILS:
-                assert one not in str(texts(child, reveal=True))
-        elif what == "typed":
-            session.append(said("I type [EMAIL_1] and [EMAIL_2]"))
+            for mail_address in MAILS:
+                assert mail_address not in str(texts(child, reveal=True))
+        elif step == "typed":
+            session.append(user_inputs("I type [EMAIL_1] and [EMAIL_2]"))
             written.append("I type [~EMAIL_1] and [~EMAIL_2]")
-        elif what == "model":
+        elif step == "model":
             session.append(refold.AgentResponse(text=f"I write to {mail}"))
             written.append(f"I write to {mail}")
         else:
-            session.append(said(f"I am {mail}"))
+            session.append(user_inputs(f"I am {mail}"))
             written.append(f"I am {mail}")
     shown, stored = "\n".join(texts(session, reveal=True)), "\n".join(texts(session))
     assert shown == "\n".join(written)
@@ -707,7 +720,7 @@ def test_one_value_has_one_number_and_only_its_session_reveals_it(
     store.close()
 
 
-def test_a_loop_that_dies_and_starts_again_always_sends_a_valid_request(
+def test_a_restarted_loop_always_sends_a_valid_request(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     db, random = f"sqlite:///{tmp_path / 'r.db'}", Random(7)  # no secret
@@ -717,19 +730,19 @@ def test_a_loop_that_dies_and_starts_again_always_sends_a_valid_request(
         with refold.open(db, policy=SEALED) as store:
             session = session_of(store)
             waiting = session.history.open_calls() if store.sessions("ada") else []
-            for call in waiting:  # what it was about to do when it died
-                said_ = f"done for {random.choice(MAILS)}"
-                session.append(refold.ToolResult(call_id=call.call_id, content=said_))
+            for call in waiting:  # open when the loop died
+                content = f"done for {random.choice(MAILS)}"
+                session.append(refold.ToolResult(call_id=call.call_id, content=content))
             for _ in range(random.randrange(1, 4)):
-                session.append(said(f"Write to {random.choice(MAILS)}. " * 8))
+                session.append(user_inputs(f"Write to {random.choice(MAILS)}. " * 8))
                 view = session.prepare(strategy, reveal=True)
                 assert violations(view.messages) == []
                 session.record_request(view)
                 name = f"c{session.head().seq}"
-                given: Any = {"to": random.choice(MAILS)}
-                made = refold.ToolCall(call_id=name, tool_name="t", arguments=given)
+                arguments: Any = {"to": random.choice(MAILS)}
+                call = refold.ToolCall(call_id=name, tool_name="t", arguments=arguments)
                 text = f"I write to {random.choice(MAILS)}."
-                session.append([refold.AgentResponse(text=text), made])
+                session.append([refold.AgentResponse(text=text), call])
                 if random.random() < 0.4:
                     break  # it dies between the call and its result
                 session.append(refold.ToolResult(call_id=name, content="sent"))

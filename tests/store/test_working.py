@@ -297,7 +297,7 @@ def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> 
     for name in ("s-1", "s-2"):
         session = store.session(user_id="ada", session_id=name)
         talk(session, 4)
-        session.strategies.compactor(other).viewer.caught_up(
+        session.strategies.compactor(other).viewer.store_current(
             session.strategies.compactor(other).strategy
         )
         talk(session, 32 if name == "s-1" else 31)

@@ -24,8 +24,8 @@ STEPS: Final[dict[str, tuple[type, str, bool]]] = {
     "the start is recorded": (Counting, "summarise", False),
     "the model has answered": (Counting, "summarise", True),
     "the summary is made": (Compactor, "summary", True),
-    "the summary is recorded": (Viewer, "caught_up", False),
-    "the view is stored": (Viewer, "caught_up", True),
+    "the summary is recorded": (Viewer, "store_current", False),
+    "the view is stored": (Viewer, "store_current", True),
     "all but the lease": (Recorder, "release_lease", False),
 }
 

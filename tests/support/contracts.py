@@ -30,8 +30,8 @@ class KeyStoreContract:
 
     def _session(self, keys: SqlKeyStore, ref: str, version: int = 1) -> bytes:
         wrapped = f"{ref} {version}".encode()
-        kept = keys.add_session("u", ref, wrapped, NOW, under=_USER, version=version)
-        assert kept == wrapped
+        stored = keys.add_session("u", ref, wrapped, NOW, under=_USER, version=version)
+        assert stored == wrapped
         return wrapped
 
     def test_the_first_of_two_keys_is_kept(self, keys: SqlKeyStore) -> None:
@@ -48,7 +48,7 @@ class KeyStoreContract:
         keys.add_user("u", _USER, NOW, pepper=_PEPPER, session=first)
         keys.add_user("u", _OTHER, NOW, pepper=_PEPPER, session=late)
 
-        assert keys.standing("u", "s") == (UserEntry(1, _USER), {1: b"k"})
+        assert keys.user_and_session_keys("u", "s") == (UserEntry(1, _USER), {1: b"k"})
         assert keys.session_keys("u", "t") == {}
 
     def test_nothing_is_added_under_a_replaced_key(self, keys: SqlKeyStore) -> None:
@@ -75,7 +75,7 @@ class KeyStoreContract:
         assert keys.generation() > before
         assert keys.destroy("u", None, NOW) == 0
 
-    def test_who_never_had_a_key_is_known_as_erased(self, keys: SqlKeyStore) -> None:
+    def test_a_user_without_a_key_can_be_erased(self, keys: SqlKeyStore) -> None:
         assert keys.destroy("u", None, NOW) == 0
 
         assert keys.get_user("u") == UserEntry(1, None)
@@ -96,8 +96,8 @@ class KeyStoreContract:
 
     def test_keys_put_aside_are_found_once_released(self, keys: SqlKeyStore) -> None:
         self._user(keys)
-        kept = {KeyPlace("s", n): self._session(keys, "s", n) for n in (1, 2)}
-        kept[KeyPlace("t", 1)] = self._session(keys, "t")
+        keys_before = {KeyPlace("s", n): self._session(keys, "s", n) for n in (1, 2)}
+        keys_before[KeyPlace("t", 1)] = self._session(keys, "t")
         assert keys.hold("u", ["t"], NOW) == 1
         assert keys.hold("u", None, NOW) == 3
 
@@ -110,7 +110,7 @@ class KeyStoreContract:
         with pytest.raises(Erased):
             keys.session_keys("u", "t")
         assert keys.release("u", ["t"]) == 1
-        assert keys.keys_of("u") == kept
+        assert keys.keys_of("u") == keys_before
         assert keys.counts()["held"] == 0
 
     def test_keys_put_aside_can_be_destroyed(self, keys: SqlKeyStore) -> None:
@@ -123,7 +123,7 @@ class KeyStoreContract:
         assert keys.release("u", None) == 0
         assert keys.held_users() == []
 
-    def test_who_is_readmitted_is_in_the_next_epoch(self, keys: SqlKeyStore) -> None:
+    def test_a_readmitted_user_is_in_the_next_epoch(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         assert not keys.readmit("u", _OTHER, NOW, epoch=2)
         keys.destroy("u", None, NOW)
@@ -147,7 +147,9 @@ class KeyStoreContract:
         assert keys.get_user("u") == UserEntry(1, b"new")
         assert keys.keys_of("u") == again
 
-    def test_what_others_replaced_is_not_replaced(self, keys: SqlKeyStore) -> None:
+    def test_keys_that_others_replaced_are_not_replaced(
+        self, keys: SqlKeyStore
+    ) -> None:
         self._user(keys)
         keys.hold("u", None, NOW)
 
@@ -212,11 +214,11 @@ class AccessTableContract:
 
     def test_records_are_found_by_user_and_session(self, rows: AccessTable) -> None:
         other = record(2, user="d" * 32)
-        mine = record(3, session="e" * 32)
-        rows.write([record(1), other, mine, record(4, user=None, session=None)])
+        second = record(3, session="e" * 32)
+        rows.write([record(1), other, second, record(4, user=None, session=None)])
 
-        assert rows.find(user="a" * 32, limit=9) == [record(1), mine]
-        assert rows.find(user="a" * 32, session="e" * 32, limit=9) == [mine]
+        assert rows.find(user="a" * 32, limit=9) == [record(1), second]
+        assert rows.find(user="a" * 32, session="e" * 32, limit=9) == [second]
         assert rows.find(user="0" * 32, limit=9) == []
 
     def test_records_are_found_from_a_moment_on(self, rows: AccessTable) -> None:
@@ -234,32 +236,32 @@ class AccessTableContract:
 
         assert [*first, *rest] == [record(number) for number in range(5)]
 
-    def test_what_is_older_is_purged_and_no_more(self, rows: AccessTable) -> None:
+    def test_purge_deletes_only_older_records(self, rows: AccessTable) -> None:
         rows.write([record(number) for number in range(5000)])
 
         assert sum(rows.purge(record(4998).ts)) == 4998
         assert sum(rows.purge(record(4998).ts)) == 0
         assert rows.find(limit=9) == [record(4998), record(4999)]
 
-    def test_who_is_forgotten_is_named_no_more(self, rows: AccessTable) -> None:
-        mine = [record(number, request="c" * 32) for number in range(4500)]
+    def test_forgotten_users_are_removed_from_records(self, rows: AccessTable) -> None:
+        of_user = [record(number, request="c" * 32) for number in range(4500)]
         other = record(4500, user="d" * 32)
-        rows.write([*mine, other])
+        rows.write([*of_user, other])
 
         assert rows.forget("a" * 32) == 4500
         assert rows.forget("a" * 32) == 0
-        found = rows.find(limit=9999)
-        assert found[-1] == other
-        names = {(one.user, one.session, one.request) for one in found[:-1]}
+        records = rows.find(limit=9999)
+        assert records[-1] == other
+        names = {(item.user, item.session, item.request) for item in records[:-1]}
         assert names == {(None, None, None)}
-        assert {one.state_version for one in found[:-1]} == {None}
-        assert [one.ts for one in found] == [one.ts for one in [*mine, other]]
+        assert {item.state_version for item in records[:-1]} == {None}
+        assert [item.ts for item in records] == [item.ts for item in [*of_user, other]]
 
     def test_a_session_is_forgotten_alone(self, rows: AccessTable) -> None:
-        kept = record(2, session="e" * 32)
+        other_session = record(2, session="e" * 32)
         namesake = record(3, user="d" * 32)
-        rows.write([record(1), kept, namesake])
+        rows.write([record(1), other_session, namesake])
 
         assert rows.forget("a" * 32, ["b" * 32]) == 1
-        assert rows.find(limit=9)[1:] == [kept, namesake]
+        assert rows.find(limit=9)[1:] == [other_session, namesake]
         assert rows.find(limit=1)[0].user is None

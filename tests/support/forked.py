@@ -375,9 +375,9 @@ def abandoned(url: str) -> None:
             store.close()
             os._exit(0)
         joined(child)
-        line = cast("PostgresDatabase", database_of(store))._writer._line
-        assert line is not None
-        line.driver.execute("SELECT 1")
+        connection = cast("PostgresDatabase", database_of(store))._writer._connection
+        assert connection is not None
+        connection.driver.execute("SELECT 1")
         write(store, url, "after")
 
 

@@ -22,7 +22,7 @@ from refold.domain.ports import Append, Head, Scope
 from refold.store import Session, SessionStore
 from refold.store.erasure import Eraser, ErasureRequest
 from refold.store.exports import CopyRecords
-from refold.testing.event_log import NOW, append_to, said
+from refold.testing.event_log import NOW, append_to, user_inputs
 from refold.testing.ports import record
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.talking import talk
@@ -66,23 +66,23 @@ def _elsewhere(store: SessionStore) -> Session:
 
 
 def _lost(store: SessionStore) -> None:
-    _elsewhere(store).append(said("first"))
-    of(store).append(said("behind it"))
+    _elsewhere(store).append(user_inputs("first"))
+    of(store).append(user_inputs("behind it"))
 
 
 def _stale(store: SessionStore) -> None:
     with suppress(StaleSession):
-        of(store).append(said("x"), expected_seq=1)
+        of(store).append(user_inputs("x"), expected_seq=1)
 
 
 def _twice(store: SessionStore) -> None:
     for _ in range(2):
-        of(store).append(said("once"), idempotency_key="once")
+        of(store).append(user_inputs("once"), idempotency_key="once")
 
 
 def _exclusive(store: SessionStore) -> None:
     def build(head: Head) -> Append:
-        return append_to(head, *said("exclusive"), idempotency_key="exclusive")
+        return append_to(head, *user_inputs("exclusive"), idempotency_key="exclusive")
 
     for _ in range(2):
         store.log.append_exclusive(of(store).stream, build)
@@ -95,7 +95,7 @@ def _together(store: SessionStore) -> None:
         stream = StreamId("ada", name)
         log.keys.session(*stream[:2], now=1)
         append = append_to(
-            log.head(stream), *said("at once"), idempotency_key=f"{name} once"
+            log.head(stream), *user_inputs("at once"), idempotency_key=f"{name} once"
         )
         batches.append(log.batch(append))
     done = log.recorder.database.write_group(batches)
@@ -113,7 +113,7 @@ def _labelled(store: SessionStore) -> None:
 def _repaired(store: SessionStore) -> None:
     """Put a head as it is, and look for blobs that no event names."""
     session = store.session(user_id="ada", session_id="later")
-    session.append(said("e" * 70_000))
+    session.append(user_inputs("e" * 70_000))
     repairs, stream = store.log.repairs, session.stream
     assert repairs.put_head(stream, store.log.head(stream))
     scanned = repairs.unnamed_blobs(stream)
@@ -182,7 +182,7 @@ def _moved(store: SessionStore) -> None:
 def _erased(store: SessionStore) -> None:
     """Erase a session, with a blob, a summary and a fork, and then its user."""
     session = store.session(user_id="mia", session_id="gone")
-    session.append(said("c" * 70_000))
+    session.append(user_inputs("c" * 70_000))
     talk(session, 8)
     session.compact(WINDOW)
     session.fork(3, session_id="child")
@@ -199,7 +199,7 @@ def _erased(store: SessionStore) -> None:
 
 def _lost_record(store: SessionStore) -> None:
     """Delete the record of an erasure, find what it had marked, and restore that."""
-    store.session(user_id="mia", session_id="marked").append(said("x"))
+    store.session(user_id="mia", session_id="marked").append(user_inputs("x"))
     store.erase("mia", "soon", grace=timedelta(days=1))
     database = log_of(store).recorder.database
     database.run("mia", sa.delete(database.tables.erasures))
@@ -257,7 +257,7 @@ def _unused(store: SessionStore) -> None:
 
 
 def _expired(store: SessionStore) -> None:
-    store.session(user_id="max", session_id="new").append(said("d" * 70_000))
+    store.session(user_id="max", session_id="new").append(user_inputs("d" * 70_000))
     retention = store.log.retention
     for blobs in retention.old_blobs(store.clock()):
         if blobs.user_id == "max":
@@ -275,10 +275,12 @@ def _corrected(store: SessionStore) -> None:
 
 Operation = Callable[[SessionStore], Any]
 OPERATIONS: Final[dict[str, Operation]] = {
-    "append": lambda store: of(store).append(said("x")),
-    "append from asyncio": lambda store: asyncio.run(of(store).append_async(said("x"))),
-    "append of a batch": lambda store: of(store).append(said(*"abcdefgh")),
-    "append of a long text": lambda store: of(store).append(said(LONG + LONG)),
+    "append": lambda store: of(store).append(user_inputs("x")),
+    "append from asyncio": lambda store: asyncio.run(
+        of(store).append_async(user_inputs("x"))
+    ),
+    "append of a batch": lambda store: of(store).append(user_inputs(*"abcdefgh")),
+    "append of a long text": lambda store: of(store).append(user_inputs(LONG + LONG)),
     "append to a new session": lambda store: talk(
         store.session(user_id="ada", session_id="new"), 1
     ),
@@ -322,7 +324,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "audit log": _audited,
     "copies of exports": _copied,
     "blob": lambda store: (
-        of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
+        of(store).append(user_inputs("b" * 70_000))
+        and list(of(store).verify().problems)
     ),
     "verify": lambda store: list(store.verify("ada", session_id="s-1")),
     "replay": lambda store: list(of(store).proofs.replay()),
@@ -335,7 +338,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "expiry of whole texts": _expired,
     "correction of times": _corrected,
     "seal": _sealed,
-    "sweep": lambda store: of(store).append(said("x")) and store.seal(sweep=True),
+    "sweep": lambda store: (
+        of(store).append(user_inputs("x")) and store.seal(sweep=True)
+    ),
     "proof of an event": lambda store: store.seals.prove(
         of(store).stream, 3, size=None
     ),

@@ -36,8 +36,8 @@ def clocked(store: SessionStore, clock: Clock) -> SessionStore:
     return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
 
 
-def said(session: Session, count: int, first: int = 1) -> None:
-    """So many whole turns, a minute apart."""
+def append_turns(session: Session, count: int, first: int = 1) -> None:
+    """Append ``count`` complete turns, a minute apart."""
     for number in range(first, first + count):
         at = START + timedelta(minutes=number)
         question = f"question {number}: " + "why " * 40

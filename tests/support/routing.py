@@ -1,6 +1,7 @@
-"""Whose rows a statement is about: of each table of users it must say whose.
+"""Finds tables of users in a statement that do not say whose rows they are about.
 
-An engine that spreads users over machines can send such a statement to one of them.
+An engine that spreads users over machines can send a statement to one of them only if
+the statement names the user for each table.
 """
 
 from __future__ import annotations
@@ -23,74 +24,90 @@ _PARTS: Final = (exp.Select, exp.Update, exp.Delete)
 
 
 def unrouted(statement: str) -> list[str]:
-    """The tables of users that a part of the statement names without saying whose.
+    """Return the tables of users for which a part of the statement names no user.
 
-    Said is: ``user_id`` equals a value, or the ``user_id`` of what was given as values,
-    or of another table of the same part of which it is said.  What a part outside says
-    does not count: such an engine asks all its machines for a part that leans on it.
+    A part names the user of a table if its conditions say that the table's ``user_id``
+    equals a value, the ``user_id`` of given values, or that of another table of the
+    same part whose user is named.  Conditions of an outer part do not count, because
+    such an engine asks all its machines for a part that depends on the outer one.
     """
-    found = list[str]()
+    tables_without_user: list[str] = []
     for tree in sqlglot.parse(statement, read="postgres"):
         if isinstance(tree, exp.Command):
             raise ValueError(f"cannot be parsed: {statement[:200]}")
         if tree is not None:
-            found += _of(tree, frozenset())
-    return found
+            tables_without_user += _unrouted_in(tree, frozenset())
+    return tables_without_user
 
 
-def _of(node: Any, said: frozenset[str]) -> Iterator[str]:
-    """Of a part and those in it; ``said`` names the values outside."""
+def _unrouted_in(node: Any, outer: frozenset[str]) -> Iterator[str]:
+    """Yield the tables without a user in a part of a statement and in its inner parts.
+
+    outer: the names of the outer parts' sources that are values and no tables of users.
+    """
     if isinstance(node, _PARTS):
         sources = dict(_sources(node))
-        known = said | {
+        values = frozenset(
             name for name, table in sources.items() if table not in OF_USERS
-        }
-        equals = [*_equal(node)]
-        for _ in sources:  # each pass may make one more known
-            known |= {
-                name
-                for name in sources
-                for one, other in equals
-                if _names(one, name, sources) and _is_said(other, known)
-            }
-        yield from (
-            f"{sources[name]} {name}" for name in sorted(sources.keys() - known)
         )
-        said |= {name for name, table in sources.items() if table not in OF_USERS}
+        outer |= values
+        for name in sorted(sources.keys() - _with_user(node, sources, outer)):
+            yield f"{sources[name]} {name}"
     for child in node.iter_expressions():
-        yield from _of(child, said)
+        yield from _unrouted_in(child, outer)
+
+
+def _with_user(
+    node: Any, sources: dict[str, str], values: frozenset[str]
+) -> frozenset[str]:
+    """Return the sources of a part whose user is named, together with ``values``."""
+    equal_pairs = list(_equal(node))
+    named = values
+    for _ in sources:  # each pass may find the user of one more table
+        for name in sources:
+            for left, right in equal_pairs:
+                if _is_user_of(left, name, sources) and _is_known(right, named):
+                    named |= {name}
+    return named
 
 
 def _sources(node: Any) -> Iterator[tuple[str, str]]:
-    """What a part reads or changes, by the name that it has there."""
-    found = [join.this for join in node.args.get("joins") or ()]
+    """Yield the sources that a part reads or changes: (its name there, its table)."""
+    sources = [join.this for join in node.args.get("joins") or ()]
     if not isinstance(node, exp.Select):
-        found.append(node.this)
+        sources.append(node.this)
     for key in ("from_", "from", "using"):
-        given = node.args.get(key)
-        some = given if isinstance(given, list) else [given]
-        found += [one.this if isinstance(one, exp.From) else one for one in some if one]
-    for one in found:
-        inner = one.this if isinstance(one, exp.Lateral) else one
-        named = inner.name if isinstance(inner, exp.Table) else ""
-        yield one.alias_or_name or named, named
-        for join in one.args.get("joins") or ():
+        argument = node.args.get(key)
+        listed = argument if isinstance(argument, list) else [argument]
+        for source in listed:
+            if isinstance(source, exp.From):
+                sources.append(source.this)
+            elif source:
+                sources.append(source)
+    for source in sources:
+        inner = source.this if isinstance(source, exp.Lateral) else source
+        table = inner.name if isinstance(inner, exp.Table) else ""
+        yield source.alias_or_name or table, table
+        for join in source.args.get("joins") or ():
             yield join.this.alias_or_name, join.this.name
 
 
 def _equal(node: Any) -> Iterator[tuple[Any, Any]]:
-    """What must be equal to what, where the part's own conditions hold."""
+    """Yield the pairs of expressions that a part's own conditions require to be equal.
+
+    Each pair comes in both orders.
+    """
     conditions = [join.args.get("on") for join in node.args.get("joins") or ()]
     where = node.args.get("where")
     conditions.append(where.this if where else None)
     while conditions:
-        one = conditions.pop()
-        if isinstance(one, exp.Paren):
-            conditions.append(one.this)
-        elif isinstance(one, exp.And):
-            conditions += [one.left, one.right]
-        elif isinstance(one, exp.EQ):
-            left, right = one.left, one.right
+        condition = conditions.pop()
+        if isinstance(condition, exp.Paren):
+            conditions.append(condition.this)
+        elif isinstance(condition, exp.And):
+            conditions += [condition.left, condition.right]
+        elif isinstance(condition, exp.EQ):
+            left, right = condition.left, condition.right
             pairs = [(left, right)]
             if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
                 pairs = [*zip(left.expressions, right.expressions, strict=True)]
@@ -99,14 +116,17 @@ def _equal(node: Any) -> Iterator[tuple[Any, Any]]:
                 yield right, left
 
 
-def _names(one: Any, source: str, sources: dict[str, str]) -> bool:
-    """Whether it is the user of that source."""
-    if not isinstance(one, exp.Column) or one.name != USER:
+def _is_user_of(expression: Any, source: str, sources: dict[str, str]) -> bool:
+    """Whether an expression is the ``user_id`` of that source."""
+    if not isinstance(expression, exp.Column) or expression.name != USER:
         return False
-    return one.table == source or (not one.table and len(sources) == 1)
+    if expression.table:
+        return bool(expression.table == source)
+    return len(sources) == 1
 
 
-def _is_said(one: Any, known: frozenset[str]) -> bool:
-    if isinstance(one, exp.Column):
-        return one.table in known
-    return not one.find(exp.Select)
+def _is_known(expression: Any, named: frozenset[str]) -> bool:
+    """Whether an expression is a value, or a column of a source whose user is named."""
+    if isinstance(expression, exp.Column):
+        return expression.table in named
+    return not expression.find(exp.Select)

@@ -16,7 +16,7 @@ _SEND: Final = frozenset(
     {"read", "change", "run", "fetch", "rewrite", "hold_head", "pipeline"}
     | {"execute", "executemany", "exec_driver_sql", "_fetch"}
 )
-_TO: Final = frozenset({"database", "connection", "driver", "line", "c", "own"})
+_TO: Final = frozenset({"database", "connection", "driver", "prepared", "c", "own"})
 # Of other engines, of other databases, and of the schema.
 _OTHERS: Final = frozenset(
     {"sqlite.py", "memory.py", "citus.py", "keystore.py", "schema.py"}

@@ -34,7 +34,7 @@ def open_at(url: str, folder: Path, **how: Any) -> SessionStore:
 
 def judged_by_the_callers_clock(patch: pytest.MonkeyPatch) -> None:
     """Let a server judge leases by the clock of the test, not by its own."""
-    patch.setattr(PostgresDatabase, "moment", Database.moment)
+    patch.setattr(PostgresDatabase, "lease_time", Database.lease_time)
 
 
 def start(*arguments: str) -> warm.Process:

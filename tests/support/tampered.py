@@ -17,7 +17,7 @@ from refold.adapters.log import EncryptedLog
 from refold.adapters.sql import postgres, tables
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 MAIN: Final = StreamId("ada", "s-1")
@@ -138,8 +138,8 @@ def fill(case: Tampered) -> None:
     with case.store() as store:
         session = store.session(user_id="ada", session_id="s-1")
         _talk(session, 2)
-        session.append(said("long " * 20_000))
-        session.append(said("once"), idempotency_key="k-1")
+        session.append(user_inputs("long " * 20_000))
+        session.append(user_inputs("once"), idempotency_key="k-1")
         for name in ("s-2", "s-3"):
             _talk(store.session(user_id="ada", session_id=name), 1)
         store.session(user_id="ada", session_id="s-3").label(project="tea")
@@ -154,7 +154,7 @@ def fill(case: Tampered) -> None:
     with case.store() as store:
         session = store.session(user_id="ada", session_id="s-1")
         _talk(session, 1)
-        session.append(said("twice"), idempotency_key="k-2")
+        session.append(user_inputs("twice"), idempotency_key="k-2")
         while session.compact(WINDOW):
             pass
         session.record_request(session.context(WINDOW))
@@ -169,7 +169,7 @@ def fill(case: Tampered) -> None:
     )
     assert case.sealed["seq"] == SEALED_SEQ
     with case.store() as store:
-        store.session(user_id="ada", session_id="s-1").append(said("not sealed"))
+        store.session(user_id="ada", session_id="s-1").append(user_inputs("not sealed"))
     case.keep("whole")
 
 

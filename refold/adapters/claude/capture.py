@@ -184,12 +184,14 @@ class _Captured:
         """
         response = chat.parsed(response)
         if messages:
-            news = chat.news(self.session, messages)
-            if news.differs and self._has_recorded(response):
+            new = chat.new_events(self.session, messages)
+            if new.differs and self._has_recorded(response):
                 return
-            warnings = [{"code": "history_differs"}] if news.differs else []
-            if news.events:
-                self._append(news.events, request_id, {"warnings": warnings})
+            warnings: list[JsonObject] = []
+            if new.differs:
+                warnings.append({"code": "history_differs"})
+            if new.events:
+                self._append(new.events, request_id, {"warnings": warnings})
             handed: HandedIn = {**self._window(), "tools": tools}
             system = chat.system_text(system)
             if system is not None:

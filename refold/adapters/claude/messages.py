@@ -1,4 +1,4 @@
-"""Messages of the Messages API, as callers write them, as events of a session."""
+"""Converts messages and responses of the Anthropic API to events of a session."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from refold.store.appends import given
 from refold.store.session.session import Session
 
 INTERRUPTED: Final = "interrupted"
-_failed: Final = partial(kinds.AgentError, where="anthropic.messages")
+_api_error: Final = partial(kinds.AgentError, where="anthropic.messages")
 _THINKING: Final = ("thinking", "redacted_thinking")
 # The model called the tool itself, which is the usual case.
 _DIRECT: Final = {"caller": {"type": "direct"}}
-_OF_CALL: Final = frozenset({"type", "id", "name", "input"})
+# The fields of a call that its ``tool_call`` event records.
+_RECORDED_CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
 
 
 def plain(value: Any) -> Any:
@@ -34,13 +35,15 @@ def plain(value: Any) -> Any:
         return value.to_dict(mode="json", warnings=False)
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
 
 
 def parsed(response: Any) -> Any:
     """Return the message of a raw response (``with_raw_response``).
 
-    Another response is returned unchanged.
+    A response that is a message already is returned unchanged.
 
     Raises InvalidEvent for a raw response whose message must be awaited.
     """
@@ -71,33 +74,41 @@ def system_text(system: str | Sequence[Mapping[str, Any]] | None) -> str | None:
 def layout(system: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the length and the other fields of each text block of a system prompt.
 
-    Together with the text of the system prompt, this says how it was sent.
+    With this and the text of ``system_text``, the blocks can be restored.
     """
-    found: list[Any] = []
+    lengths_and_fields: list[Any] = []
     for block in plain([*system]):
-        others = {}
+        entry: JsonObject = {"characters": len(blocks.text_of(block) or "")}
         if isinstance(block, dict):
-            others = {k: v for k, v in block.items() if k not in ("type", "text")}
-        found.append({"characters": len(blocks.text_of(block) or ""), **others})
-    return found
+            for name, value in block.items():
+                if name not in ("type", "text"):
+                    entry[name] = value
+        lengths_and_fields.append(entry)
+    return lengths_and_fields
 
 
 def events_of(message: JsonObject) -> list[Event]:
-    """The events of a whole response: what was said, its calls, what the API did.
+    """Return the events of a complete response.
 
-    Blocks that only the provider can read are kept byte for byte.
+    They are the response with its texts and thinking, its tool calls, and a
+    ``provider_edit`` if the API sent anything else.  Blocks that only the provider can
+    read are stored byte for byte.
     """
     content = _blocks(message)
-    calls = [block for block in content if _is_call(block)]
-    others = [block for block in content if not _is_call(block) and not _is_said(block)]
+    others: list[JsonObject] = []
+    for block in content:
+        if not _is_call(block) and not _is_text_or_thinking(block):
+            others.append(block)
     edits = sequence(message, "context_management", "applied_edits")
     events: list[Event] = [_response(message, message.get("stop_reason"))]
-    events += [
-        kinds.ToolCall(
-            call_id=call["id"], tool_name=call["name"], arguments=call.get("input", {})
-        )
-        for call in calls
-    ]
+    for block in content:
+        if _is_call(block):
+            call = kinds.ToolCall(
+                call_id=block["id"],
+                tool_name=block["name"],
+                arguments=block.get("input", {}),
+            )
+            events.append(call)
     container = message.get("container")
     if not isinstance(container, dict):
         container = None
@@ -115,11 +126,14 @@ def events_of(message: JsonObject) -> list[Event]:
 
 
 def _needs_order(content: Sequence[JsonObject]) -> bool:
-    """Whether the response and its calls do not tell how the content came."""
+    """Whether the order of the blocks must be recorded to restore the content.
+
+    It need not be if thinking comes first, then text, then calls, and no block has
+    fields that the events of the response lack.
+    """
     ranks: list[int] = []
     for block in content:
-        beside = _fields_beside_call(block)
-        if block.get("citations") or beside not in ({}, _DIRECT):
+        if block.get("citations") or _extra_call_fields(block) not in ({}, _DIRECT):
             return True
         if block.get("type") in _THINKING:
             ranks.append(0)
@@ -133,7 +147,11 @@ def _needs_order(content: Sequence[JsonObject]) -> bool:
 
 
 def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """The content with the numbers of its blocks, its calls and its thinking."""
+    """Return the order of the blocks, with numbers for those that events contain.
+
+    Text blocks are in it themselves.  Each other block is numbered among its kind:
+    thinking, calls, and the rest.
+    """
     numbers: Counter[str] = Counter()
     order: list[JsonObject] = []
     for block in content:
@@ -146,32 +164,36 @@ def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
             kind = "call"
         else:
             kind = "block"
-        entry: JsonObject = {kind: numbers[kind], **_fields_beside_call(block)}
+        entry: JsonObject = {kind: numbers[kind], **_extra_call_fields(block)}
         order.append(entry)
         numbers[kind] += 1
     return tuple(order)
 
 
-def _fields_beside_call(block: JsonObject) -> JsonObject:
-    """The fields of a call besides its id, its tool, and its arguments."""
+def _extra_call_fields(block: JsonObject) -> JsonObject:
+    """Return the fields of a call other than its id, its tool, and its arguments."""
     if not _is_call(block):
         return {}
     return {
         name: value
         for name, value in block.items()
-        if name not in _OF_CALL and value is not None
+        if name not in _RECORDED_CALL_FIELDS and value is not None
     }
 
 
 def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Event]:
-    """Return the events of a response that broke off: its part, and the error.
+    """Return the events of an interrupted response: the part that came, and the error.
 
-    Its calls must not be carried out, and the last may be incomplete.  So the error
-    contains them, and no ``tool_call`` does.
+    Its calls must not be executed, and the last may be incomplete.  So the error
+    contains them, and no ``tool_call`` is recorded.
+
+    message: the part that came; None if there is none.
     """
     if message is None or not message.get("content"):
         return [error]
-    calls: Any = [one for one in _blocks(message) if one.get("type") == "tool_use"]
+    calls: Any = [
+        block for block in _blocks(message) if block.get("type") == "tool_use"
+    ]
     context = {**(error.context or {}), "partial": True}
     if calls:
         context["calls"] = calls
@@ -182,9 +204,10 @@ def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Even
 def with_user_events(
     messages: Sequence[Mapping[str, Any]], events: Iterable[Event]
 ) -> list[dict[str, Any]]:
-    """Return messages with what a user adds, for a call that is not made.
+    """Return messages with a user's new events, as the next request would have them.
 
-    A result takes the place of the placeholder that its call has in the messages.
+    A tool result replaces the placeholder that its call has in the messages.  The rest
+    joins the last message of the user, or becomes a new one.
     """
     results: dict[str, Block] = {}
     added: list[Block] = []
@@ -193,46 +216,48 @@ def with_user_events(
             results[event.call_id] = result_block(event.call_id, event)
         elif isinstance(event, kinds.UserInput):
             added += user_blocks(event)
-    whole: list[dict[str, Any]] = []
+    extended: list[dict[str, Any]] = []
     for message in messages:
         content: list[Block] = []
         for block in message["content"]:
             call_id = str(block.get("tool_use_id"))
             content.append(results.pop(call_id, block))
-        whole.append({"role": message["role"], "content": content})
+        extended.append({"role": message["role"], "content": content})
     added = [*results.values(), *added]
-    if added and whole and whole[-1]["role"] == "user":
-        whole[-1]["content"] += added
+    if added and extended and extended[-1]["role"] == "user":
+        extended[-1]["content"] += added
     elif added:
-        whole.append({"role": "user", "content": added})
-    return whole
+        extended.append({"role": "user", "content": added})
+    return extended
 
 
 def batch_result(response: Any) -> JsonObject | kinds.AgentError:
     """Return the message in the result of a batch, or the error.
 
-    response: the SDK's, or its JSON.
+    response: an object of the SDK, or its JSON.
 
     Raises InvalidEvent for another value.
     """
     result = plain(response)
+    kind: Any = None
     if isinstance(result, dict):
         result = result.get("result")
-    kind = result.get("type") if isinstance(result, dict) else None
+    if isinstance(result, dict):
+        kind = result.get("type")
     if kind == "succeeded" and isinstance(result.get("message"), dict):
         message: JsonObject = result["message"]
         return message
     if kind in ("canceled", "expired"):
         code = f"batch_{kind}"
         why = f"the request was {kind} with its batch"
-        return _failed(code=code, message=why, retryable=True)
+        return _api_error(code=code, message=why, retryable=True)
     if kind == "errored":
         error = result.get("error") or {}
         # The error of an error response is nested.
         error = error.get("error") or error
         code = str(error.get("type") or "batch_errored")
         why = "the API refused the request of a batch"
-        return _failed(code=code, message=why, retryable=kinds.is_unreached(code))
+        return _api_error(code=code, message=why, retryable=kinds.is_unreached(code))
     raise InvalidEvent(
         "a result of a batch has a custom_id and a result of the type succeeded, "
         "errored, canceled or expired"
@@ -240,7 +265,7 @@ def batch_result(response: Any) -> JsonObject | kinds.AgentError:
 
 
 class NotAMessage(anthropic.AnthropicError):
-    """The API's answer is not a message, but the page of a proxy, for example."""
+    """The API's answer is something else than a message, such as a proxy's page."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -250,54 +275,57 @@ class NotAMessage(anthropic.AnthropicError):
 
 
 def check_message(answer: object) -> None:
-    """Refuse an answer that is not a message.
+    """Raise NotAMessage if the SDK returned something else than a message.
 
     The SDK does not check answers: it returns the page of a proxy as a text.
-
-    Raises NotAMessage.
     """
     if not isinstance(getattr(answer, "content", None), list):
         raise NotAMessage()
 
 
 def error_of(error: BaseException | None) -> kinds.AgentError:
-    """Return the event for the reason why there is no complete answer.
+    """Return the event that says why there is no complete answer.
 
-    It never contains the words of the API, which may quote the request.
+    It never contains the API's own message, which may quote the request.
 
     error: None if the caller left the stream.
     """
     if error is None:
-        return _failed(code=INTERRUPTED, message="the stream was left before its end")
+        return _api_error(
+            code=INTERRUPTED, message="the stream was left before its end"
+        )
     if isinstance(error, anthropic.APIStatusError):
         status = error.status_code
         code = error.type or f"http_{status}"
         context: JsonObject = {"status": status, "request_id": error.request_id}
         retryable = kinds.is_busy(status) or kinds.is_unreached(code)
-        return _failed(
+        return _api_error(
             code=code, message=f"HTTP {status}", retryable=retryable, context=context
         )
     if isinstance(error, anthropic.APITimeoutError):
-        return _failed(code="timeout", message="no answer in time", retryable=True)
+        return _api_error(code="timeout", message="no answer in time", retryable=True)
     if isinstance(error, anthropic.APIConnectionError):
         why = "the API could not be reached"
-        return _failed(code="connection", message=why, retryable=True)
+        return _api_error(code="connection", message=why, retryable=True)
     if isinstance(error, NotAMessage):
         why = "the API's answer is not a message"
-        return _failed(code="connection", message=why, retryable=True)
+        return _api_error(code="connection", message=why, retryable=True)
     why = f"{type(error).__name__} while the model answered"
-    return _failed(code=INTERRUPTED, message=why)
+    return _api_error(code=INTERRUPTED, message=why)
 
 
 def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
-    content, usage = _blocks(message), message.get("usage")
+    """Return the event of a response, with its texts and its thinking."""
+    texts: list[str] = []
+    thinking: list[kinds.Thinking] = []
+    for block in _blocks(message):
+        texts.append(blocks.text_of(block) or "")
+        if block.get("type") in _THINKING:
+            thinking.append(kinds.Thinking.model_validate(blocks.thinking_of(block)))
+    usage = message.get("usage")
     return kinds.AgentResponse(
-        text="".join(blocks.text_of(block) or "" for block in content),
-        thinking=tuple(
-            kinds.Thinking.model_validate(blocks.thinking_of(one))
-            for one in content
-            if one.get("type") in _THINKING
-        ),
+        text="".join(texts),
+        thinking=tuple(thinking),
         stop_reason=stop_reason if isinstance(stop_reason, str) else None,
         usage=usage if isinstance(usage, dict) else None,
     )
@@ -305,30 +333,34 @@ def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
 
 def _is_call(block: Mapping[str, Any]) -> bool:
     """Whether the block is a call that a result can refer to."""
-    named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
-    return block.get("type") == "tool_use" and named and bool(block["id"])
+    has_names = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
+    return block.get("type") == "tool_use" and has_names and bool(block["id"])
 
 
-def _is_said(block: Mapping[str, Any]) -> bool:
-    """Whether the block is text or thinking, which the response itself contains."""
+def _is_text_or_thinking(block: Mapping[str, Any]) -> bool:
+    """Whether the event of the response itself contains the block."""
     return block.get("type") in _THINKING or blocks.text_of(block) is not None
 
 
 def _blocks(message: JsonObject) -> list[dict[str, Any]]:
+    """Return the blocks of a message, without values that are no objects."""
     content: Any = message.get("content") or []
     return [block for block in content if isinstance(block, dict)]
 
 
-_SAID: Final = ("user_input", "agent_response", "tool_call", "tool_result")
+# The types of events that messages contain.
+_MESSAGE_TYPES: Final = ("user_input", "agent_response", "tool_call", "tool_result")
+# The most events of the session in which ``new_events`` looks for one with a key.
 _NEWEST: Final = 50
+# Fields that the SDK and a cache add to blocks.
 _ADDED: Final = frozenset({"cache_control", "caller", "parsed_output"})
 Key = tuple[str, ...]
 
 
-class News(NamedTuple):
+class NewEvents(NamedTuple):
     """The events of some messages that a session does not have yet.
 
-    differs: whether the messages lack the end of the session.
+    differs: whether the messages do not contain the end of the session.
     """
 
     events: list[Event]
@@ -342,53 +374,69 @@ def events_of_user(content: Any) -> list[Event]:
     """
     if content is None:
         return []
-    given = [content] if isinstance(content, Event) else content
-    if not isinstance(given, str) and all(isinstance(one, Event) for one in given):
-        return list(given)
-    return _events(blocks.user(plain(given)))
+    if isinstance(content, Event):
+        return [content]
+    if not isinstance(content, str) and all(
+        isinstance(item, Event) for item in content
+    ):
+        return list(content)
+    return _events_of_blocks(blocks.user(plain(content)))
 
 
-def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
+def new_events(session: Session, messages: Sequence[Mapping[str, Any]]) -> NewEvents:
     """Return the part of a whole conversation that follows the session's end.
 
-    The newest piece of the session is searched in the messages, from their end.  If
-    they do not contain it, the part after their last answer counts as new.
+    The newest message event of the session is looked for in the messages, from their
+    end.  If they do not contain it, the part after their last answer counts as new.
 
     Raises InvalidEvent for a message that cannot be recorded.
     """
-    # The key of the newest event that messages would hold too.
-    found = session.writer.log.read(
-        session.stream, types=_SAID, limit=_NEWEST, newest=True
-    )
-    last = next(filter(None, (_key(given(one)) for one in reversed(found))), None)
+    last = _newest_key(session)
     if last is None:
-        return News([event for message in messages for event in _of(message)])
+        conversation: list[Event] = []
+        for message in messages:
+            conversation += _events_of_message(message)
+        return NewEvents(conversation)
     state = session.head().state
     tag = session.writer.numbering(session.stream, state.numbers)
     learned = session.writer.learned(state)
     new: list[Event] = []
     since_answer: list[Event] | None = None
     for message in reversed(messages):
-        events = _of(message)
+        events = _events_of_message(message)
         if message.get("role") == "assistant" and since_answer is None:
             since_answer = list(new)
         for index in range(len(events) - 1, -1, -1):
-            draft, now = Draft(events[index]), session.writer.clock()
-            recorded = [events[index]]
-            # The log may have it from before or after it learned a secret in it.
+            now = session.writer.clock()
+            forms = [events[index]]
+            # The log may have redacted it before or after it learned a secret in it.
             for secrets in (learned, None) if learned else (None,):
-                clean = session.writer.redacted(
-                    draft,
+                redacted = session.writer.redacted(
+                    Draft(events[index]),
                     user_id=session.user_id,
                     now=now,
                     tag=tag,
                     learned=secrets,
                 )
-                recorded.append(clean.event)
-            if last in map(_key, recorded):
-                return News([*events[index + 1 :], *new])
+                forms.append(redacted.event)
+            if last in map(_key, forms):
+                return NewEvents([*events[index + 1 :], *new])
         new = [*events, *new]
-    return News(new if since_answer is None else since_answer, differs=True)
+    if since_answer is not None:
+        new = since_answer
+    return NewEvents(new, differs=True)
+
+
+def _newest_key(session: Session) -> Key | None:
+    """Return the key of the session's newest event that messages can contain."""
+    newest = session.writer.log.read(
+        session.stream, types=_MESSAGE_TYPES, limit=_NEWEST, newest=True
+    )
+    for envelope in reversed(newest):
+        key = _key(given(envelope))
+        if key is not None:
+            return key
+    return None
 
 
 def normal(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -396,31 +444,42 @@ def normal(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Contents are blocks, without the fields that the SDK and a cache add.
     """
-    found = []
+    normalized: list[dict[str, Any]] = []
     for message in plain(list(messages)):
         content = message["content"]
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        blocks = [
-            {k: v for k, v in block.items() if k not in _ADDED and v is not None}
-            for block in content
-        ]
-        found.append({"role": message["role"], "content": blocks})
-    return found
+        blocks = [_without_added_fields(block) for block in content]
+        normalized.append({"role": message["role"], "content": blocks})
+    return normalized
 
 
-def _of(message: Mapping[str, Any]) -> list[Event]:
+def _without_added_fields(block: JsonObject) -> JsonObject:
+    """Return a block without empty fields and those that the SDK and a cache add."""
+    return {
+        name: value
+        for name, value in block.items()
+        if name not in _ADDED and value is not None
+    }
+
+
+def _events_of_message(message: Mapping[str, Any]) -> list[Event]:
+    """Return the events of a message.  Raises InvalidEvent."""
     content = plain(message.get("content"))
     if message.get("role") == "assistant":
-        return _events(blocks.agent(content))
+        return _events_of_blocks(blocks.agent(content))
     if message.get("role") == "user":
-        return _events(blocks.user(content))
+        return _events_of_blocks(blocks.user(content))
     raise InvalidEvent("a message must be of the user or of the assistant")
 
 
-def _events(found: Iterable[Found]) -> list[Event]:
+def _events_of_blocks(pieces: Iterable[Found]) -> list[Event]:
+    """Return the events that an importer made of blocks.
+
+    Raises InvalidEvent for a block that it could not convert.
+    """
     events: list[Event] = []
-    for piece in found:
+    for piece in pieces:
         if isinstance(piece, Piece):
             events.append(kinds.event_of(piece.type, piece.fields))
         elif piece.why != blocks.CITATIONS:  # then the text itself is a piece
@@ -429,7 +488,10 @@ def _events(found: Iterable[Found]) -> list[Event]:
 
 
 def _key(event: Event) -> Key | None:
-    """The key of a piece of a conversation; None for a response without text."""
+    """Return a key that is equal for an event in messages and in the log.
+
+    Returns None for a response without text, and for events that messages lack.
+    """
     match event:
         case kinds.UserInput(text=text, attachments=attachments):
             files = (attachment.model_dump_json() for attachment in attachments)

@@ -17,8 +17,8 @@ from refold.projections.review.incidents import NOTE
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
 
-DIGEST: Final = 12
-_LONG: Final = 100
+DIGEST: Final = 12  # characters of a digest that are shown
+_LONG: Final = 100  # characters from which a field comes after the short ones
 
 
 class Preview(NamedTuple):
@@ -287,13 +287,13 @@ class Numbered(NamedTuple):
 
     response: the number of the model's response that it is part of.
     call:     the number of a tool call; a result has that of its call.
-    began:    the first seq of the response; the model saw everything before it.
+    began_at: the first seq of the response; the model saw everything before it.
     """
 
     envelope: Envelope
     response: int | None = None
     call: int | None = None
-    began: int | None = None
+    began_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -306,7 +306,7 @@ class Numbering:
 
     responses: int = 0
     calls: int = 0
-    _began: int = 0
+    _began_at: int = 0
     _thread: Thread = Thread()  # noqa: RUF009  # frozen
     _open: dict[str, int] = field(default_factory=dict)
 
@@ -319,6 +319,7 @@ class Numbering:
     def _numbered(self, envelope: Envelope) -> Numbered:
         event = envelope.payload
         before = self._thread
+        # The thread is not stored, so it may hold ids and texts in place of digests.
         self._thread, _ = place(before, envelope, str)
         if isinstance(event, events.ToolResult):
             return Numbered(envelope, call=self._open.pop(event.call_id, None))
@@ -328,13 +329,13 @@ class Numbering:
         continues = name is not None and key_of(name) == before.response_key
         if self._thread.response != before.response and not continues:
             self.responses += 1
-            self._began = envelope.seq
+            self._began_at = envelope.seq
         call = None
         if isinstance(event, events.ToolCall):
             self.calls += 1
             call = self.calls
             self._open[event.call_id] = call
-        return Numbered(envelope, self.responses, call, self._began)
+        return Numbered(envelope, self.responses, call, self._began_at)
 
 
 def before(envelopes: Iterable[Envelope], unit: Countable, n: int) -> int:
@@ -353,9 +354,9 @@ def before(envelopes: Iterable[Envelope], unit: Countable, n: int) -> int:
         else:
             continue
         if number == n:
-            began = item.began or 1
-            if began > 1:
-                return began - 1
+            began_at = item.began_at or 1
+            if began_at > 1:
+                return began_at - 1
             raise RefoldError(
                 "the session begins with that response: nothing was sent before it"
             )

@@ -17,7 +17,7 @@ from refold.domain import events as kinds
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidEvent, SessionNotFound
-from refold.store.history import uncut
+from refold.store.history import with_whole_texts
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
@@ -107,7 +107,7 @@ def task(session: Session) -> Json:
                 history.append(_message(event_id, "AGENT", text))
             case kinds.Final(outcome=outcome, result=result):
                 state = "FAILED" if outcome == "failure" else "COMPLETED"
-                whole = uncut(session.writer.log, event, kinds.Final)
+                whole = with_whole_texts(session.writer.log, event, kinds.Final)
                 parts: list[Json] = [{"text": whole.text}]
                 if result is not None:
                     parts.append({"data": result})
@@ -203,7 +203,7 @@ def _instructions(session: Session, call: Envelope) -> str:
 
     Redacted values in them are revealed if the vault allows it for the tool.
     """
-    whole = uncut(session.writer.log, call, kinds.ToolCall)
+    whole = with_whole_texts(session.writer.log, call, kinds.ToolCall)
     arguments: Any = whole.arguments
     if isinstance(arguments, dict):
         arguments = session.vault.reveal(arguments, tool=whole.tool_name)

@@ -1,7 +1,7 @@
-"""Which entry of a transcript is which, by whatever way it comes in.
+"""Names the entries of transcripts, so that each is recorded once.
 
 An import, a capture, a hook and the store of a framework give an entry the same name.
-So whichever appends it first, the others find it there.
+The first of them appends it, and the others find that it is there.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _NUMBERED: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})(?:#([0-9]+))?")
 class Identities:
     """Names the entries of one file, one after another.
 
-    An entry goes by the id that its program gave it, else by its content.  Equal
-    entries without an id are numbered from the second one on.
+    The name is the id that the program gave an entry, else a digest of its content.
+    Equal entries without an id are numbered from the second one on.
     """
 
     def __init__(self) -> None:
         self._equal = Counter[str]()
 
     def native(self, form: Format, value: Any) -> Native:
-        """The next entry of the file as an item of its session."""
+        """Return the next entry of the file as an item of its session."""
         identity = form.id(value) or self._numbered(content_digest(value))
         return Native(form, form.kind(value), identity, value)
 
     def restore(self, identity: str) -> None:
-        """Count an entry that was named before, by its identity."""
+        """Count an entry that was named in an earlier run, by its name."""
         match = _NUMBERED.fullmatch(identity)
         if match:
             digest = match[1]
@@ -45,25 +45,28 @@ class Identities:
             self._equal[digest] = max(self._equal[digest], number)
 
     def take_back(self, value: Any) -> None:
-        """Count an entry without an id once less, since it is going to be named again.
+        """Undo the count of an entry without an id, which will be named again.
 
-        An entry that was not counted is passed over.
+        Does nothing if the entry was not counted.
         """
         digest = content_digest(value)
         if self._equal[digest]:
             self._equal[digest] -= 1
 
     def _numbered(self, digest: str) -> str:
+        """Return a digest with its number; the first one has none."""
         self._equal[digest] += 1
         count = self._equal[digest]
         return digest if count == 1 else f"{digest}#{count}"
 
 
 def content_digest(value: Any) -> str:
-    """A digest of an entry as its program writes it: JSON without spaces.
+    """Return a digest of an entry's JSON without spaces.
 
-    It does not depend on the bytes of a file, since the store of a framework is given
-    the entry without them.
+    It does not depend on the bytes of a file, because the store of a framework gets
+    entries without them.
+
+    Raises InvalidEvent for an entry that is nested too deeply.
     """
     try:
         data = orjson.dumps(repaired(value)[0])

@@ -191,6 +191,7 @@ class _SessionReader:
         return transcript.without_records(seqs)
 
     def _transcript(self, drafts: Sequence[Draft], derived: Derived = ()) -> Transcript:
+        """Return the transcript of the session with these events."""
         return Transcript(
             base.session_name(self._name),
             NAME,
@@ -229,7 +230,7 @@ class _SessionReader:
     def _accepted(self, stream: str, event: Event, meta: Meta) -> Event:
         """Return the event as its stream accepts it.
 
-        A result in a fork is not checked if its call may be in the session before.
+        A result in a fork is not checked if its call may be in the parent session.
 
         Raises InvalidEvent, SessionClosed.
         """
@@ -249,6 +250,7 @@ class _SessionReader:
         return event
 
     def _skip(self, entry: Entry, why: str) -> None:
+        """Report that an entry is left out; the session is not whole then."""
         self._is_whole = False
         self._skipped.append(Skipped(entry.where, why))
 

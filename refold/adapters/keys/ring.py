@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
-from weakref import ref
+from weakref import ReferenceType
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -149,10 +149,10 @@ class KeyRing:
         self.reopen()
         self._users: Recent[str, UserKey] = Recent()
         self._sessions: Recent[tuple[str, str], SessionKey] = Recent()
-        self._with_rows: deque[ref[DecryptedRows]] = deque()
+        self._with_rows: deque[ReferenceType[DecryptedRows]] = deque()
 
     def reopen(self) -> None:
-        """Read the pepper again, after the master key was replaced."""
+        """Read the pepper, the secret of keyed hashes, after a new master key."""
         self._pepper, self._wrapped_pepper = self._setting(PEPPER, PEPPER_CONTEXT)
 
     def signer(self) -> Signer:
@@ -194,13 +194,14 @@ class KeyRing:
                 return self._sessions.put(session, other)
         return key
 
-    def keep(self, decrypted: DecryptedRows, rows: Mapping[bytes, Any]) -> None:
-        """Cache these rows with their key, and drop those that were cached before.
+    def cache_rows(self, decrypted: DecryptedRows, rows: Mapping[bytes, Any]) -> None:
+        """Replace the cached rows of a session's key.
 
-        Only the sessions that were cached last have rows.
+        Only a few sessions have cached rows.  The one that got its rows first loses
+        them first.
         """
         if rows and not decrypted.rows:
-            self._with_rows.append(ref(decrypted))
+            self._with_rows.append(ReferenceType(decrypted))
             while len(self._with_rows) > _MOST_WITH_ROWS:
                 first = self._with_rows.popleft()()
                 if first is not None:
@@ -283,7 +284,7 @@ class KeyRing:
         self.forget(user_id, session_id)
         user_ref = self.user_ref(user_id)
         session_ref = self.session_ref(user_id, session_id)
-        entry, _ = self.store.standing(user_ref, session_ref)
+        entry, _ = self.store.user_and_session_keys(user_ref, session_ref)
         if entry is not None and entry.wrapped is None:
             raise Erased("the user")
 
@@ -342,10 +343,10 @@ class KeyRing:
         """Return the session's oldest key in the key store, or a new one."""
         user_ref = self.user_ref(user_id)
         session_ref = self.session_ref(user_id, session_id)
-        entry, keys = self.store.standing(user_ref, session_ref)
+        entry, keys = self.store.user_and_session_keys(user_ref, session_ref)
         if entry is None and now is not None:
             self._add_user(user_ref, now, session_ref)
-            entry, keys = self.store.standing(user_ref, session_ref)
+            entry, keys = self.store.user_and_session_keys(user_ref, session_ref)
         if entry is None:
             raise _missing("the user's key")
         cached = self._users.get(user_id)

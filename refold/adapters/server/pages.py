@@ -28,7 +28,7 @@ from refold.domain.events import check_types
 from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
-from refold.store.history import uncut
+from refold.store.history import with_whole_texts
 from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
@@ -290,7 +290,7 @@ def event(here: At, session_id: str, seq: Seq) -> Response:
         raise HTTPException(404)
     whole = envelope.payload
     with suppress(errors.Expired):
-        whole = uncut(session.writer.log, envelope, type(whole))
+        whole = with_whole_texts(session.writer.log, envelope, type(whole))
     shown = run_pages.PageEvent.of(envelope.model_copy(update={"payload": whole}))
     return here.page(
         "event.html", session=session, said=shown, told=_json(envelope.to_json())

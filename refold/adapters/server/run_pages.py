@@ -34,11 +34,11 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Head
 from refold.projections.compare import Outcome
-from refold.projections.context.outline import standing
+from refold.projections.context.outline import since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.models import Answer, Spending, answers
-from refold.store.history import merged
+from refold.store.history import merge_derived
 from refold.store.session.session import Session
 
 Lang = Literal["en", "zh"]
@@ -121,14 +121,14 @@ class Turn(NamedTuple):
 
 
 class EventFilter(NamedTuple):
-    """A filter of the events of a run; an empty one takes all events."""
+    """A filter of the events of a run; an empty one accepts all events."""
 
     types: tuple[str, ...] = ()
     agent: str = ""
     redacted: bool = False
 
-    def takes(self, envelope: Envelope) -> bool:
-        """Whether the event fits by agent and redaction; the log filters by type."""
+    def accepts(self, envelope: Envelope) -> bool:
+        """Whether agent and redaction of the event match; the log filters by type."""
         if self.agent not in ("", envelope.agent):
             return False
         return not self.redacted or bool(events.marks(envelope).redacted)
@@ -188,7 +188,7 @@ def read_page(
     may_follow = len(envelopes) == most
     last = envelopes[-1].seq if envelopes else after
     taken = _taken(envelopes, wanted)
-    end = _end(taken, limit)
+    end = _page_end(taken, limit)
     if end < len(taken):
         may_follow = True
         last = taken[end - 1].seq
@@ -197,8 +197,8 @@ def read_page(
         taken = _from_turn_of(taken, seq)
     first = taken[0].seq if taken else after + 1
     if wanted == EVERYTHING and taken:
-        derived = _decided(session, first, last)
-        taken = list(merged(taken, derived, first - 1))
+        derived = _entries_decided(session, first, last)
+        taken = list(merge_derived(taken, derived, first - 1))
     more = (may_follow or upto is not None) and last < head.seq
     return RunPage(turns(taken), first, last, more, head)
 
@@ -208,7 +208,7 @@ def _taken(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelope]
     taken: list[Envelope] = []
     waiting: set[str] = set()
     for envelope in envelopes:
-        is_taken = wanted.takes(envelope)
+        is_taken = wanted.accepts(envelope)
         match envelope.payload:
             case ToolCall(call_id=call_id) if is_taken:
                 waiting.add(call_id)
@@ -220,10 +220,11 @@ def _taken(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelope]
     return taken
 
 
-def _end(envelopes: Sequence[Envelope], limit: int) -> int:
-    """The index at which a page ends: at ``limit`` events or more, with no open call.
+def _page_end(envelopes: Sequence[Envelope], limit: int) -> int:
+    """Return how many of the events are on the page.
 
-    If a call stays open to the end, the page has exactly ``limit`` events.
+    The page ends at the first place from ``limit`` on where every call has its result.
+    If there is no such place, it has exactly ``limit`` events.
     """
     waiting: set[str] = set()
     for index, envelope in enumerate(envelopes):
@@ -241,16 +242,16 @@ def _from_turn_of(envelopes: list[Envelope], seq: int) -> list[Envelope]:
     """The events from the beginning of the turn that has ``seq``, if it is there."""
     start = 0
     for index, envelope in enumerate(envelopes):
-        if _opens(envelope) and envelope.seq <= seq:
+        if _begins_turn(envelope) and envelope.seq <= seq:
             start = index
     return envelopes[start:]
 
 
-def _decided(session: Session, first: int, last: int) -> list[Envelope]:
-    """The entries of derived streams that were decided from ``first`` to ``last``.
+def _entries_decided(session: Session, first: int, last: int) -> list[Envelope]:
+    """Return the entries of derived streams decided at seqs ``first`` to ``last``.
 
-    Entries stand in the order in which they were decided.  In a long stream a binary
-    search finds the first of them.
+    A derived stream is in the order of its decisions, so a binary search finds the
+    first entry in a long one.
     """
     decided: list[Envelope] = []
     log = session.writer.log
@@ -261,7 +262,7 @@ def _decided(session: Session, first: int, last: int) -> list[Envelope]:
             start = _first_decided(log, stream, length, first)
             entries = log.read(stream, after=start, limit=_WHOLE)
         else:
-            entries = standing(log.read(stream, after=0, limit=_WHOLE))
+            entries = since_last_rebuild(log.read(stream, after=0, limit=_WHOLE))
         decided += [entry for entry in entries if first <= _decided_at(entry) <= last]
     return decided
 
@@ -280,11 +281,12 @@ def _first_decided(log: EventLog, stream: StreamId, length: int, seq: int) -> in
     return low
 
 
-def _opens(envelope: Envelope) -> bool:
+def _begins_turn(envelope: Envelope) -> bool:
     return isinstance(envelope.payload, UserInput)
 
 
 def _decided_at(entry: Envelope) -> int:
+    """Return the seq at which an entry was decided; 0 if it has none."""
     return getattr(entry.payload, "decided_at_seq", None) or 0
 
 
@@ -295,7 +297,7 @@ def turns(envelopes: Sequence[Envelope]) -> list[Turn]:
     answers_by_seq = {answer.first.seq: answer for answer in answers(own)}
     groups: list[list[Envelope]] = []
     for envelope in envelopes:
-        if not groups or _opens(envelope):
+        if not groups or _begins_turn(envelope):
             groups.append([])
         groups[-1].append(envelope)
     grouped: list[Turn] = []
@@ -334,7 +336,7 @@ def _build_turn(
             steps.append([])
         steps[-1].append(PageEvent.of(envelope, results.get(seq)))
         previous_call = seq if is_call else 0
-    return Turn(tuple(map(tuple, steps)), _opens(group[0]), spent, answer_text)
+    return Turn(tuple(map(tuple, steps)), _begins_turn(group[0]), spent, answer_text)
 
 
 def _results(envelopes: Iterable[Envelope]) -> dict[int, Envelope]:
@@ -434,8 +436,8 @@ def _before_responses(envelopes: Sequence[Envelope]) -> set[int]:
     """The seqs just before the responses of the model."""
     places: set[int] = set()
     for numbered in events.Numbering().number(envelopes):
-        if numbered.began is not None and numbered.began > 1:
-            places.add(numbered.began - 1)
+        if numbered.began_at is not None and numbered.began_at > 1:
+            places.add(numbered.began_at - 1)
     return places
 
 
@@ -546,15 +548,20 @@ def _digest(name: str) -> str:
 
 
 def _finalized(value: Any) -> Any:
-    """Make the control characters of a text visible; ``marked`` did so in Markup."""
+    """Make control characters of a template's value visible.
+
+    Only a ``str`` needs that: ``marked`` has made them visible in ``Markup``.
+    """
     return values.visible(value) if type(value) is str else value
 
 
 def _dollars(amount: float) -> str:
+    """Return an amount in words, with more digits if it is small."""
     return f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
 def _pick(key: Any, mapping: Mapping[Any, Any]) -> Any:
+    """Return the value of a key; as a filter, it maps a list of keys to values."""
     return mapping[key]
 
 

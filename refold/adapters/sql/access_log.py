@@ -465,7 +465,7 @@ class AccessTable:
         rows = [_row(record) for record in records]
 
         def attempt() -> None:
-            with self._database.casual() as connection:
+            with self._database.writing_relaxed() as connection:
                 connection.exec_driver_sql(self._insert, rows)
 
         if rows and not self._database.readonly:
@@ -524,7 +524,7 @@ class AccessTable:
 
         change: returns the statement that changes these rows.
         """
-        place: Any = literal_column(self._database.place)
+        place: Any = literal_column(self._database.place_column)
         batch = select(place).select_from(self._t).where(condition).limit(_ROWS)
         statement = change(self._database.among(batch, condition))
         while number := self._database.run_among(NOBODY, statement):

@@ -23,7 +23,13 @@ from sqlalchemy import URL, Connection, Engine, event, text
 from refold.adapters.rows import Batch, WriteOutcome, Wrote
 from refold.adapters.sql import postgres, roles, tables
 from refold.adapters.sql.database import NOBODY, Done, GroupCommit
-from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
+from refold.adapters.sql.libpq import (
+    Command,
+    PreparedConnection,
+    PsycopgConnection,
+    Statement,
+    run_once,
+)
 from refold.adapters.sql.postgres import stored_outcome
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import IncompatibleStore, RefoldError, StoreUnavailable
@@ -148,7 +154,9 @@ class CitusDatabase(postgres.PostgresDatabase):
                 return [self.write_group([batch])[0] for batch in batches]
             return [self.translate(error) or error] * len(batches)
 
-    def _write(self, driver: Driver, batch: Batch, run: postgres.Run) -> WriteOutcome:
+    def _write(
+        self, driver: PsycopgConnection, batch: Batch, run: postgres.Run
+    ) -> WriteOutcome:
         results: list[PGresult] = []
         for statement, values in _check_commands(batch):
             results.append(run(statement, values))
@@ -158,11 +166,15 @@ class CitusDatabase(postgres.PostgresDatabase):
             run(statement, values)
         return Wrote(batch.head)
 
-    def _bind(self, driver: Driver, user_id: str) -> None:
+    def _bind(self, driver: PsycopgConnection, user_id: str) -> None:
         driver.execute(_bind_query(user_id))
 
     def _fetch_bound(
-        self, line: Line, user_id: str, statement: Statement, values: Sequence[Any]
+        self,
+        prepared: PreparedConnection,
+        user_id: str,
+        statement: Statement,
+        values: Sequence[Any],
     ) -> PGresult:
         bind = Statement(
             name=b"",  # so that it is never prepared
@@ -172,7 +184,7 @@ class CitusDatabase(postgres.PostgresDatabase):
             formats=[],
         )
         commands: list[Command] = [_BEGIN, (bind, ()), (statement, values), _COMMIT]
-        _, _, result, _ = line.pipeline([commands])
+        _, _, result, _ = prepared.pipeline([commands])
         return result
 
     def settled(self) -> str:
@@ -240,24 +252,28 @@ class Lanes(GroupCommit):
 class Lane(postgres.Writer):
     """Writes batches of users on one machine, over its own connection."""
 
-    def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
+    def _try(
+        self, prepared: PreparedConnection, batches: Sequence[Batch]
+    ) -> list[bool]:
         """Write batches in one commit; returns for each whether it was written."""
         try:
-            return self._write_all(line, batches)
+            return self._write_all(prepared, batches)
         except BaseException as error:
-            self._end_failed_transaction(line)
+            self._end_failed_transaction(prepared)
             is_duplicate = isinstance(error, psycopg.errors.UniqueViolation)
             if len(batches) == 1 and is_duplicate:
                 return [False]
             raise
 
-    def _write_all(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
+    def _write_all(
+        self, prepared: PreparedConnection, batches: Sequence[Batch]
+    ) -> list[bool]:
         """Write batches in two round trips: first heads move, then rows follow."""
         checks = [_check_commands(batch) for batch in batches]
         commands: list[Command] = [_BEGIN]
         for batch_checks in checks:
             commands += batch_checks
-        _, *results = line.pipeline([commands])
+        _, *results = prepared.pipeline([commands])
         written: list[bool] = []
         commands = []
         for batch, batch_checks in zip(batches, checks, strict=True):
@@ -268,15 +284,15 @@ class Lane(postgres.Writer):
                 commands += _row_commands(batch, batch_results)
             written.append(may_write)
         commands.append(_COMMIT)
-        line.pipeline([commands])
+        prepared.pipeline([commands])
         return written
 
-    def _end_failed_transaction(self, line: Line) -> None:
+    def _end_failed_transaction(self, prepared: PreparedConnection) -> None:
         """Roll back after an error of a statement, and close a broken connection."""
-        if line.driver.pgconn.transaction_status == TransactionStatus.INERROR:
+        if prepared.driver.pgconn.transaction_status == TransactionStatus.INERROR:
             # After a rollback by the driver, it would prepare all statements again.
-            run_once(line.driver, *_ROLLBACK)
-        line.close_if_busy()
+            run_once(prepared.driver, *_ROLLBACK)
+        prepared.close_if_busy()
 
 
 def _check_commands(batch: Batch) -> list[Command]:

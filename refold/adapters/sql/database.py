@@ -37,21 +37,22 @@ class Database(ABC):
     what:       the name of the database in messages.
     mark:       the placeholder of a value in the driver's SQL.
     each_span:  SQL that joins the events ``e`` of the spans in a column of ``v``.
-    shared:     SQL that locks selected rows against changes until the commit.
-    kept:       SQL that locks selected rows against deletion until the commit.
-    place:      the name of the column with the place of a row.
+    place_column: the column with which the engine itself finds a row.
     searchable: whether this process can read the files of the database.
     in_memory:  whether only this process can open it.
     ordered:    whether its positions order all events.
     readonly:   whether it can only be read.
+
+    lock_against_changes and lock_against_deletion are SQL that locks selected rows
+    until the commit.
     """
 
     name: ClassVar[str]
     mark: ClassVar[str]
     each_span: ClassVar[str]
-    shared: ClassVar[str]
-    kept: ClassVar[str]
-    place: ClassVar[str]
+    lock_against_changes: ClassVar[str]
+    lock_against_deletion: ClassVar[str]
+    place_column: ClassVar[str]
     searchable: ClassVar[bool]
     in_memory: ClassVar[bool] = False
     ordered: bool = True
@@ -149,8 +150,11 @@ class Database(ABC):
 
         return self.attempt(work)
 
-    def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # of servers
-        """Return the time by which leases are judged: the caller's, on one machine."""
+    def lease_time(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # of servers
+        """Return the time that decides whether a lease has ended.
+
+        On one machine it is the caller's.
+        """
         return clock()
 
     @abstractmethod
@@ -198,7 +202,7 @@ class Database(ABC):
         """
         if not self.fences.held:
             return
-        query = filled(_SQL["fence"], locked=self.shared, **self._names)
+        query = filled(_SQL["fence"], locked=self.lock_against_changes, **self._names)
         query = query.replace("?", self.mark)
         for stream, owner in self.fences.held:
             if ask(query, (*stream, owner)).fetchone() is None:
@@ -213,7 +217,10 @@ class Database(ABC):
         return int(result.rowcount)
 
     def run_among(self, user_id: str, statement: Any) -> int:
-        """Run a statement with ``among`` in the way that finds its rows at once."""
+        """Run a statement that has the condition of ``among``.
+
+        PostgreSQL needs another plan for it, which does not scan the table.
+        """
         return self.run(user_id, statement)
 
     def statement(self, query: str, **holes: str) -> TextClause:
@@ -255,7 +262,7 @@ class Database(ABC):
         """Begin a transaction that can write from its first statement on."""
 
     @abstractmethod
-    def casual(self) -> AbstractContextManager[Connection]:
+    def writing_relaxed(self) -> AbstractContextManager[Connection]:
         """Begin a transaction that a power failure may lose."""
 
     @abstractmethod

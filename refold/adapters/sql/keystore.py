@@ -31,7 +31,8 @@ from refold.domain.ports import JUNK
 SCHEMA = "refold_keys"
 T = TypeVar("T")
 _Row: TypeAlias = dict[str, object]
-# The statement ``standing`` returns these in the place of a session key's version.
+# In the rows of the statement ``user_and_session_keys``, these stand in the place of a
+# session key's version.
 _OF_USER: Final = -1
 _ERASED: Final = 0
 _SQL: Final = statements("keystore")
@@ -302,7 +303,7 @@ class SqlKeyStore:
 
     def get_user(self, user_ref: str) -> UserEntry | None:
         """Return the entry of a user; None if there is none."""
-        entry, _ = self.standing(user_ref, "")
+        entry, _ = self.user_and_session_keys(user_ref, "")
         return entry
 
     def add_user(
@@ -340,7 +341,7 @@ class SqlKeyStore:
             return UserEntry(1, wrapped)
         return self.get_user(user_ref)
 
-    def standing(
+    def user_and_session_keys(
         self, user_ref: str, session_ref: str
     ) -> tuple[UserEntry | None, dict[int, bytes]]:
         """Return the user's entry and the session's keys by version, in one read.
@@ -348,7 +349,9 @@ class SqlKeyStore:
         Raises Erased if the session was erased.
         """
         refs = {"user": user_ref, "session": session_ref}
-        entries = dict(self._read(self._t.statement("standing"), _versioned, refs))
+        entries = dict(
+            self._read(self._t.statement("user_and_session_keys"), _versioned, refs)
+        )
         if _ERASED in entries:
             raise Erased("the session")
         user = entries.pop(_OF_USER, None)
@@ -357,7 +360,7 @@ class SqlKeyStore:
 
     def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
         """Return the session's keys by version.  Raises Erased if it was erased."""
-        _, keys = self.standing(user_ref, session_ref)
+        _, keys = self.user_and_session_keys(user_ref, session_ref)
         return keys
 
     def add_session(

@@ -22,7 +22,7 @@ from psycopg.errors import error_from_result
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-Driver: TypeAlias = psycopg.Connection[Any]
+PsycopgConnection: TypeAlias = psycopg.Connection[Any]
 _pack_array_header: Final = Struct(">iiIii").pack
 _pack_length: Final = Struct(">i").pack
 
@@ -146,7 +146,7 @@ class Statement(NamedTuple):
 Command: TypeAlias = tuple[Statement, Sequence[Any]]
 
 
-class Line:
+class PreparedConnection:
     """A connection that is in no transaction, with its prepared statements.
 
     The driver waits for answers, so that Ctrl-C works and errors are noticed.
@@ -155,7 +155,7 @@ class Line:
               connection to the server.
     """
 
-    def __init__(self, driver: Driver, *, prepares: bool = True) -> None:
+    def __init__(self, driver: PsycopgConnection, *, prepares: bool = True) -> None:
         self.driver = driver
         self._prepares = prepares
         self._seen: set[bytes] = set()
@@ -263,13 +263,17 @@ class Line:
         self._prepared.add(name)
 
 
-def run_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> PGresult:
+def run_once(
+    driver: PsycopgConnection, statement: Statement, values: Sequence[Any]
+) -> PGresult:
     """Execute a statement unprepared, in the open transaction if there is one."""
     _send_once(driver, statement, values)
     return _result(driver)
 
 
-def _send_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> None:
+def _send_once(
+    driver: PsycopgConnection, statement: Statement, values: Sequence[Any]
+) -> None:
     """Send a statement without preparing it."""
     driver.pgconn.send_query_params(
         statement.query,
@@ -280,7 +284,7 @@ def _send_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> N
     )
 
 
-def _result(driver: Driver) -> PGresult:
+def _result(driver: PsycopgConnection) -> PGresult:
     """Wait for a sent statement, and return its last result.
 
     A commit that fails adds an error as the last one.  Raises psycopg.Error.
@@ -291,7 +295,7 @@ def _result(driver: Driver) -> PGresult:
     return _checked(driver, results[-1])
 
 
-def _checked(driver: Driver, result: PGresult) -> PGresult:
+def _checked(driver: PsycopgConnection, result: PGresult) -> PGresult:
     """Return a result.  Raises psycopg.Error if it is an error."""
     if result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
         return result

@@ -43,7 +43,13 @@ from refold.adapters.sql.database import (
     Write,
     moved,
 )
-from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
+from refold.adapters.sql.libpq import (
+    Command,
+    PreparedConnection,
+    PsycopgConnection,
+    Statement,
+    run_once,
+)
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
@@ -94,9 +100,9 @@ class PostgresDatabase(Database):
 
     name = "postgresql"
     mark = "%s"
-    shared = "FOR SHARE"
-    kept = "FOR KEY SHARE"
-    place = "ctid"
+    lock_against_changes = "FOR SHARE"
+    lock_against_deletion = "FOR KEY SHARE"
+    place_column = "ctid"
     searchable = False
     each_span = _SQL["each_span"]
 
@@ -143,7 +149,7 @@ class PostgresDatabase(Database):
             connection.prepare_threshold = None
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
-    def _is_behind_pooler(self, driver: Driver) -> bool:
+    def _is_behind_pooler(self, driver: PsycopgConnection) -> bool:
         """Whether a pooler may run each transaction on another connection.
 
         Without the parameter in the URL, this compares process numbers: a pooler
@@ -162,7 +168,7 @@ class PostgresDatabase(Database):
         self._time.set(moment)
         return bool(server_process != process)
 
-    def _named_process(self, driver: Driver) -> int:
+    def _named_process(self, driver: PsycopgConnection) -> int:
         """Return the process that was named when the connection began."""
         return driver.info.backend_pid
 
@@ -188,7 +194,9 @@ class PostgresDatabase(Database):
         bound_user = self._user_to_bind(user_id)
         with self.engine().begin() as connection:
             if bound_user is not None:
-                driver = cast("Driver", connection.connection.driver_connection)
+                driver = cast(
+                    "PsycopgConnection", connection.connection.driver_connection
+                )
                 self._bind(driver, bound_user)
             yield connection
 
@@ -209,7 +217,7 @@ class PostgresDatabase(Database):
             try:
                 with self.writing(user_id) as connection:
                     driver = connection.connection.driver_connection
-                    transaction.begin(cast("Driver", driver))
+                    transaction.begin(cast("PsycopgConnection", driver))
                     if fenced:
                         self.check_fences(connection.exec_driver_sql)
                     result = change(connection)
@@ -262,18 +270,18 @@ class PostgresDatabase(Database):
             raise roles.refuse(self.what)
         return user_id
 
-    def _bind(self, driver: Driver, user_id: str) -> None:
+    def _bind(self, driver: PsycopgConnection, user_id: str) -> None:
         """Name the user whose rows the role sees in this transaction."""
         driver.execute(roles.BIND, (user_id,))
 
     @contextmanager
-    def casual(self) -> Iterator[Connection]:
+    def writing_relaxed(self) -> Iterator[Connection]:
         """Begin a transaction that a crash of the server may undo."""
         with self.writing(NOBODY) as connection:
             connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
             yield connection
 
-    def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # the server's decides
+    def lease_time(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # the server's decides
         """Return the server's time, which all machines that share the store can ask."""
         return int(connection.exec_driver_sql(_SQL["moment"]).scalar_one())
 
@@ -342,7 +350,7 @@ class PostgresDatabase(Database):
         Raises StoreUnavailable if one already does.
         """
         with self.errors, self._autocommitting() as connection:
-            driver = cast("Driver", connection.connection.driver_connection)
+            driver = cast("PsycopgConnection", connection.connection.driver_connection)
             if driver.prepare_threshold is None:
                 raise errors.StoreUnavailable(
                     f"{self.what} is behind a connection pooler, where a store cannot "
@@ -446,11 +454,11 @@ class PostgresDatabase(Database):
                 return outcome_unknown(self.what)
             return self.translate(error) or error
 
-    def _open_writing_connection(self) -> Driver:
+    def _open_writing_connection(self) -> PsycopgConnection:
         """Open a connection outside the pool, as the role that writes events."""
         has_policies = self._sight != "owner"
         pooled = self.engine().raw_connection()
-        driver = cast("Driver", pooled.driver_connection)
+        driver = cast("PsycopgConnection", pooled.driver_connection)
         pooled.detach()
         driver.autocommit = True
         if driver.prepare_threshold is None:
@@ -539,7 +547,7 @@ class PostgresDatabase(Database):
 
         return self.retrying(attempt)
 
-    def _write(self, driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
+    def _write(self, driver: PsycopgConnection, batch: Batch, run: Run) -> WriteOutcome:
         """Write the batch in the transaction that is open."""
         return write(driver, batch, run)
 
@@ -560,19 +568,21 @@ class PostgresDatabase(Database):
         bound_user = self._user_to_bind(user_id)
         statement = Statement.like(query, values)
         pooled = self.engine().raw_connection()
-        driver = cast("Driver", pooled.driver_connection)
-        line: Line | None = pooled.info.get("line")
-        if line is None:
-            line = Line(driver, prepares=driver.prepare_threshold is not None)
-            pooled.info["line"] = line
+        driver = cast("PsycopgConnection", pooled.driver_connection)
+        prepared: PreparedConnection | None = pooled.info.get("prepared")
+        if prepared is None:
+            prepared = PreparedConnection(
+                driver, prepares=driver.prepare_threshold is not None
+            )
+            pooled.info["prepared"] = prepared
         try:
             if bound_user is None:
-                result = line.run(statement, values)
+                result = prepared.run(statement, values)
             else:
-                result = self._fetch_bound(line, bound_user, statement, values)
-            return line.rows(result)
+                result = self._fetch_bound(prepared, bound_user, statement, values)
+            return prepared.rows(result)
         except BaseException:
-            line.close_if_busy()
+            prepared.close_if_busy()
             raise
         finally:
             if driver.closed:
@@ -580,19 +590,23 @@ class PostgresDatabase(Database):
             pooled.close()
 
     def _fetch_bound(
-        self, line: Line, user_id: str, statement: Statement, values: Sequence[Any]
+        self,
+        prepared: PreparedConnection,
+        user_id: str,
+        statement: Statement,
+        values: Sequence[Any],
     ) -> PGresult:
         """Run a query in a transaction for this user, in one round trip."""
         bind = Statement.like(roles.BIND.replace("%s", "?"), [user_id])
         commands: list[Command] = [(bind, [user_id]), (statement, values)]
-        _, result = line.pipeline([commands])
+        _, result = prepared.pipeline([commands])
         return result
 
     @contextmanager
-    def _connected(self) -> Iterator[Driver]:
+    def _connected(self) -> Iterator[PsycopgConnection]:
         """Lend a connection of the pool, and do not return a broken one to it."""
         with self.engine().connect() as connection:
-            driver = cast("Driver", connection.connection.driver_connection)
+            driver = cast("PsycopgConnection", connection.connection.driver_connection)
             try:
                 yield driver
             finally:
@@ -627,7 +641,7 @@ class PostgresDatabase(Database):
         In a partitioned table, rows of other users may be at the same places.
         """
         any_place = any_(func.array(places.scalar_subquery()))
-        return condition & (literal_column(self.place) == any_place)
+        return condition & (literal_column(self.place_column) == any_place)
 
     def run_among(self, user_id: str, statement: Any) -> int:
         """Run a statement with ``among``, with random access to rows called cheap.
@@ -693,7 +707,7 @@ class Transaction:
         self.number = ""
         self.is_complete = False
 
-    def begin(self, driver: Driver) -> None:
+    def begin(self, driver: PsycopgConnection) -> None:
         """Read the number in one round trip with the driver's BEGIN."""
         with driver.pipeline():
             cursor = driver.execute(_SQL["transaction"])
@@ -706,18 +720,18 @@ class Writer:
     connect: opens a connection that commits each statement.
     """
 
-    def __init__(self, connect: Callable[[], Driver]) -> None:
+    def __init__(self, connect: Callable[[], PsycopgConnection]) -> None:
         self._connect = connect
         self.forget()
 
     def alone(self, batch: Batch) -> WriteOutcome:
         """Write a batch with one statement, which is its transaction."""
         with self._lock:
-            line = self._open_line()
+            prepared = self._open_connection()
             try:
-                return write(line.driver, batch, line.run)
+                return write(prepared.driver, batch, prepared.run)
             except BaseException:
-                line.close_if_busy()
+                prepared.close_if_busy()
                 raise
 
     def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
@@ -725,22 +739,24 @@ class Writer:
         # All groups lock heads in this order, so that no two of them deadlock.
         order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
         with self._lock:
-            line = self._open_line()
+            prepared = self._open_connection()
             try:
-                written = self._try(line, [batches[index] for index in order])
+                written = self._try(prepared, [batches[index] for index in order])
                 was_written = dict(zip(order, written, strict=True))
                 outcomes: list[WriteOutcome] = []
                 for index, batch in enumerate(batches):
                     if was_written[index]:
                         outcomes.append(Wrote(batch.head))
                     else:
-                        outcomes.append(stored_outcome(line.driver, batch))
+                        outcomes.append(stored_outcome(prepared.driver, batch))
                 return outcomes
             except BaseException:
-                line.close_if_busy()
+                prepared.close_if_busy()
                 raise
 
-    def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
+    def _try(
+        self, prepared: PreparedConnection, batches: Sequence[Batch]
+    ) -> list[bool]:
         """Write batches in one round trip; returns for each whether it was written.
 
         The batches that continue a stream and have no blobs share one statement and its
@@ -771,7 +787,7 @@ class Writer:
                 commands.append((statement, _values(batch, rows_before)))
                 rows_before += len(batch.events)
             transactions.append(commands)
-        results = line.pipeline(transactions)
+        results = prepared.pipeline(transactions)
         written = [False] * len(batches)
         if joined:
             moved_heads = _numbers(results.pop(0))
@@ -783,24 +799,26 @@ class Writer:
 
     def forget(self) -> None:
         """Start without a connection, at first and in a forked child."""
-        self._line: Line | None = None
+        self._connection: PreparedConnection | None = None
         self._lock = Lock()
 
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
-            if self._line is not None:
-                self._line.driver.close()
-                self._line = None
+            if self._connection is not None:
+                self._connection.driver.close()
+                self._connection = None
 
-    def _open_line(self) -> Line:
+    def _open_connection(self) -> PreparedConnection:
         """Return the connection; opens one if there is none."""
-        line = self._line
-        if line is None or line.driver.closed:
+        prepared = self._connection
+        if prepared is None or prepared.driver.closed:
             driver = self._connect()
-            line = Line(driver, prepares=driver.prepare_threshold is not None)
-            self._line = line
-        return line
+            prepared = PreparedConnection(
+                driver, prepares=driver.prepare_threshold is not None
+            )
+            self._connection = prepared
+        return prepared
 
 
 def _numbers(result: PGresult) -> set[int]:
@@ -883,7 +901,7 @@ _HEADS_VALUES: Final = (
 Run: TypeAlias = "Callable[[Statement, Sequence[Any]], PGresult]"
 
 
-def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
+def write(driver: PsycopgConnection, batch: Batch, run: Run) -> WriteOutcome:
     """Write a batch with one statement, which ``run`` executes."""
     try:
         result = run(_statement(_Shape.of(batch)), _values(batch))
@@ -896,7 +914,7 @@ def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
     return stored_outcome(driver, batch)
 
 
-def stored_outcome(driver: Driver, batch: Batch) -> WriteOutcome:
+def stored_outcome(driver: PsycopgConnection, batch: Batch) -> WriteOutcome:
     """Return the outcome of a batch that this attempt did not write.
 
     An earlier attempt wrote it, its idempotency key was used, or the head has moved.
@@ -910,7 +928,7 @@ def stored_outcome(driver: Driver, batch: Batch) -> WriteOutcome:
     return Moved(head_row(driver, batch.stream))
 
 
-def is_stored(driver: Driver, batch: Batch) -> bool:
+def is_stored(driver: PsycopgConnection, batch: Batch) -> bool:
     """Whether an attempt stored the batch whose answer was lost."""
     last = batch.events[-1]
     row = driver.execute(_SQL["last_hash"], (*batch.stream, last.seq)).fetchone()
@@ -1053,7 +1071,9 @@ def _transposed(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True))
 
 
-def head_row(driver: Driver, stream: StreamId, *, lock: bool = False) -> HeadRow | None:
+def head_row(
+    driver: PsycopgConnection, stream: StreamId, *, lock: bool = False
+) -> HeadRow | None:
     """Return the head of a stream; None if it has none.
 
     lock: let nobody else move it before the commit.
@@ -1067,7 +1087,9 @@ def head_row(driver: Driver, stream: StreamId, *, lock: bool = False) -> HeadRow
     return HeadRow(*row)
 
 
-def find_receipt(driver: Driver, stream: StreamId, address: bytes) -> Duplicate | None:
+def find_receipt(
+    driver: PsycopgConnection, stream: StreamId, address: bytes
+) -> Duplicate | None:
     """Return the seqs that were written with an idempotency key; None if it is new.
 
     address: the address of the receipt for the key.
@@ -1095,7 +1117,7 @@ REFUSAL: Final = _SQL["guard_function"].split("$$")[1]
 GUARDS: Final = tables.guards("postgres")
 
 
-def lock_heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
+def lock_heads(driver: PsycopgConnection, stream: StreamId) -> dict[str, HeadRow]:
     """Lock all heads of a session; returns them by the names of their streams."""
     # The first query may wait for the lock, and then miss a stream that began during
     # the wait.  No other stream begins once the main head is locked.
@@ -1104,7 +1126,7 @@ def lock_heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
     return {name: HeadRow(*columns) for name, *columns in rows}
 
 
-def _replace(driver: Driver, rewrite: Rewrite) -> None:
+def _replace(driver: PsycopgConnection, rewrite: Rewrite) -> None:
     """Replace a session's rows, inside a transaction that has locked its heads."""
     user_id, session_id, _ = rewrite.batch.stream
     key_check = rewrite.batch.head.key_check

@@ -33,7 +33,7 @@ from refold.adapters.rows import (
     NotInserted,
     QueueFull,
     Rewrite,
-    StandingRows,
+    SnapshotRows,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -87,7 +87,7 @@ _SQL: Final = statements("recorder")
 _GENERATION: Final = "key_generation"
 _DONE: Final = ""  # the owner in a mark of finished work
 SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
-# The parts of a standing, as the first column of its rows numbers them.
+# The parts of a snapshot, as the first column of its rows numbers them.
 _HEAD_ROW: Final = 0
 _VIEW_ROW: Final = 1
 _NEW: Final = 2
@@ -293,9 +293,9 @@ class Recorder(ApplicationRecorder):
             rows += self.database.fetch(user_id, f"{ranges} ORDER BY seq", values)
         return rows_of(stream, rows)
 
-    def standing(
+    def snapshot(
         self, stream: StreamId, name: str, *, shown: bool, limit: int
-    ) -> StandingRows:
+    ) -> SnapshotRows:
         """The head, the view, and at most ``limit`` later rows of each stream.
 
         ``name``: that of the view, and of the derived stream.
@@ -316,10 +316,10 @@ class Recorder(ApplicationRecorder):
         if shown:
             values += (user_id, *stream, user_id, *derived)
         parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
-        query = _standing(self.database.each_span, shown=shown)
+        query = _snapshot_query(self.database.each_span, shown=shown)
         for part, *row in self.database.fetch(user_id, query, values):
             parts[part].append(row)
-        return StandingRows(
+        return SnapshotRows(
             head=_head(parts[_HEAD_ROW]),
             view=_view(parts[_VIEW_ROW]),
             shown=rows_of(stream, sorted(parts[_SHOWN])),
@@ -543,7 +543,8 @@ class Recorder(ApplicationRecorder):
         if self.database.readonly:
             return False
         fence, fence_values = self._fence()
-        query = f"{_SQL['save']} {fence} {self.database.shared} {_SQL['replace']}"
+        lock = self.database.lock_against_changes
+        query = f"{_SQL['save']} {fence} {lock} {_SQL['replace']}"
         values = [
             name,
             *row,
@@ -640,7 +641,7 @@ class Recorder(ApplicationRecorder):
             # A duty of the store as a whole has no session.
             if stream.user_id and connection.execute(live).first() is None:
                 return False
-            now = self.database.moment(connection, clock)
+            now = self.database.lease_time(connection, clock)
             times = {"now": now, "until": now + period}
             holder = connection.execute(taking, values | times).scalar_one()
             return bool(holder == owner)
@@ -672,7 +673,10 @@ class Recorder(ApplicationRecorder):
         values = {**stream._asdict(), "owner": owner, "next_owner": next_owner}
 
         def extended(connection: Connection) -> bool:
-            times = {"now": self.database.moment(connection, clock), "period": period}
+            times = {
+                "now": self.database.lease_time(connection, clock),
+                "period": period,
+            }
             return bool(connection.execute(renewing, values | times).rowcount)
 
         return self.database.change(stream.user_id, extended, fenced=False)
@@ -686,7 +690,7 @@ class Recorder(ApplicationRecorder):
                 row = connection.execute(query, stream._asdict()).first()
                 if row is None:
                     return ports.Holding(0, done=False)
-                left = row.expires_at - self.database.moment(connection, clock)
+                left = row.expires_at - self.database.lease_time(connection, clock)
             if left > 2 * row.period:  # a wrong clock wrote it
                 left = 0
             return ports.Holding(max(0, left), done=row.owner == _DONE)
@@ -788,7 +792,7 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
 
 
 @cache
-def _standing(each_span: str, *, shown: bool) -> str:
+def _snapshot_query(each_span: str, *, shown: bool) -> str:
     """The query for the head, the view and later rows.
 
     ``shown``: for the rows that the view names, too.
@@ -807,7 +811,7 @@ def _standing(each_span: str, *, shown: bool) -> str:
 
 
 def _head(rows: Sequence[Sequence[Any]]) -> HeadRow | None:
-    """The head in the rows of a standing, whose columns are those of an event."""
+    """The head in the rows of a snapshot, whose columns are those of an event."""
     if not rows:
         return None
     seq, status, created_at, key_check, tokens, updated_at, hash_, state, *_ = rows[0]
@@ -824,7 +828,7 @@ def _head(rows: Sequence[Sequence[Any]]) -> HeadRow | None:
 
 
 def _view(rows: Sequence[Sequence[Any]]) -> ViewRow | None:
-    """The view in the rows of a standing, whose columns are those of an event."""
+    """The view in the rows of a snapshot, whose columns are those of an event."""
     if not rows:
         return None
     through_seq, _, derived_seq, _, _, _, _, body, *_ = rows[0]

@@ -144,9 +144,9 @@ class SqliteDatabase(Database):
 
     name = "sqlite"
     mark = "?"
-    shared = ""
-    kept = ""
-    place = "rowid"
+    lock_against_changes = ""
+    lock_against_deletion = ""
+    place_column = "rowid"
     searchable = True
     each_span = _SQL["each_span"]
 
@@ -228,7 +228,7 @@ class SqliteDatabase(Database):
         return engine.begin()
 
     @contextmanager
-    def casual(self) -> Iterator[Connection]:
+    def writing_relaxed(self) -> Iterator[Connection]:
         """Begin a transaction that does not wait for the disk.
 
         A power failure may lose it, until the next append makes it durable, too.
@@ -445,7 +445,7 @@ class SqliteDatabase(Database):
 
     def among(self, places: Any, condition: Any) -> Any:  # noqa: ARG002  # it is unique
         """Return the condition that the row number is one of these."""
-        return literal_column(self.place).in_(places)
+        return literal_column(self.place_column).in_(places)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Move the write-ahead log into the file, and empty it.

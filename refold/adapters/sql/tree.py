@@ -217,7 +217,9 @@ class Tree:
         connection.execute(insert(self._t.leaves), leaves)
         # The statement locks the heads, which nobody can delete until the commit;
         # appends continue.  So an erasure that deletes heads finds all of their leaves.
-        sealing = self._database.statement(_SQL["seal"], kept=self._database.kept)
+        sealing = self._database.statement(
+            _SQL["seal"], kept=self._database.lock_against_deletion
+        )
         sealing = sealing.execution_options(preserve_rowcount=True)
         if connection.execute(sealing, seals).rowcount != len(seals):
             return False

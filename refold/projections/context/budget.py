@@ -94,7 +94,7 @@ class Cut(NamedTuple):
     reason: str
 
 
-class Elsewhere(NamedTuple):
+class CrossSessionLayers(NamedTuple):
     """The part of memory layers that comes from the user's other sessions.
 
     refs:  by layer, the places of the texts.  A request records only these, so that an
@@ -190,7 +190,7 @@ class Extras:
     state: JsonObject | None = None
     tools: tuple[JsonObject, ...] = ()
     window_tokens: int = WINDOW_TOKENS
-    layers: Elsewhere | None = None
+    layers: CrossSessionLayers | None = None
 
     @property
     def advice_text(self) -> str:
@@ -272,7 +272,7 @@ class Extras:
             if not isinstance(values.get(name), dict | None):
                 raise ValueError(f"{name} is not an object")
         if values.get("layers") is not None:
-            values["layers"] = Elsewhere(values["layers"])
+            values["layers"] = CrossSessionLayers(values["layers"])
         try:
             return cls(**values, window_tokens=window_tokens)
         except TypeError as error:

@@ -749,19 +749,19 @@ def _index(units: Sequence[Unit], first: int) -> int | None:
     return None
 
 
-def begins_anew(entry: Envelope) -> bool:
+def is_rebuild(entry: Envelope) -> bool:
     """Whether a rebuild replaced all earlier entries of the derived stream."""
     return getattr(entry.payload, "phase", "") == "rebuilt"
 
 
-def standing(derived: Iterable[Envelope]) -> list[Envelope]:
+def since_last_rebuild(derived: Iterable[Envelope]) -> list[Envelope]:
     """Return the entries of a derived stream since its last rebuild.
 
     derived: the stream from its first entry.
     """
     entries: list[Envelope] = []
     for entry in derived:
-        if begins_anew(entry):
+        if is_rebuild(entry):
             entries.clear()
         entries.append(entry)
     return entries

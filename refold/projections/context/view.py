@@ -76,7 +76,7 @@ class View:
     cuts:         the sections of extras and the protected content that were over their
                   budget; each image, document, or block of the provider that is left
                   out; and the turns that are neither shown nor summarized.
-    protected:    the events whose words stand beside the summaries.
+    protected:    the seqs of events whose own words are shown next to the summaries.
     stable:       whether the next view begins with this one, up to evidence and state.
     api:          further parameters of the request, from the strategy.
     revealed:     by type, the number of real values in place of the log's placeholders.
@@ -114,16 +114,16 @@ class View:
         system = [text_block(self.system)] if self.system else []
         tools = list(self.tools or self._compress_tool())
         messages = list(self.messages)
-        room = _MOST_CACHE_MARKS
+        marks_left = _MOST_CACHE_MARKS
         for block in chain(tools, *(message["content"] for message in messages)):
             if "cache_control" in block:
-                room -= 1
+                marks_left -= 1
         prefix: list[Block] = system or tools
-        if prefix and room > 0 and "cache_control" not in prefix[-1]:
+        if prefix and marks_left > 0 and "cache_control" not in prefix[-1]:
             prefix[-1] = _with_cache_mark(prefix[-1])
-            room -= 1
+            marks_left -= 1
         ends = list(dict.fromkeys(self._section_ends()))
-        for message_index, block_index in ends[: max(room, 0)]:
+        for message_index, block_index in ends[: max(marks_left, 0)]:
             message = messages[message_index]
             blocks = list(message["content"])
             blocks[block_index] = _with_cache_mark(blocks[block_index])
@@ -137,7 +137,7 @@ class View:
         return {**request, **self.api}
 
     def _compress_tool(self) -> list[JsonObject]:
-        """The definition of the tool in whose results summaries are, if there are any.
+        """Return the definition of the tool whose results are summaries, if any are.
 
         The API refuses calls of undefined tools.
         """
@@ -155,9 +155,10 @@ class View:
         return []
 
     def _section_ends(self) -> Iterator[tuple[int, int]]:
-        """The ends of examples and memory, of summaries, and of all that is stable.
+        """Yield the last block of each part that the provider should cache.
 
-        Each is the index of a message and of a block in it.
+        These parts are examples and memory, the summaries, and everything that the next
+        view begins with.  A block is given by the index of its message and its own.
         """
         kinds: list[SpanKind | None] = []
         places: list[tuple[int, int]] = []
@@ -175,18 +176,19 @@ class View:
                 ]
             )
         if self.stable:
-            end = next(
-                (index for index, kind in enumerate(kinds) if kind in _TRANSIENT),
-                len(kinds),
-            )
-            sections.append(places[:end])
+            stable_places: list[tuple[int, int]] = []
+            for kind, place in zip(kinds, places, strict=True):
+                if kind in _TRANSIENT:
+                    break
+                stable_places.append(place)
+            sections.append(stable_places)
         for section in sections:
-            place = self._last_markable(section)
-            if place is not None:
-                yield place
+            end = self._last_markable(section)
+            if end is not None:
+                yield end
 
     def _last_markable(self, places: list[tuple[int, int]]) -> tuple[int, int] | None:
-        """The last of these blocks that can be marked, unless it has a mark already.
+        """Return the last of these blocks that can be marked; None if it is marked.
 
         Thinking cannot carry ``cache_control``, and blocks of the provider go back to
         it as they came.
@@ -245,7 +247,7 @@ class View:
         return html_table(title, names, rows)
 
     def _figures(self, index: int) -> tuple[str, str, int]:
-        """The seqs that a message represents, its types of blocks, and its length."""
+        """Return what a message represents, its block types, and its length."""
         content = self.messages[index]["content"]
         origins = self.origins[index] if self.origins else ()
         seqs_of: dict[str, list[Span]] = {}

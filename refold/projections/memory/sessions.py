@@ -16,7 +16,7 @@ from refold.domain import events
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import CODES_OF_RECORDING, Envelope, Meta
 from refold.domain.ids import MEMORY_ID
-from refold.domain.model import Kept
+from refold.domain.model import JsonDataclass
 from refold.domain.session import labels_in
 
 Classifier: TypeAlias = Callable[[Envelope], str | None]
@@ -226,7 +226,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionFacts(Kept):
+class SessionFacts(JsonDataclass):
     """What a session shows by itself.
 
     scenario:    the scenario that the writer named, or that a classifier found.

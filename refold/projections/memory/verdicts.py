@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import Aggregate, Verdict
-from refold.domain.model import Kept
+from refold.domain.model import JsonDataclass
 from refold.projections.memory.items import EVIDENCE
 from refold.projections.memory.labels import Taxonomy, merged, name_of
 
@@ -83,7 +83,7 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(Kept):
+class Judged(JsonDataclass):
     """The verdicts of one session.
 
     models: the models that answered in it.

@@ -200,7 +200,7 @@ _REFUSED: Final = {
 }
 
 
-class Anchor(NamedTuple):
+class LiteralAnchor(NamedTuple):
     """A place in a pattern's source after which each match has a known literal.
 
     Engines find the literal, and then match around it.
@@ -280,7 +280,7 @@ class Pattern:
                 "character that it does not hold, and put no repeat into a repeat"
             )
 
-    def anchors(self) -> Iterator[Anchor]:
+    def anchors(self) -> Iterator[LiteralAnchor]:
         """Yield the places after which each match has one of a known set of literals.
 
         The value never begins before such a place.
@@ -294,7 +294,9 @@ class Pattern:
             if is_known and holds_value:
                 lower = {literal.lower() for literal in literals}
                 most_before = _width(self._items[:index]).most
-                yield Anchor(tuple(sorted(lower)), before, rest, max(1, most_before))
+                yield LiteralAnchor(
+                    tuple(sorted(lower)), before, rest, max(1, most_before)
+                )
 
     def _places(self) -> dict[int, int]:
         """The place in the source where each item begins, by the item's index.

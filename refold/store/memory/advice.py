@@ -14,7 +14,7 @@ from refold.domain.canonical import text_digest
 from refold.domain.envelope import Draft
 from refold.domain.ids import USER_SESSION, StreamId
 from refold.domain.model import quiet
-from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
+from refold.domain.ports import PAGE, EventLog, SessionInfo, SessionSnapshot, StoredView
 from refold.projections.context.budget import NO_ADVICE, Advice
 from refold.projections.context.strategy import Strategy
 from refold.projections.memory.advice import (
@@ -37,7 +37,7 @@ from refold.projections.memory.tool import (
     answer,
 )
 from refold.store.appends import Order, Writer
-from refold.store.history import handed_in
+from refold.store.history import read_extras
 from refold.store.memory.consent import (
     ConsentStatus,
     Decision,
@@ -156,8 +156,8 @@ class Adviser:
         return stored or self.learn(scenario)
 
     def _stored(self, scenario: str, fresh: timedelta) -> Shortlist | None:
-        standing = self._log.standing(session_of_user(self.user_id), _name(scenario))
-        stored = _loaded(standing)
+        snapshot = self._log.snapshot(session_of_user(self.user_id), _name(scenario))
+        stored = _loaded(snapshot)
         if stored is None:
             return None
         if not stored.candidates and not stored.profile:
@@ -269,7 +269,7 @@ class Adviser:
         advice = NO_ADVICE
         since = request.derived_seq
         if request.advised:
-            handed = handed_in(self._log, stream, request)
+            handed = read_extras(self._log, stream, request)
             advice = Advice.recorded(handed.advice, request.advised)
             if advice is not NO_ADVICE:
                 since = advice.derived_seq
@@ -310,16 +310,16 @@ def _name(scenario: str) -> str:
     return f"{ADVICE}{EXTRACTOR_VERSION}-{text_digest(scenario)[:16]}"
 
 
-def _loaded(standing: Standing) -> Shortlist | None:
+def _loaded(snapshot: SessionSnapshot) -> Shortlist | None:
     """The stored shortlist with the wishes since then; None if it must be built again.
 
     It must be built again after a preference or consent: the user may allow more than
     it holds.
     """
-    view = standing.view
-    if view is None or not view.body or len(standing.new) >= PAGE:
+    view = snapshot.view
+    if view is None or not view.body or len(snapshot.new) >= PAGE:
         return None
-    for envelope in standing.new:
+    for envelope in snapshot.new:
         if isinstance(envelope.payload, events.StateUpdate | events.Consent):
             return None
     body: dict[str, Any] = dict(view.body)
@@ -332,7 +332,7 @@ def _loaded(standing: Standing) -> Shortlist | None:
         scenarios=body["scenarios"],
         candidates=[Candidate(*fields) for fields in body["candidates"]],
         profile=[Line(*fields) for fields in body["profile"]],
-        wishes=stored.after(standing.new),
+        wishes=stored.after(snapshot.new),
     )
 
 

@@ -15,7 +15,7 @@ from refold.domain.model import quiet
 from refold.domain.ports import EventLog
 from refold.domain.preferences import Preference, stating, unstating
 from refold.store.appends import Order, Receipt, Writer
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.recorded import recorded
 from refold.store.turn_settings import TurnSettings, saved_turns
 
@@ -200,7 +200,7 @@ def wishes(log: EventLog, user_id: str) -> Wishes:
     no_wishes = Wishes(ConsentStatus({}))
     if log.head(stream).seq == 0:
         return no_wishes
-    return no_wishes.after(read_on(log, stream, types=("consent", "forget")))
+    return no_wishes.after(read_pages(log, stream, types=("consent", "forget")))
 
 
 def session_of_user(user_id: str) -> StreamId:

@@ -19,7 +19,7 @@ from refold.domain.ports import EventLog, SessionInfo
 from refold.projections.memory import verdicts
 from refold.projections.memory.sessions import EXTRACTOR_VERSION
 from refold.store.appends import Order, Writer
-from refold.store.history import uncut
+from refold.store.history import with_whole_texts
 from refold.store.memory.consent import wishes
 from refold.store.memory.sessions import EVERYTHING, judged_in, shown_in
 
@@ -138,7 +138,7 @@ def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
     newest = log.read(stream, types=("state",), limit=1, newest=True)
     if not newest:
         return None
-    event = uncut(log, newest[0], events.StateUpdate)
+    event = with_whole_texts(log, newest[0], events.StateUpdate)
     body: Any = event.set.get(_EXTRACT)
     if not isinstance(body, dict) or _EXTRACTORS.get(body["of"]) != body["extractor"]:
         return None

@@ -12,12 +12,17 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, SessionInfo
 from refold.domain.session import labels_in
 from refold.domain.tokens import estimate_text
-from refold.projections.context.budget import Elsewhere
+from refold.projections.context.budget import CrossSessionLayers
 from refold.projections.context.compaction import note_lines
 from refold.projections.context.strategy import Layers, user_names
 from refold.projections.memory.advice import Line
 from refold.projections.memory.profile import lines
-from refold.store.history import digest_of, handed_in, layer_texts, read_on
+from refold.store.history import (
+    read_extras,
+    read_layer_texts,
+    read_pages,
+    summary_or_answer,
+)
 from refold.store.memory.consent import Wishes, wishes
 from refold.store.memory.profile import profile_of
 
@@ -33,7 +38,7 @@ _ANSWER_TYPES: Final = ("final", "agent_response")
 
 def elsewhere(
     log: EventLog, stream: StreamId, wanted: Layers, last: events.Request | None
-) -> Elsewhere | None:
+) -> CrossSessionLayers | None:
     """Return the texts of these layers from the user's other sessions, or None.
 
     last: the request whose layers are repeated, if all of their texts are still allowed
@@ -45,12 +50,12 @@ def elsewhere(
     finder = _Finder(log, stream, wanted, wishes_now)
     if last is not None:
         with suppress(errors.Expired):
-            layers = handed_in(log, stream, last).layers
+            layers = read_extras(log, stream, last).layers
             if layers is None or finder.still_allows(layers.refs):
                 return layers
     refs = finder.refs()
-    texts = layer_texts(log, stream.user_id, refs)
-    return Elsewhere(refs, texts) if texts else None
+    texts = read_layer_texts(log, stream.user_id, refs)
+    return CrossSessionLayers(refs, texts) if texts else None
 
 
 class _Finder(NamedTuple):
@@ -62,7 +67,7 @@ class _Finder(NamedTuple):
     wishes: Wishes
 
     def refs(self) -> dict[str, Any]:
-        """The places of the texts, in the form that ``layer_texts`` documents.
+        """The places of the texts, in the form that ``read_layer_texts`` documents.
 
         The oldest text of a layer comes first, so that the newest one comes last.
         """
@@ -126,7 +131,7 @@ class _Finder(NamedTuple):
         """The events of one type of a session; none if it cannot be read."""
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             stream = self.stream._replace(session_id=name)
-            return list(read_on(self.log, stream, types=(event_type,)))
+            return list(read_pages(self.log, stream, types=(event_type,)))
         return []
 
     def _facts(self, names: Sequence[str]) -> list[Any]:
@@ -174,7 +179,7 @@ class _Finder(NamedTuple):
             digest = self._digest(name) if name in same_project else None
             if digest is None:
                 continue
-            tokens_left -= estimate_text(digest_of(digest))
+            tokens_left -= estimate_text(summary_or_answer(digest))
             if tokens_left < 0:
                 break
             places.append([name, digest.stream, digest.seq])
@@ -186,7 +191,7 @@ class _Finder(NamedTuple):
         It is not found by a label that redaction changed.
         """
         value: str | None = None
-        for envelope in read_on(self.log, self.stream, types=("state",)):
+        for envelope in read_pages(self.log, self.stream, types=("state",)):
             value = labels_in(envelope.payload).get("project", value)
         if value is None:
             return None
@@ -210,7 +215,7 @@ class _Finder(NamedTuple):
                 if stream_name == MAIN:
                     continue
                 derived = main._replace(stream=stream_name)
-                for entry in read_on(self.log, derived, types=("summary",)):
+                for entry in read_pages(self.log, derived, types=("summary",)):
                     if _kind(entry) != "notes":
                         summaries.append(entry)
             summaries.sort(
@@ -219,7 +224,9 @@ class _Finder(NamedTuple):
             newest_answers = self.log.read(
                 main, types=_ANSWER_TYPES, limit=_ANSWERS, newest=True
             )
-            answers = [entry for entry in newest_answers if digest_of(entry).strip()]
+            answers = [
+                entry for entry in newest_answers if summary_or_answer(entry).strip()
+            ]
             candidates = summaries or answers
             return candidates[-1] if candidates else None
         return None

@@ -11,7 +11,7 @@ from refold.domain.preferences import stated, unstated
 from refold.projections.memory.labels import Taxonomy
 from refold.projections.memory.profile import Profile, Stated, profile
 from refold.projections.memory.verdicts import Judged
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.memory.consent import (
     DECLARATIVE_MEMORY,
     ConsentStatus,
@@ -76,7 +76,7 @@ def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
     preferences: dict[str, Stated] = {}
     wanted = Wishes(ConsentStatus({}))
     stream = session_of_user(user_id)
-    for envelope in read_on(log, stream, types=("consent", "state")):
+    for envelope in read_pages(log, stream, types=("consent", "state")):
         wanted = wanted.after([envelope])
         update = envelope.payload
         if not isinstance(update, events.StateUpdate):

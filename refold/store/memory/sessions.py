@@ -17,7 +17,7 @@ from refold.projections.memory.sessions import (
     SessionFold,
     facts_of,
 )
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.memory.views import JUDGED, SHOWN, keep_view
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def shown_in(log: EventLog, info: SessionInfo, selection: Selection) -> SessionF
     stored_seq = stored.through_seq if stored else 0
     if stored and stored.body and stored_seq == info.head_seq:
         return SessionFacts.load(stored.body)
-    envelopes = read_on(log, stream)
+    envelopes = read_pages(log, stream)
     shown = facts_of(stream.session_id, envelopes, selection.classify, selection.agent)
     if covers_all and info.is_live and shown.upto_seq > stored_seq:
         view = StoredView(shown.upto_seq, 0, shown.dump())
@@ -92,7 +92,7 @@ def judged_in(log: EventLog, info: SessionInfo) -> verdicts.Judged:
         return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
     watching = SessionFold(stream.session_id)
     judging = verdicts.Judge(stream.session_id)
-    for envelope in read_on(log, stream):
+    for envelope in read_pages(log, stream):
         watching.take(envelope)
         judging.take(envelope)
     judged = judging.judged(watching.shown().taints)

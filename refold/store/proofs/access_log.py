@@ -140,11 +140,11 @@ class RecordedWriter(Writer):
 
     __slots__ = ()
 
-    def append(self, order: Order, *, born: Head | None = None) -> Receipt:
+    def append(self, order: Order, *, forked_head: Head | None = None) -> Receipt:
         if self.audit is None or recording.get() == APPEND:
-            return super().append(order, born=born)
+            return super().append(order, forked_head=forked_head)
         with _recording(self.audit, order) as receipts:
-            receipts.append(super().append(order, born=born))
+            receipts.append(super().append(order, forked_head=forked_head))
         return receipts[0]
 
     async def append_async(self, order: Order) -> Receipt:

@@ -25,7 +25,7 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.edits import HistoryEdited, edits_in
-from refold.projections.context.outline import Outline, fold_derived, standing
+from refold.projections.context.outline import Outline, fold_derived, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
@@ -393,7 +393,7 @@ class Explainer:
                 f"message {message} is not in this context: it has {number}, "
                 "counted from 1"
             )
-        derived = standing(log.read(self._derived, upto=outline.derived_seq))
+        derived = since_last_rebuild(log.read(self._derived, upto=outline.derived_seq))
         nodes = why.nodes_of(derived)
         all_parts = why.parts_of(self.strategy, outline, view, events)
         unshown: Iterable[why.Unshown] = why.unshown(
@@ -765,7 +765,7 @@ def compare(
         recorded = None
         if how.get("recorded"):
             stream = viewer.stream._replace(stream=strategy.fingerprint)
-            recorded = standing(viewer.log.read(stream))
+            recorded = since_last_rebuild(viewer.log.read(stream))
         return comparison.under(strategy, label=label, recorded=recorded)
 
     outcomes = [outcome_of(strategy, label) for label, strategy in labelled]

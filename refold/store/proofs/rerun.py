@@ -38,7 +38,7 @@ from refold.projections import compare
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.edits import HistoryEdited
-from refold.projections.context.outline import Outline, begins_anew, standing
+from refold.projections.context.outline import Outline, is_rebuild, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
@@ -48,7 +48,7 @@ from refold.redaction.guard import filled
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import Viewer, with_derived
-from refold.store.history import WithBlobs, handed_in
+from refold.store.history import WithBlobs, read_extras
 from refold.store.proofs.provenance import (
     is_captured,
     kind_of,
@@ -335,7 +335,7 @@ class _Run:
         derived = [entry for entry in derived if entry.seq <= request.derived_seq]
         last_restart = 0
         for entry in derived:
-            if begins_anew(entry):
+            if is_rebuild(entry):
                 last_restart = entry.seq
         outline = self._outlines.get(strategy.fingerprint, strategy.begin())
         can_continue = (
@@ -357,7 +357,7 @@ class _Run:
             before = [one for one in self.events if one.seq <= request.through_seq]
             outline = strategy.read_whole(before)
         later = []
-        for entry in standing(derived):
+        for entry in since_last_rebuild(derived):
             if entry.seq > outline.derived_seq:
                 later.append(entry)
         outline = with_derived(outline, later)
@@ -520,7 +520,7 @@ class Rerunner:
         extras = NO_EXTRAS
         if request is not None and request.request is not None:
             log = self._viewer.log
-            extras = handed_in(log, self._viewer.stream, request.request)
+            extras = read_extras(log, self._viewer.stream, request.request)
             if now and self._has_other_rules(request.envelope):
                 handed: Any = {"handed": {**extras.dump()}}
                 texts = self._redacted("request", handed)["handed"]

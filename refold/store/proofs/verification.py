@@ -32,7 +32,7 @@ from refold.redaction.plan import Tagger
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in, with_derived
-from refold.store.history import History, born, handed_in, read_on
+from refold.store.history import History, forked_state, read_extras, read_pages
 from refold.store.vault import Renumbering, numbers_after
 
 _TRIES: Final = 3
@@ -163,8 +163,8 @@ def _inherited(history: History) -> Iterator[int]:
             seqs.extend(event.seqs)
     seqs.extend(_inherited(parent))
     for seq in seqs:
-        if seq <= history.at:
-            yield seq - history.at
+        if seq <= history.forked_at:
+            yield seq - history.forked_at
 
 
 class Verified(NamedTuple):
@@ -304,7 +304,7 @@ class Verifier:
             if type(event) in _NOTED:
                 self._note(stream, item)
             if isinstance(event, events.Fork) and item.seq == 1:
-                state = born(self.log, stream, event)
+                state = forked_state(self.log, stream, event)
             try:
                 accepted_next(state, event)
             except errors.RefoldError as error:
@@ -417,7 +417,7 @@ class Verifier:
 
     def _layers_were_redacted(self, stream: StreamId, request: Request) -> bool:
         """Whether sessions in the request's memory layers were redacted later."""
-        layers = handed_in(self.log, stream, request).layers
+        layers = read_extras(self.log, stream, request).layers
         if not layers:
             return False
         for session_id in layers.sessions:
@@ -529,7 +529,7 @@ class Repairer:
         event = envelope.payload
         state = head.state
         if isinstance(event, events.Fork) and envelope.seq == 1:
-            state = born(self.log, state.stream, event)
+            state = forked_state(self.log, state.stream, event)
         state = evolve(state, event)
         # A lost head loses the values of its numbers.  No number is used again.
         numbers = numbers_after(state.numbers, str(event.payload()))
@@ -725,7 +725,7 @@ class Rechecker:
         if not numbers and self._writer.redactor.plan.numbered_kinds:
             # The text may contain placeholders that a user typed.  Their numbers stand
             # for no value, and must not be given to one.
-            for envelope in read_on(log, self._stream):
+            for envelope in read_pages(log, self._stream):
                 numbers = numbers_after(numbers, str(envelope.payload.payload()))
         self._tag = self._writer.numbering(self._stream, numbers, kind=Renumbering)
         exposures: list[Exposure] = []
@@ -743,7 +743,7 @@ class Rechecker:
     def _in_stream(self, name: str) -> Iterator[Exposure]:
         """Search the events and the head of a stream."""
         stream = self._stream._replace(stream=name)
-        for envelope in read_on(self._writer.log, stream):
+        for envelope in read_pages(self._writer.log, stream):
             self.again(envelope)
             replacement = self._replacements.get((name, envelope.seq))
             if replacement is not None:

@@ -24,7 +24,7 @@ from refold.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from refold.domain.events import Request
-    from refold.projections.context.budget import Elsewhere
+    from refold.projections.context.budget import CrossSessionLayers
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.outline import Outline
     from refold.projections.context.strategy import Layers
@@ -161,7 +161,9 @@ class SessionCore:
     # The ports to the user's memory.  ``Session`` connects them, so that nothing here
     # imports memory.
 
-    def _layers(self, wanted: Layers, last: Request | None) -> Elsewhere | None:
+    def _layers(
+        self, wanted: Layers, last: Request | None
+    ) -> CrossSessionLayers | None:
         """Read these memory layers from the user's other sessions; None without any.
 
         last: the request whose layers are repeated while they may be shown.
@@ -187,12 +189,12 @@ def show(
     strategy: Strategy,
     handed: contexts.Handed,
     *,
-    standing: ports.Standing | None = None,
+    snapshot: ports.SessionSnapshot | None = None,
     outline: Outline | None = None,
 ) -> View:
     """Do what ``Viewer.show`` documents, with the session's own memory layers."""
     return viewer.show(
-        strategy, handed, layers=session._layers, standing=standing, outline=outline
+        strategy, handed, layers=session._layers, snapshot=snapshot, outline=outline
     )
 
 
@@ -224,9 +226,9 @@ def viewer_of(session: SessionCore) -> contexts.Viewer:
     return contexts.Viewer(log, History.of(log, session.head().state))
 
 
-def read_standing(
+def read_snapshot(
     session: SessionCore, strategy: str | Strategy | None, *, prepares: bool = False
-) -> tuple[contexts.Viewer, Strategy, ports.Standing]:
+) -> tuple[contexts.Viewer, Strategy, ports.SessionSnapshot]:
     """Read head, stored view, and new events of a strategy in one statement.
 
     Without a strategy, the last recorded request is read first, for its strategy.
@@ -236,11 +238,11 @@ def read_standing(
     log = session.writer.log
     viewer = viewer_of(session) if strategy is None else None
     chosen = chosen_strategy(session, viewer, strategy, prepares=prepares)
-    standing = log.standing(session.stream, chosen.fingerprint, shown=True)
-    if standing.head.seq == 0:
+    snapshot = log.snapshot(session.stream, chosen.fingerprint, shown=True)
+    if snapshot.head.seq == 0:
         raise errors.SessionNotFound(session.user_id, session.session_id)
-    viewer = contexts.Viewer(log, History.of(log, standing.head.state))
-    return viewer, chosen, standing
+    viewer = contexts.Viewer(log, History.of(log, snapshot.head.state))
+    return viewer, chosen, snapshot
 
 
 def chosen_strategy(
@@ -283,8 +285,8 @@ def build_context(
     session.writer.used(session.stream)
     handed = contexts.take(session.writer, session.user_id, handed_in or {})
     if at is None:
-        viewer, chosen, standing = read_standing(session, strategy)
-        return show(session, viewer, chosen, handed, standing=standing)
+        viewer, chosen, snapshot = read_snapshot(session, strategy)
+        return show(session, viewer, chosen, handed, snapshot=snapshot)
     viewer = viewer_of(session)
     check_seq(session, at)
     chosen = chosen_strategy(session, viewer, strategy, at=at)

@@ -11,9 +11,9 @@ from refold.domain.events import Fork
 from refold.domain.ids import check_session_id
 from refold.domain.session import labelling
 from refold.store.appends import Order
-from refold.store.history import born
+from refold.store.history import forked_state
 from refold.store.session.core import SessionCore, recorded_labels
-from refold.store.vault import inherited
+from refold.store.vault import numbers_for_fork
 
 S = TypeVar("S", bound=SessionCore)
 
@@ -33,13 +33,13 @@ def fork(session: S, at: int, *, session_id: str) -> S:
     event = Fork(session_id=session.session_id, at_seq=at)
     order = Order(stream, (Draft(event),), expected_seq=0)
     # A fork inherits numbered placeholders; it cannot reveal what they stand for.
-    numbers = inherited(head.state.numbers)
-    state = born(session.writer.log, stream, event)
+    numbers = numbers_for_fork(head.state.numbers)
+    state = forked_state(session.writer.log, stream, event)
     # It also looks for the secrets that its parent had shown by then.
     secrets = head.state.learned.items()
     learned = {entry: 0 for entry, seq in secrets if seq <= at}
     state = state._replace(numbers=numbers, learned=learned)
-    session.writer.append(order, born=ports.Head(state))
+    session.writer.append(order, forked_head=ports.Head(state))
     return child
 
 

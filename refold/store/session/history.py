@@ -16,7 +16,7 @@ from refold.domain.events import ToolCall
 from refold.domain.ids import MAIN, StreamId, bounded, check_id
 from refold.projections.context.units import spans_of
 from refold.store import history
-from refold.store.history import History, read_on
+from refold.store.history import History, read_pages
 from refold.store.recorded import recorded
 from refold.store.session.part import SessionPart
 
@@ -33,7 +33,7 @@ class SessionHistory(SessionPart):
         """Yield the events with ``after < seq <= upto``, read a page at a time."""
         upto = None if upto is None else bounded("upto", upto)
         after = bounded("after", after)
-        return read_on(self.writer.log, self.stream, after=after, upto=upto)
+        return read_pages(self.writer.log, self.stream, after=after, upto=upto)
 
     @recorded("session_load")
     def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
@@ -50,7 +50,7 @@ class SessionHistory(SessionPart):
             if name != MAIN:
                 derived.extend(self.derived(name))
         main = self.pages(after=after)
-        return islice(history.merged(main, derived, after), limit)
+        return islice(history.merge_derived(main, derived, after), limit)
 
     @recorded("session_load")
     def derived(self, name: str) -> list[Envelope]:
@@ -105,7 +105,7 @@ class SessionHistory(SessionPart):
             for envelope in log.read(place.stream, spans=spans_of(seqs)):
                 if envelope.type != "tool_call":
                     continue
-                call = history.uncut(log, envelope, ToolCall)
+                call = history.with_whole_texts(log, envelope, ToolCall)
                 if waiting.pop(call.call_id, None):
                     calls.append(call)
             open_calls = calls + open_calls

@@ -16,7 +16,7 @@ from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger
 from refold.store import appends, contexts, vault
-from refold.store.history import History, read_on
+from refold.store.history import History, read_pages
 from refold.store.marks import with_seqs
 from refold.store.proofs.rerun import with_requests
 from refold.store.session.core import SessionCore
@@ -100,7 +100,7 @@ def _fork_again(
     name, exported_at = origin
     stream = session.stream._replace(session_id=names.get(name, name))
     seqs: list[int] = []
-    for envelope in read_on(session.writer.log, stream):
+    for envelope in read_pages(session.writer.log, stream):
         exported = (envelope.meta.source or {}).get("seq")
         if isinstance(exported, int) and exported <= exported_at:
             seqs.append(envelope.seq)
@@ -219,7 +219,7 @@ def _without_present(
     Raises ImportFailed if an entry that it has was rewritten.
     """
     imported: dict[int, Envelope] = {}  # by seq
-    for envelope in read_on(session.writer.log, session.stream, upto=state.head_seq):
+    for envelope in read_pages(session.writer.log, session.stream, upto=state.head_seq):
         if "format" in (envelope.meta.source or {}):
             imported[envelope.seq] = envelope
     learned = session.writer.learned(state)

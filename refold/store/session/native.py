@@ -14,7 +14,7 @@ from refold.domain.session import labelling
 from refold.projections.items import NativeItem, first_of, groups, has_bytes, whole
 from refold.redaction.guard import restored
 from refold.store import appends, contexts
-from refold.store.history import read_on
+from refold.store.history import read_pages
 from refold.store.recorded import recorded
 from refold.store.session.core import start_upkeep
 from refold.store.session.part import SessionPart
@@ -211,7 +211,7 @@ class NativeItems(SessionPart):
             )
 
     def _pages(self, after: int) -> Iterator[Envelope]:
-        return read_on(self.writer.log, self.stream, after=after)
+        return read_pages(self.writer.log, self.stream, after=after)
 
     def _first_labels(self) -> Mapping[str, str]:
         """The labels that the first append of this session records; else none."""

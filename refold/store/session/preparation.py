@@ -16,7 +16,7 @@ from refold.projections.context.summaries import summarizer_for
 from refold.projections.tokens import tokens_of
 from refold.store import contexts
 from refold.store.compactions import Compactor
-from refold.store.session.core import SessionCore, read_standing, show
+from refold.store.session.core import SessionCore, read_snapshot, show
 
 if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer
@@ -49,18 +49,18 @@ def prepare(
 ) -> View:
     """Do what ``Session.prepare`` documents, without revealing placeholders."""
     handed = contexts.take(session.writer, session.user_id, handed_in)
-    viewer, chosen, standing = read_standing(session, strategy, prepares=True)
+    viewer, chosen, snapshot = read_snapshot(session, strategy, prepares=True)
     writes = summarizer or session.upkeep.summarizer
     compactor = Compactor.of(session.writer, viewer, chosen, writes)
     if not wait:
         name = (session.stream, chosen.fingerprint)
         session.upkeep.background.ask(name, compactor.step)
-    outline = viewer.current(chosen, standing)
+    outline = viewer.current(chosen, snapshot)
     if wait and compactor.is_due(outline):
         outline = compactor.catch_up(outline)
         view = show(session, viewer, chosen, handed, outline=outline)
     else:
-        view = show(session, viewer, chosen, handed, standing=standing, outline=outline)
+        view = show(session, viewer, chosen, handed, snapshot=snapshot, outline=outline)
     window = handed.extras.window_tokens
     if chosen.manner.window:
         window = min(window, chosen.manner.window)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from refold.domain.events import Request
-    from refold.projections.context.budget import Elsewhere
+    from refold.projections.context.budget import CrossSessionLayers
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.strategy import Layers
     from refold.store.proofs import explanations
@@ -348,7 +348,9 @@ class Session(SessionCore, FormerNames):
             name = ("delete", self.stream)
             self.upkeep.background.ask(name, partial(eraser.run, job))
 
-    def _layers(self, wanted: Layers, last: Request | None) -> Elsewhere | None:
+    def _layers(
+        self, wanted: Layers, last: Request | None
+    ) -> CrossSessionLayers | None:
         from refold.store.memory.layers import elsewhere
 
         return elsewhere(self.writer.log, self.stream, wanted, last)

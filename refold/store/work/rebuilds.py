@@ -34,7 +34,7 @@ from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
     fold_derived,
-    standing,
+    since_last_rebuild,
 )
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import failure_reason, write_summary
@@ -187,7 +187,7 @@ class _Walk:
         # What the walk records, and when a model was last called.
         self._recorded: list[Envelope] = []
         self._last_call = 0
-        self._existing = standing(self._writer.log.read(self._stream))
+        self._existing = since_last_rebuild(self._writer.log.read(self._stream))
         self._continue_from([] if self._rebuilder.checks else self._existing)
         if not self.result.compactions:
             summaries = 0
@@ -338,7 +338,7 @@ class _Walk:
         rebuilder = self._rebuilder
         own = (event for event in self._recent if event.seq > 0)
         spans = compaction.new_in(decision, self._derived)
-        new_events = self._viewer.history.spans(spans, own)
+        new_events = self._viewer.history.read_spans(spans, own)
         source = compaction.source_of(
             decision,
             events=new_events,

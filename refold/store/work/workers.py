@@ -25,7 +25,7 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import summarizer_for
 from refold.store.compactions import Hold
-from refold.store.contexts import WORTH_STORING, bring_up, lagging
+from refold.store.contexts import WORTH_STORING, lagging, update_view
 from refold.store.proofs.verification import Verified
 from refold.store.store import now as machine_clock
 from refold.store.work.background import attempt
@@ -274,7 +274,7 @@ class Worker:
         """Fold the events that stored views are far behind with."""
         for view in lagging(self.store.log, self._scope, by=WORTH_STORING):
             if not self._stopping:
-                fold = partial(bring_up, self.store.log, view.place)
+                fold = partial(update_view, self.store.log, view.place)
                 attempt(fold, otherwise=_WILL_RETRY)
 
     def _set_timer(self, unit: Unit, at: int) -> None:
@@ -422,7 +422,7 @@ class Worker:
             for entry in session.history.derived(strategy.fingerprint):
                 if entry.seq > derived_seq and isinstance(entry.payload, Summary):
                     yield entry
-        compactor.viewer.caught_up(strategy)
+        compactor.viewer.store_current(strategy)
         due_at = compactor.due_at()
         if due_at is None:
             return

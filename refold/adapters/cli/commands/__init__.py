@@ -25,6 +25,7 @@ class Entry(NamedTuple):
 
 
 def _own(place: str, summary: str) -> Entry:
+    """Return the entry of a command in a module of this package."""
     return Entry(f"{__name__}.{place}", summary)
 
 

@@ -315,7 +315,7 @@ class Timeline:
             head += [("  agent ", "dim"), output.shown(envelope.agent)]
         if preview.note:
             head += ["  ", output.shown(preview.note)]
-        if item.call and item.began == envelope.seq and not self._is_compact:
+        if item.call and item.began_at == envelope.seq and not self._is_compact:
             head.append((f"  response #{item.response}", "dim"))
         if is_derived:
             head.append((f"  stream {envelope.stream[:_STREAM_WIDTH]}", "dim"))

@@ -15,7 +15,7 @@ SELECT value FROM {settings} WHERE name='generation' {locked}
 
 -- A version, an epoch and a wrapped key for all that is known of a session: -1 is the
 -- user, 0 says that it was erased.
--- name: standing
+-- name: user_and_session_keys
 SELECT -1, epoch, wrapped FROM {user_keys} WHERE user_ref=:user
 UNION ALL
 SELECT 1, 1, wrapped FROM {session_keys}

@@ -13,7 +13,7 @@ import refold
 from refold.adapters.rows import EncryptedEvent, EncryptingMapper
 from refold.domain.ports import PAGE
 from refold.store import Session, SessionStore
-from refold.testing.event_log import said
+from refold.testing.event_log import user_inputs
 from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
@@ -66,9 +66,9 @@ def test_more_than_a_page_behind_the_view_is_all_there(
     memory: SessionStore, more: int
 ) -> None:
     session = memory.session(user_id="ada", session_id="s-1")
-    session.append(said(*map(str, range(70))))
+    session.append(user_inputs(*map(str, range(70))))
     assert session.context("keep_all").at == 70
-    session.append(said(*map(str, range(70, 70 + more))))
+    session.append(user_inputs(*map(str, range(70, 70 + more))))
 
     view = session.context("keep_all")
 
@@ -153,7 +153,7 @@ def test_cached_rows_give_the_same_events(called: Session) -> None:
     read = called.events()
 
     called.context("keep_all")
-    found = called.writer.log.standing(called.stream, "keep_all").new
+    found = called.writer.log.snapshot(called.stream, "keep_all").new
 
     assert [event.to_json() for event in found] == [event.to_json() for event in read]
     assert [event.blobs for event in found] == [event.blobs for event in read]
@@ -191,7 +191,7 @@ def test_caches_rows_of_few_sessions(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     for number in range(34):
         session = memory.session(user_id="ada", session_id=f"s-{number}")
-        session.append(said("a"))
+        session.append(user_inputs("a"))
         session.context("keep_all")
 
     kept = [
@@ -205,7 +205,7 @@ def test_caches_rows_of_few_sessions(memory: SessionStore) -> None:
 def test_too_large_state_is_not_kept(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     session = memory.session(user_id="ada", session_id="s-1")
-    session.append(said(*(f"{n} {'x' * 9000}" for n in range(60))))
+    session.append(user_inputs(*(f"{n} {'x' * 9000}" for n in range(60))))
 
     session.context("keep_all")
 
