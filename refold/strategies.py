@@ -21,6 +21,7 @@ from refold.projections.context.strategies.spec import (
     register as register,
 )
 from refold.projections.context.strategy import (
+    RULES as RULES,
     Manner as Manner,
     Shown as Shown,
     Strategy as Strategy,

@@ -553,6 +553,9 @@ class Walk:
         previous: Envelope | None = None
         turn_ended = False
         for index, event in enumerate(self.events[: max(moment_at, default=-1) + 1]):
+            if isinstance(event.payload, events.Item):
+                self._fold(index)  # as in ``Moments``
+                continue
             clock = previous.ts if previous else event.ts
             moment = moment_at.get(index)
             if previous and turn_ended:
@@ -631,7 +634,11 @@ class Walk:
         )
         try:
             written = write_summary(
-                self.strategy, self.summarizer, source, target_tokens=due.target_tokens
+                self.strategy,
+                self.summarizer,
+                source,
+                outline=self._outline,
+                target_tokens=due.target_tokens,
             )
         except RefoldError as error:
             self._note_failure(due, source, now, str(error))

@@ -520,6 +520,7 @@ class Compactor:
                 self.strategy,
                 self.summarizer,
                 source,
+                outline=outline,
                 target_tokens=target,
                 most_chars=4 * target if short else None,
             )

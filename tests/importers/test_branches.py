@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -64,20 +63,41 @@ def chained(*entries: Entry) -> list[Entry]:
     return chain
 
 
-def imported(entries: Sequence[Entry], steps: int = 1) -> list[list[str]]:
-    """The contexts before each response of a file that is imported in some steps."""
+def contexts(store: SessionStore) -> list[list[str]]:
+    session = store.session(user_id="ada", session_id=SESSION)
+    if not list(store.sessions()):
+        return []
+    shown: list[list[str]] = []
+    for event in session.events():
+        if isinstance(event.payload, AgentResponse) and event.seq > 1:
+            shown.append(texts(session, event.seq - 1))
+    shown.append(texts(session, None))
+    return shown
+
+
+def imported(
+    entries: Sequence[Entry], steps: int = 1, shown: Callable[..., Any] = contexts
+) -> Any:
+    """The contexts before each response of a file that is imported in some steps.
+
+    shown: returns the contexts of a store.
+    """
     with refold.open("memory://") as store, TemporaryDirectory() as folder:
         for step in range(1, steps + 1):
             end = len(entries) * step // steps
             if end:
                 path = write_lines(Path(folder), entries[:end], f"{SESSION}.jsonl")
                 store.import_transcript(path, user_id="ada")
-        return contexts(store)
+        return shown(store)
 
 
 def captured(
-    entries: Sequence[Entry], *, restarts: bool = False, monkeypatch: Any
-) -> list[list[str]]:
+    entries: Sequence[Entry],
+    *,
+    restarts: bool = False,
+    monkeypatch: Any,
+    shown: Callable[..., Any] = contexts,
+) -> Any:
     """The same for a file that is captured line by line.
 
     restarts: each line is read by another process.
@@ -100,19 +120,7 @@ def captured(
                 follower = new()
             with follower.alone():
                 follower.look()
-        return contexts(store)
-
-
-def contexts(store: SessionStore) -> list[list[str]]:
-    session = store.session(user_id="ada", session_id=SESSION)
-    if not list(store.sessions()):
-        return []
-    shown: list[list[str]] = []
-    for event in session.events():
-        if isinstance(event.payload, AgentResponse) and event.seq > 1:
-            shown.append(texts(session, event.seq - 1))
-    shown.append(texts(session, None))
-    return shown
+        return shown(store)
 
 
 def texts(session: Session, at: int | None) -> list[str]:
@@ -120,8 +128,7 @@ def texts(session: Session, at: int | None) -> list[str]:
     for message in session.context("keep_all", at=at).messages:
         for block in message["content"]:
             text = block.get("text") or block.get("content") or block.get("name")
-            # A capture keeps entries that are no events, so its seqs are higher.
-            found.append(re.sub(r'seq="\d+"', "", str(text)))
+            found.append(str(text))
     return [text for text in found if not text.startswith("(")]
 
 

@@ -75,7 +75,7 @@ def session(*entries: Entry, version: str = "2.1.7", **more: Any) -> list[Entry]
 
 def sent_again(entries: list[Entry]) -> list[str]:
     """The texts of the context before the last answer, without the summary."""
-    before = imported(entries)[-2]
+    before: list[str] = imported(entries)[-2]
     assert before[0] == "SUMMARY"
     return before[1:]
 

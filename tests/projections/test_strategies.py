@@ -341,7 +341,7 @@ class TestHistorySummary:
         view = view_of(parse(self.TEN), timed(talk(60, "u" * 500)))
 
         assert "I have read the summary" in view.messages[1]["content"][0]["text"]
-        assert '<turn first="' in view.messages[0]["content"][0]["text"]
+        assert '<turn number="' in view.messages[0]["content"][0]["text"]
 
     def test_the_lower_threshold_counts_while_the_cache_expires(self) -> None:
         spec = (

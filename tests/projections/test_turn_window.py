@@ -176,7 +176,7 @@ def test_a_single_summary_is_never_folded() -> None:
 
 
 def test_the_next_check_makes_a_missed_fold() -> None:
-    strategy = TurnWindow(full_turns=1, cached_turns=1, session_memory_tokens=30)
+    strategy = TurnWindow(full_turns=1, cached_turns=1, session_memory_tokens=20)
     walk = imported(strategy, turns(3))
     for _ in range(2):
         due = strategy.decide(walk.outline, NOW)
@@ -347,7 +347,7 @@ def test_pins_over_their_budget_become_stubs() -> None:
     spans = [(span.kind, span.first) for span in view.view().spans]
     assert ("pinned", 1) in spans
     assert ("stub", 2) in spans
-    assert '<pinned first="2" last="2" tokens="' in texts(view.view())
+    assert '<pinned tokens="' in texts(view.view())
 
 
 def test_a_failed_attempt_delays_the_next_one() -> None:

@@ -102,7 +102,11 @@ class Walk:
         source = source_of(due, events=self.events, summaries=self.derived)
         target = due.target_tokens
         written = write_summary(
-            self.strategy, self.summarizer, source, target_tokens=target
+            self.strategy,
+            self.summarizer,
+            source,
+            outline=self.outline,
+            target_tokens=target,
         )
         summary = summary_of(
             due,

@@ -7,6 +7,7 @@ they fit.  ``Ledger`` preserves the names that a cut would lose.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -186,7 +187,7 @@ _LEDGER_PART: Final = re.compile(
     re.DOTALL,
 )
 _TURN: Final = re.compile(
-    r'^<turn first="-?\d+" last="(-?\d+)"(?: \w+="\d+")*>(.*?)^</turn>',
+    r'^<turn (?:first="-?\d+" last|number)="(-?\d+)"(?: \w+="\d+")*>(.*?)^</turn>',
     re.DOTALL | re.MULTILINE,
 )
 _TURN_LIST: Final = re.compile(
@@ -223,6 +224,7 @@ _BEGINNINGS: Final = (
 class AbridgedTurn:
     """The contents of a turn before any cut.
 
+    number:                the number by which views name it; None names its seqs.
     user_stays:            whether the user's words stand beside the summary.
     end:                   "interrupted" or "goes_on" if the turn has no final answer.
     plan:                  the newest plan.
@@ -235,6 +237,7 @@ class AbridgedTurn:
 
     first: int
     last: int
+    number: int | None = None
     user: str = ""
     user_stays: bool = False
     agent: str = ""
@@ -290,7 +293,12 @@ class Abridged:
             # A digest of the scope takes in a turn or a few: a share of them would soon
             # leave out turns that its own limit has room for.
             target_tokens = min(target_tokens, _most_tokens(source))
-        turns = abridged_turns(source.envelopes, self.tools, goes_on=source.goes_on)
+        turns = abridged_turns(
+            source.envelopes,
+            self.tools,
+            goes_on=source.goes_on,
+            first_turn=source.first_turn,
+        )
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
         if source.user_stays:
             turns = _without_words_of_user(turns)
@@ -429,7 +437,9 @@ def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, st
     text:        the summary.
     most_tokens: of the ledger.
     """
-    turns = abridged_turns(source.envelopes, TOOLS, goes_on=source.goes_on)
+    turns = abridged_turns(
+        source.envelopes, TOOLS, goes_on=source.goes_on, first_turn=source.first_turn
+    )
     ledger = Ledger.of(source.summaries, turns, source.envelopes)
     shown = ledger.shown(text, most_tokens)
     room = source.words - markup.own_words(shown)
@@ -440,14 +450,15 @@ def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, st
 
 
 class Ledger:
-    """The names of files, failures, and ids, with the seq of their last mention.
+    """The names of files, failures, and ids, with the place of their last mention.
 
+    A place is a seq, or the number of a turn if views name turns by numbers.
     Each summary passes its ledger on to the next.  It shows only names that the turns
     of the summary do not contain.
     """
 
     def __init__(self) -> None:
-        # By name, the kind and the seq; the newest mention last.
+        # By name, the kind and the place; the newest mention last.
         self._mentions: dict[str, tuple[str, int]] = {}
         # By the ends of a failure, the line of its first mention.
         self._failures: dict[str, str] = {}
@@ -467,14 +478,17 @@ class Ledger:
         for text in summaries:
             ledger._read_ledger(text)
             ledger._read_turns(text)
+        turns = list(turns)
         for envelope in envelopes:
             if isinstance(envelope.payload, ToolCall):
-                ledger._read_call(envelope.payload, envelope.seq)
+                place = _place_in(turns, envelope.seq)
+                ledger._read_call(envelope.payload, place)
         for turn in turns:
+            place = turn.last if turn.number is None else turn.number
             for name, kind in _KIND_OF_LIST.items():
                 for item in turn.lists.get(name, []):
                     line = _short(" ".join(item.split()), _LONGEST_NAME)
-                    ledger._mention(line, kind, turn.last)
+                    ledger._mention(line, kind, place)
         return ledger
 
     def _read_ledger(self, summary: str) -> None:
@@ -629,6 +643,13 @@ class Ledger:
         return parts
 
 
+def _place_in(turns: Sequence[AbridgedTurn], seq: int) -> int:
+    """The number of the turn that an event is in, or its seq if turns have none."""
+    index = bisect_right(turns, seq, key=lambda turn: turn.first) - 1
+    number = turns[index].number if index >= 0 else None
+    return seq if number is None else number
+
+
 def _root_of(paths: Sequence[str]) -> str:
     """The deepest folder that most of the absolute paths are in, with its slash.
 
@@ -664,25 +685,35 @@ class _FailedCall(NamedTuple):
 
 
 def abridged_turns(
-    envelopes: Sequence[Envelope], tools: Tools, *, goes_on: bool = False
+    envelopes: Sequence[Envelope],
+    tools: Tools,
+    *,
+    goes_on: bool = False,
+    first_turn: int | None = None,
 ) -> list[AbridgedTurn]:
     """Read events into turns, without any cut.
 
-    goes_on: whether the last turn continues after these events.
+    goes_on:    whether the last turn continues after these events.
+    first_turn: the number of the turn of the first event; None numbers no turns.
     """
     failed_calls = _failed_calls(envelopes)
     call_of_id = {failed.call.call_id: failed.call for failed in failed_calls.values()}
     questions = markup.questions(envelopes)
     turns: list[AbridgedTurn] = []
     open_file: str | None = None
-    for envelope in envelopes:
+    number = first_turn
+    for index, envelope in enumerate(envelopes):
         payload = envelope.payload
+        if number is not None and index and isinstance(payload, events.UserInput):
+            number += 1
         if is_restated(envelope):
             continue
         if not turns and not isinstance(payload, _BEGINNINGS):
             continue
         if not turns or isinstance(payload, events.UserInput):
-            new_turn = AbridgedTurn(envelope.seq, envelope.seq, end="interrupted")
+            new_turn = AbridgedTurn(
+                envelope.seq, envelope.seq, number, end="interrupted"
+            )
             turns.append(new_turn)
         turn = turns[-1]
         turn.last = envelope.seq
@@ -888,7 +919,8 @@ def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
     """The turn between tags, within these limits."""
     lines = [_turn_tag(turn)]
     if turn.user_stays:
-        lines.append(f'<user seq="{turn.first}"/>')
+        seq = "" if turn.number is not None else f' seq="{turn.first}"'
+        lines.append(f"<user{seq}/>")
     if turn.user:
         lines.append(f"<user>{_short(turn.user, limits.user_chars)}</user>")
     if turn.plan:
@@ -919,6 +951,8 @@ def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
 def _turn_tag(turn: AbridgedTurn) -> str:
     """The opening tag of a turn: its place, and how many of its calls succeeded."""
     calls = f' calls="{turn.calls}" ok="{turn.ok}"' if turn.calls else ""
+    if turn.number is not None:
+        return f'<turn number="{turn.number}"{calls}>'
     return f'<turn first="{turn.first}" last="{turn.last}"{calls}>'
 
 

@@ -412,22 +412,24 @@ def _tuple(name: str, value: object, type_: type) -> tuple[Any, ...]:
     return tuple(value)
 
 
-_POINTER = "\n(… {{}} characters left out; the log has them all at seq {} …)\n"
+_POINTER = "\n(… {} characters left out; the log has them all …)\n"
+_POINTER_TO_SEQ = "\n(… {{}} characters left out; the log has them all at seq {} …)\n"
 
 
-def shorten(blocks: Numbered, limit: int) -> Numbered:
+def shorten(blocks: Numbered, limit: int, *, names_seqs: bool = False) -> Numbered:
     """Shorten the texts of blocks to ``limit`` tokens in all.
 
     Each text keeps its share.  Thinking and images stay unchanged.
 
-    blocks: each with the seq of its event.
+    blocks:     each with the seq of its event.
+    names_seqs: whether a shortened text names the seq.
     """
     sizes = [_size(block) for _, block in blocks]
     total = sum(sizes)
     if total <= limit:
         return blocks
     return [
-        (seq, _cut(block, limit * size // total, seq))
+        (seq, _cut(block, limit * size // total, seq if names_seqs else None))
         for (seq, block), size in zip(blocks, sizes, strict=True)
     ]
 
@@ -435,12 +437,14 @@ def shorten(blocks: Numbered, limit: int) -> Numbered:
 def cut_to(text: str, tokens: int, seq: int | None) -> str:
     """Shorten a text to its head and tail in about ``tokens``, with a pointer between.
 
-    seq: the event that the pointer names, where the log has the whole text.
+    seq: the event that the pointer names; None names none.
     """
     size = estimate_text(text)
     if size <= tokens:
         return text
-    pointer = _POINTER.format(seq)
+    pointer = _POINTER
+    if seq is not None:
+        pointer = _POINTER_TO_SEQ.format(seq)
     fewest = len(pointer) + 40
     characters = max(len(text) * tokens // size, fewest)
     short = markup.cut_middle(text, characters, pointer)

@@ -405,6 +405,8 @@ class Source:
     kind:      the subject of the summary: the session, or a memory layer.
     notes:     for notes, the rules for rewriting them.
     user_stays: whether views show what the user said beside the summary.
+    first_turn: the number of the turn of the first envelope, by which a summary names
+                turns; None names events by their seqs.
     """
 
     text: str
@@ -416,6 +418,7 @@ class Source:
     kind: SummaryKind = "session"
     notes: Notes | None = None
     user_stays: bool = False
+    first_turn: int | None = None
 
     @property
     def digest(self) -> str:

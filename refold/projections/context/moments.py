@@ -25,7 +25,11 @@ class Moment(NamedTuple):
 
 
 class Moments:
-    """Finds the moments while a log is folded: ``before`` and ``after`` each event."""
+    """Finds the moments while a log is folded: ``before`` and ``after`` each event.
+
+    Items of frameworks are skipped: only some of the ways in which a history comes in
+    record them.
+    """
 
     def __init__(self) -> None:
         # Whether a request was recorded, whose answer has not been read yet.
@@ -35,6 +39,8 @@ class Moments:
 
     def before(self, envelope: Envelope, placed: Place | None) -> Moment:
         """Return the moment between the last event and this one."""
+        if isinstance(envelope.payload, events.Item):
+            return Moment(called=False, turn_ended=False)
         called = self._is_model_call(envelope, placed)
         if self._newest is None:
             return Moment(called, turn_ended=False)
@@ -47,6 +53,8 @@ class Moments:
 
         idle: whether the newest turn seems complete now.
         """
+        if isinstance(envelope.payload, events.Item):
+            return
         self._newest = envelope
         if isinstance(envelope.payload, events.AgentResponse):
             self.turn_ended = idle
@@ -103,5 +111,6 @@ def turn_ends(
             ends.append(newest)
         strategy.add(builder, envelope)
         moments.after(envelope, idle=builder.idle)
-        newest = envelope
+        if not isinstance(envelope.payload, events.Item):
+            newest = envelope
     return ends, was_called

@@ -54,7 +54,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 12
+SHAPE: Final = 13
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -70,10 +70,14 @@ _WITH_MEDIA: Final = frozenset({events.UserInput, events.ToolResult})
 
 
 class ProtectedEvent(NamedTuple):
-    """A user input or a person's decision, and its cost."""
+    """A user input, a person's decision, or a plan, with its cost.
+
+    turn: the number of its turn.
+    """
 
     seq: int
     tokens: int
+    turn: int
 
 
 class MediaEvent(NamedTuple):
@@ -84,10 +88,11 @@ class MediaEvent(NamedTuple):
     tokens: int
 
 
-class Seq(NamedTuple):
-    """An event by its seq."""
+class SeqAndTurn(NamedTuple):
+    """An event by its seq, and the number of its turn."""
 
     seq: int
+    turn: int
 
 
 class PinChange(NamedTuple):
@@ -312,7 +317,7 @@ class Outline(NamedTuple):
     edits: tuple[Edit, ...] = ()
     protected_budget: int = 0
     protected: tuple[ProtectedEvent, ...] = ()
-    protected_before: tuple[Seq, ...] = ()
+    protected_before: tuple[SeqAndTurn, ...] = ()
     protected_cost: int = 0
     plan: ProtectedEvent | None = None
     excluded: bool = False
@@ -370,6 +375,24 @@ class Outline(NamedTuple):
         if plan is not None:
             seqs.append(plan.seq)
         return tuple(sorted(seqs))
+
+    @property
+    def protected_turns(self) -> dict[int, int]:
+        """The number of the turn of each protected event, by its seq."""
+        turns = {event.seq: event.turn for event in self.protected_before}
+        for event in self.protected:
+            turns[event.seq] = event.turn
+        if self.plan is not None:
+            turns[self.plan.seq] = self.plan.turn
+        return turns
+
+    def turn_at(self, seq: int) -> int:
+        """Return the number of the turn that an event which is not compacted is in."""
+        number = max(self.turn_count, 1)
+        firsts = [turn.first for turn in self.turns]
+        if self.detail in _BY_UNIT:
+            firsts = [unit.first for unit in self.units if unit.type == "user_input"]
+        return number - sum(1 for first in firsts if first > seq)
 
     @property
     def protected_tokens(self) -> int:
@@ -607,7 +630,11 @@ class OutlineBuilder:
 
     def _protect(self, envelope: Envelope) -> None:
         """Remember an event whose words stay beside summaries."""
-        event = ProtectedEvent(envelope.seq, envelope.token_estimate + MESSAGE_OVERHEAD)
+        event = ProtectedEvent(
+            seq=envelope.seq,
+            tokens=envelope.token_estimate + MESSAGE_OVERHEAD,
+            turn=max(self.turn_count, 1),
+        )
         match envelope.payload:
             case events.Planner():
                 self.plan = event
@@ -831,11 +858,11 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     )
     pending = [change for change in outline.pin_changes if change.at > decided_at]
     covered = [event for event in outline.protected if event.seq <= through]
-    covered_seqs = [Seq(event.seq) for event in covered]
+    covered_events = [SeqAndTurn(event.seq, event.turn) for event in covered]
     covered_tokens = sum(event.tokens for event in covered)
     return outline._replace(
         protected=outline.protected[len(covered) :],
-        protected_before=(*outline.protected_before, *covered_seqs),
+        protected_before=(*outline.protected_before, *covered_events),
         protected_cost=outline.protected_cost + covered_tokens,
         past=past,
         compacted_through=through,

@@ -77,12 +77,18 @@ class Protected:
     left_out: the seqs of the messages that are not shown at all.
     tokens:   the cost before anything was left out or cut for the budget.
     budget:   the most tokens.
+    turns:    the numbers of their turns by seq; None names events by their seqs.
     """
 
     words: tuple[Words, ...] = ()
     left_out: tuple[int, ...] = ()
     tokens: int = 0
     budget: int = 0
+    turns: Mapping[int, int] | None = None
+
+    def number(self, seq: int) -> int:
+        """Return the number by which a view names an event."""
+        return seq if self.turns is None else self.turns.get(seq, 0)
 
     @property
     def is_cut(self) -> bool:
@@ -91,19 +97,25 @@ class Protected:
 
 
 def protected(
-    rows: Iterable[Envelope], budget: int, *, raw: Mapping[str, int] | None = None
+    rows: Iterable[Envelope],
+    budget: int,
+    *,
+    raw: Mapping[str, int] | None = None,
+    turns: Mapping[int, int] | None = None,
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
-    rows: oldest first; events that are not protected are ignored.
-    raw:  the messages of the user that the view shows raw, with their seqs.  A long
-          message that one of them or a later message repeats is then only named.
-          With None, repetitions stay.
+    rows:  oldest first; events that are not protected are ignored.
+    raw:   the messages of the user that the view shows raw, with their seqs.  A long
+           message that one of them or a later message repeats is then only named.
+           With None, repetitions stay.
+    turns: the numbers of turns by seq, by which the view names events.  With None, it
+           names them by their seqs.
     """
     words = [part for row in rows if (part := words_of(row)) is not None]
     if raw is not None:
-        words = _without_repetitions(words, raw)
-    content = Protected(tuple(words), (), _total(words), budget)
+        words = _without_repetitions(words, raw, turns)
+    content = Protected(tuple(words), (), _total(words), budget, turns)
     for reduced in _STEPS:
         if _total(content.words) <= budget:
             break
@@ -111,10 +123,14 @@ def protected(
     return content
 
 
-def _without_repetitions(words: Sequence[Words], raw: Mapping[str, int]) -> list[Words]:
+def _without_repetitions(
+    words: Sequence[Words], raw: Mapping[str, int], turns: Mapping[int, int] | None
+) -> list[Words]:
     """The words, with a long message whole only where the user said it last.
 
     A budget takes the oldest words first, so it takes references before their words.
+
+    turns: as in ``protected``.
     """
     # By the text that is shown, which includes attachments, and the text of the log.
     seqs = {(without_long_pastes(text), text): seq for text, seq in raw.items()}
@@ -123,9 +139,17 @@ def _without_repetitions(words: Sequence[Words], raw: Mapping[str, int]) -> list
         if part.label == "user" and len(part.text) > _LONGEST_REPETITION:
             last = seqs.setdefault((part.text, part.original), part.seq)
             if last != part.seq:
-                part = part._replace(text=f"(as in {last})", is_repeated=True)
+                reference = f"(as in {last})"
+                if turns is not None:
+                    reference = _named_turn(turns.get(last))
+                part = part._replace(text=reference, is_repeated=True)
         newest_first.append(part)
     return newest_first[::-1]
+
+
+def _named_turn(turn: int | None) -> str:
+    """A reference to the user's message of a turn."""
+    return "(as in a later message)" if turn is None else f"(as in turn {turn})"
 
 
 def words_of(row: Envelope) -> Words | None:

@@ -58,6 +58,11 @@ _PROTECTED_INTRODUCTION: Final = (
     "the log. Instructions and constraints in them hold until a later message changes "
     "them."
 )
+_PROTECTED_BY_TURN: Final = (
+    "Earlier words of the user, as they were, oldest first, each with the number of "
+    "its turn. Instructions and constraints in them hold until a later message changes "
+    "them."
+)
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -171,6 +176,7 @@ def _rendered(
         clears_inputs=shown.clears_inputs,
         provider_blocks=provider_blocks(rows, manner.sends_back),
         returned=returned,
+        names_seqs=strategy.names_seqs,
     )
     before_session = [
         # The examples come first, so that the ids of their calls stay unchanged.
@@ -185,13 +191,23 @@ def _rendered(
         extras,
         behind_summaries,
         protected,
-        names_repetitions=strategy.rules >= _RULES_WITH_REPETITIONS,
+        names_repetitions=(
+            strategy.names_repetitions and strategy.rules >= _RULES_WITH_REPETITIONS
+        ),
+        names_seqs=strategy.names_seqs,
     )
-    before_session += _summaries(manner, outline, payloads, content)
+    before_session += _summaries(
+        manner, outline, payloads, content, names_seqs=strategy.names_seqs
+    )
     raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
     raw = _raw(outline, _within(rows, raw_spans), renderer)
     # The spans of different groups never join.
-    groups = [before_session, *behind_summaries, _left_out(shown), raw]
+    groups = [
+        before_session,
+        *behind_summaries,
+        _left_out(shown, names_seqs=strategy.names_seqs),
+        raw,
+    ]
     hidden = _dropped_cuts(outline, shown)
     if strategy.rules >= _RULES_WITH_MEDIA and outline.media:
         hidden += _media_cuts(outline, chain(raw, *behind_summaries))
@@ -330,12 +346,15 @@ def _raw(outline: Outline, rows: _Rows, renderer: ExchangeRenderer) -> list[Piec
     return pieces
 
 
-def _left_out(shown: Shown) -> list[Piece]:
+def _left_out(shown: Shown, *, names_seqs: bool) -> list[Piece]:
     """A note that counts the messages which are neither shown nor summarized."""
     left_out = shown.left_out
     if left_out is None or not left_out.messages:
         return []
-    text = tagged("left_out", "", **left_out._asdict())
+    attributes = {"messages": left_out.messages}
+    if names_seqs:
+        attributes = left_out._asdict()
+    text = tagged("left_out", "", **attributes)
     return [_note(text, ViewSpan("stub", left_out.first, left_out.last))]
 
 
@@ -430,12 +449,15 @@ def _protected_content(
     most: int | None,
     *,
     names_repetitions: bool,
+    names_seqs: bool,
 ) -> Protected | None:
     """What people said in the compacted part, except what stays raw behind it.
 
     most:              the most tokens; None is the budget.
     names_repetitions: whether a message is only named where a later one repeats
                        it.
+    names_seqs:        whether the words have the seqs of their events as numbers, and
+                       not the numbers of their turns.
 
     Returns None if there is nothing.
     """
@@ -460,7 +482,10 @@ def _protected_content(
     seqs = set(outline.protected_seqs) - raw_seqs
     if most is None:
         most = _protected_budget(outline, extras)
-    return protected([row for row in rows if row.seq in seqs], most, raw=raw)
+    turns = None if names_seqs else outline.protected_turns
+    return protected(
+        [row for row in rows if row.seq in seqs], most, raw=raw, turns=turns
+    )
 
 
 def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
@@ -471,12 +496,15 @@ def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
 
 def _protected_text(content: Protected) -> str:
     """The protected content as one text."""
-    lines = [_PROTECTED_INTRODUCTION]
+    turns = content.turns
+    lines = [_PROTECTED_INTRODUCTION if turns is None else _PROTECTED_BY_TURN]
     for part in content.words:
         name = "" if part.label == "user" else f", {part.label}"
-        lines.append(f"[{part.seq}{name}] {part.text}")
+        lines.append(f"[{content.number(part.seq)}{name}] {part.text}")
     if content.left_out:
-        lines.append(f"(Left out: messages {_named(content.left_out)}.)")
+        left_out = _named([content.number(seq) for seq in content.left_out])
+        what = "messages" if turns is None else "messages of turns"
+        lines.append(f"(Left out: {what} {left_out}.)")
     lines.append("(Here the earlier words of the user end.)")
     return "\n".join(lines)
 
@@ -553,6 +581,8 @@ def _summaries(
     outline: Outline,
     payloads: _SummaryPayloads,
     content: Protected | None,
+    *,
+    names_seqs: bool,
 ) -> list[Piece]:
     """The summaries, with what the user said in the spans that they stand for."""
     pieces: list[Piece] = []
@@ -564,7 +594,8 @@ def _summaries(
             pieces.append(_from_template(live, summary, manner.template))
         else:
             introduction = _INTRODUCTION if index == 0 else ""
-            pieces.append(_as_text(live, summary, introduction))
+            text = _as_text(live, summary, introduction, names_seqs=names_seqs)
+            pieces.append(text)
     if not pieces:
         return []
     if content is not None and content.words:
@@ -600,13 +631,20 @@ def _from_template(
 
 
 def _as_text(
-    live: units.LiveSummary, summary: events.Summary, introduction: str
+    live: units.LiveSummary,
+    summary: events.Summary,
+    introduction: str,
+    *,
+    names_seqs: bool,
 ) -> Piece:
     body = summary_text(summary)
     if summary.abridged and summary.text:
         abridged = tagged("abridged", summary.abridged)
         body = "\n".join([abridged, tagged("text", summary.text)])
-    text = tagged("summary", body, first=live.first, last=live.last, level=live.level)
+    place: dict[str, object] = {"first": live.first, "last": live.last}
+    if not names_seqs:
+        place = {}
+    text = tagged("summary", body, **place, level=live.level)
     block = text_block(introduction + text)
     tokens = live.tokens + MESSAGE_OVERHEAD
     return Piece("user", [(None, block)], tokens, _summary_span(live))
@@ -669,10 +707,19 @@ def _pinned(
             continue
         first = exchange[0].seq
         last = exchange[-1].seq
-        text = tagged(
-            "pinned", "", first=first, last=last, tokens=tokens, over_budget=True
-        )
+        place: dict[str, object] = {"first": first, "last": last}
+        if not renderer.names_seqs:
+            place = {"call": _first_call_id(exchange)}
+        text = tagged("pinned", "", **place, tokens=tokens, over_budget=True)
         yield [_note(text, ViewSpan("stub", first, last), overhead=0)]
+
+
+def _first_call_id(exchange: units.Exchange) -> str | None:
+    """The id of the first call of an exchange, or of the call that it answers."""
+    for envelope in exchange:
+        if isinstance(envelope.payload, events.ToolCall | events.ToolResult):
+            return envelope.payload.call_id
+    return None
 
 
 def _system(
@@ -762,6 +809,7 @@ class ExchangeRenderer:
     provider_blocks: blocks that go back to the provider, by the response's seq.
     returned:        the same under rules that send back all of them.
     taken:           the call ids that the view already contains.
+    names_seqs:      whether texts name events by their seqs.
     """
 
     limit: int
@@ -772,6 +820,7 @@ class ExchangeRenderer:
     provider_blocks: Mapping[int, Numbered] = field(default_factory=dict)
     returned: ProviderBlocks | None = None
     taken: set[str] = field(default_factory=set)
+    names_seqs: bool = False
 
     def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:
         """Return the pieces of an exchange, or an empty list if it shows nothing.
@@ -792,7 +841,7 @@ class ExchangeRenderer:
         entry = markup.entry_of(envelope.payload, self.questions)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
             return []
-        text = entry.text(seq=envelope.seq)
+        text = entry.text(seq=envelope.seq) if self.names_seqs else entry.text()
         if entry.tag == "system":
             text = markup.system_text(entry.body)
         block = text_block(text)
@@ -828,7 +877,7 @@ class ExchangeRenderer:
             if first.payload.text.strip():
                 # The API refuses a last text that ends in white space.
                 blocks.append((first.seq, text_block(first.payload.text.rstrip())))
-        blocks += [_call_text(call) for call in as_text]
+        blocks += [self._call_text(call) for call in as_text]
         blocks += [
             self._tool_use(id_, call) for id_, call in zip(ids, calls, strict=True)
         ]
@@ -865,7 +914,7 @@ class ExchangeRenderer:
                 # The API refuses a last text that ends in white space.
                 texts.append((first.seq, text_block(response.text.rstrip())))
         uses = [self._tool_use(id_, call) for id_, call in zip(ids, calls, strict=True)]
-        unanswered = [_call_text(call) for call in as_text]
+        unanswered = [self._call_text(call) for call in as_text]
         content = returned.content.get(first.seq)
         blocks: Numbered = []
         if content is not None and not as_text:
@@ -904,7 +953,9 @@ class ExchangeRenderer:
         block = markup.result_block(id_, result, content_of)
         if not is_cleared:
             return self._piece("user", [(envelope.seq, block)], [envelope])
-        text = markup.cleared_text(envelope.seq, envelope.token_estimate)
+        text = markup.cleared_text(
+            envelope.seq, envelope.token_estimate, names_seq=self.names_seqs
+        )
         stub = {**block, "content": text}  # an error remains an error
         span = ViewSpan("stub", envelope.seq, envelope.seq)
         tokens = estimate_text(text) + MESSAGE_OVERHEAD
@@ -924,6 +975,18 @@ class ExchangeRenderer:
         }
         return call.envelope.seq, block
 
+    def _call_text(self, call: CallWithResult) -> tuple[int | None, Block]:
+        """A call as text, for a call that is shown without its result."""
+        seq = call.envelope.seq
+        entry = markup.entry_of(call.event)
+        if entry is None:
+            text = call.event.tool_name
+        elif self.names_seqs:
+            text = entry.text(seq=seq)
+        else:
+            text = entry.text(call=call.event.call_id)
+        return seq, text_block(text)
+
     def take_id(self, call_id: str, seq: int) -> str:
         """Return a new id for the call recorded at ``seq``: its call_id if possible.
 
@@ -933,7 +996,12 @@ class ExchangeRenderer:
         chosen = legal
         number = 0
         while chosen in self.taken:
-            suffix = f"_{seq}_{number}" if number else f"_{seq}"
+            if not self.names_seqs:
+                suffix = f"_{number + 2}"
+            elif number:
+                suffix = f"_{seq}_{number}"
+            else:
+                suffix = f"_{seq}"
             chosen = legal[: _ID_LENGTH - len(suffix)] + suffix
             number += 1
         self.taken.add(chosen)
@@ -949,7 +1017,7 @@ class ExchangeRenderer:
         tokens = sum(event.token_estimate for event in events)
         span = ViewSpan("raw", events[0].seq, events[-1].seq)
         if tokens > self.limit:
-            shortened = budget.shorten(blocks, self.limit)
+            shortened = budget.shorten(blocks, self.limit, names_seqs=self.names_seqs)
             if shortened is not blocks:
                 tokens = sum(estimate_with_media(block) for _, block in shortened)
                 blocks = shortened
@@ -1035,14 +1103,6 @@ def _calls(exchange: units.Exchange) -> list[CallWithResult]:
                 index = index_of.pop(result.call_id)
                 calls[index] = calls[index]._replace(result=(envelope, result))
     return calls
-
-
-def _call_text(call: CallWithResult) -> tuple[int | None, Block]:
-    """A call as text, for a call that is shown without its result."""
-    seq = call.envelope.seq
-    entry = markup.entry_of(call.event)
-    text = entry.text(seq=seq) if entry else call.event.tool_name
-    return seq, text_block(text)
 
 
 def provider_blocks(rows: _Rows, kinds: Collection[str]) -> dict[int, Numbered]:

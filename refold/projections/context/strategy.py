@@ -333,7 +333,9 @@ class Manner(NamedTuple):
 
 
 # The newest version of the rules that all strategies share.
-RULES: Final = 2
+RULES: Final = 4
+# Under earlier rules, views name events by their seqs.
+_RULES_WITHOUT_SEQS: Final = 4
 
 
 class Strategy(BaseModel):
@@ -344,8 +346,11 @@ class Strategy(BaseModel):
     rules:         the version of the rules that all strategies share.  Under rules 1, a
                    call waits for its result without a limit; views have only small
                    images and few blocks of the provider, and do not protect what the
-                   user said.  Under rules 3, which few strategies have, a message of
-                   the user is only named where a later one repeats it.
+                   user said.  Under rules 1 to 3, views name events by their seqs,
+                   which differ between two records of the same history.  A strategy
+                   that sets no rules has rules 2.
+    names_repetitions: whether a message of the user is only named where a later one
+                   repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be
                    shown again.  ``spec`` adds those of the built-in strategies.
     needs:         the detail of its outlines.
@@ -367,7 +372,8 @@ class Strategy(BaseModel):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
-    rules: ClassVar[int] = RULES
+    rules: ClassVar[int] = 2
+    names_repetitions: ClassVar[bool] = False
     earlier: ClassVar[tuple[type[Strategy], ...]] = ()
     needs: ClassVar[Detail] = "turns"
     stable_prefix: ClassVar[bool] = True
@@ -421,6 +427,11 @@ class Strategy(BaseModel):
     def manner(self) -> Manner:
         """The presentation of its views and the request for its summaries."""
         return Manner()
+
+    @property
+    def names_seqs(self) -> bool:
+        """Whether its views name events by their seqs."""
+        return self.rules < _RULES_WITHOUT_SEQS
 
     @property
     def written_as(self) -> tuple[object, ...]:

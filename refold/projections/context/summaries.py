@@ -10,6 +10,7 @@ from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged, made_by, with_ledger
 from refold.projections.context.compaction import Source, Summarizer
 from refold.projections.context.limits import Limits
+from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import own_words
 
@@ -37,6 +38,7 @@ def write_summary(
     summarizer: Summarizer,
     source: Source,
     *,
+    outline: Outline,
     target_tokens: int,
     most_chars: int | None = None,
 ) -> compaction.Written:
@@ -45,6 +47,7 @@ def write_summary(
     A strategy with an abridged history gets one, made without a model, in addition to
     the summarizer's text; from the summarizer ``Abridged`` it gets the history alone.
 
+    outline:       the outline that the compaction was decided on.
     target_tokens: the length of the summary, about.
     most_chars:    the most characters of the abridged history, if fewer than the
                    strategy allows.
@@ -55,6 +58,9 @@ def write_summary(
         return _rewritten_notes(strategy, summarizer, source, target_tokens)
     if source.kind == "session" and strategy.protected_budget:
         source = replace(source, user_stays=True)
+    if source.envelopes and not strategy.names_seqs:
+        first_turn = outline.turn_at(source.envelopes[0].seq)
+        source = replace(source, first_turn=first_turn)
     if source.kind == "session" and strategy.manner.history is not None:
         limits = strategy.manner.history
         if most_chars is not None:

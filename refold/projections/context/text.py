@@ -219,7 +219,7 @@ _LEFT_OUT: Final = re.compile(
     r"(?: calls=\"(?P<calls>\d+)\" ok=\"(?P<ok>\d+)\")?/>"
 )
 _TURN_TAG: Final = re.compile(
-    r"<turn first=\"(?P<first>-?\d+)\" last=\"(?P<last>-?\d+)\""
+    r"<turn (?:first=\"(?P<first>-?\d+)\" last|number)=\"(?P<last>-?\d+)\""
     r"(?: calls=\"(?P<calls>\d+)\" ok=\"(?P<ok>\d+)\")?>"
 )
 
@@ -247,7 +247,8 @@ def turns_in(text: str) -> list[str]:
 class LeftOutTurns(NamedTuple):
     """Turns that an abridged history leaves out: their number, place, and calls.
 
-    first, last: seqs; None if an earlier summary does not name them.
+    first, last: seqs, or numbers of turns, as the history names its turns; None if an
+                 earlier summary does not name them.
     ok:          the number of calls that succeeded.
     """
 
@@ -306,12 +307,12 @@ def left_out(turns: Iterable[str]) -> LeftOutTurns:
 
 
 def _counted(match: re.Match[str], turns: int) -> LeftOutTurns:
-    """Read the seqs and the calls in a tag; either may be missing.
+    """Read the places and the calls in a tag; either may be missing.
 
     turns: the number of turns that the tag stands for.
     """
-    first = match["first"]
     last = match["last"]
+    first = match["first"] or last
     return LeftOutTurns(
         turns,
         None if first is None else int(first),
@@ -504,11 +505,17 @@ def _is_block(part: Any) -> bool:
     return False
 
 
-def cleared_text(seq: int, tokens: int) -> str:
-    """Return the stub for a cleared result, which says how to read the whole result.
+def cleared_text(seq: int, tokens: int, *, names_seq: bool = False) -> str:
+    """Return the stub for a cleared result, whose block names the call.
 
     seq, tokens: of the result's event.
+    names_seq:   whether the stub also names the event, as earlier rules did.
     """
+    if not names_seq:
+        return (
+            f"[refold: this result, about {tokens} tokens, was cleared here; the log "
+            "has all of it]"
+        )
     return (
         f"[refold: the result at seq {seq}, about {tokens} tokens, was cleared here; "
         f"whole: session.events(after={seq - 1}, limit=1)]"

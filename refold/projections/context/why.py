@@ -108,7 +108,7 @@ def parts_of(
             part_span = part_origins[0].span
             end = first + len(part_origins)
             is_cleared = all(
-                _is_cleared(block, origin, events)
+                _is_cleared(block, origin, events, strategy)
                 for block, origin in zip(blocks[first:end], part_origins, strict=True)
             )
             cause = _cause(
@@ -172,14 +172,21 @@ def _layer_seqs(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
     return ()
 
 
-def _is_cleared(block: Block, origin: Origin, events: Mapping[int, Envelope]) -> bool:
+def _is_cleared(
+    block: Block,
+    origin: Origin,
+    events: Mapping[int, Envelope],
+    strategy: Strategy,
+) -> bool:
     """Whether a block is the stub of a cleared result."""
     if origin.seq is None:
         return False
     envelope = events.get(origin.seq)
     if envelope is None or not isinstance(envelope.payload, ToolResult):
         return False
-    stub = cleared_text(envelope.seq, envelope.token_estimate)
+    stub = cleared_text(
+        envelope.seq, envelope.token_estimate, names_seq=strategy.names_seqs
+    )
     return block.get("type") == "tool_result" and block.get("content") == stub
 
 

@@ -23,7 +23,7 @@ from refold.domain.envelope import (
     from_microseconds,
     microseconds,
 )
-from refold.domain.events import CompactionNote, JsonObject, Summary
+from refold.domain.events import CompactionNote, Item, JsonObject, Summary
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
@@ -216,6 +216,10 @@ class _Walk:
             moment = self._moments.before(envelope, self._builder.place(envelope))
             if moment.called:
                 self._last_call = self._builder.through_seq
+            if isinstance(envelope.payload, Item):
+                # Its time is not of the session: it may be that of a later copy.
+                self._fold(envelope)
+                continue
             if newest is not None:
                 check = moment.called or moment.turn_ended
                 self._pass_time(newest.ts, envelope.ts, check=check)
@@ -353,6 +357,7 @@ class _Walk:
                 self._strategy,
                 rebuilder.summarizer,
                 source,
+                outline=self._outline,
                 target_tokens=decision.target_tokens,
             )
         except Exception as error:

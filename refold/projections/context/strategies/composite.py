@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -16,7 +16,12 @@ from refold.domain.locks import computed_once
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.strategies import tool_clearing
-from refold.projections.context.strategy import Manner, Shown, Strategy
+from refold.projections.context.strategy import (
+    Manner,
+    Shown,
+    Strategy,
+    under_rules,
+)
 
 
 class _Wrapper(Strategy):
@@ -33,6 +38,10 @@ class _Wrapper(Strategy):
     @property
     def rules(self) -> int:  # type: ignore[override]  # the inner strategy decides
         return self.inner.rules
+
+    @property
+    def names_repetitions(self) -> bool:  # type: ignore[override]  # as rules
+        return self.inner.names_repetitions
 
     @property
     def manner(self) -> Manner:
@@ -112,7 +121,10 @@ class Pipeline(_Wrapper):
     def clearing(self) -> tool_clearing.ResultClearing:
         """The clearing, triggered by the session alone and not by its summaries."""
         params: dict[str, Any] = dict(self.first.params)
-        return tool_clearing.ResultClearing(**params)
+        kind: type[Strategy] = tool_clearing.ResultClearing
+        if self.first.rules != kind.rules:
+            kind = under_rules(kind, self.first.version, self.first.rules)
+        return cast("tool_clearing.ResultClearing", kind(**params))
 
     def begin(self) -> Outline:
         return self.then.outline("both" if self.then.needs == "turns" else "units")

@@ -21,7 +21,13 @@ from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction, Notes
 from refold.projections.context.limits import Limits
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategy import Layers, Manner, Pinning, distance
+from refold.projections.context.strategy import (
+    RULES,
+    Layers,
+    Manner,
+    Pinning,
+    distance,
+)
 from refold.projections.context.units import Spans, Unit, joined
 
 
@@ -54,8 +60,9 @@ class HistorySummary(Pinning):
     """
 
     name: ClassVar[str] = "history_summary"
-    version: ClassVar[int] = 3
-    rules: ClassVar[int] = 3
+    version: ClassVar[int] = 4
+    rules: ClassVar[int] = RULES
+    names_repetitions: ClassVar[bool] = True
     came_later: ClassVar[tuple[str, ...]] = ("memories", "node_template")
     needs: ClassVar[Detail] = "units"
 

@@ -16,7 +16,7 @@ from refold.projections.context import compaction, strategy
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.recursive_summary import RecursiveSummary
-from refold.projections.context.strategy import Manner, Shown, Weighed
+from refold.projections.context.strategy import RULES, Manner, Shown, Weighed
 from refold.projections.context.units import Unit
 
 KEY_EVENTS = frozenset(
@@ -54,7 +54,8 @@ class Hybrid(RecursiveSummary, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 
     threshold_low: int = Field(default=4_000, ge=1)

@@ -9,7 +9,13 @@ from pydantic import Field
 from refold.domain.envelope import Envelope
 from refold.domain.events import UserInput
 from refold.projections.context.outline import Outline, OutlineBuilder
-from refold.projections.context.strategy import Shown, Strategy, everything, with_input
+from refold.projections.context.strategy import (
+    RULES,
+    Shown,
+    Strategy,
+    everything,
+    with_input,
+)
 
 
 class LastTurns(Strategy):
@@ -19,7 +25,8 @@ class LastTurns(Strategy):
     """
 
     name: ClassVar[str] = "last_turns"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 
     n: int = Field(default=5, ge=1)

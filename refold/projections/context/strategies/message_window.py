@@ -13,7 +13,7 @@ from refold.domain.envelope import from_microseconds, microseconds
 from refold.projections.context import compaction, strategy
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Pinning, Shown
+from refold.projections.context.strategy import RULES, Pinning, Shown
 
 
 class MessageWindow(Pinning):
@@ -34,7 +34,8 @@ class MessageWindow(Pinning):
     """
 
     name: ClassVar[str] = "message_window"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 
     context_size: int = Field(default=75, ge=1)

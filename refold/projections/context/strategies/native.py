@@ -9,7 +9,7 @@ from pydantic import Field
 from refold.domain.events import JsonObject
 from refold.domain.locks import computed_once
 from refold.projections.context.outline import Detail
-from refold.projections.context.strategy import Manner, Strategy
+from refold.projections.context.strategy import RULES, Manner, Strategy
 
 
 class Native(Strategy):
@@ -31,7 +31,8 @@ class Native(Strategy):
     """
 
     name: ClassVar[str] = "native"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "counts"
 
     clear_tool_uses: bool = True

@@ -10,7 +10,7 @@ from pydantic import Field
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Pinning, distance
+from refold.projections.context.strategy import RULES, Pinning, distance
 
 
 class RecursiveSummary(Pinning):
@@ -27,7 +27,8 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 
     every: int = Field(default=10, ge=1)

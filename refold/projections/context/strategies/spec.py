@@ -136,7 +136,7 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 STRATEGIES: Final = Registry()
 # Earlier versions of the built-in strategies differ only in their rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2}
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 3}
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
     "in TOML syntax"

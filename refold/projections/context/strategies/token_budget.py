@@ -10,7 +10,13 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import Span
 from refold.projections.context.compaction import oldest_units
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategy import Shown, Weighed, everything, with_input
+from refold.projections.context.strategy import (
+    RULES,
+    Shown,
+    Weighed,
+    everything,
+    with_input,
+)
 from refold.projections.context.units import joined
 
 
@@ -25,7 +31,8 @@ class TokenBudget(Weighed):
     """
 
     name: ClassVar[str] = "token_budget"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
     stable_prefix: ClassVar[bool] = False
 

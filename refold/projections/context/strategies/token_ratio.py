@@ -11,7 +11,13 @@ from refold.domain.locks import computed_once
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Manner, Pinning, Weighed, distance
+from refold.projections.context.strategy import (
+    RULES,
+    Manner,
+    Pinning,
+    Weighed,
+    distance,
+)
 from refold.projections.models import window_of
 
 
@@ -32,7 +38,8 @@ class TokenRatio(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "token_ratio"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
     came_later: ClassVar[tuple[str, ...]] = ()
 

@@ -12,7 +12,13 @@ from refold.domain.events import AgentResponse, ToolResult
 from refold.domain.tokens import estimate_text
 from refold.projections.context import outline as folded
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategy import Pinning, Shown, Weighed, everything
+from refold.projections.context.strategy import (
+    RULES,
+    Pinning,
+    Shown,
+    Weighed,
+    everything,
+)
 from refold.projections.context.text import cleared_text
 from refold.projections.context.units import Unit, holds
 
@@ -40,7 +46,8 @@ class ToolClearing(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "tool_clearing"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 
     trigger_input_tokens: int = Field(default=100_000, ge=1)
@@ -74,7 +81,7 @@ class ToolClearing(Pinning, Weighed):
         count = max(0, len(builder.notes) // 2 - self.keep)
         notes = builder.notes[: 2 * count]
         saved = {
-            seq: max(0, tokens - estimate_text(cleared_text(seq, tokens)))
+            seq: max(0, tokens - self._stub_tokens(seq, tokens))
             for seq, tokens in zip(notes[::2], notes[1::2], strict=True)
         }
         if not count or sum(saved.values()) < self.clear_at_least:
@@ -85,6 +92,10 @@ class ToolClearing(Pinning, Weighed):
         builder.cleared = notes[-2]
         builder.raw_tokens -= _subtract(builder.units, saved)
         return True
+
+    def _stub_tokens(self, seq: int, tokens: int) -> int:
+        """The tokens of the stub for a result."""
+        return estimate_text(cleared_text(seq, tokens, names_seq=self.names_seqs))
 
     def _is_triggered(self, builder: OutlineBuilder) -> bool:
         limit = self.trigger_tool_uses

@@ -13,7 +13,13 @@ from refold.domain.locks import computed_once
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Layers, Manner, Pinning, distance
+from refold.projections.context.strategy import (
+    RULES,
+    Layers,
+    Manner,
+    Pinning,
+    distance,
+)
 
 # The environment variables of parameters.
 VARIABLES: Final = {
@@ -39,7 +45,8 @@ class TurnWindow(Pinning):
     """
 
     name: ClassVar[str] = "turn_window"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    rules: ClassVar[int] = RULES
     came_later: ClassVar[tuple[str, ...]] = ("layers",)
 
     full_turns: int = Field(default=4, ge=1)

@@ -1,0 +1,112 @@
+"""A history gives the same contexts under every strategy, whichever way it came in."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.domain.events import AgentResponse
+from refold.store import SessionStore
+from tests.importers import test_branches as branches
+from tests.importers.samples import (
+    SESSION,
+    answered,
+    returned,
+    said,
+    use,
+    words,
+)
+
+Entry = dict[str, Any]
+Contexts = dict[str, list[Any]]
+
+STRATEGIES: Final = (
+    "keep_all",
+    "last_turns:n=2",
+    "token_budget:max_tokens=300",
+    "tool_clearing:trigger_input_tokens=40,keep=1",
+    "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=60",
+    "message_window:context_size=6,compression_window_size=2,tail_keep_size=2",
+    "recursive_summary",
+    "hybrid:threshold_low=40,threshold_high=120,last_n_events=4",
+    "history_summary:trigger_on_history_size_chars=200,"
+    "history_tail_size_chars_to_exclude=60",
+    "token_ratio:max_context_tokens=400,keep_recent_turns=1",
+    "tool_clearing:trigger_input_tokens=40,keep=1+turn_window:full_turns=1,cached_turns=1",
+)
+
+
+def every_context(store: SessionStore) -> Contexts:
+    """What each strategy shows before each response, and at the end."""
+    session = store.session(user_id="ada", session_id=SESSION)
+    if not list(store.sessions()):
+        return {}
+    moments: list[int | None] = [None]
+    for event in session.events():
+        if isinstance(event.payload, AgentResponse) and event.seq > 1:
+            moments.append(event.seq - 1)
+    shown: Contexts = {}
+    for strategy in STRATEGIES:
+        list(store.rebuild(strategy))
+        shown[strategy] = []
+        for at in moments:
+            view = session.context(strategy, at=at)
+            if view.messages:
+                shown[strategy].append((view.system, view.messages, view.tokens))
+    return shown
+
+
+BOOKKEEPING: Final = (
+    {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+    {"type": "summary", "summary": "A title", "leafUuid": "nobody"},
+    {"type": "mode", "mode": "normal", "sessionId": SESSION},
+)
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[Entry]:
+    """Entries with late results, rewinds, plans, and lines that are no events."""
+    entries: list[Entry] = []
+    open_calls: list[str] = []
+    last: str | None = None
+    for number in range(draw(st.integers(4, 18))):
+        uuid = f"e{number}"
+        kind = draw(st.sampled_from(["user", "answer", "call", "result", "other"]))
+        entry: Entry
+        if kind == "other":
+            entries.append(dict(draw(st.sampled_from(BOOKKEEPING))))
+            continue
+        if kind == "call":
+            name = draw(st.sampled_from(["Read", "Bash", "TodoWrite"]))
+            block = use(f"c{number}", name, file_path=f"/src/part{number}.py")
+            entry = answered(uuid, f"m{number}", block)
+            open_calls.append(f"c{number}")
+        elif kind == "answer":
+            text = f"answer {number} about /src/file{number}.py. " * 3
+            entry = answered(uuid, f"m{number}", words(text))
+        elif kind == "result" and open_calls:
+            place = draw(st.integers(0, len(open_calls) - 1))
+            block = returned(open_calls.pop(place), f"line {number} of it\n" * 12)
+            entry = said(uuid, [block])
+        else:
+            entry = said(uuid, f"question {number}: look at it, please. " * 2)
+        entries.append({**entry, "parentUuid": last})
+        last = uuid
+    return entries
+
+
+@given(sessions())
+@settings(deadline=None, max_examples=12)
+def test_every_strategy_shows_the_same_however_a_history_came_in(
+    entries: list[Entry],
+) -> None:
+    whole = branches.imported(entries, shown=every_context)
+
+    assert branches.imported(entries, steps=20, shown=every_context) == whole
+    with pytest.MonkeyPatch.context() as patch:
+        line_by_line = branches.captured(
+            entries, monkeypatch=patch, shown=every_context
+        )
+    assert line_by_line == whole
