@@ -198,7 +198,7 @@ SWE_AGENT: Entry = {
 LETTA: Entry = {
     "agent_type": "memgpt_agent",
     "core_memory": [{"label": "human", "value": "Name: Ida"}],
-    "in_context_message_indices": [0, 1],
+    "in_context_message_indices": [3, 0, 1, 2, 4],
     "messages": [
         {"role": "system", "content": [words("You remember.")]},
         {

@@ -116,15 +116,16 @@ def test_steps_become_events_of_the_session(tmp_path: Path) -> None:
         ToolCall(call_id="steps[4]:0", tool_name="action"),
         ToolResult(call_id="steps[4]:0", tool_name="action", content="output"),
         ProviderEdit(
+            reason="compaction",
             edits=(
                 {
                     "type": "compaction",
                     "text": "",
                     "boundary": "replace",
                 },
-            )
+            ),
         ),
-        ProviderEdit(edits=({"type": "hand_off", "text": "Files were listed."},)),
+        UserInput(text="Files were listed."),
         AgentResponse(text="Done."),
     ]
 
@@ -158,7 +159,7 @@ def test_totals_of_a_run_that_has_grown_are_counted_anew(tmp_path: Path) -> None
     assert found["final_metrics"]["total_prompt_tokens"] == 100
 
 
-def test_a_hand_off_and_copied_steps_are_no_inputs(tmp_path: Path) -> None:
+def test_copied_steps_are_recorded_once(tmp_path: Path) -> None:
     first, then = deepcopy(samples.ATIF), deepcopy(samples.ATIF)
     first["continued_trajectory_ref"] = "next.json"
     copied = [{**step, "is_copied_context": True} for step in first["steps"][:4]]
@@ -169,10 +170,116 @@ def test_a_hand_off_and_copied_steps_are_no_inputs(tmp_path: Path) -> None:
     main = importers.read(write_document(tmp_path, first, "first.json"))[0]
 
     inputs = [one.text for one in events(main) if isinstance(one, UserInput)]
-    assert inputs == ["Fix it.", "Look.", "And now?"]
+    assert inputs == ["Fix it.", "Look.", "Files were listed.", "And now?"]
     why = reasons(main)["first.json next.json steps[1]"]
     assert why == "copied context of the run that it continues"
     assert "continued_trajectory_ref" not in again([main])
+
+
+def step(source: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"source": source, "message": message, **more}
+
+
+def edited(boundary: str, kind: str = "compaction") -> dict[str, Any]:
+    return {"extra": {"context_management": {"type": kind, "boundary": boundary}}}
+
+
+def observed(*contents: str) -> dict[str, Any]:
+    return {"observation": {"results": [{"content": text} for text in contents]}}
+
+
+OLD = (
+    step("system", "You are an agent."),
+    step("user", "OLD question"),
+    step("agent", "OLD answer"),
+)
+
+
+def last_context(tmp_path: Path, *documents: list[dict[str, Any]]) -> list[str]:
+    """The last context of a run whose files continue each other."""
+    for number, steps in reversed([*enumerate(documents)]):
+        document = {"schema_version": "ATIF-v1.7", "session_id": "r", "steps": steps}
+        if number + 1 < len(documents):
+            document["continued_trajectory_ref"] = f"run{number + 1}.json"
+        path = write_document(tmp_path, document, f"run{number}.json")
+    with refold.open("memory://") as store:
+        store.import_transcript(path, user_id="ada")
+        again = store.import_transcript(path, user_id="ada")
+        assert [imported.events for imported in again] == [0]
+        view = store.session(user_id="ada", session_id="r").context("keep_all")
+    assert view.system == "You are an agent."
+    return [block["text"] for message in view.messages for block in message["content"]]
+
+
+@pytest.mark.parametrize(
+    ("edit", "context"),
+    [
+        ([step("system", "Compacted.", **edited("replace"))], ["SUMMARY", "Done."]),
+        (
+            [step("system", "Compacted.", **edited("replace"), **observed("INLINE"))],
+            ["INLINE", "SUMMARY", "Done."],
+        ),
+        (
+            [step("system", "NOTICE", **edited("append", "injection"))],
+            [
+                "OLD question",
+                "OLD answer",
+                "<system>\nNOTICE\n</system>",
+                "SUMMARY",
+                "Done.",
+            ],
+        ),
+        (
+            [step("system", "Cut.", **edited("truncate", "pruning"))],
+            ["OLD question", "OLD answer", "SUMMARY", "Done."],
+        ),
+    ],
+    ids=["by the next message", "by the observation", "append", "truncate"],
+)
+def test_an_edit_of_the_context_changes_later_contexts(
+    tmp_path: Path, edit: list[dict[str, Any]], context: list[str]
+) -> None:
+    after = [step("user", "SUMMARY"), step("agent", "Done.")]
+
+    assert last_context(tmp_path, [*OLD, *edit, *after]) == context
+
+
+def test_an_edit_by_a_call_replaces_the_context(tmp_path: Path) -> None:
+    call = {"tool_call_id": "c1", "function_name": "compact", "arguments": {}}
+    edit = step("agent", "", tool_calls=[call], **edited("replace"))
+    edit["observation"] = {"results": [{"source_call_id": "c1", "content": "NEW"}]}
+
+    assert last_context(tmp_path, [*OLD, edit, step("user", "Go on.")]) == [
+        "NEW",
+        "Go on.",
+    ]
+
+
+def test_a_continuing_file_begins_with_its_copied_context(tmp_path: Path) -> None:
+    prompt, asked, _ = OLD
+    new = step("user", "SUMMARY of the rest")
+    copies = [{**each, "is_copied_context": True} for each in (prompt, asked, new)]
+
+    assert last_context(tmp_path, [*OLD], [*copies, step("agent", "Done.")]) == [
+        "OLD question",
+        "SUMMARY of the rest",
+        "Done.",
+    ]
+
+
+def test_an_export_restores_edits_of_the_context(tmp_path: Path) -> None:
+    edit = step("system", "Compacted.", **edited("replace"), **observed("INLINE"))
+    injected = step("system", "NOTICE", **edited("append", "injection"))
+    steps = [*OLD, edit, step("agent", "Done."), injected]
+    document = {"schema_version": "ATIF-v1.7", "session_id": "r", "steps": steps}
+
+    found = again(importers.read(write_document(tmp_path, document)))
+
+    check(found)
+    kept = ("source", "message", "extra", "observation")
+    assert [
+        {key: each[key] for key in kept if key in each} for each in found["steps"]
+    ] == steps
 
 
 def test_a_continuation_that_is_not_there_is_named(tmp_path: Path) -> None:

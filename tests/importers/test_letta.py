@@ -62,7 +62,6 @@ def test_fields_that_change_with_the_agent_are_skipped_once(tmp_path: Path) -> N
     transcript = read_one(write_document(tmp_path, samples.LETTA))
 
     assert list(reasons(transcript)) == [
-        "file.json in_context_message_indices",
         "file.json core_memory",
         "file.json",
     ]
@@ -207,6 +206,66 @@ def test_messages_that_left_the_context_are_in_no_later_one(tmp_path: Path) -> N
         assert of_young == ["Word 2", "Word 3"]
         assert (first.events, again.events, second.events) == (5, 0, 3)
         assert shown(store) == ["Word 4", "Word 5"]
+
+
+def unnamed(number: int, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": [words(f"Word {number}")]}
+
+
+def without_ids(*messages: Any, in_context: list[Any]) -> dict[str, Any]:
+    """An agent file of the earlier form, whose messages have no ids."""
+    memory = {"core_memory": [], "in_context_message_indices": in_context}
+    return {**memory, "messages": list(messages)}
+
+
+def test_places_of_messages_name_the_context_as_ids_do(tmp_path: Path) -> None:
+    young = without_ids(*map(unnamed, range(4)), in_context=[2, 3])
+    grown = without_ids(*map(unnamed, range(6)), in_context=[4, 5])
+    with refold.open("memory://") as store:
+        path = write_document(tmp_path, young, "a.af")
+        (first,) = store.import_transcript(path, user_id="ada")
+        of_young = shown(store)
+        (again,) = store.import_transcript(path, user_id="ada")
+        write_document(tmp_path, grown, "a.af")
+        (second,) = store.import_transcript(path, user_id="ada")
+
+        assert of_young == ["Word 2", "Word 3"]
+        assert (first.events, again.events, second.events) == (5, 0, 3)
+        assert shown(store) == ["Word 4", "Word 5"]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_summary_stands_before_the_messages_that_are_older_than_it(
+    tmp_path: Path, by_id: bool
+) -> None:
+    """A compaction adds the summary at the end, and keeps newer messages behind it."""
+    roles = ("system", "user", "user", "summary", "system")
+    saved = [unnamed(place, role) for place, role in enumerate(roles)]
+    document = without_ids(*saved, in_context=[4, 3, 2])
+    if by_id:
+        for place, message in enumerate(saved):
+            message["id"] = f"message-{place}"
+        named = ["message-4", "message-3", "message-2"]
+        document = {"agents": [{**agent(*saved), "in_context_message_ids": named}]}
+    with refold.open("memory://") as store:
+        path = write_document(tmp_path, document, "a.af")
+        store.import_transcript(path, user_id="ada")
+
+        assert shown(store) == ["Word 3", "Word 2"]
+        (about,) = store.sessions()
+        session = store.session(user_id="ada", session_id=about.session_id)
+        assert session.context("keep_all").system == "Word 4"
+
+
+@pytest.mark.parametrize("in_context", [[0, 0], [2], [-1], [True], ["0"], []])
+def test_unclear_places_of_the_context_change_nothing(
+    tmp_path: Path, in_context: list[Any]
+) -> None:
+    document = without_ids(unnamed(0), unnamed(1), in_context=in_context)
+
+    transcript = read_one(write_document(tmp_path, document))
+
+    assert kinds(transcript) == ["user_input", "user_input"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Steps become events, and events steps.  Fields of a step that events lack are ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,8 @@ import orjson
 
 from refold.adapters.importers import base, messages
 from refold.domain import events
-from refold.domain.envelope import Envelope
+from refold.domain.canonical import canonical, repaired, text_digest
+from refold.domain.envelope import Envelope, Mark
 from refold.domain.events import Event, JsonObject
 from refold.projections.models import Usage
 
@@ -58,7 +59,6 @@ _OWN: Final = "refold"  # the key in ``extra`` of what no other field can hold
 _BOOKKEEPING: Final = {"request", "fork", "redaction_applied", "compaction"}
 _EDIT: Final = "context_management"
 _NEXT: Final = "continued_trajectory_ref"
-_HAND_OFF: Final = "hand_off"
 _LONGEST_ID: Final = 256
 
 
@@ -103,11 +103,12 @@ def _recording(
 ) -> base.Recording:
     """Record a trajectory and the files that continue it, each step once."""
     recording = base.Recording(NAME, source.name)
+    context = _Context()
     header: JsonObject = {
         key: trajectory[key] for key in sorted(_HEADER & trajectory.keys())
     }
     read_files = {source.path.name}
-    skips_copies = False
+    continues_run = False
     while True:
         name = base.text(trajectory, _NEXT)
         path = source.path.with_name(name.rsplit("/", 1)[-1]) if name else None
@@ -116,47 +117,132 @@ def _recording(
             header[_NEXT] = name
             why = "no such file beside it: import that into a session of its own"
             recording.skip(f"continuation: {why}", place)
-        steps = _Steps(recording, header, place, skips_copies=skips_copies)
-        for index, step in enumerate(base.each(trajectory, "steps")):
+        steps = _Steps(recording, context, header, place)
+        rest = [*enumerate(base.each(trajectory, "steps"))]
+        if continues_run:
+            rest = steps.go_on(rest)
+        for index, step in rest:
             steps.add(index, step)
         if path is None or not continues:
             return recording
         read_files.add(path.name)
         trajectory = base.mapping(base.Source(path).document)
         header = {}
-        skips_copies = True
+        continues_run = True
         place = base.shown(path.name)
+
+
+_Numbered = tuple[int, dict[str, Any]]
+
+
+class _Context:
+    """The steps of a run, and which of them are in the context of the agent.
+
+    The system prompt is none of them: it stays whatever an edit replaces.
+    """
+
+    def __init__(self) -> None:
+        # By key, a digest of what each step says.
+        self._steps: dict[str, str] = {}
+        self._shown: dict[str, None] = {}
+        self._has_prompt = False
+
+    def add(self, key: str, step: dict[str, Any]) -> None:
+        """Add a step that was recorded."""
+        if step.get("source") == "system" and not self._has_prompt:
+            self._has_prompt = True
+            return
+        self._steps[key] = _content_digest(step)
+        self._shown[key] = None
+
+    def replace(self, kept: Sequence[str] = ()) -> Mark:
+        """Let the context consist of some steps, and return the change."""
+        left_out = tuple(key for key in self._shown if key not in kept)
+        restored = tuple(key for key in kept if key not in self._shown)
+        self._shown = dict.fromkeys(kept)
+        return Mark(left_out=left_out, restored=restored)
+
+    def key_of(self, copy: dict[str, Any], others: Collection[str]) -> str | None:
+        """Return the key of the newest step that a copy repeats, or None.
+
+        others: keys that other copies have.
+        """
+        wanted = _content_digest(copy)
+        for key, content in reversed(self._steps.items()):
+            if content == wanted and key not in others:
+                return key
+        return None
+
+
+def _content_digest(step: dict[str, Any]) -> str:
+    """A digest of what a step says; copies of a step have the same."""
+    names = ("source", "message", "reasoning_content", "tool_calls", "observation")
+    content = [step.get(name) or None for name in names]
+    return text_digest(canonical(repaired(content)[0]).decode())
 
 
 class _Steps:
     """Reads the steps of one file.
 
-    header:       the fields of the trajectory, which its first event keeps.
-    skips_copies: whether steps that were copied from an earlier file are left out.
+    context: the steps of this file and of those that it continues.
+    header:  the fields of the trajectory, which its first event keeps.
     """
 
     def __init__(
         self,
         recording: base.Recording,
+        context: _Context,
         header: JsonObject,
         place: str,
-        *,
-        skips_copies: bool,
     ) -> None:
         self._recording = recording
+        self._context = context
         self._header = header
         self._place = place
-        self._skips_copies = skips_copies
-        # Whether the last step was an edit that replaces the context: the user's next
-        # message then is a summary.
+        # Whether the last step was an edit that replaces the context and does not say
+        # by what: the user's next message then is a summary.
         self._replaces_context = False
+
+    def go_on(self, steps: list[_Numbered]) -> list[_Numbered]:
+        """Begin with the context that a continuing file was started with.
+
+        The copied steps at its front are that context.  Those that the run has already
+        are not recorded again, and what they lack is left out.  Returns the steps that
+        are still to be added.
+        """
+        copies: list[_Numbered] = []
+        for index, step in steps:
+            if step.get("is_copied_context") is not True:
+                break
+            copies.append((index, step))
+        new: list[_Numbered] = []
+        kept: list[str] = []
+        for index, step in copies:
+            key = self._context.key_of(step, kept)
+            is_prompt = key is None and step.get("source") == "system"
+            if key is None and not is_prompt:
+                new.append((index, step))
+                continue
+            if key is not None:
+                kept.append(key)
+            why = "copied context of the run that it continues"
+            self._recording.skip(why, self._place_of(index))
+        if not copies:
+            return steps
+        change = self._context.replace(kept)
+        if change.keys:
+            place = self._place_of(copies[0][0])
+            origin = base.Origin(place, key=f"{NAME}\0{place}\0context")
+            self._recording.mark(change, origin, "compaction")
+        return [*new, *steps[len(copies) :]]
+
+    def _place_of(self, index: int) -> str:
+        return f"{self._place} steps[{index}]".strip()
 
     def add(self, index: int, step: dict[str, Any]) -> None:
         """Record the events of a step."""
-        place = f"{self._place} steps[{index}]".strip()
-        if self._skips_copies and step.get("is_copied_context") is True:
-            self._recording.skip("copied context of the run that it continues", place)
-            return
+        place = self._place_of(index)
+        key = f"{NAME}\0{place}"
         metrics = base.mapping(step, "metrics")
         origin = base.Origin(
             place,
@@ -164,7 +250,12 @@ class _Steps:
             model=base.text(step, "model_name"),
             response_id=place if step.get("source") == "agent" else None,
             usage=_usage(metrics),
+            key=key,
         )
+        boundary = _boundary(step)
+        if boundary == "replace" and step.get("source") == "system":
+            self._replace(step, origin, _other_fields(step, metrics))
+            return
         # Only the first event keeps the other fields of the step.
         kept_fields: JsonObject = {"step": _other_fields(step, metrics)}
         if self._header:
@@ -176,6 +267,52 @@ class _Steps:
             if isinstance(piece, base.Piece):
                 origin = replace(origin, usage=None)
                 kept_fields = {}
+        self._context.add(key, step)
+        if boundary == "replace":
+            self._replace(step, origin, None)
+        elif boundary not in (None, "append"):
+            why = "edit of the context that does not name what it takes out"
+            self._recording.skip(why, place, note=True)
+
+    def _replace(
+        self, step: dict[str, Any], origin: base.Origin, fields: JsonObject | None
+    ) -> None:
+        """Record that a step replaced the context, and what took its place.
+
+        That is the content of its observation, or without one the user's next message.
+
+        fields: the other fields of a step that has no other event.
+        """
+        edit = base.mapping(step, "extra", _EDIT)
+        message = step.get("message")
+        source: JsonObject = {"of_edit": True}
+        if fields is not None:
+            fields = {**fields, "message": message}
+            if "observation" in step:
+                fields["observation"] = step["observation"]
+            source = {"step": fields}
+            if self._header:
+                source["trajectory"] = self._header
+                self._header = {}
+        self._recording.mark(
+            self._context.replace(),
+            replace(origin, source=source, key=f"{origin.key}\0edit", usage=None),
+            "compaction",
+            edits=({"type": _EDIT, "text": message, **edit},),
+        )
+        texts = _observed_texts(step)
+        self._replaces_context = not texts
+        if texts:
+            key = f"{origin.key}\0summary"
+            summary = replace(
+                origin,
+                source={"of_edit": True, "compact_summary": True},
+                key=key,
+                usage=None,
+                response_id=None,
+            )
+            self._recording.take([messages.user_input(texts)], summary)
+            self._context.add(key, {"source": "user", "message": texts})
 
     def _pieces(
         self, step: dict[str, Any], place: str
@@ -183,10 +320,17 @@ class _Steps:
         """Yield the events of a step in order, each with the fields kept beside it."""
         has_event = False
         message = step.get("message")
+        is_hand_off = self._replaces_context and step.get("source") == "user"
+        self._replaces_context = False
         for piece in self._message_pieces(step):
             if isinstance(piece, base.Piece):
                 has_event = True
-            yield piece, {"message": message} if isinstance(message, list) else {}
+            own_fields: JsonObject = {}
+            if isinstance(message, list):
+                own_fields["message"] = message
+            if is_hand_off:
+                own_fields["compact_summary"] = True
+            yield piece, own_fields
         for call in base.each(step, "tool_calls"):
             has_event = True
             yield _read_call(call), _extra_fields(call)
@@ -209,15 +353,10 @@ class _Steps:
             yield base.Piece("item", fields), {}
 
     def _message_pieces(self, step: dict[str, Any]) -> Iterator[base.Found]:
-        """Yield the events of a step's message.
-
-        A message that summarizes the context is an edit, not an input.
-        """
+        """Yield the events of a step's message."""
         message = step.get("message")
         edit = base.mapping(step, "extra").get(_EDIT)
         own = _own(step)
-        is_summary = self._replaces_context
-        self._replaces_context = False
         match step.get("source"):
             case "agent":
                 texts, files = _read_message(message)
@@ -228,11 +367,10 @@ class _Steps:
                     yield base.Skipped("message", why)
             case "system" if own:
                 yield base.Piece(str(own.get("type")), base.mapping(own, "payload"))
-            case "system" if isinstance(edit, dict):
-                self._replaces_context = edit.get("boundary") == "replace"
+            case "system" if (
+                isinstance(edit, dict) and edit.get("boundary") != "append"
+            ):
                 yield _edit_piece({"type": _EDIT, "text": message, **edit})
-            case "user" if is_summary:
-                yield _edit_piece({"type": _HAND_OFF, "text": message})
             case "system":
                 if message and not step.get("observation"):
                     yield messages.system_message(message)
@@ -254,6 +392,25 @@ def _other_fields(step: dict[str, Any], metrics: dict[str, Any]) -> JsonObject:
     if other_metrics:
         fields["metrics"] = other_metrics
     return fields
+
+
+def _boundary(step: dict[str, Any]) -> str | None:
+    """How a step changes the context for the steps after it; None if it does not."""
+    edit = base.mapping(step, "extra").get(_EDIT)
+    if not isinstance(edit, dict):
+        return None
+    return base.text(edit, "boundary") or ""
+
+
+def _observed_texts(step: dict[str, Any]) -> list[str]:
+    """The texts in the observation of a step."""
+    texts: list[str] = []
+    for result in base.each(step, "observation", "results"):
+        for part in messages.parts(result.get("content")):
+            text = messages.text_of(part)
+            if text:
+                texts.append(text)
+    return texts
 
 
 def _edit_piece(edit: dict[str, Any]) -> base.Piece:
@@ -395,6 +552,8 @@ class _Writer:
         source = envelope.meta.source or {}
         if source.get("format") != NAME:
             source = {}
+        if source.get("of_edit"):
+            return  # the step of the edit has it
         self.header |= base.mapping(source, "trajectory")
         if envelope.agent:
             self.agent["name"] = envelope.agent
@@ -526,8 +685,9 @@ def _message(event: Event) -> dict[str, Any]:
         case events.ToolCall() | events.ToolResult():
             return {"source": "agent", "message": ""}
         case events.ProviderEdit(edits=[{"type": "hand_off", "text": text}]):
+            # Earlier versions recorded the summary of a replaced context like this.
             return {"source": "user", "message": text}
-        case events.ProviderEdit(edits=[{"type": "context_management", "text": text}]):
+        case events.ProviderEdit(edits=[{"boundary": _, "text": text}]):
             return {"source": "system", "message": text}
     if event.type == "item" and getattr(event, "format", "") == NAME:
         return {"source": "system", **base.mapping(getattr(event, "value", None))}

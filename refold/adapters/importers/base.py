@@ -603,11 +603,13 @@ class Recording:
         reason: EditReason,
         *,
         cleared_text: str = "",
+        edits: tuple[JsonObject, ...] = (),
     ) -> None:
         """Record that the client changed its history.
 
         mark:   the entries that it changes, by the keys of their origins.
         origin: has a key of its own, by which a session has the mark once.
+        edits:  the edits as the client wrote them.
         """
         whole = Mark(
             left_out=self._all_keys(mark.left_out),
@@ -615,7 +617,7 @@ class Recording:
             cleared=self._all_keys(mark.cleared),
             in_place=self._all_keys(mark.in_place),
         )
-        edit = ProviderEdit(reason=reason, cleared_text=cleared_text)
+        edit = ProviderEdit(reason=reason, cleared_text=cleared_text, edits=edits)
         source = {"format": self._form, "place": origin.place, **origin.source}
         draft = Draft(edit, origin.ts, meta=Meta(source=source), mark=whole)
         self._state = evolve(self._state, edit)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
-from refold.domain.canonical import text_digest
+from refold.domain.canonical import canonical, repaired, text_digest
 from refold.domain.envelope import Mark
 
 NAME = "letta"
@@ -18,11 +18,13 @@ _THINKING = {
     "reasoning": ("thinking", "reasoning", "thinking"),
     "redacted_reasoning": ("redacted_thinking", "data", "data"),
 }
+# Lists of the messages in the context, by their ids or by their places in the file.
 _IN_CONTEXT: Final = "in_context_message_ids"
+_IN_CONTEXT_INDICES: Final = "in_context_message_indices"
 _CONTEXT = "list of the messages that were in the context when the file was saved"
 # Fields that change while the agent runs, so they are no events of its past.
 _LEFT_OUT = {
-    "in_context_message_indices": _CONTEXT,
+    _IN_CONTEXT_INDICES: _CONTEXT,
     _IN_CONTEXT: _CONTEXT,
     "core_memory": "memory as saved; the system messages hold it",
 }
@@ -53,16 +55,26 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
     recording = base.Recording(NAME, source.name)
     prefix = f"{place} " if place else ""
     calls = openai.UnnamedCalls()
-    left_out = _taken_out(agent)
+    in_context = _in_context(agent)
+    keys: list[str] = []
+    prompts: set[int] = set()
     for message in messages.numbered(base.sequence(agent, "messages"), prefix):
-        key = None if left_out is None else _key(message.value["id"])
-        recording.take(_pieces(message, calls), replace(_origin(message), key=key))
-    if left_out:
-        edit = base.Origin(f"{prefix}{_IN_CONTEXT}", key=_edit_key(left_out))
-        mark = Mark(left_out=tuple(map(_key, left_out)))
-        recording.mark(mark, edit, "removal")
+        key = _key(len(keys), message.value)
+        if message.value.get("role") == "system":
+            prompts.add(len(keys))
+        keys.append(key)
+        known_key = None if in_context is None else key
+        recording.take(
+            _pieces(message, calls), replace(_origin(message), key=known_key)
+        )
+    if in_context is not None:
+        mark = _mark(keys, in_context, prompts)
+        if mark.keys:
+            name = _IN_CONTEXT if agent.get(_IN_CONTEXT) else _IN_CONTEXT_INDICES
+            edit = base.Origin(f"{prefix}{name}", key=_edit_key(mark))
+            recording.mark(mark, edit, "removal")
     for name, why in _LEFT_OUT.items():
-        is_applied = name == _IN_CONTEXT and left_out is not None
+        is_applied = name in (_IN_CONTEXT, _IN_CONTEXT_INDICES) and in_context
         if agent.get(name) and not is_applied:
             recording.skip(why, f"{prefix}{name}")
     if fields := sorted(agent.keys() - _READ):
@@ -71,29 +83,62 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
     return recording.transcript("")
 
 
-def _taken_out(agent: dict[str, Any]) -> list[str] | None:
-    """The ids of the messages that were no longer in the context, in their order.
+def _in_context(agent: dict[str, Any]) -> list[int] | None:
+    """The places of the messages in the context when the file was saved, in its order.
 
-    None if the file does not say it: without the list, or if a message has no id of its
-    own.
+    None if the file does not say it clearly: without a list, if the list names messages
+    that the file lacks, or if messages have no ids of their own.
     """
-    in_context = base.sequence(agent, _IN_CONTEXT)
-    ids = [base.text(message, "id") for message in base.sequence(agent, "messages")]
-    named = [id_ for id_ in ids if id_ is not None]
-    is_clear = len(named) == len(ids) == len(set(named))
-    if not in_context or not is_clear or not set(named).issuperset(in_context):
-        return None
-    return [id_ for id_ in named if id_ not in in_context]
+    agent_messages = base.sequence(agent, "messages")
+    named = base.sequence(agent, _IN_CONTEXT)
+    if named:
+        ids = [base.text(message, "id") for message in agent_messages]
+        place_of = {id_: place for place, id_ in enumerate(ids) if id_ is not None}
+        if len(place_of) < len(ids) or not place_of.keys() >= set(named):
+            return None
+        return [place_of[id_] for id_ in named]
+    places = base.sequence(agent, _IN_CONTEXT_INDICES)
+    is_clear = len(set(map(str, places))) == len(places)
+    for place in places:
+        if type(place) is not int or not 0 <= place < len(agent_messages):
+            is_clear = False
+    return places if places and is_clear else None
 
 
-def _key(message_id: str) -> str:
-    """The key of the events of a message."""
-    return f"{NAME}\0{message_id}"
+def _mark(keys: Sequence[str], in_context: Sequence[int], prompts: set[int]) -> Mark:
+    """The edit that leaves the context with these messages, in their order.
+
+    keys:    of all messages.
+    prompts: the places of the system messages, which precede all others anyway.
+    """
+    shown = set(in_context)
+    left_out = [key for place, key in enumerate(keys) if place not in shown]
+    # The summary of a compaction is newer than the messages behind it.
+    in_place: list[str] = []
+    others = [place for place in in_context if place not in prompts]
+    for index, place in enumerate(others):
+        if any(later < place for later in others[index + 1 :]):
+            in_place.append(keys[place])
+    return Mark(left_out=tuple(left_out), in_place=tuple(in_place))
 
 
-def _edit_key(left_out: Iterable[str]) -> str:
-    """The key of the edit that leaves these messages out."""
-    return f"{NAME}\0without\0{text_digest(chr(0).join(left_out))}"
+def _key(place: int, message: dict[str, Any]) -> str:
+    """The key of the events of a message: its id, or its place and what it says."""
+    message_id = base.text(message, "id")
+    if message_id is not None:
+        return f"{NAME}\0{message_id}"
+    names = ("role", "content", "tool_calls", "tool_call_id", "created_at")
+    content = [message.get(name) for name in names]
+    digest = text_digest(canonical(repaired(content)[0]).decode())
+    return f"{NAME}\0{place}\0{digest}"
+
+
+def _edit_key(mark: Mark) -> str:
+    """The key of the edit that changes these messages."""
+    if not mark.in_place:
+        return f"{NAME}\0without\0{text_digest(chr(0).join(mark.left_out))}"
+    parts = (*mark.left_out, "", *mark.in_place)
+    return f"{NAME}\0context\0{text_digest(chr(0).join(parts))}"
 
 
 def _document(source: base.Source) -> dict[str, Any]:
