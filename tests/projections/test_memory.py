@@ -137,6 +137,28 @@ def test_parallel_calls_have_no_order() -> None:
     assert [step for _, _, step in steps(reordered)] == [("a", "b"), ("c",)]
 
 
+@pytest.mark.parametrize(
+    ("tool", "is_check"),
+    [
+        ("run_tests", True),
+        ("runTests", True),
+        ("mcp__ci__pytest", True),
+        ("verify_email", True),
+        ("eslint", True),
+        ("codeReview", True),
+        ("get_latest_price", False),
+        ("preview_page", False),
+        ("git.checkout", False),
+        ("save_checkpoint", False),
+        ("invalidate_cache", False),
+    ],
+)
+def test_a_check_has_a_word_for_it_in_its_name(tool: str, is_check: bool) -> None:
+    checks = found([run(tool), run(tool, name="t")], "check")
+
+    assert bool(checks) == is_check
+
+
 def test_a_recovery_is_remembered() -> None:
     events: list[Any] = [
         call("pay", "Error: payment amount does not add up"),

@@ -111,7 +111,7 @@ def test_the_ledger_goes_from_summary_to_summary(strategy: str) -> None:
     assert len(kept) == 12
 
 
-def test_the_ledger_has_the_seq_of_the_last_change() -> None:
+def test_the_ledger_has_the_turn_of_the_last_change() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(8):
@@ -129,7 +129,7 @@ def test_the_ledger_has_the_seq_of_the_last_change() -> None:
     text = str(session.prepare(spec).messages)
 
     assert "<changed>" in text
-    assert "dam/part0.toml 20" in text
+    assert "dam/part0.toml 5" in text
 
 
 def test_an_agent_that_is_excluded_is_never_summarised() -> None:

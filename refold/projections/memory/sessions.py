@@ -27,7 +27,7 @@ Step: TypeAlias = tuple[str, ...]
 Path: TypeAlias = tuple[Step, ...]
 
 # The version of the fold: it is raised when the same events give another result.
-EXTRACTOR_VERSION: Final = 7
+EXTRACTOR_VERSION: Final = 8
 GENERAL: Final = "general"
 """The scenario that holds all sessions."""
 RETRIEVAL_TOOL: Final = "memory_retrieval"
@@ -42,8 +42,23 @@ _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
 # A human's decision as an outcome; a dismissed question says nothing about the outcome.
 _DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
-_CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
+# The words of a tool's name, in camel case too.
+_WORDS_OF_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# A word that says that a tool checks something.
+_CHECK: Final = re.compile(
+    r"verif\w*|(?:re)?valid\w*|assert\w*"
+    r"|(?:type|health|spell|pre|re|double|cross|self)?check(?:s|er|ers|ed|ing)?"
+    r"|(?:py|run|unit|doc|smoke|re|j|vi)?test(?:s|er|ers|ed|ing)?"
+    r"|(?:es|py|re|tf|css)?lint(?:s|er|ers|ed|ing)?"
+    r"|(?:re)?review(?:s|er|ers|ed|ing)?"
+)
 _UNKNOWN_TOOL: Final = "?"
+
+
+def _is_check(tool: str) -> bool:
+    """Whether a tool's name says that it checks something."""
+    words = _WORDS_OF_NAME.findall(tool)
+    return any(_CHECK.fullmatch(word.lower()) for word in words)
 
 
 def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
@@ -410,7 +425,7 @@ class SessionFold:
         group = self._groups.get(agent, 0)
         self._calls.setdefault(agent, []).append(CalledTool(seq, tool, group))
         self._open[call.call_id] = _OpenCall(seq, tool, agent)
-        if _CHECKS.search(tool):
+        if _is_check(tool):
             self._checks.setdefault(tool, seq)
 
     def _name_failures(self, codes: Sequence[str]) -> None:
