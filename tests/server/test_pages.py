@@ -24,10 +24,11 @@ from refold.adapters.server import run_pages
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, POLICY, Gate, Limits, application
 from refold.adapters.server.refusals import PROBLEM
-from refold.domain.envelope import Envelope
-from refold.domain.events import EVENT_CLASSES
+from refold.domain.envelope import Draft, Envelope
+from refold.domain.events import EVENT_CLASSES, CompactionNote
 from refold.domain.ids import StreamId
 from refold.store import Session, SessionStore
+from refold.store.appends import Order
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 from tests.server.conftest import Speaks
 from tests.server.hostile import PAYLOADS, record
@@ -189,6 +190,31 @@ def test_a_summary_stands_where_it_was_decided(
         assert {name for name in shown if name.startswith(f"{whole} ")} == {
             f"{whole} {seq}" for seq in decided
         }
+
+
+@pytest.mark.parametrize("whole", [256, 12, 2])
+def test_a_page_has_no_entries_that_a_rebuild_replaced(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    session = spoken(store, turns=12)
+    name = session.history.streams()[1]
+    replaced = session.history.derived(name)
+    note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=session.head().seq))
+    stream = session.stream._replace(stream=name)
+    session.writer.append(Order(stream, (note,), expected_seq=replaced[-1].seq))
+    monkeypatch.setattr(run_pages, "_WHOLE", whole)
+
+    shown: list[str] = []
+    for first in range(0, session.head().seq, 20):
+        page_of_run = run_pages.read_page(session, after=first, limit=20)
+        for turn in page_of_run.turns:
+            shown += [
+                event.envelope.type
+                for event in turn.all_events
+                if event.envelope.stream != "main"
+            ]
+
+    assert shown == ["compaction"]
 
 
 def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:

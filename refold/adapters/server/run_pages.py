@@ -34,7 +34,7 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Head
 from refold.projections.compare import Outcome
-from refold.projections.context.outline import since_last_rebuild
+from refold.projections.context.outline import is_rebuild, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.models import Answer, Spending, answers
@@ -250,8 +250,8 @@ def _from_turn_of(envelopes: list[Envelope], seq: int) -> list[Envelope]:
 def _entries_decided(session: Session, first: int, last: int) -> list[Envelope]:
     """Return the entries of derived streams decided at seqs ``first`` to ``last``.
 
-    A derived stream is in the order of its decisions, so a binary search finds the
-    first entry in a long one.
+    Entries that a rebuild replaced are left out.  The others are in the order of their
+    decisions, so a binary search finds the first one in a long stream.
     """
     decided: list[Envelope] = []
     log = session.writer.log
@@ -259,7 +259,8 @@ def _entries_decided(session: Session, first: int, last: int) -> list[Envelope]:
         stream = session.stream._replace(stream=name)
         length = log.head(stream).seq
         if length > _WHOLE:
-            start = _first_decided(log, stream, length, first)
+            rebuilt = _last_rebuild(log, stream)
+            start = _first_decided(log, stream, rebuilt, length, first)
             entries = log.read(stream, after=start, limit=_WHOLE)
         else:
             entries = since_last_rebuild(log.read(stream, after=0, limit=_WHOLE))
@@ -267,9 +268,31 @@ def _entries_decided(session: Session, first: int, last: int) -> list[Envelope]:
     return decided
 
 
-def _first_decided(log: EventLog, stream: StreamId, length: int, seq: int) -> int:
-    """How many entries at the front of a derived stream were decided before ``seq``."""
-    low = 0
+def _last_rebuild(log: EventLog, stream: StreamId) -> int:
+    """How many entries at the front of a derived stream the last rebuild replaced."""
+    upto: int | None = None
+    while True:
+        notes = log.read(
+            stream, upto=upto, limit=_WHOLE, types=("compaction",), newest=True
+        )
+        for note in reversed(notes):
+            if is_rebuild(note):
+                return note.seq - 1
+        if len(notes) < _WHOLE:
+            return 0
+        upto = notes[0].seq - 1
+
+
+def _first_decided(
+    log: EventLog, stream: StreamId, rebuilt: int, length: int, seq: int
+) -> int:
+    """How many entries at the front of a derived stream come before those of a page.
+
+    They were replaced by the last rebuild, or decided before ``seq``.
+
+    rebuilt: the number of those that were replaced.
+    """
+    low = rebuilt
     high = length
     while low < high:
         middle = (low + high) // 2
