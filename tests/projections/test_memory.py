@@ -154,7 +154,7 @@ def test_parallel_calls_have_no_order() -> None:
     ],
 )
 def test_a_check_has_a_word_for_it_in_its_name(tool: str, is_check: bool) -> None:
-    checks = found([run(tool), run(tool, name="t")], "check")
+    checks = items_of_kind([run(tool), run(tool, name="t")], "check")
 
     assert bool(checks) == is_check
 
