@@ -14,8 +14,8 @@ from tests.importers.samples import (
     SESSION,
     answered,
     returned,
-    said,
     use,
+    user_entry,
     words,
 )
 
@@ -89,9 +89,9 @@ def sessions(draw: st.DrawFn) -> list[Entry]:
         elif kind == "result" and open_calls:
             place = draw(st.integers(0, len(open_calls) - 1))
             block = returned(open_calls.pop(place), f"line {number} of it\n" * 12)
-            entry = said(uuid, [block])
+            entry = user_entry(uuid, [block])
         else:
-            entry = said(uuid, f"question {number}: look at it, please. " * 2)
+            entry = user_entry(uuid, f"question {number}: look at it, please. " * 2)
         entries.append({**entry, "parentUuid": last})
         last = uuid
     return entries
