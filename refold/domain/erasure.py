@@ -572,7 +572,7 @@ class Retention(Protocol):
 
 Since: TypeAlias = Literal["append", "access"]
 # The kinds of memory about tools, and those about a user who consented.
-OF_TOOLS: Final = ("path", "failure", "recovery", "check", "effort")
+OF_TOOLS: Final = ("path", "failure", "recovery", "check", "effort", "warning")
 OF_USER: Final = ("error", "topic", "progress", "mistake")
 KINDS: Final = (*OF_TOOLS, *OF_USER)
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

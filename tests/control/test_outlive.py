@@ -31,6 +31,7 @@ def ran(store: SessionStore, name: str, *tools: str, outcome: Any = "success") -
     wrong = Verdict(
         item_id="7", verdict="incorrect", error_type="sign error", subject="math"
     )
+    session.append(refold.Reflection(pass_=True))
     session.append(refold.Aggregate(results=(wrong,)))
     session.append(refold.Final(outcome=outcome))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -123,3 +124,44 @@ def test_a_scenario_is_named_by_words_and_all_are_general(store: SessionStore) -
 
     assert {item.scenario for item in store.memory.of("ada").items} == {"general"}
     assert {item.scenario for item in named.items} == {"flight", "general"}
+
+
+WARNED: Final = {"warnings": [{"code": "slice_degraded"}]}
+
+
+def test_a_warning_of_runs_leaves_memory_with_the_user_who_had_it(
+    store: SessionStore,
+) -> None:
+    for number in range(3):
+        session = store.session(user_id="eve", session_id=f"w-{number}")
+        session.append(refold.UserInput(text="read the page"), meta=WARNED)
+    (item,) = [one for one in store.memory.of("eve").items if one.kind == "warning"]
+    advice = store.memory.advice("eve")
+
+    store.erase("eve", "asked for it")
+
+    assert item.content == {"warning": "slice_degraded"}
+    assert [evidence.seqs for evidence in item.evidence] == [(1,), (1,), (1,)]
+    assert item.memory_id in advice.items
+    with pytest.raises(refold.Erased):
+        store.memory.of("eve")
+    with pytest.raises(refold.Erased):
+        store.memory.advice("eve")
+    assert list(store.log.view_names("eve", "w-0")) == []
+
+
+def test_a_session_that_is_erased_takes_its_evidence_of_a_warning(
+    store: SessionStore,
+) -> None:
+    for number in range(3):
+        session = store.session(user_id="eve", session_id=f"w-{number}")
+        session.append(refold.UserInput(text="read the page"), meta=WARNED)
+    before = store.memory.advice("eve").text
+
+    store.erase("eve", "asked for it", session_id="w-1")
+
+    (item,) = [one for one in store.memory.of("eve").items if one.kind == "warning"]
+    assert "slice_degraded" in before
+    assert {evidence.session_id for evidence in item.evidence} == {"w-0", "w-2"}
+    assert not item.established
+    assert "slice_degraded" not in store.memory.advice("eve", fresh=timedelta(0)).text

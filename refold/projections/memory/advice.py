@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 from refold.domain.errors import InvalidConfiguration, counted
 from refold.projections.context.budget import TITLE, Advice, cost
 from refold.projections.memory.items import INDEPENDENT, Evidence, Item
-from refold.projections.memory.sessions import GENERAL
+from refold.projections.memory.sessions import GENERAL, NO_FAULT, UNNAMED
 
 # Programs choose session ids.  An id that could break a line or continue a sentence is
 # not shown to a model.
@@ -26,7 +26,10 @@ _HALF_LIFE: Final = 90 * 86_400_000_000  # microseconds
 # The weight of an item that was learned in no particular scenario, compared with 1 for
 # the scenario at hand.
 _GENERAL_WEIGHT: Final = 0.5
-_LABELS: Final = ("path", "check", "avoid", "recovery", "effort")
+# The least confidence of a recovery whose sessions have no known outcome: that its tool
+# came next after the failure.  docs/benchmarks-memory.md has the measurement.
+_USUALLY_NEXT: Final = 0.6
+_LABELS: Final = ("path", "check", "avoid", "warning", "recovery", "effort")
 _SHORTLIST: Final = 16
 # A path is left out if a longer one that contains it is worth at least this share.
 _NEARLY: Final = 0.75
@@ -45,6 +48,8 @@ def describe(item: Item) -> str:
             return f"{content['tool']} fails: {content['reason']}, then {fix}"
         case "check":
             return f"checked with {content['tool']}"
+        case "warning":
+            return f"runs warn of {content['warning']}"
         case "effort":
             return f"{content['n']} reflections"
     return ", ".join(f"{name}: {value}" for name, value in content.items())
@@ -60,7 +65,10 @@ def advice_line(item: Item) -> str:
     """The item as one line of advice for a model, with its support and evidence."""
     content: dict[str, Any] = dict(item.content)
     success = item.success or 0.0
-    went_well = f"{_percent_of_sessions(success, item)} went well"
+    if item.success is None:
+        went_well = f"in {item.sessions} sessions"
+    else:
+        went_well = f"{_percent_of_sessions(success, item)} went well"
     match item.kind:
         case "path" if fails(item):
             failed = _percent_of_sessions(1 - success, item)
@@ -71,6 +79,9 @@ def advice_line(item: Item) -> str:
             text = f"Verification: {content['tool']} ({went_well}"
         case "failure":
             text = f"Avoid: {content['tool']} often fails with {content['reason']} "
+            text += f"(in {item.sessions} sessions"
+        case "warning":
+            text = f"Expect: runs often warn of {content['warning']} "
             text += f"(in {item.sessions} sessions"
         case "recovery":
             fix = _fix(content, same_tool="trying again")
@@ -257,6 +268,11 @@ def why_not(
     item_confidence = confidence(item)
     if item_confidence < threshold:
         reasons.append(f"below the threshold: {item_confidence:.2f} of {threshold:.2f}")
+    reason = item.content.get("reason")
+    if reason in NO_FAULT:
+        reasons.append(f"{reason}: the tool did not run, so it did not fail")
+    elif reason in UNNAMED:
+        reasons.append("nobody said why the call failed: nothing could be avoided")
     if reasons or _separates(item, means.get(item.scenario)):
         return reasons
     if fails(item) and not is_to_blame(item):
@@ -291,8 +307,12 @@ def _separates(item: Item, mean: float | None) -> bool:
 
     mean: the mean success of the sessions of its scenario, or None if unknown.
     """
-    if item.kind == "failure":
+    if item.kind in ("failure", "warning"):
         return True
+    if item.kind == "recovery" and item.success is None:
+        # No outcome is known.  Another call of the same tool is no help by itself.
+        is_another = item.content["fix"] != item.content["tool"]
+        return is_another and item.confidence >= _USUALLY_NEXT
     if item.success is None or mean is None:
         return False
     mean = round(mean, 6)  # the precision of an item's success

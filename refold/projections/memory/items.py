@@ -28,7 +28,14 @@ from refold.projections.memory.sessions import (
     with_families,
 )
 
-Procedural: TypeAlias = Literal["path", "failure", "recovery", "check", "effort"]
+Procedural: TypeAlias = Literal[
+    "path",
+    "failure",
+    "recovery",
+    "check",
+    "effort",
+    "warning",
+]
 Declarative: TypeAlias = Literal["error", "topic", "progress", "mistake", "preference"]
 Kind: TypeAlias = Procedural | Declarative
 
@@ -43,6 +50,7 @@ LASTS: Final[dict[Kind, int]] = {
     "recovery": 180 * _DAY,
     "check": 180 * _DAY,
     "effort": 180 * _DAY,
+    "warning": 180 * _DAY,
     "error": 90 * _DAY,
     "topic": 90 * _DAY,
     "progress": 90 * _DAY,
@@ -306,12 +314,12 @@ def _items_of_scenario(
 ) -> Iterator[Item]:
     counting = [session for session in sessions if not session.taints]
     weight_of = weights(counting)
-    calling_weight = _weight_by_tool(counting, weight_of)
+    exposed = _exposed(counting, weight_of)
     ended = [session for session in counting if session.success is not None]
     outcomes = _outcomes(ended, weight_of)
     all_ended = _by_scenario(ended, outcomes)
     for claim in _claims(sessions):
-        item = _item(user_id, scenario, claim, weight_of, calling_weight)
+        item = _item(user_id, scenario, claim, weight_of, exposed)
         if claim.kind == "path":
             share_failed = len(claim.failed) / max(1, len(claim.witnesses))
             witnesses = [witness.session for witness in claim.witnesses]
@@ -371,9 +379,51 @@ def _statements(
             yield "recovery", {**content, "fix": failure.fix}, seqs
     for tool, seq in session.checks.items():
         yield "check", {"tool": tool}, (seq, decided_seq)
-    if session.success is not None:
+    for code, seq in session.warnings.items():
+        yield "warning", {"warning": code}, (seq,)
+    # That a run had no reflections says nothing about reflections.
+    if session.success is not None and session.iterations:
         iterations: JsonObject = {"what": "iterations", "n": session.iterations}
         yield "effort", iterations, (decided_seq,)
+
+
+class _Exposed(NamedTuple):
+    """The weight of the sessions in which something could have been seen.
+
+    calling: by tool, of the sessions that call it.
+    failing: by tool and reason, of the sessions in which it fails so.
+    every:   of all sessions.
+    """
+
+    calling: dict[str, float]
+    failing: dict[tuple[str, str], float]
+    every: float
+
+    def to(self, claim: _Claim) -> float:
+        """The weight of the sessions that could have shown a claim."""
+        if claim.kind == "warning":
+            return self.every
+        tool = str(claim.content["tool"])
+        if claim.kind == "failure":
+            return self.calling.get(tool, 0.0)
+        return self.failing.get((tool, str(claim.content["reason"])), 0.0)
+
+
+def _exposed(
+    sessions: Sequence[SessionFacts], weight_of: Mapping[str, float]
+) -> _Exposed:
+    failing: dict[tuple[str, str], list[SessionFacts]] = defaultdict(list)
+    for session in sessions:
+        kinds = {(failure.tool, failure.reason) for failure in session.failures}
+        for kind in kinds:
+            failing[kind].append(session)
+    return _Exposed(
+        calling=_weight_by_tool(sessions, weight_of),
+        failing={
+            kind: sum(_shares(members, weight_of)) for kind, members in failing.items()
+        },
+        every=sum(_shares(sessions, weight_of)),
+    )
 
 
 def _weight_by_tool(
@@ -454,12 +504,12 @@ def _item(
     scenario: str,
     claim: _Claim,
     weight_of: Mapping[str, float],
-    calling_weight: Mapping[str, float],
+    exposed: _Exposed,
 ) -> Item:
     """Build the item of a claim.
 
-    weight_of:      by session id.
-    calling_weight: by tool, the total weight of the sessions that call it.
+    weight_of: by session id.
+    exposed:   the weight of the sessions that could have shown it.
     """
     kind = claim.kind
     sessions = [witness.session for witness in claim.witnesses]
@@ -471,11 +521,22 @@ def _item(
         share * (session.success or 0.0)
         for share, session in zip(shares, ended, strict=True)
     )
-    if kind == "failure":
-        # How certainly a session that calls the tool meets this failure.
+    if kind in ("failure", "warning"):
+        # How certainly a session that calls the tool meets this failure, or any session
+        # has this warning.
         met = sum(_shares(sessions, weight_of))
-        called = calling_weight.get(str(claim.content["tool"]), 0.0)
-        confidence = lower_bound(met, max(called, met))
+        confidence = lower_bound(met, max(exposed.to(claim), met))
+        against = 0.0
+    elif kind == "recovery" and not samples:
+        # No outcome is known: how certainly this tool comes next after the failure.
+        shares_of_failures = _followed(sessions, claim.content)
+        met = sum(
+            share * followed
+            for share, followed in zip(
+                _shares(sessions, weight_of), shares_of_failures, strict=True
+            )
+        )
+        confidence = lower_bound(met, max(exposed.to(claim), met))
         against = 0.0
     else:
         confidence = lower_bound(good, samples)
@@ -511,6 +572,19 @@ def _item(
         models=tuple(sorted(models)),
         cost=_cost(sessions) if sessions else None,
     )
+
+
+def _followed(sessions: Iterable[SessionFacts], content: JsonObject) -> list[float]:
+    """The share of such failures that the tool of a recovery ended, by session."""
+    shares: list[float] = []
+    for session in sessions:
+        fixes = [
+            failure.fix
+            for failure in session.failures
+            if failure.tool == content["tool"] and failure.reason == content["reason"]
+        ]
+        shares.append(fixes.count(str(content["fix"])) / len(fixes))
+    return shares
 
 
 def _cost(sessions: Sequence[SessionFacts]) -> JsonObject:
@@ -593,6 +667,9 @@ def _merge(items: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> Ite
     if first.kind == "failure":
         called = callers.get((first.scenario, str(first.content["tool"])), 0)
         confidence = lower_bound(len(items), max(called, len(items)))
+        against = 0.0
+    elif first.kind == "warning" or (first.kind == "recovery" and not rates):
+        confidence = fmean(item.confidence for item in items)
         against = 0.0
     else:
         confidence = lower_bound(sum(rates), len(rates))

@@ -27,7 +27,7 @@ Step: TypeAlias = tuple[str, ...]
 Path: TypeAlias = tuple[Step, ...]
 
 # The version of the fold: it is raised when the same events give another result.
-EXTRACTOR_VERSION: Final = 8
+EXTRACTOR_VERSION: Final = 9
 GENERAL: Final = "general"
 """The scenario that holds all sessions."""
 RETRIEVAL_TOOL: Final = "memory_retrieval"
@@ -36,6 +36,12 @@ OWN_TOOLS: Final = frozenset({RETRIEVAL_TOOL, FILES_TOOL})
 """The tools of memory itself, which are no steps of a path."""
 LONGEST_PATH: Final = 4  # steps of a path
 OTHER: Final = "other"
+EXIT_STATUS: Final = "exit_status"
+UNNAMED: Final = frozenset({OTHER, EXIT_STATUS})
+"""Reasons that do not say why a call failed."""
+NO_FAULT: Final = frozenset({"rejected", "cancelled"})
+"""Reasons for which the tool did not run: somebody refused the call, or another call
+made at once failed."""
 CUT_OFF: Final = "cut_off"
 _LONGEST_TAG: Final = 80
 _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
@@ -213,10 +219,21 @@ def _text_of(content: JsonValue) -> str | None:
     return None
 
 
+# The header of a shell's result, and the first line of the command's output.
+_EXIT: Final = re.compile(r"\s*exit code \d+\s*\n[^\n]*", re.IGNORECASE)
+
+
 def _beginning(content: JsonValue) -> str:
+    """The beginning of a result, in which a failure and its reason are looked for.
+
+    Of a command with an exit status, that is the first line of the output: the others
+    say what a test or a linter found.
+    """
     text = _text_of(content)
     if text is not None:
-        return text[:_BEGINNING]
+        beginning = text[:_BEGINNING]
+        header = _EXIT.match(beginning)
+        return beginning if header is None else header[0]
     return orjson.dumps(content)[:_BEGINNING].decode(errors="replace")
 
 
@@ -252,6 +269,8 @@ class SessionFacts(JsonDataclass):
     walked:      (first seq, last seq, tools) of each step, agent by agent.
     breaks:      the indexes in ``walked`` that no path crosses.
     checks:      the tools that check something, and the seq of the first use of each.
+    warnings:    the codes of warnings about the run, and the seq of the first event
+                 with each.  A code that is the reason of a failed call is left out.
     iterations:  how often the agent judged its own work.
     tokens:      the input and output tokens of all answers, without cached tokens.
     milliseconds: how long the tools ran that report it.
@@ -289,6 +308,7 @@ class SessionFacts(JsonDataclass):
     began_at: int = 0
     ended_at: int = 0
     gone: tuple[str, ...] = ()
+    warnings: Mapping[str, int] = field(default_factory=dict)
 
 
 class _OpenCall(NamedTuple):
@@ -339,6 +359,7 @@ class SessionFold:
         self._unfixed: dict[str, list[Failure]] = {}
         self._fixed: list[Failure] = []
         self._checks: dict[str, int] = {}
+        self._warnings: dict[str, int] = {}
         self._advised: dict[str, int] = {}
         self._models: set[str] = set()
         self._human_outcome: _Outcome | None = None
@@ -355,15 +376,14 @@ class SessionFold:
         if self._classify is not None and self._classified is None:
             self._classified = self._classify(envelope)
         self._take_meta(seq, envelope.meta)
+        codes = _codes_of_run(envelope.meta)
+        if not isinstance(envelope.payload, events.ToolResult):
+            self._take_warnings(seq, codes)
         match envelope.payload:
             case events.ToolCall() as call if self._agent in (None, envelope.agent):
                 self._take_call(seq, call, envelope.agent or "")
             case events.ToolResult() as result:
-                warnings = envelope.meta.warnings
-                degraded = [
-                    one for one in warnings if one.code not in CODES_OF_RECORDING
-                ]
-                self._take_result(seq, result, codes_of(degraded))
+                self._take_result(seq, result, codes)
             case events.Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
                 self._name_failures(codes_of(issues))
@@ -381,6 +401,9 @@ class SessionFold:
             case events.Request(advised=advised):
                 self._take_advised(seq, advised)
             case events.StateUpdate() as update:
+                warnings = update.set.get("warnings")
+                if isinstance(warnings, list):
+                    self._take_warnings(seq, codes_of(warnings))
                 project = labels_in(update).get("project")
                 if project and _NAME.fullmatch(project):
                     self._project = project
@@ -409,6 +432,10 @@ class SessionFold:
         if isinstance(advised, list):
             self._take_advised(seq, advised)
 
+    def _take_warnings(self, seq: int, codes: Iterable[str]) -> None:
+        for code in codes:
+            self._warnings.setdefault(code, seq)
+
     def _take_advised(self, seq: int, advised: Iterable[object]) -> None:
         for memory_id in advised:
             if isinstance(memory_id, str) and MEMORY_ID.fullmatch(memory_id):
@@ -431,7 +458,7 @@ class SessionFold:
     def _name_failures(self, codes: Sequence[str]) -> None:
         """Give failures since the last reflection the first code of this reflection.
 
-        A failure with another reason than ``other`` keeps it.
+        A failure whose reason is known keeps it.
         """
         since = self._reflected_seq
         self._reflected_seq = self._upto
@@ -439,7 +466,7 @@ class SessionFold:
             return
         for failures in (*self._unfixed.values(), self._fixed):
             for index, failure in enumerate(failures):
-                if failure.reason == OTHER and failure.seq > since:
+                if failure.reason in UNNAMED and failure.seq > since:
                     failures[index] = failure._replace(reason=codes[0])
 
     def _take_result(
@@ -449,17 +476,20 @@ class SessionFold:
             self._taints.add("untrusted_result")
         call = self._open.pop(result.call_id, None)
         if call is None:
+            self._take_warnings(seq, codes)
             return
         # The agent's later calls are made with this result known: a new group.
         self._groups[call.agent] = seq
         self._milliseconds += result.duration_ms or 0.0
         reason = reason_of(result)
         if reason is not None:
-            if reason == OTHER and codes:
+            if reason in UNNAMED and codes:
                 reason = codes[0]
             failure = Failure(call.tool, reason, seq, called=call.seq)
             self._unfixed.setdefault(call.agent, []).append(failure)
+            self._take_warnings(seq, (code for code in codes if code != reason))
             return
+        self._take_warnings(seq, codes)
         # Only a call of the agent that knew the failure can have fixed it.
         still_unfixed: list[Failure] = []
         for failure in self._unfixed.get(call.agent, ()):
@@ -507,6 +537,7 @@ class SessionFold:
             project=self._project,
             began_at=self._began,
             ended_at=self._ended,
+            warnings=dict(self._warnings),
         )
 
 
@@ -589,3 +620,9 @@ def may_trigger_rebuild(event: events.Event, meta: Meta) -> bool:
 
 def _is_degraded(meta: Meta) -> bool:
     return any(warning.code not in CODES_OF_RECORDING for warning in meta.warnings)
+
+
+def _codes_of_run(meta: Meta) -> list[str]:
+    """The codes of the warnings about the run; those about the recording are none."""
+    warnings = [one for one in meta.warnings if one.code not in CODES_OF_RECORDING]
+    return codes_of(warnings)

@@ -24,7 +24,7 @@ QueryType: TypeAlias = Literal["errors", "topics", "tool_paths", "all"]
 _QUERY_TYPES: Final[tuple[str, ...]] = get_args(QueryType)
 _PROCEDURAL: Final[tuple[str, ...]] = get_args(Procedural)
 _KINDS: Final[Mapping[str, frozenset[Kind]]] = {
-    "errors": frozenset({"failure", "recovery", "error", "mistake"}),
+    "errors": frozenset({"failure", "warning", "recovery", "error", "mistake"}),
     "topics": frozenset({"topic", "progress"}),
     "tool_paths": frozenset({"path", "check", "effort"}),
 }
