@@ -13,7 +13,7 @@ from refold.redaction.checks.numbers import is_count, is_mobile
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
 from refold.redaction.rules.secrets import PROGRAMS
-from refold.redaction.scanner import Concern, Prepared
+from refold.redaction.scanner import FAST, Concern, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
 from refold.redaction.values import (
@@ -22,6 +22,7 @@ from refold.redaction.values import (
     MAX_NESTED,
     NO_SKIP,
     JsonValue,
+    Meter,
     OverBudget,
     RedactionError,
     Skip,
@@ -49,11 +50,11 @@ class Around(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The settler, with the tagger and the end of the budget for one value."""
+    """The settler, with the tagger and the meter for one value."""
 
     settler: Settler
     tag: Tagger | None = None
-    until: float = 0.0
+    meter: Meter | None = None
 
 
 def redacted(value: JsonValue, work: Work, around: Around) -> tuple[JsonValue, Tally]:
@@ -99,7 +100,8 @@ class _Walk:
 
     def __init__(self, roots: list[Node], work: Work, around: Around) -> None:
         plan = work.settler.plan
-        self._work = work
+        self._meter = work.meter or work.settler.scanner.whole_meter()
+        self._work = work._replace(meter=self._meter)
         self._around = around
         self._plan = plan
         self._nests = around.nested < MAX_NESTED and plan.nested_json
@@ -129,6 +131,7 @@ class _Walk:
         flat = self._flat
         texts = flat.texts
         settler = self._work.settler
+        self._grow()
         if flat.files:
             self._judge_files()
         if texts and 4 * max(map(len, texts)) > self._plan.max_leaf_bytes:
@@ -139,6 +142,7 @@ class _Walk:
             )
         if settler.finds_more:
             keys = flat.keys if self._plan.keys else ()
+            self._spend((sum(map(len, texts)) + sum(map(len, keys))) // FAST)
             self._finds_more = settler.finds_more_in([*keys, *texts])
         if self._finds_more:
             self._new_keys = [*flat.keys]
@@ -147,7 +151,7 @@ class _Walk:
         if self._new_keys or self._documents:
             prepared = self._surveyed()
         else:
-            prepared = self._scanner.survey(texts)
+            prepared = self._scanner.survey(texts, self._meter)
         indexes: Sequence[int]
         if self._new_keys or self._documents or self._finds_more or self._has_context:
             prepared = dict(prepared)
@@ -163,6 +167,28 @@ class _Walk:
             values = self._rebuilt()
         return list(zip(values, self._tallies, strict=True))
 
+    def _grow(self) -> None:
+        """Let the meter allow for all texts and keys, and count the walk over them."""
+        flat = self._flat
+        length = sum(map(len, flat.texts)) + sum(map(len, flat.keys))
+        leaves = len(flat.places) + len(flat.keys) + len(flat.nodes)
+        # A text is judged by itself, and again under its key.
+        allowed = 2 * length + _OF_A_LEAF * leaves
+        self._meter.limit += self._scanner.steps_for(allowed)
+        self._spend(len(flat.nodes) + leaves // 8)
+
+    def _spend(self, steps: int) -> None:
+        """Count steps of the walk itself.
+
+        With stubs for texts over the budget, these steps refuse nothing: the texts that
+        follow become stubs.
+        """
+        if self._plan.over_budget == "stub":
+            self._meter.add(steps)
+            self._meter.check_time()
+        else:
+            self._meter.spend(steps)
+
     def _judge_files(self) -> None:
         """Search only the metadata of texts that are files in base64."""
         # Few events have files.
@@ -174,7 +200,7 @@ class _Walk:
             around = node.parent.value if node.parent else None
             declared = declared_type(name, node.value, around)
             try:
-                file = self._work.settler.file(flat.texts[index], declared)
+                file = self._work.settler.file(flat.texts[index], declared, self._meter)
             except OverBudget:
                 raise OverBudget(self._pointer(node, name)) from None
             if file is None:
@@ -235,9 +261,9 @@ class _Walk:
             for index in self._documents:
                 texts[index] = ""
         if not self._plan.keys or not self._new_keys:
-            return self._scanner.survey(texts)
+            return self._scanner.survey(texts, self._meter)
         keys = self._new_keys
-        prepared = self._scanner.survey([*keys, *texts])
+        prepared = self._scanner.survey([*keys, *texts], self._meter)
         first = len(keys)
         self._redact_keys(keys, prepared)
         self._remember_quiet(key for i, key in enumerate(keys) if i not in prepared)
@@ -276,6 +302,7 @@ class _Walk:
 
     def _name_values(self) -> None:
         """Let the ``name`` in an object be the key of its ``value``, if it is clean."""
+        self._spend(len(self._flat.named))
         for node in self._flat.named:
             value: dict[str, JsonValue] = node.value  # type: ignore[assignment]  # one
             for key, name in value.items():
@@ -295,6 +322,7 @@ class _Walk:
         """
         concern = self._scanner.concern
         for node, name, second in self._flat.pairs:
+            self._spend(2)
             if (
                 concern(name).rules
                 and not concern(second).rules
@@ -312,6 +340,7 @@ class _Walk:
             for key, columns in value.items():
                 if key.lower() not in _COLUMNS or not isinstance(columns, list):
                     continue
+                self._spend(len(columns))
                 names = [_column(column) for column in columns]
                 wanted = [
                     index for index, name in enumerate(names) if self._is_context(name)
@@ -319,6 +348,7 @@ class _Walk:
                 if not wanted:
                     continue
                 for row in _rows(value, len(names)):
+                    self._spend(len(wanted))
                     for index in wanted:
                         self._flat.flags[id(nodes[id(row)]), index] = names[index]
 
@@ -334,7 +364,8 @@ class _Walk:
         }
         for node in flat.commands:
             line = " ".join(map(str, node.value))
-            whole = self._scanner.look(line)
+            self._spend(len(node.value) + len(line) // FAST)
+            whole = self._scanner.look(line, self._meter)
             findings = (whole.found if whole else None) or ()
             place = 0
             for name, item in enumerate(node.value):
@@ -355,7 +386,8 @@ class _Walk:
         """Whether nothing is found in ``name`` under ``key``."""
         if len(name) > 256 or self._placeholders.within(name):
             return False
-        prepared = self._scanner.survey([name]).get(0)
+        self._spend(4)
+        prepared = self._scanner.look(name, self._meter)
         concern = self._scanner.concern(key)
         if prepared is None and not concern.rules and not self._finds_more:
             return True
@@ -363,7 +395,7 @@ class _Walk:
         return clean == name
 
     def _settled(self, texts: list[Text]) -> list[tuple[str, Tally]]:
-        return self._work.settler.settle(texts, self._work.tag, self._work.until)
+        return self._work.settler.settle(texts, self._work.tag, self._meter)
 
     def _with_context(self) -> list[int]:
         """The texts to which a key may give context."""
@@ -372,6 +404,7 @@ class _Walk:
         concern = self._scanner.concern
         context_of = self._placeholders.context_of
         speaking: set[str] = set()
+        self._spend(8 * len(self._new_keys) + len(flat.places) // 8)
         for key in self._new_keys:
             if concern(context_of(self._names.get(key, key))).rules:
                 speaking.add(key)
@@ -473,6 +506,7 @@ class _Walk:
         for index in self._unproved_documents(done):
             text = texts[index]
             if text not in by_text:
+                self._spend(1 + len(text) // FAST)
                 by_text[text] = parsed(text)
             of_text = by_text[text]
             if of_text is None:
@@ -485,7 +519,7 @@ class _Walk:
                 done.add(document.place)
             else:
                 others.append(document.place)
-        prepared = self._scanner.survey([texts[index] for index in others])
+        prepared = self._scanner.survey([texts[index] for index in others], self._meter)
         return done, {others[place]: text for place, text in prepared.items()}
 
     def _unproved_documents(self, done: set[int]) -> list[int]:
@@ -584,6 +618,7 @@ class _Walk:
             document.parsed, results, strict=True
         ):
             if findings and new is not value:
+                self._spend(1 + len(source) // FAST)
                 source = patched(source, value, new, self._placeholders)
             sources.append(source)
             tally.update(findings)
@@ -684,6 +719,7 @@ class _Walk:
     def _rebuilt(self) -> list[JsonValue]:
         """The values with all that was written; unchanged parts are shared."""
         names = self._names
+        self._spend(len(self._flat.nodes))
         values: list[JsonValue] = [root.value for root in self._roots]
         for node in reversed(self._flat.nodes):
             value = node.value
@@ -741,6 +777,8 @@ _MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
 # The beginnings of texts that may be files in base64.
 _FILES: Final = (*FILE_BEGINNINGS, "data:")
 _FILE_LETTERS: Final = frozenset(beginning[:3] for beginning in _FILES)
+# A text, a key, or an object may take as many steps as this many characters more.
+_OF_A_LEAF: Final = 16
 # Texts that may be JSON and are shorter than this are looked at together.
 _SMALL: Final = 2048
 # The most quiet keys that a settler remembers.

@@ -10,6 +10,8 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from refold.redaction.checks.extents import has_full_line
+from refold.redaction.checks.names import patterns
 from refold.redaction.engines import IN_RUN, run_start
 from refold.redaction.engines.fold import Folded, fold
 from refold.redaction.engines.patterns import reach, unfinished
@@ -29,6 +31,13 @@ _JUDGED = 64
 # How many places to cut are tried before the stream waits for more text.
 _TRIES = 4
 _HIDDEN = "\u200b"
+# A text without its first line is still the rest of a private key if the last line of
+# one follows.  It begins at most so many characters before that, and has lines as long
+# as this, except for a few before the last.
+_KEY_BEFORE: Final = 32_768
+_KEY_LINE: Final = re.compile("[A-Za-z0-9+/]{32}")
+_OTHER_LINES: Final = 3
+_KEYS: Final = patterns("extents")
 
 
 class _Cut(NamedTuple):
@@ -154,12 +163,13 @@ class StreamRedactor:
             or self._placeholders.within(text)
         )
         folded = fold(text)
+        open_key = _start_of_open_key(folded.text)
         if clean:
-            last = len(folded.text) - self._back - self._open
+            last = min(len(folded.text) - self._back - self._open, open_key)
             for place in _places(text, folded, last):
                 return _Cut(place, text[: place + 1], Tally())
             return None
-        last = self._settled(folded.text) - longest
+        last = min(self._settled(folded.text), open_key) - longest
         places = list(_places(text, folded, last))
         return self._divided(text, places) if places else None
 
@@ -189,6 +199,33 @@ class StreamRedactor:
             if rest.startswith(shared) and clean + rest[1:] == whole:
                 return _Cut(place, clean, tally)
         return None
+
+
+def _start_of_open_key(text: str) -> int:
+    """The start of the last lines, if they are a private key's should its end follow.
+
+    The length of the text if they are none.
+    """
+    first = max(0, len(text) - _KEY_BEFORE)
+    if not _KEY_LINE.search(text, first):
+        return len(text)
+    # A line begins with the break before it, which may be an escape of two characters.
+    lines = [(first, first)]
+    lines += [match.span() for match in _KEYS.BREAK.finditer(text, first)]
+    start = len(text)
+    stop = len(text)
+    has_line = False
+    others = 0
+    for line_break, line in reversed(lines):
+        if has_full_line(text, line, stop):
+            start = line_break
+            has_line = True
+        elif _KEYS.LETTERS.search(text, line, stop):
+            others += 1
+            if has_line or others > _OTHER_LINES:
+                break
+        stop = line_break
+    return start
 
 
 def _gates(rules: tuple[Rule, ...]) -> list[_Gate]:

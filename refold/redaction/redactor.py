@@ -172,20 +172,24 @@ class Redactor:
 
         ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
+        meter = self.scanner.whole_meter(self._until())
+        # A text is judged by itself, and again under its key.
+        meter.limit += 2 * self.scanner.steps_for(len(text))
         if text.startswith(_FILES):
-            file = self._settler.file(text)
+            file = self._settler.file(text, whole=meter)
             if file is not None:
                 return file
         if stub := self._settler.stub(text):
             return stub
-        prepared = self.scanner.look(text)
+        prepared = self.scanner.look(text, meter)
+        meter.check_time()
         concern = self.scanner.concern(key or "")
         if prepared is None and not (
             concern.rules or self._settler.finds_more_in((text,))
         ):
             return text, Tally()
         job = Text(text, prepared, concern)
-        return self._settler.settle([job], self._tag(tag), self._until())[0]
+        return self._settler.settle([job], self._tag(tag), meter)[0]
 
     @overload
     def value(
@@ -230,9 +234,9 @@ class Redactor:
             skip |= plan.skip
         # Every append comes through here, so each call that is not needed is left out.
         tag = self._tag(tag) if plan.pseudonyms or plan.numbered else None
-        until = self._until() if plan.budget_ms else 0.0
+        meter = self.scanner.whole_meter(self._until())
         around = _around(skip, context=context)
-        return redacted(value, Work(self._settler, tag, until), around)
+        return redacted(value, Work(self._settler, tag, meter), around)
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
         """Whether the bytes of a ``value`` with many leaves prove that it is clean."""

@@ -215,6 +215,8 @@ _FASTER: Final = 256
 # Every text may take these steps, however short; and those of a text without a budget.
 _FLOOR: Final = 1024
 _UNLIMITED: Final = 1 << 62
+# So many times the steps of the shortest text, every value may take.
+_WHOLE: Final = 8
 # How many keys are remembered with the rules that they concern.
 _REMEMBERED: Final = 4096
 
@@ -364,9 +366,20 @@ class Scanner:
         """The name of the engine and its version."""
         return self._engine.name
 
-    def meter(self, text: str) -> Meter:
-        """A meter with the limit of steps for ``text``."""
-        return Meter(self._floor + (self._work_per_kb * len(text) >> 10))
+    def meter(self, text: str, whole: Meter | None = None) -> Meter:
+        """A meter with the limit of steps for ``text``, a part of a whole value."""
+        return Meter(self._floor + self.steps_for(len(text)), whole=whole)
+
+    def whole_meter(self, until: float = 0.0) -> Meter:
+        """A meter for a whole value, whose limit grows with the parts of the value.
+
+        until: the time at which the value's ``budget_ms`` ends; 0: never.
+        """
+        return Meter(_WHOLE * self._floor, until=until)
+
+    def steps_for(self, length: int) -> int:
+        """The most steps for so many characters more."""
+        return self._work_per_kb * length >> 10
 
     @property
     def gates(self) -> bool:
@@ -452,17 +465,22 @@ class Scanner:
         rules = tuple(ready for ready in candidates if ready.speaks(near, lower))
         return Concern(rules, frozenset(ready.number for ready in rules))
 
-    def survey(self, texts: Sequence[str]) -> dict[int, Prepared]:
-        """Scan all ``texts`` at once; return those that may have findings, by index."""
+    def survey(
+        self, texts: Sequence[str], whole: Meter | None = None
+    ) -> dict[int, Prepared]:
+        """Scan all ``texts`` at once; return those that may have findings, by index.
+
+        whole: the meter of the value that holds them.
+        """
         if len(texts) == 1:
-            prepared = self.look(texts[0])
+            prepared = self.look(texts[0], whole)
             return {} if prepared is None else {0: prepared}
         # The same text often stands in several places.
         unique = dict.fromkeys(texts)
         if len(unique) < len(texts):
             distinct = list(unique)
             by_text: dict[str, Prepared] = {}
-            for index, scanned in self.survey(distinct).items():
+            for index, scanned in self.survey(distinct, whole).items():
                 by_text[distinct[index]] = scanned
             return {
                 index: by_text[text]
@@ -477,11 +495,11 @@ class Scanner:
             if telling:
                 folded[index] = fold(text, telling_ends=telling)
             else:
-                results[index] = self._judged(text, Folded(text), hits)
+                results[index] = self._judged(text, Folded(text), hits, whole)
         hits_in_folded = dict(self._hits([one.text for one in folded.values()]))
         for place, (index, folded_text) in enumerate(folded.items()):
             hits = hits_in_folded.get(place, [])
-            results[index] = self._judged(texts[index], folded_text, hits)
+            results[index] = self._judged(texts[index], folded_text, hits, whole)
         return {
             index: prepared
             for index, prepared in results.items()
@@ -518,19 +536,19 @@ class Scanner:
         located.sort(key=_BY_END)
         return located
 
-    def look(self, text: str) -> Prepared | None:
+    def look(self, text: str, whole: Meter | None = None) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
         hits = self._placed(text)
         if not hits:
             return None
         telling = [end for number, end in hits if number < _TELLING]
         if not telling:
-            return self._judged(text, Folded(text), hits)
+            return self._judged(text, Folded(text), hits, whole)
         folded = fold(text, telling_ends=telling)
-        return self._judged(text, folded, self._placed(folded.text))
+        return self._judged(text, folded, self._placed(folded.text), whole)
 
     def _judged(
-        self, text: str, folded: Folded, hits: Sequence[Hit]
+        self, text: str, folded: Folded, hits: Sequence[Hit], whole: Meter | None
     ) -> Prepared | None:
         """The text with its findings under a key without context.
 
@@ -540,7 +558,7 @@ class Scanner:
         # Between placeholders, pieces are texts of their own.
         plain = folded.text is text and "[" not in text
         prepared = Prepared(text, folded, hits)
-        meter = self.meter(text)
+        meter = self.meter(text, whole)
         try:
             anchored, runs = self._anchored(prepared, NO_CONCERN, meter, whole=False)
             if plain and not (anchored or runs):

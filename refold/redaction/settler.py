@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from time import perf_counter
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from refold.redaction.engines import IN_RUN, Hit
@@ -25,7 +25,13 @@ from refold.redaction.scanner import (
     overlapping,
 )
 from refold.redaction.types import UNSCANNED, Placeholders
-from refold.redaction.values import Meter, OverBudget, RedactionError, Tally
+from refold.redaction.values import (
+    Meter,
+    OverBudget,
+    OverTime,
+    RedactionError,
+    Tally,
+)
 
 # Only a text made for it still has findings after so many rounds.
 _ROUNDS: Final = 8
@@ -78,7 +84,6 @@ class _Account:
     """The progress of one whole text.
 
     index: its place among the texts that are redacted together.
-    until: the time at which its budget ends, or 0.
     over:  it took too many steps.
     tally: its findings so far.
     """
@@ -86,7 +91,6 @@ class _Account:
     index: int
     meter: Meter
     tag: Tagger | None
-    until: float
     over: bool = False
     tally: Tally = field(default_factory=Tally)
 
@@ -170,22 +174,24 @@ class Settler:
         return self.placeholders.unscanned(text), Tally({UNSCANNED: 1}, {"budget": 1})
 
     def settle(
-        self, texts: Sequence[Text], tag: Tagger | None, until: float
+        self, texts: Sequence[Text], tag: Tagger | None, whole: Meter | None = None
     ) -> list[tuple[str, Tally]]:
         """Each of ``texts`` redacted, with its tally.
 
         Placeholders divide a text.  Each piece is redacted by itself, and so are the
         pieces between the new placeholders, until no piece has a finding.
 
-        Raises OverBudget, and RedactionError after ``until``.
+        whole: the meter of the value that holds them.
+
+        Raises OverBudget, OverTime.
         """
         roots: list[_Piece] = []
         pending: list[_Piece] = []
         for index, text in enumerate(texts):
-            meter = self.scanner.meter(text.text)
+            meter = self.scanner.meter(text.text, whole)
             if text.prepared is not None and not text.concern.rules:
                 meter.spent = text.prepared.spent
-            root = _Piece(text, _Account(index, meter, tag, until))
+            root = _Piece(text, _Account(index, meter, tag))
             roots.append(root)
             if self.placeholders.within(text.text):
                 pending += self._divided(root)
@@ -198,20 +204,27 @@ class Settler:
             pending = remaining
         return [self._result(root) for root in roots]
 
-    def file(self, text: str, declared: str | None = None) -> tuple[str, Tally] | None:
+    def file(
+        self, text: str, declared: str | None = None, whole: Meter | None = None
+    ) -> tuple[str, Tally] | None:
         """The file that ``text`` is, without its findings; None if it is no file.
 
         A placeholder stands for a file that cannot be cleaned.
 
         declared: the type that the place of the text declares.
+        whole:    the meter of the value that holds it.
 
-        Raises OverBudget.
+        Raises OverBudget, OverTime.
         """
         # Few events have files.
         from refold.redaction.files import judged
 
+        if whole is not None:
+            whole.add(len(text) // FAST)
+            whole.check_time()
         cleans = self.plan.files == "clean"
-        verdict = judged(text, declared, self._tallies, cleans=cleans)
+        search = partial(self._tallies, whole=whole)
+        verdict = judged(text, declared, search, cleans=cleans)
         if verdict is None:
             return None
         clean = verdict.text
@@ -219,14 +232,14 @@ class Settler:
             clean = self.placeholders.of(next(iter(verdict.tally.types)))
         return clean, verdict.tally
 
-    def _tallies(self, texts: Sequence[str]) -> list[Tally]:
+    def _tallies(self, texts: Sequence[str], whole: Meter | None = None) -> list[Tally]:
         """What is found in each of ``texts``, without tags.
 
-        Raises OverBudget.
+        Raises OverBudget, OverTime.
         """
-        prepared = self.scanner.survey(texts)
+        prepared = self.scanner.survey(texts, whole)
         jobs = [Text(text, prepared.get(index)) for index, text in enumerate(texts)]
-        results = self.settle(jobs, None, 0.0)
+        results = self.settle(jobs, None, whole)
         found: list[Tally] = []
         for text, (clean, tally) in zip(texts, results, strict=True):
             found.append(Tally() if clean == text else tally)
@@ -317,7 +330,7 @@ class Settler:
         match = _CONTINUES.match(text)
         if not match or meter.spent > meter.limit:
             return None
-        meter.spent += _BEHIND
+        meter.add(_BEHIND)
         value = match.group()
         context = before[-CONTEXT:]
         start = len(context)
@@ -356,7 +369,7 @@ class Settler:
                 steps += scanned.spent
             if piece.rounds >= 2:
                 steps *= _AGAIN
-            piece.account.meter.spent += steps
+            piece.account.meter.add(steps)
             if scanned is not None or piece.source.concern.rules or self.finds_more:
                 piece.source = piece.source._replace(prepared=scanned)
                 ready.append(piece)
@@ -446,8 +459,8 @@ class Settler:
         """The findings of rules, registered values and the recognizer in ``piece``."""
         account = piece.account
         text = piece.source.text
-        if account.until and perf_counter() > account.until:
-            raise RedactionError("it took longer than the policy's budget_ms")
+        if self.finds_more:
+            account.meter.spend(len(text) // FAST)
         try:
             findings = self._of_rules(piece.source, account.meter)
             if self.recognizer is not None and not piece.rounds:
@@ -455,7 +468,7 @@ class Settler:
                     findings.append(
                         Finding(start, end, kind, "recognizer", _RECOGNIZED)
                     )
-        except OverBudget:
+        except (OverBudget, OverTime):
             raise
         except Exception:
             if self.plan.on_error == "drop_leaf":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Final, TypeAlias
 
 JsonValue: TypeAlias = (
@@ -45,23 +46,67 @@ class OverBudget(RedactionError):
         self.index = index
 
 
+class OverTime(RedactionError):
+    """A value takes longer than the policy's ``budget_ms``."""
+
+    def __init__(self) -> None:
+        super().__init__("it took longer than the policy's budget_ms")
+
+
+# How many steps pass between two looks at the clock.
+_STEPS_OF_A_LOOK: Final = 64
+
+
 class Meter:
-    """Counts the steps that a text takes, which are the same on every machine.
+    """Counts the steps that a text or a value takes, the same on every machine.
 
     A step, such as one try of a pattern at one place, takes about a microsecond.
+
+    limit: the most steps.
+    whole: the meter of the value that holds the text, which counts the same steps.
+    until: the time at which the value's ``budget_ms`` ends; 0: never.
     """
 
-    __slots__ = ("limit", "spent")
+    __slots__ = ("_look", "limit", "spent", "until", "whole")
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.spent = 0
+    def __init__(
+        self, limit: int, *, until: float = 0.0, whole: Meter | None = None
+    ) -> None:
+        self.limit: int = limit
+        self.spent: int = 0
+        self.whole: Meter | None = whole
+        self.until: float = until if whole is None else whole.until
+        # The steps after which the clock is looked at next.
+        self._look: int = 0
+
+    def add(self, steps: int) -> None:
+        """Count ``steps``; the next ``spend`` raises if they are too many."""
+        self.spent += steps
+        if self.whole is not None:
+            self.whole.spent += steps
 
     def spend(self, steps: int) -> None:
-        """Count ``steps``.  Raises OverBudget if their sum exceeds the limit."""
+        """Count ``steps``.
+
+        Raises OverBudget if they exceed the limit of the text or of the whole value,
+        and OverTime.
+        """
         self.spent += steps
         if self.spent > self.limit:
             raise OverBudget
+        whole = self.whole
+        if whole is not None:
+            whole.spent += steps
+            if whole.spent > whole.limit:
+                raise OverBudget
+        if self.until and self.spent >= self._look:
+            self._look = self.spent + _STEPS_OF_A_LOOK
+            self.check_time()
+
+    def check_time(self) -> None:
+        """Raise OverTime after the end of ``budget_ms``."""
+        if self.until and perf_counter() > self.until:
+            raise OverTime
 
 
 class TooDeep(RedactionError):

@@ -238,7 +238,7 @@ def test_work_grows_with_the_text_and_no_faster(
     def steps(length: int) -> int:
         meters: list[Meter] = []
 
-        def meter(_: Scanner, text: str) -> Meter:
+        def meter(_: Scanner, text: str, whole: Meter | None = None) -> Meter:
             meters.append(Meter(1 << 60))
             return meters[-1]
 

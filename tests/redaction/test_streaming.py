@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from benchmarks.redaction.streams import runs, streamed as corpus_streamed
 from refold.redaction import Redactor
 from refold.redaction.pieces import StreamRedactor
 from refold.redaction.plan import Plan
@@ -197,3 +199,38 @@ def test_a_closed_stream_takes_no_more() -> None:
     assert (stream.close(), stream.close()) == ("text", "")
     with pytest.raises(ValueError, match="closed"):
         stream.feed("more")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_documents_of_the_corpora_become_what_the_whole_becomes(seed: int) -> None:
+    for run in runs(Random(seed)):
+        whole, _ = redactors["rules"].text(run.text)
+
+        assert corpus_streamed(redactors["rules"], run) == whole
+
+
+LINES_OF_A_KEY = [
+    "q93OZQnzsY0HakCGDi7lB9XgKMJhoei4igiKvMIIEpAIBAAKCAQEA0",
+    "BfSGvNbsW0WDuO+Te98Y6ilDDSFViT+vGmVYJLuFk6Fqx+7hAo4wHRX",
+    "eJa/R3kdaBEf2mw65H1z/OtKvvEXHWeMKlaoojp123M0fp7Iwx83oGc",
+    "mu3XQjuDzBolsL6",
+]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\\n", "<br>", "\nkeys/id_rsa:7:"])
+@pytest.mark.parametrize("count", [1, 3, 24])
+@pytest.mark.parametrize("size", [40, 130, 700])
+def test_lines_of_a_key_wait_for_the_last_one(
+    line_break: str, count: int, size: int
+) -> None:
+    # Only the last line of all says that the lines before it are a key.
+    *full, short = LINES_OF_A_KEY
+    lines = line_break.join([*full * count, short])
+    end = f"{line_break}-----END RSA PRIVATE KEY-----\n"
+    text = "Nothing is here yet, and it goes on. " * 30 + line_break + lines + end
+    whole, _ = redactors["rules"].text(text)
+
+    clean = streamed(redactors["rules"], divided(text, size))
+
+    assert clean == whole
+    assert "BfSGvNbs" not in clean

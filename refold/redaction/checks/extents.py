@@ -14,7 +14,7 @@ _Extents: TypeAlias = list[tuple[int, int]]
 
 _PATTERNS = patterns("extents")
 # Every line of a key except the last is at least this long.
-_FULL_LINE: Final = 32
+FULL_LINE: Final = 32
 # The most lines of a key, and the most characters.
 _MOST_LINES: Final = 1024
 _FURTHEST: Final = 32_768
@@ -24,6 +24,11 @@ _HEAD_OF: Final = 256
 _LONGEST_PREFIX: Final = 160
 # How many places are remembered together.
 _BLOCK: Final = 16
+
+
+def has_full_line(text: str, start: int, stop: int) -> bool:
+    """Whether there is a run in a part of ``text`` that is a line of a key."""
+    return any(map(_is_full, _PATTERNS.RUN.finditer(text, start, stop)))
 
 
 def key_lines(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
@@ -156,9 +161,16 @@ def _down(text: str, start: int) -> int:
 
 
 def _is_full(run: re.Match[str]) -> bool:
-    """Whether a run is as long as a line of a key, and no digest in hex."""
-    is_long = run.end() - run.start() >= _FULL_LINE
-    return is_long and not _PATTERNS.HEX.fullmatch(run.group())
+    """Whether a run is as long as a line of a key, and no digest or word.
+
+    Base64 of so many bytes has letters in both cases.
+    """
+    text = run.group()
+    if len(text) < FULL_LINE or text.islower() or text.isupper():
+        return False
+    return (
+        not _PATTERNS.HEX.fullmatch(text) and _PATTERNS.LETTERS.search(text) is not None
+    )
 
 
 def _is_prefix(text: str) -> bool:
