@@ -122,12 +122,12 @@ class DoesNothing:
 )
 def test_the_promise_fails_on_what_does_nothing(contract: Any, promise: str) -> None:
     log = DoesNothing(memory_log())
-    given: list[Any] = [log, SEALS][: 2 if contract is SealsContract else 1]
+    arguments: list[Any] = [log, SEALS][: 2 if contract is SealsContract else 1]
     test = getattr(contract(), promise)
-    if "how" in test.__annotations__:
-        given.append({})
+    if "conditions" in test.__annotations__:
+        arguments.append({})
 
     with pytest.raises(
         (AssertionError, LookupError, ValueError, pytest.fail.Exception)
     ):
-        test(*given)
+        test(*arguments)

@@ -117,7 +117,9 @@ class Here:
         """Render a page about a session."""
         used = run_pages.strategies(session)
         head = session.head()
-        return self.page(template, session=session, head=head, known=used, **values)
+        return self.page(
+            template, session=session, head=head, used_strategies=used, **values
+        )
 
 
 def _query(parameters: Iterable[tuple[str, object]]) -> str:
@@ -196,7 +198,7 @@ def sessions(
     store = here.store
     if q.strip():
         hits = store.search(here.user, q, limit=LISTED)
-        return here.page("sessions.html", q=q, label=label, found=hits)
+        return here.page("sessions.html", q=q, label=label, hits=hits)
     wanted = labels_of([label] if label else [])
     infos = store.sessions(here.user, label=wanted, after=after, limit=LISTED + 1)
     more = infos[LISTED - 1].session_id if len(infos) > LISTED else None
@@ -208,7 +210,7 @@ def sessions(
         "sessions.html",
         q=q,
         label=label,
-        found=None,
+        hits=None,
         infos=infos[:LISTED],
         labels=labels,
         more=more,
@@ -274,7 +276,7 @@ def timeline(
         "run.html",
         seq=seq,
         q=q,
-        found=hits,
+        hits=hits,
         session=session,
         part=part,
         wanted=wanted,
@@ -293,7 +295,7 @@ def event(here: At, session_id: str, seq: Seq) -> Response:
         whole = with_whole_texts(session.writer.log, envelope, type(whole))
     shown = run_pages.PageEvent.of(envelope.model_copy(update={"payload": whole}))
     return here.page(
-        "event.html", session=session, said=shown, told=_json(envelope.to_json())
+        "event.html", session=session, shown=shown, json_text=_json(envelope.to_json())
     )
 
 
@@ -403,7 +405,7 @@ def memory(here: At, every: bool = False) -> Response:
         items.append((entry, profile.describe(entry), reasons))
     return here.page(
         "memory.html",
-        found=learned,
+        memory=learned,
         items=items,
         allowed=here.store.user(here.user).status(),
         every=every,
@@ -470,7 +472,9 @@ def reviews(here: At, every: bool = False) -> Response:
     """The questions to a human."""
     here.may("read")
     questions = here.store.reviews.list(here.user, open_only=not every)
-    return here.page("reviews.html", asked=questions, every=every, decisions=DECISIONS)
+    return here.page(
+        "reviews.html", questions=questions, every=every, decisions=DECISIONS
+    )
 
 
 @router.post("/reviews")
@@ -521,7 +525,9 @@ def erase(here: At, form: Form) -> Response:
     certificate = ""
     if erased.certificate:
         certificate = _json(erased.certificate.to_json())
-    return here.page("erase.html", session=session, erased=erased, told=certificate)
+    return here.page(
+        "erase.html", session=session, erased=erased, certificate_text=certificate
+    )
 
 
 def mount(app: FastAPI) -> None:

@@ -451,7 +451,7 @@ def html_file(session: Session, lang: Lang = "en") -> str:
         shown=last,
         contexts=contexts,
         moments=moments,
-        made=session.writer.clock(),
+        written_at=session.writer.clock(),
     )
 
 
