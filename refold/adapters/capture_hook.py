@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     if "--home" in options:
         os.environ["REFOLD_HOME"] = options["--home"]
     path = Path(folder)
+    # Keeps the complaint that no store is named, which `capture --status` shows.
     without_store = CaptureState.of(url="", user_id=user, client=client, folder=path)
     url = options.get("--db") or os.environ.get("REFOLD_DB")
     if not url:

@@ -25,7 +25,7 @@ Row: TypeAlias = Mapping[str, Any]  # an event as it is stored, its state encryp
 
 _REFUSED: Final = (
     "the database refuses it as a duplicate, or by another rule of its tables: read "
-    "again and decide anew"
+    "again and repeat the command"
 )
 
 
@@ -68,7 +68,7 @@ class EventsDatabase:
 
     @contextmanager
     def transaction(self, first: Before = None) -> Iterator[sa.Connection]:
-        """A transaction that can write; committed unless the block raises.
+        """Begin a transaction that can write, and commit it unless the block raises.
 
         first: runs in it before the block; if the connection is broken, it runs again
                on another one.
@@ -76,7 +76,7 @@ class EventsDatabase:
 
         def begin() -> tuple[sa.Connection, ExitStack]:
             with ExitStack() as begun:
-                connection = begun.enter_context(self._begun())
+                connection = begun.enter_context(self._begin())
                 if first is not None:
                     first(connection)
                 return connection, begun.pop_all()
@@ -86,8 +86,8 @@ class EventsDatabase:
             with begun:
                 yield connection
 
-    def _begun(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction; on SQLite it holds the write lock from its beginning."""
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction; on SQLite it has the write lock from its beginning."""
         return self._engine.engine().execution_options(refold_begin="IMMEDIATE").begin()
 
     def insert(
@@ -115,7 +115,7 @@ class EventsDatabase:
             is_retry = was_tried
             was_tried = bool(rows)
             try:
-                with self._begun() as connection:
+                with self._begin() as connection:
                     ids = _written(connection, table, rows) if is_retry else None
                     if ids is None:
                         if before is not None:
@@ -123,7 +123,7 @@ class EventsDatabase:
                         return _insert(connection, table, rows, positions)
             except (sa.exc.IntegrityError, persistence.IntegrityError):
                 # The first attempt may have committed after this one looked.
-                with self._begun() as connection:
+                with self._begin() as connection:
                     ids = _written(connection, table, rows) if is_retry else None
                 if ids is None:
                     raise
@@ -150,7 +150,7 @@ class EventsDatabase:
                 existing = sa.inspect(connection).get_table_names(schema=self.schema)
                 if names <= set(existing) and is_done(connection):
                     return
-            with self._begun() as connection:
+            with self._begin() as connection:
                 self._engine.lock_schema(connection)
                 if self.schema is None:
                     self._engine.prepare(connection)

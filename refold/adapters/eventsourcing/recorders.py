@@ -325,7 +325,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return (
             f"a version from {min(versions)} to {max(versions)} of "
             f"{events[0].originator_id}, or of an aggregate saved with it, is taken in "
-            f"{self.events.name}: read the aggregate again and decide anew"
+            f"{self.events.name}: read the aggregate again and repeat the command"
         )
 
     def select_events(

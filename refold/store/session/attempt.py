@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # After these errors, another attempt may succeed.
 _TRANSIENT: Final = (TimeoutError, ConnectionError, errors.StoreUnavailable)
 _MOST_MESSAGE_CHARS: Final = 2_000
-_TRIES: Final = 9
+_TRIES: Final = 9  # other writers may append while the failure is recorded
 _NAMED_CALLS: Final = 20
 
 
@@ -88,9 +88,9 @@ class Attempt:
         return self.session.writer.log.head(self.session.stream).state
 
     def _place(self, trace: TracebackType | None) -> str:
-        """The step, and the innermost line of code that raised."""
+        """Return the step, with the innermost line of code that raised."""
         for frame, line in deque(walk_tb(trace), maxlen=1):
-            # The module is named, since the path of a file would name the machine.
+            # The path of the file would reveal the machine, the module does not.
             module = frame.f_globals.get("__name__", "?")
             return f"{self.what} ({module}.{frame.f_code.co_qualname}, line {line})"
         return self.what
@@ -135,6 +135,7 @@ class Attempt:
         return [call for call in state.open_calls if call not in self._open_before]
 
     def _closing(self, state: SessionState, code: str) -> list[ToolResult]:
+        """Return a result of unknown outcome for each call that the step left open."""
         text = f"{self.what} failed with {code} before there was a result"
         return [
             ToolResult(call_id=call_id, content=text, status="unknown")
@@ -142,6 +143,7 @@ class Attempt:
         ]
 
     def _left_open(self, state: SessionState) -> JsonObject:
+        """Return the fields of the failure that name the calls without a result."""
         context: JsonObject = {"upto_seq": state.head_seq}
         if unfinished := self._unfinished(state):
             context["open_calls"] = [*unfinished[:_NAMED_CALLS]]
