@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from refold.redaction.checks.names import patterns, words
-from refold.redaction.checks.numbers import is_count, is_mobile
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
 from refold.redaction.rules.secrets import PROGRAMS
@@ -482,6 +481,9 @@ class _Walk:
         if not (concern.rules or self._finds_more):
             key = name if isinstance(name, str) else self._keys_of(node, name)[1]
             is_nameless = not key and index in flat.numbers
+            # Few events have long numbers.
+            from refold.redaction.checks.numbers import is_count, is_mobile
+
             if (is_nameless and is_mobile(text)) or is_count(key, text):
                 return None
         number = index in flat.numbers and not self._numbers_like_text

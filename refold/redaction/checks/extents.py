@@ -174,10 +174,11 @@ def _is_full(run: re.Match[str]) -> bool:
 
 
 def _is_prefix(text: str) -> bool:
-    """Whether a tool may have put ``text`` before a line: its number, or a place."""
-    return len(text) <= _LONGEST_PREFIX and not _PATTERNS.LETTERS.search(
-        text.rpartition("/")[2].rpartition(":")[2]
-    )
+    """Whether a tool may have put ``text`` before a line: a number, a name, a command.
+
+    Another field of an object or an assignment is no such text.
+    """
+    return len(text) <= _LONGEST_PREFIX and not _PATTERNS.OTHER_FIELD.search(text)
 
 
 def _is_only_material(
