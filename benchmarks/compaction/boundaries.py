@@ -20,16 +20,21 @@ from typing import Final
 
 import refold
 from refold.adapters.importers import read
-from refold.domain.envelope import Draft
+from refold.domain.envelope import Draft, Envelope
 from refold.domain.errors import ImportFailed
 from refold.domain.events import ProviderEdit, ToolCall, UserInput
-from refold.projections.context.abridged import TOOLS
+from refold.projections.compare import Moment, Walk
+from refold.projections.context.abridged import TOOLS, Abridged
+from refold.projections.context.budget import NO_EXTRAS
 from refold.projections.context.identifiers import in_value
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import leaves
 
 # A message above this length is mostly pasted; only its instruction must survive.
 LONGEST_MESSAGE: Final = 2_000
 _INSTRUCTION: Final = 400
+_IN_A_ROW: Final = 3  # compactions
 # Constraints that are put into the first message of a session, one in each.
 CONSTRAINTS: Final = (
     "Never edit anything under vendored/.",
@@ -79,7 +84,11 @@ class Survival:
     edited:      of the files that were edited before, those that it names.
     used_later:  of the files from before that are used after, those that it names.
     identifiers: of the identifiers from before that calls use after, those it has.
-    characters:  of the whole context, or of the summary.
+    characters:  of the whole context, or of the client's summary.
+    again:       as ``words``, after three compactions in a row or more.
+    summary:     the characters of the summaries in the context.
+    named:       if messages are missing, whether the view says in its cuts that it
+                 drops something.
     """
 
     session: str
@@ -91,6 +100,9 @@ class Survival:
     used_later: float | None
     identifiers: float | None
     characters: int
+    again: float | None = None
+    summary: int = 0
+    named: bool | None = None
 
 
 def boundaries(folder: Path) -> Iterator[Boundary]:
@@ -156,8 +168,26 @@ def _plain(draft: Draft) -> Draft:
     return Draft(draft.event, draft.ts, meta=draft.meta)
 
 
-def survival(boundary: Boundary, context: str) -> Survival:
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a strategy, or somebody else, makes of a history.
+
+    text:    of the whole context.
+    summary: of the summaries in it.
+    again:   of the context after three compactions in a row or more; None with fewer.
+    names:   whether the view says in its cuts that it drops something.
+    """
+
+    text: str
+    summary: str = ""
+    again: str | None = None
+    names: bool = False
+
+
+def survival(boundary: Boundary, compacted: Compacted) -> Survival:
     """What of a boundary's history stands in a context."""
+    context = compacted.text
+    again = compacted.again
     short: list[str] = []
     long: list[str] = []
     for draft in boundary.history:
@@ -169,16 +199,23 @@ def survival(boundary: Boundary, context: str) -> Survival:
     after = set(_files(boundary.after, ("created", "modified", "viewed")))
     names_before = _identifiers(boundary.history)
     names_after = _identifiers(boundary.after)
+    words = _share([text.strip() in context for text in short])
+    is_missing = words is not None and words < 1
     return Survival(
         session=boundary.session,
         number=boundary.number,
-        words=_share([text.strip() in context for text in short]),
+        words=words,
         pasted=_share([_instruction(text) in context for text in long]),
         constraint=boundary.constraint in context,
         edited=_share([_names(context, path) for path in edited]),
         used_later=_share([_names(context, path) for path in before & after]),
         identifiers=_share([name in context for name in names_before & names_after]),
         characters=len(context),
+        again=None
+        if again is None
+        else _share([text.strip() in again for text in short]),
+        summary=len(compacted.summary),
+        named=compacted.names if is_missing else None,
     )
 
 
@@ -217,13 +254,42 @@ def _identifiers(drafts: Iterable[Draft]) -> set[str]:
     return names
 
 
-def compacted(boundary: Boundary, strategy: str) -> str:
+def compacted(boundary: Boundary, strategy: str) -> Compacted:
     """The context that a strategy sends after it compacted the history."""
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id=boundary.session)
         session.append(list(boundary.history))
         view = session.prepare(strategy)
-    return text_of(view.messages)
+        envelopes = list(session.events())
+    summaries: list[dict[str, object]] = []
+    for message, origins in zip(view.messages, view.origins, strict=True):
+        content = message["content"]
+        blocks = content if isinstance(content, list) else []
+        for block, origin in zip(blocks, origins, strict=False):
+            if origin.span is not None and origin.span.kind == "summary":
+                summaries.append({"content": [block]})
+    return Compacted(
+        text=text_of(view.messages),
+        summary=text_of(summaries),
+        again=_after_three(envelopes, spec.parse(strategy)),
+        names=any(cut.section in ("turns", "protected") for cut in view.cuts),
+    )
+
+
+def _after_three(envelopes: Sequence[Envelope], strategy: Strategy) -> str | None:
+    """The context after three compactions in a row or more; None with fewer.
+
+    The strategy decides at the ends of turns, and at three places in the log.
+    """
+    count = len(envelopes)
+    places = sorted({count // 3, 2 * count // 3, count - 1})
+    moments = [Moment(place, envelopes[place].seq) for place in places]
+    walk = Walk(strategy, envelopes, moments, Abridged())
+    for _ in walk.steps():
+        pass
+    if sum(1 for done in walk.done if not done.failed) < _IN_A_ROW:
+        return None
+    return text_of(walk.view(NO_EXTRAS).messages)
 
 
 def text_of(messages: Iterable[dict[str, object]]) -> str:
@@ -237,7 +303,7 @@ def text_of(messages: Iterable[dict[str, object]]) -> str:
     return "\n".join(texts)
 
 
-def by_command(boundary: Boundary, command: str) -> str:
+def by_command(boundary: Boundary, command: str) -> Compacted:
     """The summary that a command writes: the history on its standard input."""
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id=boundary.session)
@@ -246,7 +312,7 @@ def by_command(boundary: Boundary, command: str) -> str:
     done = subprocess.run(
         shlex.split(command), input=history.encode(), capture_output=True, check=True
     )
-    return done.stdout.decode(errors="replace")
+    return Compacted(done.stdout.decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)

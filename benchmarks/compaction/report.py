@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import orjson
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from benchmarks.compaction.boundaries import (
     Boundary,
+    Compacted,
     Survival,
     boundaries,
     by_command,
@@ -41,6 +43,7 @@ STRATEGIES: Final = (
 # The measures of a boundary, with the heads of their columns.
 _MEASURES: Final = {
     "words": "user's messages, whole",
+    "again": "the same after three compactions or more",
     "pasted": "instructions of pastes",
     "constraint": "injected constraints",
     "edited": "files edited",
@@ -64,7 +67,7 @@ def run(
         console.print(f"there is no compaction of a client in {folder}")
         return 1
     begin = time.process_time()
-    results = {CLIENT: [survival(one, one.summary) for one in found]}
+    results = {CLIENT: _each(found, lambda one: Compacted(one.summary))}
     if command is not None:
         results[COMMAND] = _each(found, lambda one: by_command(one, command))
     for strategy in strategies:
@@ -88,14 +91,14 @@ def run(
     return 0
 
 
-def _compactor(strategy: str) -> Callable[[Boundary], str]:
+def _compactor(strategy: str) -> Callable[[Boundary], Compacted]:
     return lambda boundary: compacted(boundary, strategy)
 
 
 def _each(
-    found: Iterable[Boundary], context_of: Callable[[Boundary], str]
+    found: Iterable[Boundary], compact: Callable[[Boundary], Compacted]
 ) -> list[Survival]:
-    return [survival(boundary, context_of(boundary)) for boundary in found]
+    return [survival(boundary, compact(boundary)) for boundary in found]
 
 
 def _checks(results: dict[str, list[Survival]]) -> list[Check]:
@@ -104,13 +107,19 @@ def _checks(results: dict[str, list[Survival]]) -> list[Check]:
     if survivals is None:
         return []
     words = _values(survivals, "words")
+    again = _values(survivals, "again")
+    summaries = [survival.summary for survival in survivals]
     return [
         Check(f"user's messages kept by {name}", _mean(words), least=0.99),
         Check("the lowest share in a session", min(words, default=None), least=0.9),
+        Check(
+            f"the same after three compactions ({len(again)})", _mean(again), least=0.98
+        ),
         Check("injected constraints", _mean(_values(survivals, "constraint")), least=1),
         Check("files edited", _mean(_values(survivals, "edited")), least=1),
         Check("files used later", _mean(_values(survivals, "used_later")), least=0.98),
         Check("median characters of a context", middle(survivals), most=15_400),
+        Check("median characters of its summaries", median(summaries), most=10_905),
     ]
 
 
@@ -120,10 +129,19 @@ def _survivals(results: dict[str, list[Survival]], count: int) -> Table:
         "",
         *_MEASURES.values(),
         "characters, median",
+        "of them summaries",
+        "drops named in cuts",
     )
     for name, survivals in results.items():
         cells = [_cell(_values(survivals, measure)) for measure in _MEASURES]
-        made.add_row(name, *cells, f"{middle(survivals):,.0f}")
+        summaries = median(survival.summary for survival in survivals)
+        made.add_row(
+            name,
+            *cells,
+            f"{middle(survivals):,.0f}",
+            f"{summaries:,.0f}" if summaries else "–",
+            _cell(_values(survivals, "named")),
+        )
     return made
 
 

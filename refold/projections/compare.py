@@ -225,6 +225,7 @@ def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
         names.add(abridged.failure_line(call))
     for text in texts:
         names.update(abridged.failures_of(text))
+        names.update(abridged.files_of_ledgers(text))
     return names
 
 

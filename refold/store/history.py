@@ -7,7 +7,7 @@ has seq 0, the one before it -1, and so on, through any number of forks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -26,7 +26,7 @@ from refold.projections.context.budget import CrossSessionLayers, Extras
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.edits import Edit, edits_in
 from refold.projections.context.strategy import user_text
-from refold.projections.context.text import cut_middle
+from refold.projections.context.text import cut_around_placeholders, cut_middle
 from refold.projections.context.units import spans_of
 from refold.redaction.guard import filled, restored
 from refold.store.vault import escape_placeholders
@@ -325,7 +325,9 @@ def read_layer_texts(
 
     refs: ``about``: lines of the profile; ``items`` and ``cited``, their sources, are
           not read here.  ``user`` and ``notes``: session and seqs of events.
-          ``scope``: session, stream and seq of a summary or an answer.
+          ``scope``: session, stream and seq of a summary or an answer.  Without
+          ``whole_placeholders``, which earlier versions did not record, an answer may
+          be cut inside a placeholder, as it was then.
 
     Raises Expired if an event of ``user``, ``notes`` or ``scope``, or its session, is
     erased.
@@ -351,19 +353,25 @@ def read_layer_texts(
             lines += note_lines(envelope)
     about = [text for text in (*places["about"], user_text(facts)) if text]
     texts = [("user", "\n".join(about))]
+    cut = cut_around_placeholders if places.get("whole_placeholders") else cut_middle
     for session_id, name, seq in places["scope"]:
         for envelope in read(session_id, [seq], name):
-            texts.append(("scope", summary_or_answer(envelope)))
+            texts.append(("scope", summary_or_answer(envelope, cut)))
     texts.append(("notes", "\n".join(lines)))
     return tuple((layer, escape_placeholders(text)) for layer, text in texts if text)
 
 
-def summary_or_answer(envelope: Envelope) -> str:
-    """Return the text of a summary, or the beginning and the end of an answer."""
+def summary_or_answer(
+    envelope: Envelope, cut: Callable[[str, int], str] = cut_around_placeholders
+) -> str:
+    """Return the text of a summary, or the beginning and the end of an answer.
+
+    cut: shortens an answer.
+    """
     event = envelope.payload
     if isinstance(event, events.Summary):
         return summary_text(event)
-    return cut_middle(str(getattr(event, "text", "")), _MOST_ANSWER_CHARACTERS)
+    return cut(str(getattr(event, "text", "")), _MOST_ANSWER_CHARACTERS)
 
 
 def with_whole_texts(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:

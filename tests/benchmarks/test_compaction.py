@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compaction.boundaries import (
+    Boundary,
+    Compacted,
+    compacted,
+    survival,
+)
 from benchmarks.compaction.run import SAMPLE, SPECS, Figure, front, joined
 from refold.adapters.cli import main
 from refold.adapters.importers import read
+from refold.domain.envelope import Draft
+from refold.domain.events import AgentResponse, Event, ToolCall, ToolResult, UserInput
 from refold.projections.context.strategies import spec
 
 
@@ -61,3 +69,54 @@ def test_runs_are_joined_until_there_are_enough_answers(answers: int) -> None:
     last = [draft.event.type for draft in runs[-1]].count("agent_response")
     assert made.count("agent_response") >= answers
     assert made.count("agent_response") - last < answers
+
+
+def _history(turns: int) -> list[Draft]:
+    events: list[Event] = []
+    for number in range(turns):
+        name = f"c{number}"
+        path = f"src/part_{number}.py"
+        events += [
+            UserInput(text=f"Now part {number}, and mind the case {number * 7}."),
+            AgentResponse(text="I look at it.", stop_reason="tool_use"),
+            ToolCall(call_id=name, tool_name="Edit", arguments={"file_path": path}),
+            ToolResult(call_id=name, tool_name="Edit", content="a line of it\n" * 400),
+            AgentResponse(text=f"Part {number} is done."),
+        ]
+    return [Draft(event) for event in events]
+
+
+def _boundary(turns: int) -> Boundary:
+    drafts = _history(turns)
+    used_later = drafts[2:3]
+    return Boundary(
+        session="s",
+        number=1,
+        history=tuple(drafts),
+        summary="The client's own words.",
+        after=tuple(used_later),
+        constraint="mind the case 0",
+    )
+
+
+def test_at_a_boundary_the_words_are_counted_after_one_and_three_compactions() -> None:
+    boundary = _boundary(60)
+
+    kept = survival(boundary, compacted(boundary, "history_summary"))
+    dropped = survival(boundary, compacted(boundary, "last_turns:n=2"))
+    own = survival(boundary, Compacted(boundary.summary))
+
+    assert (kept.words, kept.again, kept.constraint) == (1.0, 1.0, True)
+    assert (kept.edited, kept.used_later) == (1.0, 1.0)
+    assert 0 < kept.summary < kept.characters
+    assert kept.named is None
+    assert dropped.words is not None
+    assert dropped.words < 0.1
+    assert (dropped.again, dropped.named) == (None, True)
+    assert (own.words, own.again, own.named) == (0.0, None, False)
+
+
+def test_a_short_history_has_no_three_compactions() -> None:
+    boundary = _boundary(12)
+
+    assert compacted(boundary, "history_summary").again is None

@@ -280,9 +280,80 @@ def test_an_interrupted_call_is_listed_as_unknown() -> None:
     text = abridged(*events)
 
     unknown = text.partition("<unknown>\n")[2].partition("\n</unknown>")[0]
-    assert unknown.splitlines() == ["Edit:", "Bash: half of it"]
-    assert "<modified>\nsrc/a.py\n</modified>" in text
-    assert "<commands>\nmake deploy\n</commands>" in text
+    assert unknown.splitlines() == [
+        "Edit: src/a.py:",
+        "Bash: make deploy: half of it",
+    ]
+
+
+def test_texts_before_the_answer_are_steps() -> None:
+    finding = "The check fails, because the table maps two characters to one entry."
+
+    text = abridged(
+        ASK,
+        AgentResponse(text="Let me look."),
+        call("1", "Read", file_path="a.py"),
+        result("1"),
+        AgentResponse(text=finding),
+        call("2", "Edit", file_path="a.py"),
+        result("2"),
+        AgentResponse(text="Both reports are fixed."),
+    )
+
+    assert f"<steps>\n{finding}\n</steps>" in text
+    assert "<agent>Both reports are fixed.</agent>" in text
+
+
+def test_no_turn_is_left_out_while_newer_ones_show_what_programs_printed() -> None:
+    log: list[Event] = []
+    for number in range(14):
+        log.append(UserInput(text=f"Now part {number}."))
+        for name in ("Read", "Grep", "Bash"):
+            log.append(call(f"{number}{name}", name, path=f"src/part_{number}.py"))
+            log.append(result(f"{number}{name}", "a line of output, printed\n" * 60))
+        log.append(AgentResponse(text=f"Part {number} fails because of its table."))
+    summarizer = Abridged(Limits(total_chars=2_400), newest_first=True)
+
+    text = abridged(*log, summarizer=summarizer)
+
+    assert text.count("<turn ") == 14
+    assert all(f"Part {number} fails" in text for number in range(14))
+    assert "a line of output" not in text
+
+
+def test_a_decision_has_the_call_and_the_reason() -> None:
+    text = abridged(
+        ASK,
+        AgentResponse(text="I delete both folders, since nothing reads them. " * 20),
+        call("1", "Bash", command="rm -r build cache"),
+        HumanReview(
+            trigger="tool_approval",
+            decision="rejected",
+            bundle={"call_id": "1", "reason": "keep the cache"},
+        ),
+        result("1", "rejected", status="error"),
+        ANSWER,
+    )
+
+    assert "rejected Bash: rm -r build cache: keep the cache" in text
+
+
+def test_a_summary_of_many_turns_has_a_small_ledger() -> None:
+    log: list[Event] = []
+    for number in range(30):
+        log.append(UserInput(text=f"Now part {number}."))
+        log.append(call(str(number), "Search", query=f"pkg.Symbol{number}"))
+        log.append(result(str(number), "word " * 200))
+        log.append(
+            AgentResponse(text=f"Part {number} is fixed. " + "More words. " * 30)
+        )
+    summarizer = Abridged(Limits(total_chars=8_000), newest_first=True)
+
+    text = abridged(*log, summarizer=summarizer)
+
+    ledger = text.partition("<ledger>")[2].partition("</ledger>")[0]
+    assert len(ledger) < 1_000
+    assert text.count("<turn ") == 30
 
 
 def test_readers_of_tools_can_be_added() -> None:
@@ -444,7 +515,7 @@ def test_a_ledger_names_identifiers_by_kind_and_no_pieces_of_prose() -> None:
     turns_: list[Any] = []
     for number in range(9):
         turns_ += [
-            UserInput(text=f"question {number} " + "word " * 60),
+            UserInput(text=f"question {number} " + "word " * 400),
             call(
                 str(number),
                 "Edit",
@@ -452,12 +523,12 @@ def test_a_ledger_names_identifiers_by_kind_and_no_pieces_of_prose() -> None:
                 new_string=f"{code}see https://example.org/{number} and CORE-{number}",
             ),
             result(str(number)),
-            AgentResponse(text=f"answer {number} " + "word " * 60),
+            AgentResponse(text=f"answer {number} " + "word " * 400),
         ]
 
-    first = abridged(*turns_, tokens=300)
+    first = abridged(*turns_, tokens=1_200)
     source = Source("", own_words(first), 36, summaries=(first,))
-    second = Abridged().summarise(source, target_tokens=290).text
+    second = Abridged().summarise(source, target_tokens=1_180).text
 
     for text in (first, second):
         ledger = text.partition("<ledger>\n")[2].partition("\n</ledger>")[0]
@@ -472,13 +543,13 @@ def test_a_ledger_has_short_arguments_of_calls_whole() -> None:
     turns_: list[Any] = []
     for number in range(9):
         turns_ += [
-            UserInput(text=f"question {number} " + "word " * 60),
+            UserInput(text=f"question {number} " + "word " * 400),
             call(str(number), "remember", fact=f"Favorite ice cream: kind {number}"),
             result(str(number)),
-            AgentResponse(text=f"answer {number} " + "word " * 60),
+            AgentResponse(text=f"answer {number} " + "word " * 400),
         ]
 
-    ledger = abridged(*turns_, tokens=300).partition("<arguments>")[2]
+    ledger = abridged(*turns_, tokens=300).partition("<ids>")[2]
 
     assert "Favorite ice cream: kind 3 14\n" in ledger
 
@@ -491,7 +562,7 @@ def test_a_left_out_part_names_its_place_and_calls() -> None:
             UserInput(text=f"question {number}"),
             call(str(number), "Read", file_path="a.py"),
             result(str(number), status=status),
-            AgentResponse(text="word " * 60),
+            AgentResponse(text="word " * 300),
         ]
 
     first = abridged(*turns_, tokens=200)

@@ -9,8 +9,9 @@ import pytest
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import SystemPrompt, UserInput
 from refold.domain.tokens import estimate, estimate_text
-from refold.projections.context.budget import Cut, Extras
+from refold.projections.context.budget import Cut, Extras, cut_to
 from refold.projections.context.render import render
+from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.last_turns import LastTurns
 from refold.projections.context.strategies.turn_window import TurnWindow
@@ -251,3 +252,33 @@ def test_a_budget_of_an_unknown_section_is_refused(budgets: Any) -> None:
 
 def test_tools_cost_the_tokens_of_their_json() -> None:
     assert view_of(tools=TOOLS).tokens == view_of().tokens + estimate(TOOLS)
+
+
+@pytest.mark.parametrize("size", range(900, 960))
+def test_a_long_message_is_never_cut_inside_a_placeholder(size: int) -> None:
+    placeholder = "[REDACTED:STUDENT_ID]"
+    text = "x" * size + f" {placeholder}" * 300
+
+    short = cut_to(text, 400, 7)
+
+    assert "REDACTED" not in short.replace(placeholder, "")
+    assert "STUDENT" not in short.replace(placeholder, "")
+
+
+def test_earlier_versions_cut_long_messages_as_they_did() -> None:
+    placeholder = "[REDACTED:STUDENT_ID]"
+    strategies = {
+        "old": spec.parse({"name": "keep_all", "version": 2, "params": {}}),
+        "new": spec.parse("keep_all"),
+    }
+    broken = {"old": 0, "new": 0}
+
+    for size in range(len(placeholder)):
+        long = UserInput(text="x" * size + f" {placeholder}" * 3_000)
+        events = log_of(long, UserInput(text="Go on."))
+        for name, strategy in strategies.items():
+            text = str(view_of(events, strategy, window_tokens=8_000).messages)
+            broken[name] += "STUDENT" in text.replace(placeholder, "")
+
+    assert broken["old"] > 0
+    assert broken["new"] == 0

@@ -230,6 +230,101 @@ def test_a_message_that_repeats_another_one_is_only_named() -> None:
     assert raw == ["(as in 9)", "(as in 9)", "(as in 9)", "Go on."]
 
 
+def task(**change: str) -> Planner:
+    return Planner(plan={"task": change})
+
+
+def test_changes_of_tasks_are_joined_into_the_current_plan() -> None:
+    rows = log_of(
+        task(subject="Read the parser", description="all of it"),
+        task(subject="Fix the table"),
+        task(taskId="1", status="completed"),
+        task(taskId="2", status="in_progress"),
+        Planner(plan={"mode": "plan"}),
+        task(taskId="7", status="open"),
+    )
+
+    (plan,) = protected(rows, 1_000, joins_plans=True).words
+
+    assert (plan.seq, plan.label) == (6, "plan")
+    assert plan.text == (
+        "- Read the parser (completed)\n- Fix the table (in_progress)\n- task 7 (open)"
+    )
+
+
+def test_a_list_of_tasks_replaces_earlier_ones_but_no_plan_in_prose() -> None:
+    rows = log_of(
+        Planner(plan=[{"content": "Old", "status": "pending"}]),
+        Planner(plan="First read, then write."),
+        Planner(plan=[{"content": "New", "status": "pending"}]),
+    )
+
+    words = protected(rows, 1_000, joins_plans=True).words
+
+    assert [part.text for part in words] == [
+        "First read, then write.",
+        "- New (pending)",
+    ]
+
+
+def test_a_long_plan_shows_its_open_tasks() -> None:
+    rows = log_of(
+        *[task(subject=f"Part {number} " + "of it " * 20) for number in range(30)],
+        *[task(taskId=str(number), status="completed") for number in range(1, 30)],
+    )
+
+    (plan,) = protected(rows, 4_000, joins_plans=True).words
+
+    assert plan.text.startswith("(29 of 30 tasks are completed.)\n- Part 29 of it")
+
+
+def test_a_decision_has_the_reason_that_a_person_gave() -> None:
+    rows = log_of(
+        HumanReview(
+            trigger="tool_approval",
+            decision="rejected",
+            bundle={"call_id": "1", "reason": "I did not say commit."},
+        )
+    )
+
+    words = protected(rows, 1_000, joins_plans=True).words
+
+    assert [part.text for part in words] == ["rejected: I did not say commit."]
+
+
+@pytest.mark.parametrize("spec_text", STRATEGIES)
+def test_a_summary_keeps_the_current_plan_with_its_open_tasks(
+    store: SessionStore, spec_text: str
+) -> None:
+    session = store.session(user_id="ada", session_id="tasks")
+    session.append(
+        [
+            UserInput(text="Fix the parser."),
+            task(subject="Read the parser"),
+            task(subject="Fix the table"),
+            task(taskId="1", status="completed"),
+            AgentResponse(text="I have read it."),
+            *messages(12),
+        ]
+    )
+
+    text = sent(session.prepare(spec_text))
+
+    assert "- Read the parser (completed)\n- Fix the table (open)" in text
+
+
+def test_a_view_says_so_if_it_has_room_for_no_word_of_the_user(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="small")
+    session.append(messages(12))
+
+    view = session.prepare(f"{STRATEGIES[1]},protected_tokens=1")
+
+    assert "no room for earlier words of the user" in sent(view)
+    assert view.cuts
+
+
 def test_a_message_with_another_attachment_repeats_nothing() -> None:
     asked = "Import the cards of the students in this list, as you did before."
     rows = log_of(

@@ -98,7 +98,7 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
         ({"name": "pipeline"}, "needs its steps"),
         ("@file.toml", "must be read first"),
         ({"full_turns": 1}, "needs a name"),
-        ({"name": "turn_window", "version": 9}, "has the versions 1, 2"),
+        ({"name": "turn_window", "version": 9}, "has the versions 1, 2, 3"),
         ({"name": "turn_window", "params": {}, "full_turns": 1}, "not in both"),
     ],
 )

@@ -293,6 +293,27 @@ class TestHybrid:
         assert idle.due_at(outline, START) == START + timedelta(seconds=79)
         assert idle.decide(outline, START + timedelta(seconds=79)) is not None
 
+    def test_an_event_that_stays_raw_triggers_one_compaction(self) -> None:
+        spec = "hybrid:trigger='event',keep_last=3,every=2"
+        log = [*talk(8), Final(text="The first part is done."), *talk(12)]
+
+        heads = {
+            made.decided_at_seq for made in decisions_during(parse(spec), timed(log))
+        }
+
+        assert len(heads) == 1
+
+    def test_thresholds_close_together_leave_room_for_new_exchanges(self) -> None:
+        spec = "hybrid:threshold_low=3900,threshold_high=4000"
+        log = [event for n in range(60) for event in [*talk(1, "word " * 60)]]
+
+        heads = {
+            made.decided_at_seq for made in decisions_during(parse(spec), timed(log))
+        }
+
+        assert heads
+        assert len(heads) <= 4
+
 
 class TestHistorySummary:
     TEN = (

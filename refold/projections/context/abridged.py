@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
@@ -21,8 +28,8 @@ from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text, weight_of_text
 from refold.projections.context import text as markup
 from refold.projections.context.compaction import Source, Written, noted, shortened
-from refold.projections.context.excerpts import cut_to_sentences
-from refold.projections.context.identifiers import Kind, in_value, kind_of
+from refold.projections.context.excerpts import cut_to_sentences, gist
+from refold.projections.context.identifiers import Kind, in_value, is_title, kind_of
 from refold.projections.context.limits import Limits
 from refold.projections.context.text import LeftOutTurns, entry_of, leaves
 from refold.projections.context.units import is_restated
@@ -131,9 +138,22 @@ def _texts(value: Any) -> Iterator[str]:
 _NOTE_TOKENS: Final = 8  # of the two tags of a list
 # The characters that introduce, number, and end the user's words.
 _INTRODUCTION: Final = 700
+# A history of answers fills this part of its room: the rest says little, and every
+# request pays for it.
+_FILLED: Final = 0.7
+# The shortest versions of all turns may take this part of it; if they take more, the
+# history gets the rest of the room.
+_MOST_SHORTEST: Final = 0.8
 _CHARS_PER_TOKEN: Final = 4
-# A ledger may take this part of a summary, as a divisor.
-_LEDGER_SHARE: Final = 3
+# A ledger may take this part of a summary.
+_LEDGER_SHARE: Final = 1 / 3
+# Of n turns, it may take the n-th part of the second number.  Files and failures alone
+# may take the third, and it may always take the last.
+_TURNS_PER_SHARE: Final = 3
+_FILES_SHARE: Final = 1 / 2
+_SMALLEST_SHARE: Final = 0.15
+# With fewer tokens, identifiers are not listed by kind.
+_FEWEST_TOKENS_FOR_KINDS: Final = 250
 _LONGEST_NAME: Final = 120  # characters of a name in a ledger
 # The kinds of names in a ledger, in the order in which they get room.
 _LEDGER_KINDS: Final = ("changed", "failed", "read")
@@ -153,6 +173,8 @@ _ID_TAGS: Final[Mapping[_Named, str]] = {
     "name": "names",
     "argument": "arguments",
 }
+# The lists of identifiers that short arguments may be in.
+_WITH_ARGUMENTS: Final = ("ids", _ID_TAGS["argument"])
 _ID_WEIGHTS: Final[Mapping[_Named, float]] = {
     "url": 3,
     "host": 3,
@@ -195,15 +217,71 @@ _TURN_LIST: Final = re.compile(
 )
 _FAILURES: Final = re.compile(r"<failed>\n(.*?)\n</failed>", re.DOTALL)
 _SEQ_AT_END: Final = re.compile(r" \d+$")
+_LIST_OF_TURN: Final = re.compile(
+    rf"^<({'|'.join(markup.LISTS)})>\n.*?^</\1>\n", re.DOTALL | re.MULTILINE
+)
 _TEXT_OF_TURN: Final = re.compile(
     r"^<(user|agent)>(.*?)</\1>$", re.DOTALL | re.MULTILINE
 )
 # Every cut of a line leaves this number of characters at both of its ends.
 _END: Final = 16
-# The divisors of limits, and the lengths of texts of earlier summaries, that are tried
-# until a history fits.
-_SCALES: Final = (1, 2, 4, 8, 16, 32)
-_SHORT_TEXTS: Final = (400, 100, 24)
+
+
+class _Level(NamedTuple):
+    """What a version of a turn shows.
+
+    inputs:  the divisor of the limit of texts of the user.
+    texts:   the divisor of the limit of texts of the agent.
+    lists:   the divisor of the limits of lists and of their items.
+    steps:   the most steps of the agent.
+    results: the most results.
+    without: the other lists that it leaves out, which matter least.
+    """
+
+    inputs: int
+    texts: int
+    lists: int
+    steps: int
+    results: int
+    without: tuple[str, ...] = ()
+
+
+_READS: Final = ("viewed", "tools")
+_ACTIONS: Final = (*_READS, "commands", "created", "modified", "deleted")
+# The levels that are tried until a history fits.  What an answer says, what a person
+# decided, and what failed stay longer than what a program printed.
+_LEVELS: Final = (
+    _Level(1, 1, 1, 12, 10),
+    _Level(2, 1, 2, 12, 2),
+    _Level(2, 1, 2, 10, 0, _READS),
+    _Level(4, 2, 3, 8, 0, _READS),
+    _Level(6, 3, 4, 6, 0, _READS),
+    _Level(8, 4, 4, 4, 0, _READS),
+    _Level(12, 6, 4, 3, 0, _ACTIONS),
+    _Level(16, 8, 4, 1, 0, _ACTIONS),
+    _Level(24, 12, 4, 0, 0, _ACTIONS),
+    _Level(32, 18, 4, 0, 0, _ACTIONS),
+    _Level(48, 32, 4, 0, 0, _ACTIONS),
+)
+# The levels of short summaries: texts shrink before names do, because a later call may
+# need every name, and a short summary has no room for an answer.
+_LEVELS_OF_NAMES: Final = (
+    _Level(1, 1, 1, 4, 10),
+    _Level(2, 2, 2, 1, 5),
+    _Level(4, 4, 4, 0, 2),
+    _Level(8, 8, 4, 0, 2),
+    _Level(16, 16, 4, 0, 2),
+    _Level(32, 32, 4, 0, 2),
+    _Level(64, 80, 4, 0, 2),
+)
+# With fewer tokens, a history keeps names before answers.
+_FEWEST_TOKENS_FOR_ANSWERS: Final = 500
+# The newest turns get this level before older ones get one beyond ``_LAST_FULL``, and
+# become no shorter before older ones are left out.
+_NEWEST: Final = 2
+_LAST_FULL: Final = 3
+# A step is a text of the agent before its answer, of this many characters or more.
+_SHORTEST_STEP: Final = 60
 # A summary may have a third of its source's tokens, or this number.
 _SOURCE_SHARE: Final = 3
 _FEWEST_TOKENS: Final = 80
@@ -302,10 +380,14 @@ class Abridged:
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
         if source.user_stays:
             turns = _without_words_of_user(turns)
-        historian = self._beside_user(source)
+        shortest = _shortest_chars(source, turns, self.limits)
+        historian = self._beside_user(source, shortest)
         text = historian._history(source, turns, target_tokens, historian.limits)
         if ledger.missing(text):
-            with_ledger = historian._with_ledger(source, turns, ledger, target_tokens)
+            share = historian._ledger_share(source, ledger, target_tokens, shortest)
+            with_ledger = historian._with_ledger(
+                source, turns, ledger, target_tokens, share
+            )
             # The seqs of a ledger are words that its source may not have.
             if markup.own_words(with_ledger) <= source.words:
                 text = with_ledger
@@ -315,10 +397,12 @@ class Abridged:
             text = _few_words(source)
         return Written(text, made_by(self.limits))
 
-    def _beside_user(self, source: Source) -> Abridged:
+    def _beside_user(self, source: Source, shortest: int) -> Abridged:
         """The summarizer with room for the user's words, if they stay beside it.
 
         They take the place of what the history would quote of them, at most a quarter.
+
+        shortest: the characters of all turns in their shortest versions.
         """
         if not source.user_stays:
             return self
@@ -329,6 +413,9 @@ class Abridged:
             if isinstance(envelope.payload, events.UserInput)
         )
         total_chars -= min(spoken + _INTRODUCTION, total_chars // 4)
+        filled = int(total_chars * _FILLED)
+        if self.newest_first and shortest < filled * _MOST_SHORTEST:
+            total_chars = filled
         limits = self.limits.model_copy(update={"total_chars": max(total_chars, 1)})
         return replace(self, limits=limits)
 
@@ -338,17 +425,47 @@ class Abridged:
         turns: Sequence[AbridgedTurn],
         ledger: Ledger,
         target_tokens: int,
+        share: float,
     ) -> str:
-        """The history in less room, and before it the names that it lacks."""
+        """The history in less room, and before it the names that it lacks.
+
+        share: the part that the ledger may take.
+        """
         total_chars = self.limits.total_chars
-        history_tokens = target_tokens - target_tokens // _LEDGER_SHARE
-        history_chars = max(1, total_chars - total_chars // _LEDGER_SHARE)
+        of_ledger = int(target_tokens * share)
+        chars_of_ledger = int(total_chars * share)
+        history_tokens = target_tokens - of_ledger
+        history_chars = max(1, total_chars - chars_of_ledger)
         limits = self.limits.model_copy(update={"total_chars": history_chars})
         history = self._history(source, turns, history_tokens, limits)
         tokens_left = target_tokens - estimate_text(history) - 1
         chars_left = total_chars - len(history) - 1
         ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
         return _lines(ledger.shown(history, ledger_tokens), history)
+
+    def _ledger_share(
+        self, source: Source, ledger: Ledger, target_tokens: int, shortest: int
+    ) -> float:
+        """The part of a summary that its ledger may take.
+
+        Files and failures have room.  In a history of answers, identifiers get less
+        room the more turns there are, and nothing but files takes the room that the
+        turns need in their shortest versions.
+
+        shortest: the characters of these versions.
+        """
+        room = min(target_tokens, self.limits.total_chars // _CHARS_PER_TOKEN)
+        if room < _FEWEST_TOKENS_FOR_KINDS:
+            return _LEDGER_SHARE
+        files = ledger.tokens_of(_FILES) / room
+        least = min(_FILES_SHARE, files + ledger.tokens_of(("failed",)) / room)
+        if not self.newest_first:
+            return max(_LEDGER_SHARE, least)
+        count = sum(len(_TURN.findall(text)) for text in source.summaries)
+        count += sum(1 for event in source.envelopes if _begins_turn(event))
+        share = max(min(_LEDGER_SHARE, _TURNS_PER_SHARE / max(count, 1)), least)
+        left = 1 - shortest / max(self.limits.total_chars, 1)
+        return max(min(share, left), min(files, _LEDGER_SHARE), _SMALLEST_SHARE)
 
     def _history(
         self,
@@ -362,15 +479,20 @@ class Abridged:
         for summary in source.summaries:
             earlier += markup.turns_in(summary)
         has_prose = not all(turn.startswith("<turn ") for turn in earlier)
-        if self.newest_first and not has_prose:
-            versions = [_shorter_texts(turn) for turn in earlier]
-            versions += [_shorter_turns(turn, limits) for turn in turns]
-            left_out = markup.left_out_in(source.summaries)
-            return _fitted_versions(versions, tokens, limits, left_out=left_out)
-        if not source.summaries:
-            return _fitted_turns(turns, tokens, limits)
-        new = [_turn_text(turn, limits.scaled(2)) for turn in turns]
-        return _fitted_summaries([*source.summaries, *new], tokens, limits)
+        if has_prose:
+            new = [_turn_text(turn, limits, _LEVELS[1]) for turn in turns]
+            return _fitted_prose([*source.summaries, *new], tokens, limits)
+        has_room = self.newest_first and tokens >= _FEWEST_TOKENS_FOR_ANSWERS
+        levels = _LEVELS if has_room else _LEVELS_OF_NAMES
+        versions = [_versions_of_text(turn, limits, levels) for turn in earlier]
+        versions += [_versions_of_turn(turn, limits, levels) for turn in turns]
+        return _fitted_versions(
+            versions,
+            tokens,
+            limits,
+            left_out=markup.left_out_in(source.summaries),
+            newest_first=self.newest_first,
+        )
 
     def _plain(self, source: Source, target_tokens: int) -> str:
         """The words of a source whose events have no place in an abridged turn."""
@@ -402,6 +524,22 @@ def _few_words(source: Source) -> str:
             break
         parts.append(part)
     return " ".join(parts)
+
+
+def _begins_turn(envelope: Envelope) -> bool:
+    return isinstance(envelope.payload, events.UserInput)
+
+
+def _shortest_chars(
+    source: Source, turns: Iterable[AbridgedTurn], limits: Limits
+) -> int:
+    """The characters of all turns of a source in their shortest versions."""
+    shortest = _LEVELS[-1]
+    chars = sum(len(_turn_text(turn, limits, shortest)) + 1 for turn in turns)
+    for summary in source.summaries:
+        for turn in _TURN.finditer(summary):
+            chars += len(_version_of_text(turn[0], limits, shortest)) + 1
+    return chars
 
 
 def _without_words_of_user(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
@@ -512,7 +650,7 @@ class Ledger:
                 continue
             for identifier in name.split(_GAP):
                 self._mention_id(
-                    identifier, int(seq), is_argument=kind == _ID_TAGS["argument"]
+                    identifier, int(seq), is_argument=kind in _WITH_ARGUMENTS
                 )
 
     def _read_turns(self, summary: str) -> None:
@@ -541,13 +679,13 @@ class Ledger:
     def _mention_id(self, name: str, seq: int, *, is_argument: bool) -> None:
         """Mention an identifier or a short argument.
 
-        Other quotes from the arguments are pieces of prose or code and do not count.
+        Titles count too.  Other quotes from the arguments are pieces of prose or code.
         """
         is_on_one_line = _GAP not in name and "\n" not in name
         is_short = len(name) <= _LONGEST_NAME
         if not is_on_one_line or not is_short:
             return
-        if is_argument or kind_of(name) is not None:
+        if is_argument or kind_of(name) is not None or is_title(name):
             self._mention(markup.harmless(name), "ids", seq)
 
     def _mention(self, name: str, kind: str, seq: int) -> None:
@@ -571,6 +709,16 @@ class Ledger:
             if name not in text and _ends(name) not in failures
         ]
 
+    def tokens_of(self, kinds: Collection[str]) -> int:
+        """The least cost of the names of these kinds."""
+        names = [name for name, (kind, _) in self._mentions.items() if kind in kinds]
+        root = _root_of(names)
+        weight = 0.0
+        for name in names:
+            line = name.removeprefix(root) if root else name
+            weight += weight_of_text(f"{line[: 4 * _END]} 1000\n")
+        return int(weight)
+
     def shown(self, text: str, tokens: int) -> str:
         """Return the ledger of names that ``text`` lacks, in at most ``tokens``.
 
@@ -580,6 +728,11 @@ class Ledger:
         missing = self.missing(text)
         root = _root_of([name for name in missing if self._mentions[name][0] in _FILES])
         room: float = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
+        reserved = _NOTE_TOKENS + sum(
+            weight_of_text(f"{name} 1000\n")
+            for name in missing
+            if self._mentions[name][0] == "read"
+        )
         parts: list[str] = []
         for kind in _LEDGER_KINDS:
             lines: list[str] = []
@@ -590,7 +743,7 @@ class Ledger:
                 if root and kind in _FILES and name.startswith(root):
                     name = _FROM_ROOT + name.removeprefix(root)
                 line = f"{name} {seq}"
-                if kind == "failed" and estimate_text(line) >= room:
+                if kind == "failed" and estimate_text(line) >= room - reserved:
                     line = f"{_short(name, 3 * _END)} {seq}"
                 cost = weight_of_text(f"{line}\n")
                 if cost <= room:
@@ -618,6 +771,8 @@ class Ledger:
                 kind: _Named = kind_of(name) or "argument"
                 age = (len(ranked) + 1) / _ID_WEIGHTS[kind]
                 ranked.append((age, kind, name))
+        if room < _FEWEST_TOKENS_FOR_KINDS:
+            return self._newest_identifiers([name for _, _, name in ranked], room)
         by_line: dict[tuple[_Named, int], list[str]] = {}
         kinds: set[_Named] = set()
         for _, kind, name in sorted(ranked):
@@ -641,6 +796,26 @@ class Ledger:
             if lines:
                 parts += [f"<{tag}>", *lines, f"</{tag}>"]
         return parts
+
+    def _newest_identifiers(self, names: Iterable[str], room: float) -> list[str]:
+        """The lines of a short ledger with identifiers, the newest first.
+
+        Tags of all kinds would take the room of the names.
+        """
+        by_seq: dict[int, list[str]] = {}
+        room -= _NOTE_TOKENS
+        for name in names:
+            seq = self._mentions[name][1]
+            cost = weight_of_text(name + _GAP)
+            if seq not in by_seq:
+                cost += weight_of_text(f" {seq}\n")
+            if cost <= room:
+                room -= cost
+                by_seq.setdefault(seq, []).append(name)
+        if not by_seq:
+            return []
+        lines = [f"{_GAP.join(named)} {seq}" for seq, named in by_seq.items()]
+        return ["<ids>", *lines, "</ids>"]
 
 
 def _place_in(turns: Sequence[AbridgedTurn], seq: int) -> int:
@@ -697,7 +872,7 @@ def abridged_turns(
     first_turn: the number of the turn of the first event; None numbers no turns.
     """
     failed_calls = _failed_calls(envelopes)
-    call_of_id = {failed.call.call_id: failed.call for failed in failed_calls.values()}
+    call_of_id = _unsuccessful_calls(envelopes)
     questions = markup.questions(envelopes)
     turns: list[AbridgedTurn] = []
     open_file: str | None = None
@@ -722,8 +897,7 @@ def abridged_turns(
                 attached = [attachment.text or "" for attachment in attachments]
                 turn.user = "\n".join([text, *attached]).strip()
             case events.AgentResponse(text=text) | events.Final(text=text):
-                turn.agent = text.strip() or turn.agent
-                turn.end = ""
+                _add_answer(turn, text.strip())
             case ToolCall():
                 turn.end = "interrupted"
                 turn.calls += 1
@@ -734,6 +908,16 @@ def abridged_turns(
     if goes_on and turns and turns[-1].end:
         turns[-1].end = "goes_on"
     return turns
+
+
+def _add_answer(turn: AbridgedTurn, text: str) -> None:
+    """Make a text of the agent the answer of the turn, and the one before a step."""
+    turn.end = ""
+    if not text:
+        return
+    if len(turn.agent) >= _SHORTEST_STEP and turn.agent != text:
+        turn.lists["steps"].append(turn.agent)
+    turn.agent = text
 
 
 def _add_action(
@@ -773,6 +957,13 @@ def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
         for name in ("created", "modified", "deleted", "viewed"):
             for file in turn.lists.get(name, ()):
                 yield envelope.seq, file
+
+
+def files_of_ledgers(text: str) -> set[str]:
+    """Return the files in the ledgers of a text, each with its folder."""
+    ledger = Ledger()
+    ledger._read_ledger(text)
+    return {name for name, (kind, _) in ledger._mentions.items() if kind in _FILES}
 
 
 def failures_in(envelopes: Iterable[Envelope]) -> Iterator[tuple[int, tuple[str, str]]]:
@@ -845,13 +1036,13 @@ def _ends(line: str) -> str:
 def _add_outcome(
     turn: AbridgedTurn,
     event: events.Event,
-    failed_calls: Mapping[str, ToolCall],
+    calls: Mapping[str, ToolCall],
     questions: Mapping[int, str],
 ) -> None:
     """Add a result, a plan, a judgment, an error, or a decision to the turn.
 
-    failed_calls: by call id.
-    questions:    of reviews, by seq.
+    calls:     those that were not successful, by call id.
+    questions: of reviews, by seq.
     """
     match event:
         case events.ToolResult(call_id=call_id, status=status, content=content):
@@ -863,9 +1054,11 @@ def _add_outcome(
                 turn.results.pop(tool, None)  # so that the newest is last
                 turn.results[tool] = text
             elif status == "unknown":
-                turn.lists["unknown"].append(f"{tool}: {text}".strip())
-            elif call_id in failed_calls:
-                line = f"{_call_line(failed_calls[call_id])}: {reason_in(whole)}"
+                call = calls.get(call_id)
+                name = tool if call is None else _call_line(call)
+                turn.lists["unknown"].append(f"{name}: {text}".strip())
+            elif call_id in calls:
+                line = f"{_call_line(calls[call_id])}: {reason_in(whole)}"
                 turn.lists["failed"].append(line)
         case events.Planner(plan=plan):
             if plan:
@@ -886,9 +1079,34 @@ def _add_outcome(
             turn.lists["errors"].append(f"{code}: {message}" if message else code)
         case events.HumanReview(decision=str(decision), question=question):
             question = question or questions.get(event.refers_to or 0, "")
-            turn.lists["decisions"].append(f"{question} {decision}".strip())
+            parts = [question, decision, _reason_of(event, calls)]
+            line = " ".join(part for part in parts if part)
+            turn.lists["decisions"].append(line)
         case events.SystemPrompt(where="conversation", text=str(text)):
             turn.lists["decisions"].append(text)
+
+
+def _reason_of(review: events.HumanReview, calls: Mapping[str, ToolCall]) -> str:
+    """The call that a decision is about, and the reason that the person gave."""
+    bundle = review.bundle if isinstance(review.bundle, dict) else {}
+    call = calls.get(str(bundle.get("call_id")))
+    parts = [_call_line(call)] if call is not None else []
+    reason = bundle.get("reason")
+    if isinstance(reason, str) and reason.strip():
+        parts.append(reason.strip())
+    return ": ".join(parts)
+
+
+def _unsuccessful_calls(envelopes: Iterable[Envelope]) -> dict[str, ToolCall]:
+    """The calls that were not successful or have no result yet, by call id."""
+    calls: dict[str, ToolCall] = {}
+    for envelope in envelopes:
+        match envelope.payload:
+            case ToolCall(call_id=call_id) as call:
+                calls[call_id] = call
+            case events.ToolResult(call_id=call_id, status="ok"):
+                calls.pop(call_id, None)
+    return calls
 
 
 def _failed_calls(envelopes: Iterable[Envelope]) -> dict[int, _FailedCall]:
@@ -915,37 +1133,68 @@ def _call_line(call: ToolCall) -> str:
     return f"{call.tool_name}: {argument}" if argument else call.tool_name
 
 
-def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
-    """The turn between tags, within these limits."""
+def _turn_text(turn: AbridgedTurn, limits: Limits, level: _Level) -> str:
+    """The turn between tags, within these limits at this level."""
+    user_chars = max(limits.user_chars // level.inputs, 1)
+    agent_chars = max(limits.agent_chars // level.texts, 1)
+    action_chars = max(limits.action_chars // level.lists, 1)
     lines = [_turn_tag(turn)]
     if turn.user_stays:
         seq = "" if turn.number is not None else f' seq="{turn.first}"'
         lines.append(f"<user{seq}/>")
     if turn.user:
-        lines.append(f"<user>{_short(turn.user, limits.user_chars)}</user>")
+        lines.append(f"<user>{_short(turn.user, user_chars)}</user>")
     if turn.plan:
-        lines.append(f"<plan>{_short(turn.plan, 2 * limits.action_chars)}</plan>")
+        lines.append(f"<plan>{_short(turn.plan, 2 * action_chars)}</plan>")
     for name in markup.LISTS:
-        if name == "results":
-            items = [f"{tool}: {text}" for tool, text in turn.results.items()]
-        else:
-            items = turn.lists.get(name, [])
-        newest = _newest_items(items, limits.of(name))
-        if newest:
-            cut = _short_path if name in _FILE_LISTS else _short
-            shown = [cut(item, limits.action_chars) for item in newest]
-            lines += [f"<{name}>", *shown, f"</{name}>"]
+        if name not in level.without:
+            shown = _list_items(turn, name, limits, level)
+            if shown:
+                lines += [f"<{name}>", *shown, f"</{name}>"]
     if turn.reflection or turn.reflection_attributes:
-        text = _short(turn.reflection, 2 * limits.action_chars)
+        text = _short(turn.reflection, 2 * action_chars)
         lines.append(f"<reflection{turn.reflection_attributes}>{text}</reflection>")
     if turn.verdicts:
-        lines.append(_verdicts_text(turn.verdicts, limits))
+        lines.append(_verdicts_text(turn.verdicts, limits, level))
     if turn.agent:
-        lines.append(f"<agent>{_short(turn.agent, limits.agent_chars)}</agent>")
+        lines.append(f"<agent>{_gist(turn.agent, agent_chars)}</agent>")
     if turn.end:
         lines.append(f"<{turn.end}/>")
     lines.append("</turn>")
     return "\n".join(lines)
+
+
+def _list_items(
+    turn: AbridgedTurn, name: str, limits: Limits, level: _Level
+) -> list[str]:
+    """The lines of a list of the turn within these limits at this level."""
+    most = limits.of(name)
+    if most:
+        most = max(most // level.lists, 1)
+    chars = max(limits.action_chars // level.lists, 1)
+    if name == "steps":
+        longest = _longest_items(turn.lists.get(name, []), level.steps)
+        return [_short(item, 2 * chars) for item in longest]
+    if name == "results":
+        items = [f"{tool}: {text}" for tool, text in turn.results.items()]
+    else:
+        items = turn.lists.get(name, [])
+    if name == "results":
+        most = min(most, level.results)
+    newest = _newest_items(items, most)
+    if name in _FILE_LISTS:
+        return [_short_path(item, chars) for item in newest]
+    if name == "failed":
+        # The line that says why is in the second half of a failure.
+        chars = min(2 * chars, limits.action_chars)
+    return [_short(item, chars) for item in newest]
+
+
+def _longest_items(items: Sequence[str], most: int) -> list[str]:
+    """The longest items in their order, each once."""
+    lines = list(dict.fromkeys(" ".join(item.split()) for item in items))
+    longest = sorted(lines, key=len, reverse=True)[:most]
+    return [line for line in lines if line in longest]
 
 
 def _turn_tag(turn: AbridgedTurn) -> str:
@@ -967,7 +1216,9 @@ def _newest_items(items: Sequence[str], most: int) -> list[str]:
     return newest[::-1]
 
 
-def _verdicts_text(verdicts: Sequence[events.Verdict], limits: Limits) -> str:
+def _verdicts_text(
+    verdicts: Sequence[events.Verdict], limits: Limits, level: _Level
+) -> str:
     """The number of verdicts of each kind, and the items that are not correct."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     attributes = "".join(f' {name}="{count}"' for name, count in sorted(counts.items()))
@@ -981,7 +1232,9 @@ def _verdicts_text(verdicts: Sequence[events.Verdict], limits: Limits) -> str:
                 verdict.topic,
             )
             lines.append(" ".join(text for text in fields if text))
-    shown = [_short(line, limits.action_chars) for line in lines[-limits.listed :]]
+    most = max(limits.listed // level.lists, 1)
+    chars = max(limits.action_chars // level.lists, 1)
+    shown = [_short(line, chars) for line in lines[-most:]]
     return "\n".join([f"<verdicts{attributes}>", *shown, "</verdicts>"])
 
 
@@ -1004,53 +1257,53 @@ def _short(text: str, chars: int) -> str:
     return markup.harmless(cut_to_sentences(text, chars, least=_END))
 
 
-def _fitted_turns(turns: Sequence[AbridgedTurn], tokens: int, limits: Limits) -> str:
-    """All turns with cuts, if they fit so; otherwise the newest that fit.
-
-    Texts of the user and the agent become shorter before lists do.
-    """
-    texts: list[str] = []
-    for scale in _SCALES:
-        texts = [_turn_text(turn, limits.scaled(scale)) for turn in turns]
-        whole = "\n".join(texts)
-        if _fits(whole, tokens, limits):
-            return whole
-    newest = _newest_turns(texts, tokens, limits)
-    if newest or not texts:
-        return newest
-    return _cut(texts[-1], tokens, limits)
+def _gist(text: str, chars: int) -> str:
+    """The most telling sentences of an answer, escaped as in ``_short``."""
+    return markup.harmless(gist(text, chars))
 
 
-def _fitted_summaries(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
-    """Join summaries into one: their newest turns, or of prose a share of each."""
-    turns: list[str] = []
+def _fitted_prose(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
+    """Join summaries, of which some are prose: whole, or a share of each."""
+    parts: list[str] = []
     for summary in summaries:
-        turns += markup.turns_in(summary)
+        parts += markup.turns_in(summary)
     left_out = markup.left_out_in(summaries)
-    whole = _lines(left_out.tag, *turns)
+    whole = _lines(left_out.tag, *parts)
     if _fits(whole, tokens, limits):
         return whole
-    if not all(turn.startswith("<turn ") for turn in turns):
-        share = max(tokens // len(summaries), 1)
-        return "\n".join(_cut(summary, share, limits) for summary in summaries)
-    for chars in _SHORT_TEXTS:
-        turns = [_with_short_texts(turn, chars) for turn in turns]
-        whole = _lines(left_out.tag, *turns)
-        if _fits(whole, tokens, limits):
-            return whole
-    newest = _newest_turns(turns, tokens, limits, left_out=left_out)
-    return newest or _cut(turns[-1], tokens, limits)
+    share = max(tokens // len(summaries), 1)
+    return "\n".join(_cut(summary, share, limits) for summary in summaries)
 
 
-def _shorter_turns(turn: AbridgedTurn, limits: Limits) -> list[str]:
-    """The turn within the limits, and versions of it with smaller and smaller ones."""
-    versions = [_turn_text(turn, limits.scaled(scale)) for scale in _SCALES]
-    return [*versions, _with_short_texts(versions[-1], _SHORT_TEXTS[-1])]
+def _versions_of_turn(
+    turn: AbridgedTurn, limits: Limits, levels: Iterable[_Level]
+) -> list[str]:
+    """The turn at each level, the longest version first."""
+    return [_turn_text(turn, limits, level) for level in levels]
 
 
-def _shorter_texts(turn: str) -> list[str]:
-    """A turn of an earlier summary, and versions of it with shorter texts."""
-    return [turn, *(_with_short_texts(turn, chars) for chars in _SHORT_TEXTS)]
+def _versions_of_text(turn: str, limits: Limits, levels: Sequence[_Level]) -> list[str]:
+    """A turn of an earlier summary at each level, the longest version first."""
+    shorter = [_version_of_text(turn, limits, level) for level in levels[1:]]
+    return [turn, *shorter]
+
+
+def _version_of_text(turn: str, limits: Limits, level: _Level) -> str:
+    shorter = _LIST_OF_TURN.sub(partial(_list_at, level), turn)
+    return _with_short_texts(shorter, max(limits.agent_chars // level.texts, 1))
+
+
+def _list_at(level: _Level, match: re.Match[str]) -> str:
+    """A list of a turn at a level; empty if the level leaves it out."""
+    name = match[1]
+    if name in level.without:
+        return ""
+    most = {"steps": level.steps, "results": level.results}.get(name)
+    if most is None:
+        return match[0]
+    lines = match[0].split("\n")[1:-2]
+    newest = lines[-most:] if most else []
+    return "\n".join([f"<{name}>", *newest, f"</{name}>\n"]) if newest else ""
 
 
 def _fitted_versions(
@@ -1059,13 +1312,17 @@ def _fitted_versions(
     limits: Limits,
     *,
     left_out: LeftOutTurns,
+    newest_first: bool,
 ) -> str:
-    """The newest turns in their longest versions, and older ones in shorter ones.
+    """The turns in the longest versions that fit together.
 
-    The longest versions take at most half of the room, unless all turns fit in them.
+    A turn is left out only if its shortest version does not fit beside newer turns
+    that show no output of programs.
 
-    turns:    the versions of each turn, the longest first.
-    left_out: the turns that earlier summaries left out.
+    turns:        the versions of each turn, the longest first.
+    left_out:     the turns that earlier summaries left out.
+    newest_first: whether the newest turns, in at most half of the room, become shorter
+                  after all older ones.
     """
     if not turns:
         return ""
@@ -1073,30 +1330,64 @@ def _fitted_versions(
     whole = _lines(left_out.tag, *longest)
     if _fits(whole, tokens, limits):
         return whole
+    newest: list[Sequence[str]] = []
+    if newest_first:
+        newest = _newest_half(turns, tokens, limits)
+    older = turns[: len(turns) - len(newest)]
+    for level in range(1, len(turns[0])):
+        newest_level = 0 if level <= _LAST_FULL else _NEWEST
+        shown = [versions[level] for versions in older]
+        shown += [versions[newest_level] for versions in newest]
+        if _fits(_lines(left_out.tag, *shown), tokens, limits):
+            longer = [versions[level - 1] for versions in older]
+            return _with_longer(shown, longer, tokens, limits, left_out)
+    shown = [versions[-1] for versions in older]
+    shown += [versions[_NEWEST] for versions in newest]
+    fitted = _newest_turns(shown, tokens, limits, left_out=left_out)
+    return fitted or _cut(turns[-1][-1], tokens, limits)
+
+
+def _newest_half(
+    turns: Sequence[Sequence[str]], tokens: int, limits: Limits
+) -> list[Sequence[str]]:
+    """The newest turns whose longest versions fit into half of the room."""
     half = limits.model_copy(update={"total_chars": max(1, limits.total_chars // 2)})
+    longest = [versions[0] for versions in turns]
     count = 0
-    while _fits(_lines(*longest[-count - 1 :]), tokens // 2, half):
+    while count < len(turns) and _fits(
+        _lines(*longest[-count - 1 :]), tokens // 2, half
+    ):
         count += 1
-    newest = longest[len(turns) - count :]
-    older = turns[: len(turns) - count]
-    for index in range(max(map(len, older))):
-        shown = [_version(versions, index) for versions in older]
-        whole = _lines(left_out.tag, *shown, *newest)
-        if _fits(whole, tokens, limits):
-            return whole
-    shortest = [versions[-1] for versions in older]
-    fitted = _newest_turns([*shortest, *newest], tokens, limits, left_out=left_out)
-    return fitted or _cut(shortest[-1], tokens, limits)
+    return list(turns[len(turns) - count :])
 
 
-def _version(versions: Sequence[str], index: int) -> str:
-    return versions[min(index, len(versions) - 1)]
+def _with_longer(
+    shown: list[str],
+    longer: Sequence[str],
+    tokens: int,
+    limits: Limits,
+    left_out: LeftOutTurns,
+) -> str:
+    """The turns, with longer versions of them as long as these fit, the newest first.
+
+    longer: of the first turns in ``shown``.
+    """
+    text = _lines(left_out.tag, *shown)
+    for index in range(len(longer) - 1, -1, -1):
+        candidate = [*shown]
+        candidate[index] = longer[index]
+        longer_text = _lines(left_out.tag, *candidate)
+        if not _fits(longer_text, tokens, limits):
+            break
+        shown = candidate
+        text = longer_text
+    return text
 
 
 def _with_short_texts(turn: str, chars: int) -> str:
     """A turn with its texts of the user and the agent cut to ``chars`` each."""
     return _TEXT_OF_TURN.sub(
-        lambda match: f"<{match[1]}>{_short(match[2], chars)}</{match[1]}>", turn
+        lambda match: f"<{match[1]}>{_gist(match[2], chars)}</{match[1]}>", turn
     )
 
 

@@ -8,7 +8,7 @@ model's window (``within_window``), and a single message has a share of the wind
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self, TypedDict
@@ -416,7 +416,17 @@ _POINTER = "\n(… {} characters left out; the log has them all …)\n"
 _POINTER_TO_SEQ = "\n(… {{}} characters left out; the log has them all at seq {} …)\n"
 
 
-def shorten(blocks: Numbered, limit: int, *, names_seqs: bool = False) -> Numbered:
+Shortener = Callable[[str, int, str], str]
+"""Shortens a text to a number of characters, with a mark for what it leaves out."""
+
+
+def shorten(
+    blocks: Numbered,
+    limit: int,
+    cut: Shortener = markup.cut_around_placeholders,
+    *,
+    names_seqs: bool = False,
+) -> Numbered:
     """Shorten the texts of blocks to ``limit`` tokens in all.
 
     Each text keeps its share.  Thinking and images stay unchanged.
@@ -429,12 +439,17 @@ def shorten(blocks: Numbered, limit: int, *, names_seqs: bool = False) -> Number
     if total <= limit:
         return blocks
     return [
-        (seq, _cut(block, limit * size // total, seq if names_seqs else None))
+        (seq, _cut(block, limit * size // total, seq if names_seqs else None, cut))
         for (seq, block), size in zip(blocks, sizes, strict=True)
     ]
 
 
-def cut_to(text: str, tokens: int, seq: int | None) -> str:
+def cut_to(
+    text: str,
+    tokens: int,
+    seq: int | None,
+    cut: Shortener = markup.cut_around_placeholders,
+) -> str:
     """Shorten a text to its head and tail in about ``tokens``, with a pointer between.
 
     seq: the event that the pointer names; None names none.
@@ -447,10 +462,10 @@ def cut_to(text: str, tokens: int, seq: int | None) -> str:
         pointer = _POINTER_TO_SEQ.format(seq)
     fewest = len(pointer) + 40
     characters = max(len(text) * tokens // size, fewest)
-    short = markup.cut_middle(text, characters, pointer)
+    short = cut(text, characters, pointer)
     while estimate_text(short) > tokens and characters > fewest:
         characters = max(characters * 9 // 10, fewest)
-        short = markup.cut_middle(text, characters, pointer)
+        short = cut(text, characters, pointer)
     return short
 
 
@@ -474,15 +489,15 @@ def _size(block: Block) -> int:
     return sum(_size(part) for part in content)
 
 
-def _cut(block: Block, tokens: int, seq: int | None) -> Block:
+def _cut(block: Block, tokens: int, seq: int | None, cut: Shortener) -> Block:
     size = _size(block)
     if size <= tokens:
         return block
     content = _content(block)
     if isinstance(content, list):
-        parts = [_cut(part, tokens * _size(part) // size, seq) for part in content]
+        parts = [_cut(part, tokens * _size(part) // size, seq, cut) for part in content]
         return {**block, "content": parts}
-    short = cut_to(content, tokens, seq)
+    short = cut_to(content, tokens, seq, cut)
     match block["type"]:
         case "text":
             return {**block, "text": short}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from refold.domain.envelope import STANDS_FOR
+from refold.projections.context.text import outside_placeholders
 
 # A cut moves by at most this share of the text on its side, to the end of a line, a
 # sentence, or a word.
@@ -13,7 +14,6 @@ _LINE_SHARE: Final = 0.4
 _SENTENCE_SHARE: Final = 0.4
 _WORD_SHARE: Final = 0.2
 _SENTENCE_END: Final = re.compile(r"[.!?][\"')\]]*(?=\s)|[。！？；]")
-_LONGEST_PLACEHOLDER: Final = 80  # characters
 
 
 def cut_to_sentences(
@@ -33,13 +33,13 @@ def cut_to_sentences(
         return text
     room = limit - len(mark.format(len(text)))
     if room < 2:
-        return text[: _outside(text, max(limit, 0), earlier=True)]
+        return text[: outside_placeholders(text, max(limit, 0), earlier=True)]
     tail = room // 2
     head = room - tail
     end = max(_end_of_head(text, head), min(least, head))
     start = min(_start_of_tail(text, len(text) - tail), len(text) - min(least, tail))
-    end = _outside(text, end, earlier=True)
-    start = _outside(text, start, earlier=False)
+    end = outside_placeholders(text, end, earlier=True)
+    start = outside_placeholders(text, start, earlier=False)
     return text[:end] + mark.format(start - end) + text[start:]
 
 
@@ -69,10 +69,143 @@ def _start_of_tail(text: str, first: int) -> int:
     return word + 1 if word >= 0 else first
 
 
-def _outside(text: str, place: int, *, earlier: bool) -> int:
-    """The place, moved out of a placeholder."""
-    nearby = max(0, place - _LONGEST_PLACEHOLDER)
-    for match in STANDS_FOR.finditer(text, nearby, place + _LONGEST_PLACEHOLDER):
-        if match.start() < place < match.end():
-            return match.start() if earlier else match.end()
-    return place
+# Shorter excerpts of an answer are its two ends.
+_SHORTEST_GIST: Final = 160
+_LINE: Final = re.compile(r"[^\n]+")
+_FENCE: Final = re.compile(r"\s*(?:```|~~~)")
+_TABLE_OR_QUOTE: Final = re.compile(r"\s*[|>]")
+# Numbered points of an answer, and points with a name in bold letters.
+_NAMED_POINT: Final = re.compile(r"\s*(?:\d+[.)]\s|(?:[-*+]\s+)?\*\*)")
+_POINT: Final = re.compile(r"\s*[-*+•]\s")
+# A line that only announces what follows.
+_HEADING: Final = re.compile(r"\s*#{1,6}\s|.*:\**\s*$")
+_NUMBER: Final = re.compile(r"\s*(?:#{1,6}\s+|[-*+]\s+)?\**\d+\.")
+# White space and marks of earlier cuts at the beginning of a sentence.
+_CUT: Final = re.compile(r"(?:\s|\[…\d+…\])+")
+_FEWEST_WORDS: Final = 3  # of a heading that says something
+# Words of sentences that say what was decided, what is wrong, and what remains.
+_TELLING: Final = re.compile(
+    r"\b(?:because|cause[ds]?|decid\w+|instead|must|never|only|should|recommend\w*"
+    r"|remain\w*|next|todo|not yet|fail\w*|error|bug|broken|fix(?:ed|es)?"
+    r"|pass(?:es|ed)?|commit(?:ted)?|push(?:ed)?|revert\w*|skip\w*|wrong|blocked|unable)\b"
+    r"|因为|原因|决定|必须|不要|应该|建议|剩余|下一步|失败|错误|修复|通过|提交",
+    re.IGNORECASE,
+)
+
+
+def gist(text: str, limit: int, mark: str = "[…{}…]") -> str:
+    """Shorten an answer to at most ``limit`` characters: its most telling sentences.
+
+    The first and the last sentence stay, then lines that name the parts of the answer
+    and sentences that say what was decided, what failed, or what remains.  A mark
+    stands for what is left out between two of them.  A short excerpt, and one of a text
+    without sentences, consists of the two ends of the text.
+
+    mark: as of ``cut_to_sentences``.
+    """
+    if len(text) <= limit:
+        return text
+    sentences = _sentences(text)
+    ends = [sentence for sentence in sentences if sentence.rank == 0]
+    shown = _joined(text, ends, mark)
+    if limit < _SHORTEST_GIST or len(ends) < 2 or len(shown) > limit:
+        return cut_to_sentences(text, limit, mark)
+    chosen = ends
+    waiting = sorted(sentence for sentence in sentences if sentence.rank > 0)
+    longest_mark = len(mark.format(len(text))) + 1  # and the end of a line
+    while True:
+        # Sentences next to each other need no mark, so there may be room for more.
+        room = limit - len(shown)
+        added: list[_Sentence] = []
+        for sentence in waiting:
+            cost = sentence.end - sentence.start + longest_mark
+            if cost <= room:
+                room -= cost
+                added.append(sentence)
+        if not added:
+            return shown
+        chosen = [*chosen, *added]
+        waiting = [sentence for sentence in waiting if sentence not in added]
+        shown = _joined(text, chosen, mark)
+
+
+def _joined(text: str, sentences: Iterable[_Sentence], mark: str) -> str:
+    """Sentences in their order, with a mark where something is left out."""
+    parts: list[str] = []
+    end = 0
+    for sentence in sorted(sentences, key=lambda sentence: sentence.start):
+        gap = text[end : sentence.start]
+        gap_mark = mark.format(len(gap))
+        if len(gap) <= len(gap_mark):
+            parts.append(gap)
+        else:
+            parts.append(gap_mark)
+            if "\n" in gap:
+                parts.append("\n")
+        parts.append(text[sentence.start : sentence.end])
+        end = sentence.end
+    return "".join(parts)
+
+
+class _Sentence(NamedTuple):
+    """A sentence of an answer.
+
+    rank: 0 for the first and the last one, and more for those that say less.
+    """
+
+    rank: int
+    start: int
+    end: int
+
+
+def _sentences(text: str) -> list[_Sentence]:
+    """The sentences of a text in their order."""
+    sentences: list[_Sentence] = []
+    is_code = False
+    for line in _LINE.finditer(text):
+        if _FENCE.match(line[0]):
+            is_code = not is_code
+            continue
+        start = line.start()
+        for end in _ends(line[0], is_code=is_code):
+            end += line.start()
+            sentence = text[start:end]
+            if sentence.strip():
+                is_first = start == line.start()
+                rank = 5 if is_code else _rank(sentence, is_first=is_first)
+                cut = _CUT.match(sentence)
+                first = start + (cut.end() if cut else 0)
+                if first < end:
+                    sentences.append(_Sentence(rank, first, end))
+            start = end
+    if sentences:
+        sentences[0] = sentences[0]._replace(rank=0)
+        sentences[-1] = sentences[-1]._replace(rank=0)
+    return sentences
+
+
+def _ends(line: str, *, is_code: bool) -> list[int]:
+    """Where the sentences of a line end; the number of a point ends none."""
+    if is_code:
+        return [len(line)]
+    ends: list[int] = []
+    for match in _SENTENCE_END.finditer(line):
+        if not _NUMBER.fullmatch(line[: match.end()]):
+            ends.append(match.end())
+    return [*ends, len(line)]
+
+
+def _rank(sentence: str, *, is_first: bool) -> int:
+    """How little a sentence says, from 1 on.
+
+    is_first: whether it begins its line.
+    """
+    if _TABLE_OR_QUOTE.match(sentence):
+        return 4
+    if is_first and _HEADING.match(sentence):
+        return 2 if len(sentence.split()) > _FEWEST_WORDS else 3
+    if is_first and _NAMED_POINT.match(sentence):
+        return 1
+    if _TELLING.search(sentence):
+        return 1
+    return 2 if is_first and _POINT.match(sentence) else 3

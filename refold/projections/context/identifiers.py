@@ -35,6 +35,8 @@ _SYMBOL: Final = re.compile(
 )
 _MARKED: Final = re.compile(r"[._$:-]|[a-z][A-Z]|\d|\(\)")
 _CODE: Final = re.compile(r"[=<>|&;{}\[\]\\^%*?!\"`$~@]|\.\s|\w\(|,")
+_FEWEST_TITLE_WORDS: Final = 3
+_MOST_TITLE_WORDS: Final = 12
 _LONGEST_NAME: Final = 3  # words of a name that is no identifier of a program
 
 Kind = Literal["url", "host", "hash", "issue", "path", "symbol", "number", "name"]
@@ -87,7 +89,9 @@ def kind_of(identifier: str) -> Kind | None:
         if pattern.fullmatch(identifier):
             return kind
     words = identifier.split()
-    if len(words) == 1 and "/" in identifier and not _CODE.search(identifier):
+    # A package of a scope, or what follows the credentials in a URL, begins with "@".
+    path = identifier.removeprefix("@")
+    if len(words) == 1 and "/" in path and not _CODE.search(path):
         return "path"
     if _SYMBOL.fullmatch(identifier) and _MARKED.search(identifier):
         return "symbol"
@@ -103,6 +107,14 @@ _KINDS: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (_NUMERIC, "number"),
     (_HASH, "hash"),
 )
+
+
+def is_title(text: str) -> bool:
+    """Whether a quote is a title in prose, such as the subject of a commit."""
+    words = text.split()
+    if not _FEWEST_TITLE_WORDS <= len(words) <= _MOST_TITLE_WORDS:
+        return False
+    return text[0].isupper() and not _CODE.search(text.replace(",", ""))
 
 
 def stands_in(text: str, name: str) -> bool:

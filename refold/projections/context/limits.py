@@ -56,15 +56,3 @@ class Limits(BaseModel):
         """Return the number of items that this list may have."""
         most: int | None = getattr(self, name, None)
         return self.listed if most is None else most
-
-    def scaled(self, scale: int) -> Limits:
-        """Return limits that leave about one ``scale``-th of each turn."""
-        # Lists and their items shrink to a quarter at most.
-        list_scale = min(scale, 4)
-        smaller = {
-            "user_chars": max(self.user_chars // scale, 1),
-            "agent_chars": max(self.agent_chars // scale, 1),
-            "action_chars": max(self.action_chars // list_scale, 1),
-            "listed": max(self.listed // list_scale, 1),
-        }
-        return self.model_copy(update=smaller)

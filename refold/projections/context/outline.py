@@ -36,6 +36,7 @@ from refold.projections.context.edits import (
     changed_after,
     edit_of,
 )
+from refold.projections.context.text import task_change, tasks_of
 from refold.projections.context.units import (
     LiveSummary,
     Place,
@@ -54,7 +55,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 13
+SHAPE: Final = 14
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -78,6 +79,19 @@ class ProtectedEvent(NamedTuple):
     seq: int
     tokens: int
     turn: int
+
+
+class PlanEvent(NamedTuple):
+    """An event of the current plan, and its cost.
+
+    turn: the number of its turn.
+    task: the task whose status it sets, if it does nothing else; otherwise empty.
+    """
+
+    seq: int
+    tokens: int
+    turn: int
+    task: str = ""
 
 
 class MediaEvent(NamedTuple):
@@ -270,7 +284,11 @@ class Outline(NamedTuple):
                         first.
     protected_before:   those that summaries stand for, oldest first.
     protected_cost:     the cost of those that summaries stand for.
-    plan:               the newest plan.
+    plan:               the newest event of a plan.
+    joins_plans:        whether views join the events of the current plan; otherwise
+                        they show the newest one alone.
+    plan_text:          the newest plan in prose.
+    tasks:              the newest list of tasks, and later changes of single tasks.
     excluded:           whether the newest response is of an agent that the strategy
                         makes no summaries for.
     media:              the events with images or documents, oldest first.
@@ -320,6 +338,9 @@ class Outline(NamedTuple):
     protected_before: tuple[SeqAndTurn, ...] = ()
     protected_cost: int = 0
     plan: ProtectedEvent | None = None
+    joins_plans: bool = False
+    plan_text: ProtectedEvent | None = None
+    tasks: tuple[PlanEvent, ...] = ()
     excluded: bool = False
     media: tuple[MediaEvent, ...] = ()
     dropped_tokens: int = 0
@@ -360,20 +381,26 @@ class Outline(NamedTuple):
         return self.system_tokens + self.summary_tokens + self.raw_tokens
 
     @property
-    def covered_plan(self) -> ProtectedEvent | None:
-        """The newest plan, if a summary stands for it."""
+    def covered_plans(self) -> tuple[ProtectedEvent | PlanEvent, ...]:
+        """The events of the current plan that summaries stand for."""
         through = self.compacted_through
-        if self.plan is None or through is None or self.plan.seq > through:
-            return None
-        return self.plan
+        if through is None:
+            return ()
+        if self.joins_plans:
+            events_of_plan = (self.plan_text, *self.tasks)
+        else:
+            events_of_plan = (self.plan,)
+        return tuple(
+            event
+            for event in events_of_plan
+            if event is not None and event.seq <= through
+        )
 
     @property
     def protected_seqs(self) -> tuple[int, ...]:
         """The protected events that summaries stand for, oldest first."""
         seqs = [event.seq for event in self.protected_before]
-        plan = self.covered_plan
-        if plan is not None:
-            seqs.append(plan.seq)
+        seqs += [event.seq for event in self.covered_plans]
         return tuple(sorted(seqs))
 
     @property
@@ -382,8 +409,9 @@ class Outline(NamedTuple):
         turns = {event.seq: event.turn for event in self.protected_before}
         for event in self.protected:
             turns[event.seq] = event.turn
-        if self.plan is not None:
-            turns[self.plan.seq] = self.plan.turn
+        for plan in (self.plan, self.plan_text, *self.tasks):
+            if plan is not None:
+                turns[plan.seq] = plan.turn
         return turns
 
     def turn_at(self, seq: int) -> int:
@@ -398,9 +426,7 @@ class Outline(NamedTuple):
     def protected_tokens(self) -> int:
         """The cost of the protected content that views show beside summaries."""
         total = self.protected_cost
-        plan = self.covered_plan
-        if plan is not None:
-            total += plan.tokens
+        total += sum(event.tokens for event in self.covered_plans)
         return min(total, self.protected_budget)
 
     @property
@@ -522,6 +548,9 @@ class OutlineBuilder:
     edits: tuple[Edit, ...]
     protected_budget: int
     plan: ProtectedEvent | None
+    joins_plans: bool
+    plan_text: ProtectedEvent | None
+    tasks: tuple[PlanEvent, ...]
     excluded: bool
     is_edited: bool
 
@@ -636,12 +665,31 @@ class OutlineBuilder:
             turn=max(self.turn_count, 1),
         )
         match envelope.payload:
-            case events.Planner():
+            case events.Planner(plan=plan):
                 self.plan = event
+                if self.joins_plans:
+                    self._add_plan(event, plan)
             case events.HumanReview(decision=None):
                 pass
             case _ if not is_injected(envelope):
                 self._protected.append(event)
+
+    def _add_plan(self, event: ProtectedEvent, plan: Any) -> None:
+        """Update the current plan: its text, its tasks, or one of them."""
+        if isinstance(plan, str):
+            if plan.strip():
+                self.plan_text = event
+            return
+        if tasks_of(plan) is not None:
+            self.tasks = (PlanEvent(event.seq, event.tokens, event.turn),)
+            return
+        change = task_change(plan)
+        if change is None:
+            return
+        sets_status = change.keys() <= {"taskId", "status"}
+        task = str(change["taskId"]) if sets_status and "taskId" in change else ""
+        stay = [other for other in self.tasks if not task or other.task != task]
+        self.tasks = (*stay, PlanEvent(event.seq, event.tokens, event.turn, task))
 
     def _count(self, envelope: Envelope, placed: Place) -> None:
         tokens = weight(envelope, placed)

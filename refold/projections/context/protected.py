@@ -21,7 +21,7 @@ from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import estimate_text
 from refold.projections.context.excerpts import cut_to_sentences
-from refold.projections.context.text import value_text
+from refold.projections.context.text import task_change, tasks_of, value_text
 
 # A message up to this length is never treated as pasted.
 _LONGEST_MESSAGE: Final = 2_000
@@ -102,6 +102,7 @@ def protected(
     *,
     raw: Mapping[str, int] | None = None,
     turns: Mapping[int, int] | None = None,
+    joins_plans: bool = False,
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
@@ -111,8 +112,13 @@ def protected(
            With None, repetitions stay.
     turns: the numbers of turns by seq, by which the view names events.  With None, it
            names them by their seqs.
+    joins_plans: whether changes of tasks are joined into one plan, and decisions have
+           their reasons.
     """
+    rows = list(rows)
     words = [part for row in rows if (part := words_of(row)) is not None]
+    if joins_plans:
+        words = _with_joined_plan(words, rows)
     if raw is not None:
         words = _without_repetitions(words, raw, turns)
     content = Protected(tuple(words), (), _total(words), budget, turns)
@@ -150,6 +156,118 @@ def _without_repetitions(
 def _named_turn(turn: int | None) -> str:
     """A reference to the user's message of a turn."""
     return "(as in a later message)" if turn is None else f"(as in turn {turn})"
+
+
+def _with_joined_plan(words: Iterable[Words], rows: Sequence[Envelope]) -> list[Words]:
+    """The words, with the events of tasks as one plan at the newest of them.
+
+    Decisions get the reasons that people gave.
+    """
+    reasons: dict[int, str] = {}
+    prose: set[int] = set()
+    for row in rows:
+        match row.payload:
+            case events.HumanReview(bundle=dict(bundle)):
+                reason = bundle.get("reason")
+                if isinstance(reason, str) and reason.strip():
+                    reasons[row.seq] = reason.strip()
+            case events.Planner(plan=str()):
+                prose.add(row.seq)
+    plan = joined_plan(rows)
+    joined: list[Words] = []
+    for part in words:
+        if part.seq in reasons:
+            text = f"{part.text}: {reasons[part.seq]}"
+            part = part._replace(text=text, original=text)
+        if part.label != "plan" or part.seq in prose:
+            joined.append(part)
+        elif plan is not None and part.seq == plan.seq:
+            joined.append(plan)
+    return joined
+
+
+class _Task(NamedTuple):
+    name: str
+    status: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.status not in _CLOSED
+
+
+_CLOSED: Final = frozenset({"completed", "done", "deleted", "cancelled"})
+
+
+def joined_plan(rows: Iterable[Envelope]) -> Words | None:
+    """Return the tasks after all changes of them, or None if there are none.
+
+    A list of tasks replaces earlier ones.  Tasks that are made one by one are numbered
+    in their order, and changes name them by their number.  If the plan is too long,
+    only its open tasks are named.
+    """
+    tasks: dict[str, _Task] = {}
+    newest: int | None = None
+    for row in rows:
+        if not isinstance(row.payload, events.Planner):
+            continue
+        plan = row.payload.plan
+        listed = tasks_of(plan)
+        change = task_change(plan)
+        if listed is not None:
+            tasks = {f"item {index}": task for index, task in enumerate(_tasks(listed))}
+        elif change is not None:
+            _change_task(tasks, change)
+        else:
+            continue
+        newest = row.seq
+    if newest is None or not tasks:
+        return None
+    lines = [f"- {task.name} ({task.status})" for task in tasks.values()]
+    text = "\n".join(lines)
+    if len(text) > _LONGEST_PLAN:
+        open_tasks = [task for task in tasks.values() if task.is_open]
+        lines = [f"- {task.name} ({task.status})" for task in open_tasks]
+        closed = len(tasks) - len(open_tasks)
+        lines.insert(0, f"({closed} of {len(tasks)} tasks are completed.)")
+        text = cut_to_sentences("\n".join(lines), _LONGEST_PLAN)
+    return Words(newest, "plan", text, text)
+
+
+def _tasks(listed: Iterable[Mapping[str, Any]]) -> list[_Task]:
+    return [_Task(_task_name(task), _task_status(task)) for task in listed]
+
+
+def _change_task(tasks: dict[str, _Task], change: Mapping[str, Any]) -> None:
+    """Add a task, or change the one that the change names."""
+    if "taskId" not in change:
+        number = sum(1 for key in tasks if key.isdigit()) + 1
+        tasks[str(number)] = _Task(_task_name(change), _task_status(change))
+        return
+    key = str(change["taskId"])
+    task = tasks.get(key, _Task(f"task {key}", "open"))
+    name = _named(change, ("subject", "title", "content")) or task.name
+    status = str(change.get("status") or task.status)
+    reason = change.get("description")
+    if isinstance(reason, str) and reason.strip():
+        name = f"{name}: {cut_to_sentences(reason.strip(), _SHORT_MESSAGE)}"
+    tasks[key] = _Task(name, status)
+
+
+def _task_name(task: Mapping[str, Any]) -> str:
+    return _named(task, ("subject", *_TASK_NAMES)) or value_text(dict(task))
+
+
+def _task_status(task: Mapping[str, Any]) -> str:
+    return str(task.get("status") or "open")
+
+
+def _named(task: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """The first text under these keys; empty if there is none."""
+    for key in keys:
+        value = task.get(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
 
 
 def words_of(row: Envelope) -> Words | None:

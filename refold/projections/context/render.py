@@ -76,6 +76,13 @@ _RULES_WITH_MEDIA: Final = 2
 # From these rules on, a message of the user is only named where a later one
 # repeats it.
 _RULES_WITH_REPETITIONS: Final = 3
+# From these rules on, a view says so if it shows no word of the user.
+_RULES_WITH_NOTES: Final = 4
+# From these rules on, a long message is never cut inside a placeholder.
+_RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
+_NO_WORDS: Final = (
+    "(There is no room for earlier words of the user; the log has them all.)"
+)
 # A message may take this part of the window.
 _MESSAGES_PER_WINDOW: Final = 4
 # If a strategy names a window smaller than this, messages are limited as for this one.
@@ -141,6 +148,18 @@ def _render(
     while view.over_budget and view.protected:
         most = max(0, most - view.over_budget)
         view = _rendered(strategy, outline, events, summaries, extras, read, most)
+    if view.over_budget and outline.protected_seqs and not view.protected:
+        # Not even the note about the words has room.
+        view = _rendered(
+            strategy,
+            outline,
+            events,
+            summaries,
+            extras,
+            read,
+            most,
+            has_note=False,
+        )
     return view
 
 
@@ -152,10 +171,13 @@ def _rendered(
     extras: budget.Extras,
     read: Read,
     protected: int | None = None,
+    *,
+    has_note: bool = True,
 ) -> View:
     """Render.
 
     protected: the most tokens of protected content; None is its budget.
+    has_note:  whether the view says so if it shows no word of the user.
     """
     outline = strategy.judged(outline)
     shown = strategy.show(outline)
@@ -168,6 +190,7 @@ def _rendered(
         returned = ProviderBlocks.of(rows, manner.sends_back, read)
         for seq, kind, reason in returned.left_out:
             cuts.append(budget.Cut("provider", 0, 0, f"{kind} of seq {seq}: {reason}"))
+    has_whole_placeholders = strategy.rules >= _RULES_WITH_WHOLE_PLACEHOLDERS
     renderer = ExchangeRenderer(
         media=Media(read, cuts) if strategy.rules >= _RULES_WITH_MEDIA else None,
         limit=_message_limit(manner, extras),
@@ -177,6 +200,11 @@ def _rendered(
         provider_blocks=provider_blocks(rows, manner.sends_back),
         returned=returned,
         names_seqs=strategy.names_seqs,
+        shortener=(
+            markup.cut_around_placeholders
+            if has_whole_placeholders
+            else markup.cut_middle
+        ),
     )
     before_session = [
         # The examples come first, so that the ids of their calls stay unchanged.
@@ -197,7 +225,12 @@ def _rendered(
         names_seqs=strategy.names_seqs,
     )
     before_session += _summaries(
-        manner, outline, payloads, content, names_seqs=strategy.names_seqs
+        manner,
+        outline,
+        payloads,
+        content,
+        names_seqs=strategy.names_seqs,
+        has_note=has_note and strategy.rules >= _RULES_WITH_NOTES,
     )
     raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
     raw = _raw(outline, _within(rows, raw_spans), renderer)
@@ -484,7 +517,11 @@ def _protected_content(
         most = _protected_budget(outline, extras)
     turns = None if names_seqs else outline.protected_turns
     return protected(
-        [row for row in rows if row.seq in seqs], most, raw=raw, turns=turns
+        [row for row in rows if row.seq in seqs],
+        most,
+        raw=raw,
+        turns=turns,
+        joins_plans=outline.joins_plans,
     )
 
 
@@ -496,6 +533,8 @@ def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
 
 def _protected_text(content: Protected) -> str:
     """The protected content as one text."""
+    if not content.words:
+        return _NO_WORDS
     turns = content.turns
     lines = [_PROTECTED_INTRODUCTION if turns is None else _PROTECTED_BY_TURN]
     for part in content.words:
@@ -514,8 +553,9 @@ def _with_protected(pieces: list[Piece], content: Protected) -> list[Piece]:
     text = _protected_text(content)
     last = max(index for index, piece in enumerate(pieces) if piece.role == "user")
     piece = pieces[last]
+    first = content.words[0].seq if content.words else content.left_out[0]
     pieces[last] = piece._replace(
-        blocks=[*piece.blocks, (content.words[0].seq, text_block(text))],
+        blocks=[*piece.blocks, (first, text_block(text))],
         tokens=piece.tokens + estimate_text(text),
     )
     return pieces
@@ -583,8 +623,12 @@ def _summaries(
     content: Protected | None,
     *,
     names_seqs: bool,
+    has_note: bool,
 ) -> list[Piece]:
-    """The summaries, with what the user said in the spans that they stand for."""
+    """The summaries, with what the user said in the spans that they stand for.
+
+    has_note: whether a note stands for words of which none has room.
+    """
     pieces: list[Piece] = []
     for index, live in enumerate(outline.summaries):
         summary = _summary_payload(payloads, live)
@@ -598,7 +642,7 @@ def _summaries(
             pieces.append(text)
     if not pieces:
         return []
-    if content is not None and content.words:
+    if content is not None and (content.words or (has_note and content.left_out)):
         pieces = _with_protected(pieces, content)
     if manner.form == "acknowledged":
         span = _summary_span(outline.summaries[-1])
@@ -808,6 +852,7 @@ class ExchangeRenderer:
     clears_inputs:   whether the calls of such results are shown without arguments.
     provider_blocks: blocks that go back to the provider, by the response's seq.
     returned:        the same under rules that send back all of them.
+    shortener:       cuts a message that is over the limit.
     taken:           the call ids that the view already contains.
     names_seqs:      whether texts name events by their seqs.
     """
@@ -819,6 +864,7 @@ class ExchangeRenderer:
     clears_inputs: bool = False
     provider_blocks: Mapping[int, Numbered] = field(default_factory=dict)
     returned: ProviderBlocks | None = None
+    shortener: budget.Shortener = markup.cut_around_placeholders
     taken: set[str] = field(default_factory=set)
     names_seqs: bool = False
 
@@ -1017,7 +1063,9 @@ class ExchangeRenderer:
         tokens = sum(event.token_estimate for event in events)
         span = ViewSpan("raw", events[0].seq, events[-1].seq)
         if tokens > self.limit:
-            shortened = budget.shorten(blocks, self.limit, names_seqs=self.names_seqs)
+            shortened = budget.shorten(
+                blocks, self.limit, self.shortener, names_seqs=self.names_seqs
+            )
             if shortened is not blocks:
                 tokens = sum(estimate_with_media(block) for _, block in shortened)
                 blocks = shortened

@@ -336,6 +336,8 @@ class Manner(NamedTuple):
 RULES: Final = 4
 # Under earlier rules, views name events by their seqs.
 _RULES_WITHOUT_SEQS: Final = 4
+# From these rules on, a view shows the current plan with the state of its tasks.
+RULES_WITH_JOINED_PLANS: Final = 4
 
 
 class Strategy(BaseModel):
@@ -347,8 +349,10 @@ class Strategy(BaseModel):
                    call waits for its result without a limit; views have only small
                    images and few blocks of the provider, and do not protect what the
                    user said.  Under rules 1 to 3, views name events by their seqs,
-                   which differ between two records of the same history.  A strategy
-                   that sets no rules has rules 2.
+                   which differ between two records of the same history, show only the
+                   newest change of a plan, give no reasons of decisions, and may cut a
+                   long message inside a placeholder.  A strategy that sets no rules
+                   has rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be
@@ -468,7 +472,10 @@ class Strategy(BaseModel):
         """Return the outline of an empty session in this detail."""
         thread = Thread(open_calls_after=self.open_calls_after)
         return Outline(
-            detail=detail, thread=thread, protected_budget=self.protected_budget
+            detail=detail,
+            thread=thread,
+            protected_budget=self.protected_budget,
+            joins_plans=self.rules >= RULES_WITH_JOINED_PLANS,
         )
 
     @property

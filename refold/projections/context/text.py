@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain import events
 from refold.domain.canonical import canonical, load_packaged_toml
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import STANDS_FOR, Envelope
 from refold.domain.events import Event, HumanReview, JsonObject
 
 
@@ -39,6 +39,29 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else canonical(value).decode()
 
 
+def tasks_of(plan: Any) -> list[dict[str, Any]] | None:
+    """Return the tasks of a plan that is a list of them, or None for another plan."""
+    tasks = plan
+    if isinstance(plan, dict) and len(plan) == 1:
+        (tasks,) = plan.values()
+    if not isinstance(tasks, list):
+        return None
+    if not all(isinstance(task, dict) for task in tasks):
+        return None
+    return tasks
+
+
+def task_change(plan: Any) -> dict[str, Any] | None:
+    """Return the task that a plan adds or changes, or None for another plan.
+
+    Clients write ``{"task": {…}}``, with ``taskId`` for a change of a task.
+    """
+    if isinstance(plan, dict) and len(plan) == 1 and "task" in plan:
+        task = plan["task"]
+        return task if isinstance(task, dict) and task else None
+    return None
+
+
 def cut_middle(text: str, limit: int, mark: str = "[…{}…]") -> str:
     """Shorten ``text`` to ``limit`` characters: its two ends with a mark between them.
 
@@ -57,6 +80,34 @@ def cut_middle(text: str, limit: int, mark: str = "[…{}…]") -> str:
     head = room - tail
     left_out = len(text) - head - tail
     return text[:head] + mark.format(left_out) + text[len(text) - tail :]
+
+
+_LONGEST_PLACEHOLDER: Final = 80  # characters
+
+
+def cut_around_placeholders(text: str, limit: int, mark: str = "[…{}…]") -> str:
+    """Shorten ``text`` as ``cut_middle`` does, but never inside a placeholder.
+
+    It has at most ``limit`` characters, the mark included.
+    """
+    if len(text) <= limit:
+        return text
+    room = limit - len(mark.format(len(text)))
+    if room < 2:
+        return text[: outside_placeholders(text, max(limit, 0), earlier=True)]
+    tail = room // 2
+    end = outside_placeholders(text, room - tail, earlier=True)
+    start = outside_placeholders(text, len(text) - tail, earlier=False)
+    return text[:end] + mark.format(start - end) + text[start:]
+
+
+def outside_placeholders(text: str, place: int, *, earlier: bool) -> int:
+    """Return the place, moved out of a placeholder of a redacted value."""
+    nearby = max(0, place - _LONGEST_PLACEHOLDER)
+    for match in STANDS_FOR.finditer(text, nearby, place + _LONGEST_PLACEHOLDER):
+        if match.start() < place < match.end():
+            return match.start() if earlier else match.end()
+    return place
 
 
 def _attribute(value: object) -> str:
@@ -176,6 +227,7 @@ LISTS: Final = (
     "viewed",
     "commands",
     "tools",
+    "steps",
     "failed",
     "unknown",
     "results",

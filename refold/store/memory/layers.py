@@ -83,6 +83,7 @@ class _Finder(NamedTuple):
             "user": self._facts(names)[::-1] if self.wanted.user else [],
             "scope": self._scope(names)[::-1] if self.wanted.scope else [],
             "notes": self._notes(names)[::-1] if self.wanted.notes else [],
+            "whole_placeholders": True,
         }
 
     def still_allows(self, refs: Mapping[str, Any]) -> bool:

@@ -26,6 +26,8 @@ KEY_EVENTS = frozenset(
 # The factor of a batch's size if more than two batches are pending.
 _CATCH_UP_FACTOR: Final = 8
 _RESPONSE_TYPES: Final = frozenset({"agent_response", "tool_call"})
+# From these rules on, what stays raw after a compaction never triggers the next one.
+_RULES_WITH_NEW_TRIGGERS: Final = 4
 
 
 class Hybrid(RecursiveSummary, Weighed):
@@ -38,8 +40,8 @@ class Hybrid(RecursiveSummary, Weighed):
                       finals, errors, human decisions, texts of the system in the
                       conversation) that views show.  With the trigger ``tokens``, the
                       newest of them are not summarized either, while they have fewer
-                      tokens than threshold_low and the events between them fewer than
-                      half of it.
+                      tokens than threshold_low, or than half of threshold_high if that
+                      is less, and the events between them fewer than half of that.
     last_n_plans:     the number of newest plans that views show.
     keep_last:        the number of newest exchanges that are never summarized.
     trigger:          the cause of a compaction: ``tokens`` (threshold_high), ``count``
@@ -167,9 +169,20 @@ class Hybrid(RecursiveSummary, Weighed):
                 if units and microseconds(now) - units[-1].at >= seconds * 1_000_000:
                     return f"no event for {seconds} s"
             case "event":
-                if any(unit.type == self.trigger_event for unit in units):
+                if any(self._triggers(outline, unit) for unit in units):
                     return f"an event of type {self.trigger_event} came"
         return ""
+
+    def _triggers(self, outline: Outline, unit: Unit) -> bool:
+        """Whether a unit is the event that the trigger waits for.
+
+        An event that stays raw after a compaction does not trigger the next one.
+        """
+        if unit.type != self.trigger_event:
+            return False
+        if self.rules < _RULES_WITH_NEW_TRIGGERS or outline.decided_at is None:
+            return True
+        return unit.first > outline.decided_at
 
     def _batch(self, outline: Outline, reason: str) -> Compaction | None:
         """Return the compaction of the oldest units, or None if all stay raw."""
@@ -186,6 +199,13 @@ class Hybrid(RecursiveSummary, Weighed):
         units = oldest_units(outline, min(older, preferred), at_most=older)
         return batch(outline, units, target=self.summary_tokens, reason=reason)
 
+    @property
+    def _most_raw_tokens(self) -> float:
+        """The tokens of the newest key events that are too many to stay raw."""
+        if self.rules < _RULES_WITH_NEW_TRIGGERS:
+            return self.threshold_low
+        return min(self.threshold_low, self.threshold_high / 2)
+
     def _count_older(self, units: tuple[Unit, ...]) -> int:
         """Return the number of units before those that stay raw; may be negative.
 
@@ -196,6 +216,7 @@ class Hybrid(RecursiveSummary, Weighed):
         raw_from = len(units)
         if self.trigger == "tokens":
             key_firsts = {unit.first for unit in self._key_units(units)}
+            most = self._most_raw_tokens
             key_tokens = 0
             other_tokens = 0
             for index in range(len(units) - 1, -1, -1):
@@ -205,8 +226,8 @@ class Hybrid(RecursiveSummary, Weighed):
                 else:
                     other_tokens += units[index].tokens
                 if (
-                    self.weighed(key_tokens) >= self.threshold_low
-                    or self.weighed(other_tokens) >= self.threshold_low / 2
+                    self.weighed(key_tokens) >= most
+                    or self.weighed(other_tokens) >= most / 2
                 ):
                     break
                 if is_key:
