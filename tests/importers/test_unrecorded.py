@@ -187,6 +187,61 @@ def test_files_that_the_client_wrote_down_are_shown_once() -> None:
     assert len(texts) == 1
 
 
+def test_the_plan_that_a_session_began_with_is_sent_again() -> None:
+    begun = user_entry("u2", "Implement the plan.", planContent="1. Paint the fence.")
+    plan = "/home/ada/.claude/plans/calm-fox.md"
+
+    (given,) = sent_again(session(begun, slug="calm-fox"))
+    (changed,) = sent_again(
+        session(begun, *wrote(1, plan, "2. Paint it green."), slug="calm-fox")
+    )
+
+    assert "1. Paint the fence." in given
+    assert "2. Paint it green." in changed
+    assert "1. Paint the fence." not in changed
+
+
+def skill(number: int, name: str) -> Entry:
+    """The entry by which the client puts an invoked skill into the conversation."""
+    text = (
+        f"Base directory for this skill: /skills/{name}\n\nRules of {name}, {number}."
+    )
+    return user_entry(f"skill{number}", text, isMeta=True)
+
+
+def test_invoked_skills_follow_the_files_the_newest_first() -> None:
+    entries = [
+        skill(1, "review"),
+        *read(2, "/src/a.py", "a = 1"),
+        skill(3, "plan"),
+        skill(4, "review"),
+    ]
+
+    file, skills = sent_again(session(*entries))
+
+    assert "a = 1" in file
+    assert skills.index("Rules of review, 4.") < skills.index("Rules of plan, 3.")
+    assert "Rules of review, 1." not in skills
+    assert "### Skill: review\nPath: /skills/review" in skills
+
+
+def test_a_resumed_client_has_forgotten_the_skills() -> None:
+    hook = {"hookName": "SessionStart:resume"}
+    resumed = {"type": "progress", "uuid": "h", "sessionId": SESSION, "data": hook}
+    entries = [skill(1, "review"), resumed, skill(2, "plan")]
+
+    (skills,) = sent_again(session(*entries))
+
+    assert "Rules of plan, 2." in skills
+    assert "Rules of review" not in skills
+
+
+def test_what_a_user_says_of_a_skill_is_none() -> None:
+    text = "Base directory for this skill: /skills/x\n\nWhat does this line mean?"
+
+    assert sent_again(session(user_entry("u2", text))) == []
+
+
 @pytest.mark.parametrize("version", ["1.0.9", "2.0.75", "", "new"])
 def test_no_other_version_is_taken_to_send_files_again(version: str) -> None:
     entries = session(*read(1, "/src/a.py", "a = 1"), version=version)
@@ -219,10 +274,12 @@ def test_the_event_says_by_which_rule_it_is_there(tmp_path: Path) -> None:
 def test_files_come_the_same_by_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = session(
         *read(1, "/src/a.py", "a = 1"),
+        skill(4, "review"),
         *wrote(2, "/src/b.py", "b = 2"),
         *read(3, "/src/long.py", LONG),
     )
     assert "b = 2" in json.dumps(imported(entries)[-2])
+    assert "Rules of review" in imported(entries)[-2][-1]
 
     assert imported(entries, steps=20) == imported(entries)
     assert captured(entries, monkeypatch=monkeypatch) == imported(entries)

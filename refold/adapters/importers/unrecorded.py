@@ -13,8 +13,13 @@ file, as attachments.
 - It sends a file of up to 5,000 tokens whole, as the disk had it.  Of a longer file, it
   sends only a note that it was read.
 - The session's plan file is none of the five.  It follows them, whatever its length.
+  A session that begins with a plan to implement has it in an entry (``planContent``).
 
 A file of which the session file has only a part is left out.
+
+Skills that are sent again.  Behind the files come the skills that were invoked since
+the client started, the newest first.  A client that resumes a session has forgotten
+them.
 
 Results that are cleared.  When the context nears its limit, the client clears old
 results of tools.  From version 2.1.12 on, an entry names them.  Earlier versions
@@ -50,6 +55,8 @@ _MOST_TOKENS: Final = 4_400
 # A longer text is never counted, since it has more tokens than the limit.
 _MOST_CHARACTERS_PER_TOKEN: Final = 20
 _MOST_CONTENTS: Final = 100
+# The first line of a skill that the client puts into the conversation.
+_SKILL: Final = re.compile(r"Base directory for this skill: (?P<folder>[^\n]+)\n")
 
 # Results of other tools are never cleared.
 _CLEARED_TOOLS: Final = frozenset(
@@ -66,7 +73,8 @@ _FALL_AFTER_USER: Final = 8_000
 class Before(NamedTuple):
     """What the client did before an entry.
 
-    files:   attachments that it sent, in the form in which later versions write them.
+    files:   attachments that it sent, in the form in which later versions write them:
+             files, and skills.
     cleared: the calls whose results it cleared.
     resumed: whether it read the conversation from its file.
     fell:    whether the bill of this answer to a user fell.  This means that the client
@@ -98,6 +106,7 @@ class Unrecorded:
         if is_resumption(entry):
             self._resumed = True
             self._files.drop_pending()
+            self._files.forget_skills()
             return _NOTHING
         is_message = entry.get("type") in ("user", "assistant")
         resumed = self._resumed and is_message
@@ -105,6 +114,8 @@ class Unrecorded:
             self._resumed = False
         files = self._files.take(entry)
         fall = self._bills.take(entry)
+        if fall.fell:
+            self._files.forget_skills()
         return Before(
             files=tuple(files),
             cleared=fall.cleared,
@@ -149,7 +160,7 @@ class _Call(NamedTuple):
 
 
 class _ReadFiles:
-    """Follows the files that the agent reads and changes."""
+    """Follows the files that the agent reads and changes, and the skills it invokes."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
@@ -157,6 +168,9 @@ class _ReadFiles:
         self._contents: dict[str, str] = {}
         # The files since the last compaction, in the order of their last use.
         self._used: dict[str, None] = {}
+        self._plan: str | None = None  # the plan that the session began with
+        # The texts of the invoked skills by folder, the newest last.
+        self._skills: dict[str, str] = {}
         self._has_attachments = False
         self._compacted = False  # a boundary came, but not its summary
         self._pending = False  # a summary came, but no message after it
@@ -170,6 +184,10 @@ class _ReadFiles:
         """Send no files for the last compaction: the client has forgotten them."""
         self._pending = False
         self._compacted = False
+
+    def forget_skills(self) -> None:
+        """Forget the invoked skills, as a client does that starts again."""
+        self._skills.clear()
 
     def take(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
         """Take the next entry; return the attachments that were sent before it."""
@@ -211,20 +229,30 @@ class _ReadFiles:
             else:
                 attachments.append({"type": "compact_file_reference", "filename": path})
         self._used = dict.fromkeys(reversed(sent))
-        for path in plans[:1]:
-            plan_text = self._contents.get(path)
-            if plan_text is not None:
-                attachments.append(
-                    {
-                        "type": "plan_file_reference",
-                        "planFilePath": path,
-                        "planContent": plan_text,
-                    }
-                )
+        plan_path = f"plans/{plan}.md"
+        plan_text = self._plan
+        if plans:
+            plan_path = plans[0]
+            plan_text = self._contents.get(plan_path)
+        if plan_text is not None:
+            attachments.append(
+                {
+                    "type": "plan_file_reference",
+                    "planFilePath": plan_path,
+                    "planContent": plan_text,
+                }
+            )
+        if self._skills:
+            newest_first = reversed(self._skills.items())
+            skills = [_skill(folder, text) for folder, text in newest_first]
+            attachments.append({"type": "invoked_skills", "skills": skills})
         return attachments
 
     def _follow(self, entry: dict[str, Any]) -> None:
-        """Remember the calls of an entry, and the files in its results."""
+        """Remember the calls of an entry, the files in its results, skill, and plan."""
+        if entry.get("isMeta") is True:
+            self._follow_skill(entry)
+        self._plan = base.text(entry, "planContent") or self._plan
         result = base.mapping(entry, "toolUseResult")
         for block in base.each(entry, "message", "content"):
             if block.get("type") == "tool_use":
@@ -237,6 +265,21 @@ class _ReadFiles:
                 call = self._calls.pop(base.text(block, "tool_use_id") or "", None)
                 if call is not None and result:
                     self._use(call, result)
+
+    def _follow_skill(self, entry: dict[str, Any]) -> None:
+        """Remember the skill that an entry brought into the conversation, if any."""
+        content = base.at(entry, "message", "content")
+        texts = [content] if isinstance(content, str) else []
+        for block in base.each(entry, "message", "content"):
+            texts.append(base.text(block, "text") or "")
+        for text in texts:
+            match = _SKILL.match(text)
+            if match is not None:
+                folder = match["folder"].strip()
+                self._skills.pop(folder, None)
+                self._skills[folder] = text
+                if len(self._skills) > _MOST_CONTENTS:
+                    self._skills.pop(next(iter(self._skills)))
 
     def _use(self, call: _Call, result: dict[str, Any]) -> None:
         """Record that a call read or changed a file."""
@@ -319,6 +362,13 @@ def _is_short(text: str) -> bool:
     if len(text) > _MOST_TOKENS * _MOST_CHARACTERS_PER_TOKEN:
         return False
     return starting_weights("claude-3").tokens(of_text(text)) <= _MOST_TOKENS
+
+
+def _skill(folder: str, text: str) -> dict[str, Any]:
+    """A skill as the client sends it again; its name is that of its folder."""
+    # The path is of the machine of the client, which need not be this one.
+    path = PureWindowsPath(folder) if "\\" in folder else PurePosixPath(folder)
+    return {"name": path.name, "path": folder, "content": text}
 
 
 def _file(path: str, text: str) -> dict[str, Any]:
