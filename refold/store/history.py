@@ -296,7 +296,8 @@ def _with_texts(envelope: Envelope, read: Read) -> Envelope:
 def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
     """Read the parts of the context that the caller passed with a recorded request.
 
-    Raises CorruptEvent if they are damaged, Expired if a memory layer is gone.
+    Raises CorruptEvent if they are damaged, Expired if a memory layer is gone, or a
+    session that a line of the profile cites.
     """
     whole = restored({**request.handed}, partial(log.blob, stream.main))
     texts = {name: str(text) for name, text in whole.items()}
@@ -304,6 +305,7 @@ def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Ext
         extras = Extras.load(texts, request.window_tokens)
         if extras.layers is not None:
             refs = extras.layers.refs
+            _check_cited(log, stream.user_id, refs)
             layers = CrossSessionLayers(
                 refs, read_layer_texts(log, stream.user_id, refs)
             )
@@ -312,6 +314,18 @@ def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Ext
         reason = "the parts that were handed in are incomplete"
         raise CorruptEvent("a request", seq=0, reason=reason) from None
     return extras
+
+
+def _check_cited(log: EventLog, user_id: str, refs: events.JsonObject) -> None:
+    """Raise Expired if a session that a line of the profile cites is erased."""
+    cited: Any = refs.get("cited", [])
+    for session_id in cited:
+        try:
+            has_events = log.head(StreamId(user_id, session_id)).seq > 0
+        except Erased:
+            has_events = False
+        if not has_events:
+            raise Expired("of another session, which the profile cited,")
 
 
 # An answer shown in place of a session's summary is cut to this many characters.

@@ -335,6 +335,28 @@ def test_the_profile_is_told_anew_when_a_session_of_it_is_erased(
     assert "sign_error" not in shown(session)
 
 
+def test_a_replay_shows_no_line_about_an_erased_session(store: SessionStore) -> None:
+    store.user("ada").consent("declarative_memory")
+    wrong = Verdict(
+        item_id="7", verdict="incorrect", error_type="sign error", subject="math"
+    )
+    for number in range(3):
+        judged = store.session(user_id="ada", session_id=f"judged-{number}")
+        judged.append(
+            [refold.UserInput(text="Check."), refold.Aggregate(results=(wrong,))]
+        )
+    session = begun(store)
+    view = session.prepare(ACROSS)
+    session.record_request(view)
+    assert "sign_error" in str(view.messages)
+    assert [shown.digest for _, shown in session.proofs.replay()] == [view.digest]
+
+    store.erase("ada", "asked", session_id="judged-0")
+
+    with pytest.raises(refold.errors.Expired):
+        list(session.proofs.replay())
+
+
 def test_a_digest_of_the_scope_keeps_turns_that_its_limit_has_room_for(
     memory: SessionStore,
 ) -> None:
