@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from refold.redaction.checks.names import patterns, words
+from refold.redaction.checks.names import LEXICON, PASSWORDS, patterns, words
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
 from refold.redaction.rules.secrets import PROGRAMS
-from refold.redaction.scanner import FAST, Concern, Prepared
+from refold.redaction.scanner import FAST, Concern, Finding, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
 from refold.redaction.values import (
@@ -224,6 +224,7 @@ class _Walk:
         """Whether anything besides keys of objects may give context to a text."""
         flat = self._flat
         named = flat.named or flat.pairs or flat.flags or flat.tables or flat.commands
+        named = named or flat.objects
         return named or self._around.context or self._root_keys
 
     @property
@@ -242,6 +243,8 @@ class _Walk:
             self._name_columns()
         if flat.commands:
             self._judge_arguments(prepared)
+        if flat.objects and self._scanner.of_objects:
+            self._judge_objects(prepared)
         if self._finds_more:
             return range(len(flat.texts))
         indexes = {*prepared, *self._documents}
@@ -380,6 +383,41 @@ class _Walk:
                 if inside and index is not None:
                     prepared[index] = Prepared(text, Folded(text), (), inside)
                 place += len(text) + 1
+
+    def _judge_objects(self, prepared: dict[int, Prepared]) -> None:
+        """Find in the items of an object what its text in JSON shows."""
+        flat = self._flat
+        nodes = {id(node.value): node for node in flat.nodes}
+        indexes = {
+            (id(node), name): index for index, (node, name) in enumerate(flat.places)
+        }
+        of_objects = self._scanner.of_objects
+        for node in flat.objects:
+            written = _Written(node.value)
+            whole = self._scanner.look(written.text, self._meter)
+            for finding in (whole.found if whole else None) or ():
+                if finding.rule not in of_objects:
+                    continue
+                for start, end, owner, name in written.places:
+                    if end <= finding.start or finding.end <= start:
+                        continue
+                    index = indexes.get((id(nodes.get(owner)), name))
+                    if index is not None:
+                        self._add_finding(
+                            prepared, index, finding, max(start, finding.start) - start
+                        )
+
+    def _add_finding(
+        self, prepared: dict[int, Prepared], index: int, finding: Finding, start: int
+    ) -> None:
+        """Add a finding in an object, from ``start`` to the end of one of its texts."""
+        text = self._flat.texts[index]
+        own = finding._replace(start=start, end=len(text))
+        known = prepared.get(index)
+        if known is None:
+            prepared[index] = Prepared(text, Folded(text), (), [own])
+        else:
+            prepared[index] = known._replace(found=[*(known.found or ()), own])
 
     def _is_clean(self, name: str, key: str) -> bool:
         """Whether nothing is found in ``name`` under ``key``."""
@@ -788,8 +826,17 @@ _QUIET: Final = 1000
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
 VALUES = frozenset(words("of_values"))
 NAMES = frozenset(words("of_names"))
+# Keys of what a name may belong to, besides values.
+_PAIRED = VALUES | frozenset(words("of_pairs"))
 # {"columns": ["user", "password"], "rows": [["ada", "…"]]}: the names of columns.
 _COLUMNS = frozenset(words("of_columns"))
+# {"passwords": {"db": "…"}}: keys of objects that are judged as they stand in JSON.
+_STRUCTURES = re.compile(
+    rf"(?i)(?:{'|'.join(words('of_structures'))})|.*-oauth|[a-z0-9_]*_keys"
+)
+_SECRET_NAME = re.compile(
+    "(?i)" + "|".join(map(re.escape, (*LEXICON["gates"]["pairs"], *PASSWORDS.gate)))
+)
 # ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
 _LONGEST_NAME = 48
 _MOST_BEFORE = 8  # strings of an array, one of which may be a program
@@ -817,6 +864,68 @@ class Node:
     writes: dict[str | int, JsonValue] = field(default_factory=dict)
 
 
+class _Kinds(NamedTuple):
+    """What the keys of an object show.
+
+    has_value, has_columns: one of them is a ``value``, or columns of a table.
+    is_judged: the object is judged as it stands in JSON.
+    paired:    the keys whose strings may name another item.
+    sessions:  the keys of sessions, which a token opens.
+    """
+
+    has_value: bool
+    has_columns: bool
+    is_judged: bool
+    paired: tuple[str, ...]
+    sessions: tuple[str, ...]
+
+
+def _kinds(shape: tuple[str, ...]) -> _Kinds:
+    """What the keys of an object show."""
+    lower = {key.lower() for key in shape}
+    paired: tuple[str, ...] = ()
+    if not _PAIRED.isdisjoint(lower):
+        paired = tuple(key for key in shape if key.lower() in NAMES)
+    return _Kinds(
+        has_value=not VALUES.isdisjoint(lower),
+        has_columns=not _COLUMNS.isdisjoint(lower),
+        is_judged=any(map(_STRUCTURES.fullmatch, lower)),
+        paired=paired,
+        sessions=tuple(filter(_SESSIONS.fullmatch, shape)),
+    )
+
+
+def _has_token(value: dict[str, JsonValue], keys: Iterable[str]) -> bool:
+    """Whether a string under one of ``keys`` is as long as a token, and no UUID."""
+    for key in keys:
+        token = value[key]
+        if isinstance(token, str) and len(token) >= _TOKEN and token[8] != "-":
+            return True
+    return False
+
+
+_TOKEN: Final = 24
+_SESSIONS = re.compile(
+    r"(?i)session(?:[_\-]?(?:id|token|key))?|[cx]srf(?:[_\-]?token)?|(?:connect\.)?sid"
+)
+# Most objects of a program have few keys, and the same ones again.
+_MOST_KEYS: Final = 32
+_kinds_of = lru_cache(maxsize=1024)(_kinds)
+
+
+def _names_a_secret(value: dict[str, JsonValue], keys: Iterable[str]) -> bool:
+    """Whether a string under one of ``keys`` may be the name of a secret."""
+    for key in keys:
+        name = value[key]
+        if (
+            isinstance(name, str)
+            and len(name) <= _LONGEST_NAME
+            and _SECRET_NAME.search(name)
+        ):
+            return True
+    return False
+
+
 class Flat:
     """The leaves of values that may have findings, and their places.
 
@@ -831,6 +940,7 @@ class Flat:
     pairs:     arrays of two strings, with these; the first may name the second.
     commands:  arrays with a program at the front that takes secrets as arguments.
     tables:    objects that may hold the names of columns, and rows.
+    objects:   objects that are judged as they stand in JSON.
     """
 
     def __init__(self, roots: Sequence[Node], skip_keys: frozenset[str]) -> None:
@@ -843,9 +953,10 @@ class Flat:
         self.pairs: list[tuple[Node, str, str]] = []
         self.tables: list[Node] = []
         self.commands: list[Node] = []
+        self.objects: list[Node] = []
         self._skip_keys = skip_keys
-        # By the keys of an object: whether one of them is a ``value``, or columns.
-        self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
+        # By the keys of an object: what they show.
+        self._shapes: dict[tuple[str, ...], _Kinds] = {}
         for place, root in enumerate(roots):
             root.root = place
             if root.depth >= MAX_DEPTH:
@@ -874,11 +985,16 @@ class Flat:
                 if not isinstance(key, str):
                     kind = type(key).__name__
                     raise RedactionError(f"a key is of type {kind}: JSON needs text")
-            lower = {key.lower() for key in shape}
-            kinds = (not VALUES.isdisjoint(lower), not _COLUMNS.isdisjoint(lower))
+            kinds = _kinds_of(shape) if len(shape) <= _MOST_KEYS else _kinds(shape)
             self._shapes[shape] = kinds
             self.keys.update(dict.fromkeys(shape))
-        has_value, has_columns = kinds
+        has_value, has_columns, is_judged, paired, sessions = kinds
+        if (
+            is_judged
+            or (paired and _names_a_secret(value, paired))
+            or (sessions and _has_token(value, sessions))
+        ):
+            self.objects.append(node)
         if has_value:
             self.named.append(node)
         if has_columns:
@@ -978,6 +1094,87 @@ def _program(command: str) -> str:
     if "\n" in command:
         return command
     return command.rpartition("/")[2].removesuffix(".exe")
+
+
+class _Written:
+    """An object as JSON writes it, with the places of its strings.
+
+    Names stand before values, and what is judged before other items.  Long strings,
+    and items beyond a limit, are left out.
+
+    places: start, end, the id of the object or array around it, and its name there.
+    """
+
+    def __init__(self, value: dict[str, JsonValue] | list[JsonValue]) -> None:
+        self.text = ""
+        self.places: list[tuple[int, int, int, str | int]] = []
+        self._parts: list[str] = []
+        self._length = 0
+        self._write_value(value, depth=0)
+        self.text = "".join(self._parts)
+
+    def _add(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += len(text)
+
+    def _write_value(self, value: JsonValue, *, depth: int) -> None:
+        if isinstance(value, dict):
+            self._write_object(value, depth)
+        elif isinstance(value, list):
+            self._add("[")
+            for index, item in enumerate(value):
+                if self._length > _MOST_WRITTEN:
+                    break
+                if index:
+                    self._add(", ")
+                self._write_item(id(value), index, item, depth)
+            self._add("]")
+        else:
+            self._add("null" if value is None else str(value).lower())
+
+    def _write_object(self, value: dict[str, JsonValue], depth: int) -> None:
+        self._add("{")
+        is_first = True
+        for key in sorted(value, key=_rank_of_key):
+            if self._length > _MOST_WRITTEN or '"' in key or "\\" in key:
+                continue
+            if not is_first:
+                self._add(", ")
+            is_first = False
+            self._add(f'"{key}": ')
+            self._write_item(id(value), key, value[key], depth)
+        self._add("}")
+
+    def _write_item(
+        self, owner: int, name: str | int, item: JsonValue, depth: int
+    ) -> None:
+        if not isinstance(item, str):
+            if depth < _DEEPEST_WRITTEN or not isinstance(item, (dict, list)):
+                self._write_value(item, depth=depth + 1)
+            else:
+                self._add("{}")
+            return
+        is_written = len(item) <= _LONGEST_WRITTEN and not _ESCAPED.search(item)
+        text = item if is_written else ""
+        if text:
+            start = self._length + 1
+            self.places.append((start, start + len(text), owner, name))
+        self._add(f'"{text}"')
+
+
+def _rank_of_key(key: str) -> int:
+    """Names come first, then what is judged, then the rest in their order."""
+    lower = key.lower()
+    if lower in NAMES or lower in ("kind", "kty", "type"):
+        return 0
+    return 1 if _STRUCTURES.fullmatch(lower) or lower in _PAIRED else 2
+
+
+# The characters of an object that are judged together, of a string, and levels.
+_MOST_WRITTEN: Final = 4096
+_LONGEST_WRITTEN: Final = 1024
+_DEEPEST_WRITTEN: Final = 4
+_ESCAPED = re.compile(r'[\x00-\x1f"\\]')
 
 
 @lru_cache(maxsize=4096)

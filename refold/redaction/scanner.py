@@ -217,6 +217,8 @@ _FLOOR: Final = 1024
 _UNLIMITED: Final = 1 << 62
 # So many times the steps of the shortest text, every value may take.
 _WHOLE: Final = 8
+# How many bytes around a hit in JSON a rule may need.
+_AROUND: Final = 1024
 # How many keys are remembered with the rules that they concern.
 _REMEMBERED: Final = 4096
 
@@ -307,6 +309,15 @@ class Scanner:
             trigger.reach if trigger.literal and trigger.then else 0
             for trigger in self._triggers
         ]
+        # The triggers of rules whose matches may be divided into items of an object.
+        self._of_objects = frozenset(
+            number
+            for number, ready in enumerate(triggered.values())
+            if any(compiled_rule.rule.of_object for compiled_rule in ready)
+        )
+        self.of_objects = frozenset(
+            ready.rule.id for ready in self.rules if ready.rule.of_object
+        )
         # The triggers in values to which a key may give context.
         self._keyed = frozenset(
             number
@@ -409,6 +420,8 @@ class Scanner:
             place = min(end - 2, len(data) - 1)  # of the last byte of the hit
             if number in self._keyed:
                 return False  # its key may give context
+            if number in self._of_objects and self._matches(data, number, end - 1):
+                return False  # its neighbors may give context
             if data.count(b'"', 0, place) % 2 == 0:
                 # Outside of strings, only numbers matter.
                 if not _DIGIT_CODES.isdisjoint(data[max(0, place - 1) : place + 1]):
@@ -422,6 +435,26 @@ class Scanner:
             if data[stop + 1] == _COLON or not self._holds_nothing(data[start:stop]):
                 return False
         return True
+
+    def _matches(self, data: bytes, number: int, end: int) -> bool:
+        """Whether a rule of a trigger matches in JSON near the end of a hit."""
+        if not data.isascii():
+            return True  # places in bytes are none in text
+        first = max(0, end - _AROUND)
+        text = data[first : end + _AROUND].decode()
+        rules, literal = self._judges[number]
+        lower = text.lower()
+        stop = end - first
+        place = lower.find(literal, max(0, stop - self.reach[number] - 1), stop + 1)
+        while place >= 0:
+            for ready in rules:
+                start = max(0, place - ready.rule.reach)
+                if ready.pattern.match(text, place) and (
+                    not ready.before or ready.before.search(text, start, place)
+                ):
+                    return True
+            place = lower.find(literal, place + 1, stop + 1)
+        return False
 
     def _in_json(self, data: bytes) -> list[Hit] | None:
         return self._engine.in_json(b"\n%b\n" % data)

@@ -491,13 +491,18 @@ class Settler:
             prepared = Prepared(source.text, Folded(source.text))
         if prepared.found is not None and not (source.concern.rules or source.number):
             return [*prepared.found]
-        return self.scanner.findings(
+        findings = self.scanner.findings(
             prepared,
             source.concern,
             meter=meter,
             whole=source.whole,
             number=source.number,
         )
+        for finding in prepared.found or ():
+            # What the object around a text shows is not seen in the text alone.
+            if finding.rule in self.scanner.of_objects and finding not in findings:
+                findings.append(finding)
+        return findings
 
     def _is_allowed(self, text: str, finding: Finding) -> bool:
         """Whether the plan keeps the value that was found."""

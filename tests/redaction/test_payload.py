@@ -124,7 +124,9 @@ def test_an_id_without_a_finding_is_kept_whatever_its_shape(call_id: str) -> Non
     assert clean == {**call, "arguments": {"to": GONE}}
 
 
-@pytest.mark.parametrize("given", [MAIL, *SECRETS, f"call-{SECRETS[0]}", "13812345678"])
+@pytest.mark.parametrize(
+    "given", [MAIL, *SECRETS, f"call-{SECRETS[0]}", "+8613812345678"]
+)
 def test_an_id_with_a_finding_is_one_name_in_call_and_result(given: str) -> None:
     call: Any = {"call_id": given, "tool_name": "t", "arguments": {}}
     result: Any = {"call_id": given, "tool_name": "ocr", "content": MAIL}

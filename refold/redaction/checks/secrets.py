@@ -705,7 +705,7 @@ def paired(candidate: Candidate) -> bool:
     name = candidate.match.group()[:4].lower()
     if name.startswith(("pass", "pwd", "pw")):
         return handed(candidate)
-    if name == "otp":
+    if name.startswith("otp"):
         return 4 <= len(candidate.value) <= 10
     return " " not in candidate.value and opaque(candidate)
 

@@ -41,6 +41,7 @@ class Rule:
                its key.
     boost:     added to the score if such a word is there.
     of_list:   a match may be divided into strings of an array, each an argument.
+    of_object: a match may be divided into keys and strings of an object.
     in_keys:   whether a key can be the context of the text under it.
     certain:   whether a bare number without context is a finding.
     priority:  the finding with the highest priority names the type of an overlap.
@@ -76,6 +77,7 @@ class Rule:
     context: str = ""
     boost: float = 0.45
     of_list: bool = False
+    of_object: bool = False
     in_keys: bool = True
     lead: str = ""
     then: str = ""
