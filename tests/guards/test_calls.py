@@ -1,7 +1,7 @@
 """How many functions an operation calls: what it costs, without a clock.
 
-A budget is what was counted, and a tenth.  Who needs more has made something slower:
-raise it with the reason in the commit.
+A budget is what was counted.  An operation that needs more became slower:
+raise its budget with the reason in the commit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def calls(work: Callable[[], object], kinds: Sequence[str] = ("call",)) -> int:
 
 
 ROOT = str(Path(refold.__file__).parent)
-FILES = 23
-OURS = 103
+FILES = 24
+OURS = 117
 
 
 def ours(work: Callable[[], object]) -> list[tuple[str, str]]:
@@ -94,14 +94,14 @@ def test_an_append(session: Session) -> None:
     event = refold.UserInput(text=PROSE)
     session.append(event)
 
-    assert calls(lambda: session.append(event)) <= 126
+    assert calls(lambda: session.append(event)) <= 142
 
 
 def test_an_append_with_all_that_is_built_in(session: Session) -> None:
     event = refold.UserInput(text=PROSE)
     session.append(event)
 
-    assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 268
+    assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 288
 
 
 def test_a_plain_append_passes_few_files_and_functions_of_ours(
