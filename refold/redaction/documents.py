@@ -519,6 +519,8 @@ class _Walk:
         if not (concern.rules or self._finds_more):
             key = name if isinstance(name, str) else self._keys_of(node, name)[1]
             is_nameless = not key and index in flat.numbers
+            if self._plan.numbers == "always":
+                is_nameless = False
             # Few events have long numbers.
             from refold.redaction.checks.numbers import is_count, is_mobile
 

@@ -1,6 +1,7 @@
 """No text takes long, not even one that is made to trip patterns."""
 
 from time import process_time
+from typing import Literal
 
 import pytest
 
@@ -120,3 +121,16 @@ def test_a_program_is_known_in_any_folder(program: str) -> None:
     redacted, _ = redactor.value({"argv": [program, "-p", "hunter2", "ssh", "a@host"]})
 
     assert "hunter2" not in str(redacted)
+
+
+@pytest.mark.parametrize("engine", ["stdlib", "vectorscan"])
+def test_the_steps_of_a_long_list_of_phones_grow_with_its_length(
+    engine: Literal["stdlib", "vectorscan"],
+) -> None:
+    redactor = Redactor(Plan(engine=engine))
+    numbers = "13912345670 " * 4_000
+
+    clean, tally = redactor.text(numbers)
+
+    assert clean == "[REDACTED:PHONE] " * 4_000
+    assert tally.types == {"PHONE": 4_000}

@@ -105,8 +105,9 @@ _MEMBER: Final = 96
 # many around a number may show that it is one.
 _ALONE: Final = 128
 _NEAR: Final = 48
-# The most characters of a line of numbers before one of them.
+# The most characters of a line that are read before and after a number.
 _LIST: Final = 512
+_DIGITS: Final = "0123456789"
 _HAS_WORD: Final = re.compile("[A-Za-z微]")
 
 
@@ -149,11 +150,16 @@ def _in_list(candidate: Candidate) -> bool:
 
 
 def _is_line_of_numbers(candidate: Candidate) -> bool:
-    """Whether the line around a number has nothing but numbers: no array of code."""
+    """Whether the line around a number has nothing but numbers: no array of code.
+
+    Of a long line, only the part near the number is read: otherwise each number of a
+    list would cost the whole line.
+    """
     before = candidate.before(_LIST)
-    if len(before) == _LIST and "\n" not in before:
-        return False
     line = before.rpartition("\n")[2]
+    if len(line) == _LIST:
+        # The first number may be cut.
+        line = line.lstrip(_DIGITS)
     rest = candidate.after(_LIST).partition("\n")[0]
     return bool(
         _PATTERNS.ONLY_NUMBERS.fullmatch(line)
