@@ -124,6 +124,8 @@ def decide(
     event = HumanReview(
         trigger=asked.trigger,
         severity=asked.severity,
+        # Contexts keep decisions longer than the events that asked for them.
+        question=asked.question,
         decision=decision,
         decided_by=by,
         refers_to=asked.seq,

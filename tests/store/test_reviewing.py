@@ -251,21 +251,44 @@ def test_a_decision_is_an_event_and_closes_the_question(
 
     receipt = session.reviews.decide(3, "corrected", by="lin", note=f"asked {MAIL}")
 
-    event = session.events()[-1]
+    question, event = session.events()[-2:]
+    assert isinstance(question.payload, refold.HumanReview)
     assert event.seq == receipt.last_seq == 4
     assert event.payload == refold.HumanReview(
         trigger="high_risk",
         severity="critical",
+        question=question.payload.question,
         decision="corrected",
         decided_by="lin",
         refers_to=3,
     )
+    assert event.payload.question
     assert store.reviews.list() == []
     (one,) = store.reviews.list(open_only=False)
     assert one.decided is not None
     assert one.decided[:3] == (4, "corrected", "lin")
     assert one.decided.note == "asked [REDACTED:EMAIL]"
     assert session.reviews.ask().asked == []
+
+
+def test_a_compacted_context_has_a_decision_with_its_question(
+    session: Session,
+) -> None:
+    session.reviews.ask()
+    session.reviews.decide(3, "reject", by="lin")
+    decision = session.events()[-1].payload
+    assert isinstance(decision, refold.HumanReview)
+    for number in range(20):
+        session.append(refold.UserInput(text=f"step {number}"))
+        session.append(refold.AgentResponse(text="done"))
+    strategy = "turn_window:full_turns=1,cached_turns=1"
+
+    while session.compact(strategy):
+        pass
+
+    context = str(session.context(strategy).messages)
+    assert decision.question
+    assert f"{decision.question} reject" in context
 
 
 @pytest.mark.parametrize("second", ["accept", "reject"])
