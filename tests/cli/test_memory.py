@@ -202,11 +202,11 @@ def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> No
 
     assert ran.code == 0
     left = "skipped: 1 opted out, 1 frozen"
-    assert ran.out == f"2 items of 5 sessions of 2 users; {left}\n"
+    assert ran.out == f"1 item of 5 sessions of 2 users; {left}\n"
     assert as_json == {
         "users": 2,
         "sessions": 5,
-        "items": 2,
+        "items": 1,
         "opted_out": 1,
         "frozen": 1,
         "failed": 0,

@@ -54,6 +54,7 @@ ELSEWHERE: Final = {
     "User.forget": "the same",
     "User.prefer": "the same",
     "User.unprefer": "the same",
+    "User.save_turns": "the same",
     "Session.fork": "it looks at the head, and appends",
     "Session.at": "it looks at the head",
     "SessionStrategies.activate": "it looks at the context, and appends",
