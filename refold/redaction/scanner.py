@@ -10,6 +10,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
+from refold.domain.locks import computed_once
 from refold.redaction.checks import Candidate
 from refold.redaction.engines import (
     IN_RUN,
@@ -55,45 +56,63 @@ TELLING_TRIGGERS: Final = tuple(
 )
 
 
-class Compiled(NamedTuple):
-    """A rule, ready to run.
+class Compiled:
+    """A rule with its patterns, each compiled when it is first used.
 
-    number:   its place among the rules of a scanner.
-    one_word: the pattern before a literal matches no space.
-    words:    every context holds one of these, in lower case; empty if unknown.
-    ends:     matches a key, in lower case, with a word of the gate near its end; None
-              if the rule takes any key.
+    A short process uses few of the rules, and compiling all of them takes most of the
+    time of its first scan.
+
+    number: its place among the rules of a scanner.
     """
 
-    number: int
-    rule: Rule
-    pattern: re.Pattern[str]
-    before: re.Pattern[str] | None
-    context: re.Pattern[str] | None
-    one_word: bool = False
-    words: tuple[str, ...] = ()
-    ends: re.Pattern[str] | None = None
+    def __init__(self, number: int, rule: Rule) -> None:
+        self.number = number
+        self.rule = rule
+
+    @computed_once
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern of the rule."""
+        return re.compile(self.rule.pattern)
+
+    @computed_once
+    def before(self) -> re.Pattern[str] | None:
+        """The pattern of what stands right before a match, if the rule has one."""
+        before = self.rule.before
+        return re.compile(rf"(?:{before})\Z") if before else None
+
+    @computed_once
+    def context(self) -> re.Pattern[str] | None:
+        """The pattern of a context right before a match, if the rule has one."""
+        context = self.rule.context
+        return re.compile(rf"(?:{context}){_LINK}\Z") if context else None
+
+    @computed_once
+    def one_word(self) -> bool:
+        """Whether the pattern before a literal matches no space."""
+        return bool(self.rule.before) and not holds_space(self.rule.before)
+
+    @computed_once
+    def words(self) -> tuple[str, ...]:
+        """Every context holds one of these, in lower case; empty if unknown."""
+        return needed(self.rule.context) if self.rule.context else ()
+
+    @property
+    def takes_any_key(self) -> bool:
+        """Whether a key may be context without a word of the gate near its end."""
+        return self.rule.at == "gate"
+
+    @computed_once
+    def ends(self) -> re.Pattern[str] | None:
+        """A pattern of keys, in lower case, with a word of the gate near their end.
+
+        None if the rule takes any key.
+        """
+        return None if self.takes_any_key else _ending(self.rule.gate)
 
     def speaks(self, key: str, lower: str) -> bool:
         """Whether ``key`` is context for its text; ``lower`` is it in lower case."""
         near = self.ends is None or self.ends.search(lower)
         return bool(near and self.context and self.context.search(key))
-
-
-def compiled(number: int, rule: Rule) -> Compiled:
-    """``rule`` with its patterns compiled."""
-    before = re.compile(rf"(?:{rule.before})\Z") if rule.before else None
-    context = re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None
-    return Compiled(
-        number=number,
-        rule=rule,
-        pattern=re.compile(rule.pattern),
-        before=before,
-        context=context,
-        one_word=bool(rule.before) and not holds_space(rule.before),
-        words=needed(rule.context) if rule.context else (),
-        ends=None if rule.at == "gate" else _ending(rule.gate),
-    )
 
 
 def _ending(words: Iterable[str]) -> re.Pattern[str]:
@@ -292,7 +311,7 @@ class Scanner:
         min_score: float = 0.6,
         work_per_kb: int = 0,
     ) -> None:
-        self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
+        self.rules = tuple(Compiled(number, rule) for number, rule in enumerate(rules))
         triggered = triggers(self.rules)
         self._triggers = tuple(triggered)
         ranked = sorted(
@@ -335,22 +354,24 @@ class Scanner:
         self._floor = _FLOOR if work_per_kb else _UNLIMITED
         self._engine = engine_of(engine, self._triggers)
         self._with_context = [
-            ready for ready in self.rules if ready.context and ready.rule.in_keys
+            ready for ready in self.rules if ready.rule.context and ready.rule.in_keys
         ]
         # A key without any of these words can only concern rules that take any key.
         words: set[str] = set()
         for ready in self._with_context:
-            if ready.ends:
+            if not ready.takes_any_key:
                 words.update(ready.rule.gate)
         self._in_keys = _ending(sorted(words))
         # By such a word: the rules that it may concern.
         self._of_word: dict[str, list[Compiled]] = {word: [] for word in sorted(words)}
         for ready in self._with_context:
-            if ready.ends:
+            if not ready.takes_any_key:
                 for word in ready.rule.gate:
                     self._of_word[word].append(ready)
         self._key_end = _NEAR + max(map(len, words), default=0)
-        self._of_any_key = [ready for ready in self._with_context if not ready.ends]
+        self._of_any_key = [
+            ready for ready in self._with_context if ready.takes_any_key
+        ]
         self._concern_of_short = lru_cache(_REMEMBERED)(self._concern)
         self._halves = self._halves_of_words()
         # The first words of commands whose arguments may be strings of an array.

@@ -14,7 +14,7 @@ from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, DEFAULT_RULES, PACKS
 from refold.redaction.rules.rule import Example, Rule
 from refold.redaction.rules.secrets import CARRIERS
-from refold.redaction.scanner import compiled, triggers
+from refold.redaction.scanner import Compiled, triggers
 
 PROVEN = PACKS
 RULES = tuple(rule for pack in PROVEN.values() for rule in pack)
@@ -133,7 +133,7 @@ class Triggered:
     """Which of all rules an engine would look at a text for."""
 
     def __init__(self, engine: EngineName) -> None:
-        found = triggers([compiled(n, rule) for n, rule in enumerate(RULES)])
+        found = triggers([Compiled(n, rule) for n, rule in enumerate(RULES)])
         self._rules = [
             {one.rule.id for one in concerned} for concerned in found.values()
         ]
