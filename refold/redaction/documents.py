@@ -516,20 +516,30 @@ class _Walk:
         concern = self._concern(node, name)
         if prepared is None and not concern.rules and not self._finds_more:
             return None
-        if not (concern.rules or self._finds_more):
-            key = name if isinstance(name, str) else self._keys_of(node, name)[1]
-            is_nameless = not key and index in flat.numbers
-            if self._plan.numbers == "always":
-                is_nameless = False
-            # Few events have long numbers.
-            from refold.redaction.checks.numbers import is_count, is_mobile
-
-            if (is_nameless and is_mobile(text)) or is_count(key, text):
-                return None
+        if not (concern.rules or self._finds_more) and self._only_counts(index):
+            return None
         number = index in flat.numbers and not self._numbers_like_text
         if number and (self._plan.numbers == "never" or text[0] == "-"):
             return None
         return Text(text, prepared, concern, number=number)
+
+    def _only_counts(self, index: int) -> bool:
+        """Whether eleven digits count or name something, so that they are no phone.
+
+        A number without a key is one, unless the plan judges numbers like texts.
+        """
+        # Few texts consist of digits.
+        from refold.redaction.checks.numbers import is_count, is_mobile
+
+        flat = self._flat
+        text = flat.texts[index]
+        if not is_mobile(text):
+            return False
+        node, name = flat.places[index]
+        key = name if isinstance(name, str) else self._keys_of(node, name)[1]
+        if key:
+            return is_count(key, text)
+        return index in flat.numbers and self._plan.numbers != "always"
 
     def _redacted_documents(self) -> tuple[set[int], dict[int, Prepared]]:
         """Redact the texts that are JSON.
@@ -1101,8 +1111,8 @@ def _program(command: str) -> str:
 class _Written:
     """An object as JSON writes it, with the places of its strings.
 
-    Names stand before values, and what is judged before other items.  Long strings,
-    and items beyond a limit, are left out.
+    Keys are sorted by their rank, so that a name stands before its value.  Long strings
+    and items beyond a limit are left out.
 
     places: start, end, the id of the object or array around it, and its name there.
     """
@@ -1122,7 +1132,7 @@ class _Written:
     def _write_value(self, value: JsonValue, *, depth: int) -> None:
         if isinstance(value, dict):
             self._write_object(value, depth)
-        elif isinstance(value, list):
+        elif isinstance(value, (list, tuple)):
             self._add("[")
             for index, item in enumerate(value):
                 if self._length > _MOST_WRITTEN:
@@ -1165,7 +1175,7 @@ class _Written:
 
 
 def _rank_of_key(key: str) -> int:
-    """Names come first, then what is judged, then the rest in their order."""
+    """The rank of a key: 0 for names, 1 for what they name, 2 for all others."""
     lower = key.lower()
     if lower in NAMES or lower in ("kind", "kty", "type"):
         return 0

@@ -65,10 +65,12 @@ def test_a_session_is_warned_by_those_before_it_alone(
     assert (figures["sessions"], figures["failures"]) == (6, 6)
     assert (figures["right"], figures["tested"]) == (5, 6)
     # The first three sessions establish the item; the fourth is the first warned.
-    recoveries = [one for one in figures["warnings"] if one["kind"] == "recovery"]
+    recoveries = [
+        warning for warning in figures["warnings"] if warning["kind"] == "recovery"
+    ]
     first = recoveries[0]
-    assert [one["right"] for one in recoveries] == [True, True, False]
-    assert [one["session"] for one in recoveries] == ["s3", "s4", "s5"]
+    assert [recovery["right"] for recovery in recoveries] == [True, True, False]
+    assert [recovery["session"] for recovery in recoveries] == ["s3", "s4", "s5"]
     assert (first["tool"], first["reason"], first["fix"]) == (
         "Edit",
         "not_read",

@@ -276,9 +276,9 @@ def test_an_export_restores_edits_of_the_context(tmp_path: Path) -> None:
     found = again(importers.read(write_document(tmp_path, document)))
 
     check(found)
-    kept = ("source", "message", "extra", "observation")
+    fields = ("source", "message", "extra", "observation")
     assert [
-        {key: each[key] for key in kept if key in each} for each in found["steps"]
+        {key: step[key] for key in fields if key in step} for step in found["steps"]
     ] == steps
 
 

@@ -113,11 +113,16 @@ def test_a_request_overrides_the_environment_then_saved_numbers_then_the_file(
 def test_null_and_absent_numbers_remove_what_was_saved(ada: TestClient) -> None:
     ada.put(SETTINGS, json={"fullContextTurns": 7, "cachedContextTurns": 5})
 
-    one = ada.put(SETTINGS, json={"fullContextTurns": None, "cachedContextTurns": 5})
-    none = ada.put(SETTINGS, json={})
+    cached_only = ada.put(
+        SETTINGS, json={"fullContextTurns": None, "cachedContextTurns": 5}
+    )
+    neither = ada.put(SETTINGS, json={})
 
-    assert one.json()["saved"] == {"fullContextTurns": None, "cachedContextTurns": 5}
-    assert none.json()["saved"] == {
+    assert cached_only.json()["saved"] == {
+        "fullContextTurns": None,
+        "cachedContextTurns": 5,
+    }
+    assert neither.json()["saved"] == {
         "fullContextTurns": None,
         "cachedContextTurns": None,
     }

@@ -155,11 +155,11 @@ class _Context:
         self._steps[key] = _content_digest(step)
         self._shown[key] = None
 
-    def replace(self, kept: Sequence[str] = ()) -> Mark:
+    def replace(self, shown: Sequence[str] = ()) -> Mark:
         """Let the context consist of some steps, and return the change."""
-        left_out = tuple(key for key in self._shown if key not in kept)
-        restored = tuple(key for key in kept if key not in self._shown)
-        self._shown = dict.fromkeys(kept)
+        left_out = tuple(key for key in self._shown if key not in shown)
+        restored = tuple(key for key in shown if key not in self._shown)
+        self._shown = dict.fromkeys(shown)
         return Mark(left_out=left_out, restored=restored)
 
     def key_of(self, copy: dict[str, Any], others: Collection[str]) -> str | None:
@@ -216,20 +216,20 @@ class _Steps:
                 break
             copies.append((index, step))
         new: list[_Numbered] = []
-        kept: list[str] = []
+        shown_keys: list[str] = []
         for index, step in copies:
-            key = self._context.key_of(step, kept)
+            key = self._context.key_of(step, shown_keys)
             is_prompt = key is None and step.get("source") == "system"
             if key is None and not is_prompt:
                 new.append((index, step))
                 continue
             if key is not None:
-                kept.append(key)
+                shown_keys.append(key)
             why = "copied context of the run that it continues"
             self._recording.skip(why, self._place_of(index))
         if not copies:
             return steps
-        change = self._context.replace(kept)
+        change = self._context.replace(shown_keys)
         if change.keys:
             place = self._place_of(copies[0][0])
             origin = base.Origin(place, key=f"{NAME}\0{place}\0context")

@@ -542,8 +542,8 @@ def _protected_text(content: Protected) -> str:
         lines.append(f"[{content.number(part.seq)}{name}] {part.text}")
     if content.left_out:
         left_out = _named([content.number(seq) for seq in content.left_out])
-        what = "messages" if turns is None else "messages of turns"
-        lines.append(f"(Left out: {what} {left_out}.)")
+        subject = "messages" if turns is None else "messages of turns"
+        lines.append(f"(Left out: {subject} {left_out}.)")
     lines.append("(Here the earlier words of the user end.)")
     return "\n".join(lines)
 
