@@ -1,6 +1,6 @@
-"""Take the pictures of the page that the documentation shows.
+"""Take the screenshots of Refold's pages for the documentation.
 
-``make screenshots`` serves the bundled sample on loopback and drives a Chromium.
+``make screenshots`` serves the bundled sample on loopback and opens it in Chromium.
 """
 
 import os
@@ -11,25 +11,53 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
+from typing import Literal, NamedTuple
 
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "examples" / "sample" / "agent_run.jsonl"
-PLACES = ROOT / "docs" / "pictures"
-SPEC = "turn_window:full_turns=2,cached_turns=2"
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-PICTURES = (
-    ("run", "/run/cards", 1280, "light"),
-    ("context", f"/run/cards/context?at=57&strategy={SPEC}", 1280, "light"),
-    ("compare", f"/run/cards/compare?a=keep_all&b={SPEC}", 1280, "dark"),
-    ("phone", "/run/cards", 390, "dark"),
+PICTURES = ROOT / "docs" / "pictures"
+STRATEGY = "turn_window:full_turns=2,cached_turns=2"
+CHROMIUM_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+COMPACTED_AT = 57  # the seq at which the strategy summarizes the first turns
+HEIGHT = 800
+
+
+class Screenshot(NamedTuple):
+    """A page, and how the browser shows it.
+
+    name:   the name of the picture, without its folder and extension.
+    path:   the path and query of the page.
+    width:  the width of the window in pixels.
+    scheme: the color scheme that the browser asks for.
+    """
+
+    name: str
+    path: str
+    width: int
+    scheme: Literal["light", "dark"]
+
+
+SCREENSHOTS = (
+    Screenshot("run", "/run/cards", 1280, "light"),
+    Screenshot(
+        "context",
+        f"/run/cards/context?at={COMPACTED_AT}&strategy={STRATEGY}",
+        1280,
+        "light",
+    ),
+    Screenshot("compare", f"/run/cards/compare?a=keep_all&b={STRATEGY}", 1280, "dark"),
+    Screenshot("phone", "/run/cards", 390, "dark"),
 )
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, str]]:
-    """Serve the sample while the block runs; yields the address and a token."""
+    """Serve the sample while the block runs; yields the address and an access token.
+
+    folder: an empty folder for the store and its keys.
+    """
     environ = {
         name: value
         for name, value in os.environ.items()
@@ -40,7 +68,7 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
     refold = [sys.executable, "-m", "refold"]
     session = ["--user", "lin", "--session", "cards"]
     import_sample = ["import", str(SAMPLE), *session]
-    compact = ["compact", *session, "--strategy", SPEC, "--until-idle"]
+    compact = ["compact", *session, "--strategy", STRATEGY, "--until-idle"]
     for command in (import_sample, compact):
         subprocess.run(
             [*refold, *command], env=environ, check=True, stdout=subprocess.DEVNULL
@@ -50,6 +78,7 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
         serve, env=environ, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
+            # The server prints its address, and in the next line the token, last.
             lines = iter(process.stderr or ())
             url = next(line for line in lines if line.startswith("http"))
             token = next(lines).rpartition(" ")[2]
@@ -58,38 +87,47 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
             process.terminate()
 
 
-def take(browser: Browser, url: str, token: str) -> None:
-    """Take each picture and write its file."""
-    for name, path, width, scheme in PICTURES:
+def take_screenshots(browser: Browser, url: str, token: str) -> None:
+    """Log in and take each screenshot, which replaces its file in ``PICTURES``."""
+    for screenshot in SCREENSHOTS:
         page = browser.new_page(
-            viewport={"width": width, "height": 800},
-            color_scheme="dark" if scheme == "dark" else "light",
+            viewport={"width": screenshot.width, "height": HEIGHT},
+            color_scheme=screenshot.scheme,
         )
         page.goto(f"{url}/login")
         page.fill("[name=token]", token)
         page.keyboard.press("Enter")
         page.wait_for_url(f"{url}/")
-        page.goto(url + path, wait_until="networkidle")
-        page.screenshot(path=PLACES / f"{name}.png")
+        page.goto(url + screenshot.path, wait_until="networkidle")
+        page.screenshot(path=PICTURES / f"{screenshot.name}.png")
         page.close()
 
 
+def find_chromium() -> str | None:
+    """Return the path of an installed Chromium, or None."""
+    for name in CHROMIUM_PROGRAMS:
+        path = which(name)
+        if path is not None:
+            return path
+    return None
+
+
 def main() -> int:
-    """Take all pictures; return 1 without a Chromium."""
-    program = next((path for path in map(which, NAMES) if path), None)
-    if program is None:
+    """Take all screenshots; return 1 without a Chromium."""
+    chromium = find_chromium()
+    if chromium is None:
         sys.stderr.write("there is no Chromium: sudo apt-get install chromium\n")
         return 1
-    PLACES.mkdir(exist_ok=True)
+    PICTURES.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
         served(Path(folder)) as (url, token),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
         )
-        take(browser, url, token)
+        take_screenshots(browser, url, token)
         browser.close()
     return 0
 

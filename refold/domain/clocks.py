@@ -1,4 +1,4 @@
-"""The time of a store, and the wall clocks that contradict other evidence of it."""
+"""The time of a store, by which data is deleted, and how far it trusts wall clocks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Final, NamedTuple, Protocol
 
 _HOUR: Final = 3_600_000_000  # microseconds
 DAY: Final = 24 * _HOUR
-# Clocks with a smaller difference agree.
+# Two clocks agree if they differ by at most this.
 TOLERANCE: Final = _HOUR
-# The longest time without evidence besides the wall clock, such as a shutdown.
-UNATTESTED: Final = 7 * DAY
-# A clock that disagrees becomes credible after it has run correctly for this time.
-SECOND_LOOK: Final = DAY
+# After a restart, nothing shows how long the machine was off.  The wall clock is
+# trusted if it says that at most this much time has passed.
+LONGEST_GAP: Final = 7 * DAY
+# A disputed wall clock is trusted after it has run correctly for this time.
+TRUSTED_AFTER: Final = DAY
 
 
 class StoreTime(Protocol):
@@ -31,14 +32,18 @@ class StoreTime(Protocol):
         moment: the time of the write by this machine's clock.
         """
 
-    def observe(self) -> Judged:
-        """Check the evidence of the time, before something is deleted by its age."""
+    def observe(self) -> EstimatedTime:
+        """Compare the clocks once more, and return the time for ages.
+
+        It is called before something is deleted because of its age.
+        """
 
 
-class Judged(NamedTuple):
-    """The time of a store.
+class EstimatedTime(NamedTuple):
+    """The time of a store, as far as its clocks tell it.
 
-    disputed: whether this machine's wall clock shows another time.
+    now:      microseconds since 1970.
+    disputed: whether the wall clock of this machine shows another time.
     """
 
     now: int
@@ -54,11 +59,11 @@ class GivenTime:
     def stamp(self, moment: int) -> int:
         return moment
 
-    def observe(self) -> Judged:
-        return Judged(self.now())
+    def observe(self) -> EstimatedTime:
+        return EstimatedTime(self.now())
 
 
-class Look(NamedTuple):
+class ClockReading(NamedTuple):
     """The clocks of a machine at one moment.
 
     wall:  the wall clock, which anybody may set; microseconds since 1970.
@@ -77,73 +82,90 @@ class Look(NamedTuple):
         return self.ticks - ticks
 
 
-class Attested(NamedTuple):
-    """The known time of a store at one tick of a machine.
+class KnownTime(NamedTuple):
+    """What a store has recorded about its time.
 
-    other: the first look at a wall clock that disagrees, if there is one.
+    time:     the time of the store, in microseconds since 1970, at the tick ``ticks``
+              of the start ``boot`` of a machine.
+    disputed: the first reading of a wall clock that shows another time and may become
+              trusted; None if there is none.
     """
 
     time: int
     boot: str
     ticks: int
-    other: Look | None = None
+    disputed: ClockReading | None = None
 
-    def at(self, look: Look) -> int:
-        """Return the time of the store at a look, by the time that provably passed."""
-        passed = look.passed_since(self.boot, self.ticks)
+    def time_at(self, reading: ClockReading) -> int:
+        """Return the recorded time plus the ticks since then; ignores the wall clock.
+
+        After a restart, it is the recorded time.
+        """
+        passed = reading.passed_since(self.boot, self.ticks)
         return self.time + max(passed or 0, 0)
 
-    def agrees(self, look: Look) -> bool:
-        """Whether the wall clock may be right."""
-        if look.passed_since(self.boot, self.ticks) is None:
-            return -TOLERANCE <= look.wall - self.time <= UNATTESTED
-        return abs(look.wall - self.at(look)) <= TOLERANCE
+    def agrees_with(self, reading: ClockReading) -> bool:
+        """Whether the wall clock shows a time that is possible by this record."""
+        if reading.passed_since(self.boot, self.ticks) is None:
+            return -TOLERANCE <= reading.wall - self.time <= LONGEST_GAP
+        return abs(reading.wall - self.time_at(reading)) <= TOLERANCE
 
-    def judged(self, look: Look) -> Judged:
-        """Return the time at this look: that of the wall clock if it may be right."""
-        if self.agrees(look):
-            return Judged(look.wall)
-        return Judged(self.at(look), disputed=True)
+    def estimate(self, reading: ClockReading) -> EstimatedTime:
+        """Return the time of the wall clock if this record agrees with it.
 
-    def after(self, look: Look, *, newest: int) -> Attested:
-        """Return the known time after this look.
+        Else the time is counted from the record, and the wall clock is disputed.
+        """
+        if self.agrees_with(reading):
+            return EstimatedTime(reading.wall)
+        return EstimatedTime(self.time_at(reading), disputed=True)
 
-        A wall clock that disagrees is accepted if it disagreed a day ago by the same
-        difference, and no look and no write has contradicted it since.
+    def after(self, reading: ClockReading, *, newest: int) -> KnownTime:
+        """Return the record to store after this reading.
+
+        A disputed wall clock becomes trusted when it has run correctly for a day.  The
+        day starts again if the clock is set once more, or if an event was written since
+        whose time is more than a day before the wall clock: another clock is in use.
 
         newest: the time of the newest event, by its writer's clock.
         """
-        believed = Attested(look.wall, look.boot, look.ticks)
-        if self.agrees(look):
-            return believed
-        time = self.at(look)
-        first = self.other
-        if first is not None and _goes_with(first, look):
-            passed = look.passed_since(first.boot, first.ticks)
-            written_since = passed is not None and newest > time - passed
-            contradicted = written_since and newest < look.wall - DAY
-            if not contradicted:
-                lasted = look.wall - first.wall if passed is None else passed
-                if lasted >= SECOND_LOOK:
-                    return believed
-                return Attested(time, look.boot, look.ticks, first)
-        return Attested(time, look.boot, look.ticks, look)
+        trusted = KnownTime(reading.wall, reading.boot, reading.ticks)
+        if self.agrees_with(reading):
+            return trusted
+        time = self.time_at(reading)
+        first = self.disputed
+        if first is None or not _runs_correctly(first, reading):
+            return KnownTime(time, reading.boot, reading.ticks, reading)
+        passed = reading.passed_since(first.boot, first.ticks)
+        if passed is None:
+            # After a restart, only the wall clock itself tells how long it has run.
+            passed = reading.wall - first.wall
+        else:
+            is_newer = newest > time - passed  # the event, than the first reading
+            if is_newer and newest < reading.wall - DAY:
+                return KnownTime(time, reading.boot, reading.ticks, reading)
+        if passed >= TRUSTED_AFTER:
+            return trusted
+        return KnownTime(time, reading.boot, reading.ticks, first)
 
 
-def first_attested(look: Look, *, newest: int) -> Attested:
-    """Return the known time at the first look at a store.
+def first_known(reading: ClockReading, *, newest: int) -> KnownTime:
+    """Return the record to store after the first reading in a store.
 
-    newest: the time of the newest event, which is the only evidence; 0 if the store is
-            empty.
+    newest: the time of the newest event, which is the only evidence besides the wall
+            clock; 0 if the store is empty.
     """
-    if newest and look.wall - newest > UNATTESTED:
-        return Attested(newest, look.boot, look.ticks, look)
-    return Attested(look.wall, look.boot, look.ticks)
+    if newest and reading.wall - newest > LONGEST_GAP:
+        return KnownTime(newest, reading.boot, reading.ticks, reading)
+    return KnownTime(reading.wall, reading.boot, reading.ticks)
 
 
-def _goes_with(first: Look, look: Look) -> bool:
-    """Whether the wall clock has run correctly since the first look."""
-    passed = look.passed_since(first.boot, first.ticks)
+def _runs_correctly(first: ClockReading, later: ClockReading) -> bool:
+    """Whether the wall clock advanced, between two readings, as the ticks did.
+
+    After a restart, it must have advanced by at most ``LONGEST_GAP``.
+    """
+    advanced = later.wall - first.wall
+    passed = later.passed_since(first.boot, first.ticks)
     if passed is None:
-        return 0 <= look.wall - first.wall <= UNATTESTED
-    return abs(look.wall - first.wall - passed) <= TOLERANCE
+        return 0 <= advanced <= LONGEST_GAP
+    return abs(advanced - passed) <= TOLERANCE

@@ -302,8 +302,8 @@ class Envelope(Model):
         return meta.dump()
 
     @property
-    def activates(self) -> bool:
-        """Whether it is a request that activates a strategy; no model was sent it."""
+    def activates_strategy(self) -> bool:
+        """Whether this request activates a strategy, and was sent to no model."""
         return self.type == "request" and self.meta.status == ACTIVATED
 
     @property

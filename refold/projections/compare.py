@@ -35,7 +35,13 @@ from refold.projections.context.text import (
     leaves,
     text_block,
 )
-from refold.projections.context.units import Spans, Thread, goes_on, joined, place
+from refold.projections.context.units import (
+    Spans,
+    Thread,
+    continues_response,
+    joined,
+    place,
+)
 from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
 
@@ -76,7 +82,7 @@ def moments(envelopes: _Log) -> list[Moment]:
         thread, placed = place(thread, envelope)
         names = _shown_names(envelope.payload)
         is_request = isinstance(envelope.payload, events.Request)
-        if is_request and not envelope.activates:
+        if is_request and not envelope.activates_strategy:
             request_index = index
         if placed is not None and placed.kind in _ANSWERS:
             read = index if request_index is None else request_index
@@ -555,13 +561,13 @@ class Walk:
         turn_ended = False
         for index, event in enumerate(self.events[: max(moment_at, default=-1) + 1]):
             if isinstance(event.payload, events.Item):
-                self._fold(index)  # as in ``Moments``
+                self._fold(index)  # as in ``DecisionPoints``
                 continue
             clock = previous.ts if previous else event.ts
             moment = moment_at.get(index)
             if previous and turn_ended:
                 _, placed = place(self._outline.thread, event)
-                turn_ended = not goes_on(previous, event, placed)
+                turn_ended = not continues_response(previous, event, placed)
             decides = moment is not None or turn_ended
             if decides:
                 self._decide(clock)

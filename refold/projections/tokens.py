@@ -353,7 +353,7 @@ def _answered(events: Iterable[Envelope]) -> Iterator[tuple[Envelope, Envelope]]
     request: Envelope | None = None
     for envelope in events:
         match envelope.payload:
-            case Request(matches=matches) if not envelope.activates:
+            case Request(matches=matches) if not envelope.activates_strategy:
                 request = None if matches is False else envelope
             case AgentResponse() if request:
                 yield request, envelope

@@ -138,7 +138,7 @@ class Viewer:
 
         An end is left out if it is the newest event.
         """
-        from refold.projections.context.moments import turn_ends
+        from refold.projections.context.decision_points import turn_ends
 
         snapshot = self.log.snapshot(self.stream, strategy.fingerprint)
         base = self._base(strategy, snapshot)
@@ -353,7 +353,7 @@ class Viewer:
                 return None
             envelope = newest[0]
             request = envelope.payload
-            is_left_out = to_model and envelope.activates
+            is_left_out = to_model and envelope.activates_strategy
             if (
                 isinstance(request, Request)
                 and not is_left_out

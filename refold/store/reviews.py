@@ -305,7 +305,7 @@ def _newest_request(log: EventLog, stream: StreamId, *, upto: int) -> Envelope |
     """The newest request that was sent to a model."""
     while True:
         newest = _newest(log, stream, "request", upto=upto)
-        if newest is None or not newest.activates:
+        if newest is None or not newest.activates_strategy:
             return newest
         upto = newest.seq - 1
 

@@ -1,29 +1,35 @@
-"""A wall clock is believed as far as something else attests what it says."""
+"""A wall clock is trusted as far as other evidence confirms it."""
 
 from __future__ import annotations
 
 import pytest
 
-from refold.domain.clocks import DAY, Attested, Judged, Look, first_attested
+from refold.domain.clocks import (
+    DAY,
+    ClockReading,
+    EstimatedTime,
+    KnownTime,
+    first_known,
+)
 
 T = 1_700_000_000_000_000
 YEARS = 3_650 * DAY
 MINUTE = 60_000_000
-KNOWN = Attested(T, "boot", 0)
+KNOWN = KnownTime(T, "boot", 0)
 
 
 @pytest.mark.parametrize("jump", [YEARS, -YEARS, 2 * DAY, -2 * DAY])
 def test_a_clock_that_jumps_moves_the_time_only_by_what_passed(jump: int) -> None:
-    look = Look(T + jump + MINUTE, "boot", MINUTE)
+    reading = ClockReading(T + jump + MINUTE, "boot", MINUTE)
 
-    assert KNOWN.judged(look) == Judged(T + MINUTE, disputed=True)
+    assert KNOWN.estimate(reading) == EstimatedTime(T + MINUTE, disputed=True)
 
 
 @pytest.mark.parametrize("drift", [0, MINUTE, -MINUTE])
-def test_a_clock_that_runs_with_the_machine_is_believed(drift: int) -> None:
-    look = Look(T + YEARS + drift, "boot", YEARS)
+def test_a_clock_that_runs_with_the_machine_is_trusted(drift: int) -> None:
+    reading = ClockReading(T + YEARS + drift, "boot", YEARS)
 
-    assert KNOWN.judged(look) == Judged(look.wall)
+    assert KNOWN.estimate(reading) == EstimatedTime(reading.wall)
 
 
 @pytest.mark.parametrize(
@@ -39,78 +45,84 @@ def test_a_clock_that_runs_with_the_machine_is_believed(drift: int) -> None:
     ],
 )
 @pytest.mark.parametrize("boot", ["another", ""])
-def test_a_machine_that_was_off_for_a_week_is_believed(
+def test_a_machine_that_was_off_for_a_week_is_trusted(
     off: int, disputed: bool, boot: str
 ) -> None:
-    look = Look(T + off, boot, 5 * MINUTE)
+    reading = ClockReading(T + off, boot, 5 * MINUTE)
 
-    judged = KNOWN.judged(look)
+    estimate = KNOWN.estimate(reading)
 
-    assert judged.disputed == disputed
-    assert judged.now == (T if disputed else look.wall)
+    assert estimate.disputed == disputed
+    assert estimate.now == (T if disputed else reading.wall)
 
 
 @pytest.mark.parametrize("jump", [YEARS, -YEARS])
-def test_a_clock_that_was_set_is_believed_a_day_later(jump: int) -> None:
-    known = KNOWN.after(Look(T + jump, "boot", 0), newest=0)
-    known = known.after(Look(T + jump + DAY // 2, "boot", DAY // 2), newest=0)
-    assert known.at(Look(0, "boot", DAY // 2)) == T + DAY // 2
+def test_a_clock_that_was_set_is_trusted_a_day_later(jump: int) -> None:
+    known = KNOWN.after(ClockReading(T + jump, "boot", 0), newest=0)
+    known = known.after(ClockReading(T + jump + DAY // 2, "boot", DAY // 2), newest=0)
+    assert known.time_at(ClockReading(0, "boot", DAY // 2)) == T + DAY // 2
 
-    last = Look(T + jump + DAY, "boot", DAY)
+    last = ClockReading(T + jump + DAY, "boot", DAY)
     known = known.after(last, newest=0)
 
-    assert known.judged(last) == Judged(T + jump + DAY)
+    assert known.estimate(last) == EstimatedTime(T + jump + DAY)
 
 
-def test_a_clock_is_believed_across_a_restart_if_it_went_on() -> None:
-    first, second = Look(T + YEARS, "b", 0), Look(T + YEARS + 2 * DAY, "c", 0)
+def test_a_clock_is_trusted_across_a_restart_if_it_kept_running() -> None:
+    first = ClockReading(T + YEARS, "b", 0)
+    second = ClockReading(T + YEARS + 2 * DAY, "c", 0)
 
     known = KNOWN.after(first, newest=0)
-    assert known.judged(first).disputed
+    assert known.estimate(first).disputed
     known = known.after(second, newest=0)
 
-    assert known.judged(second) == Judged(second.wall)
+    assert known.estimate(second) == EstimatedTime(second.wall)
 
 
-def test_a_look_that_agrees_ends_what_another_clock_began() -> None:
-    known = KNOWN.after(Look(T + YEARS, "boot", 0), newest=0)
-    known = known.after(Look(T + DAY // 2, "boot", DAY // 2), newest=0)
-    last = Look(T + YEARS + DAY, "boot", DAY)
+def test_a_reading_that_agrees_ends_the_trial_of_another_clock() -> None:
+    known = KNOWN.after(ClockReading(T + YEARS, "boot", 0), newest=0)
+    known = known.after(ClockReading(T + DAY // 2, "boot", DAY // 2), newest=0)
+    last = ClockReading(T + YEARS + DAY, "boot", DAY)
 
     known = known.after(last, newest=0)
 
-    assert known.judged(last) == Judged(T + DAY, disputed=True)
+    assert known.estimate(last) == EstimatedTime(T + DAY, disputed=True)
 
 
-def test_a_write_by_another_clock_keeps_one_from_being_believed() -> None:
-    known = KNOWN.after(Look(T + YEARS, "boot", 0), newest=0)
-    last = Look(T + YEARS + DAY, "boot", DAY)
+def test_a_write_by_another_clock_prevents_trust_in_a_disputed_one() -> None:
+    known = KNOWN.after(ClockReading(T + YEARS, "boot", 0), newest=0)
+    last = ClockReading(T + YEARS + DAY, "boot", DAY)
 
     contradicted = known.after(last, newest=T + DAY // 2)
     agreeing = known.after(last, newest=T + YEARS + DAY // 2)
 
-    assert contradicted.judged(last).disputed
-    assert not agreeing.judged(last).disputed
+    assert contradicted.estimate(last).disputed
+    assert not agreeing.estimate(last).disputed
 
 
-def test_a_clock_that_jumps_each_time_is_never_believed() -> None:
+def test_a_clock_that_jumps_each_time_is_never_trusted() -> None:
     known = KNOWN
     for day in range(1, 30):
-        look = Look(T + YEARS * day, "boot", DAY * day)
-        known = known.after(look, newest=0)
-        assert known.judged(look) == Judged(T + DAY * day, disputed=True)
+        reading = ClockReading(T + YEARS * day, "boot", DAY * day)
+        known = known.after(reading, newest=0)
+        assert known.estimate(reading) == EstimatedTime(T + DAY * day, disputed=True)
 
 
-@pytest.mark.parametrize("age", [DAY, YEARS])
-def test_the_newest_event_attests_the_time_of_an_older_store(age: int) -> None:
-    look = Look(T + age, "boot", 0)
+@pytest.mark.parametrize(
+    ("age", "estimate"),
+    [(DAY, EstimatedTime(T + DAY)), (YEARS, EstimatedTime(T, disputed=True))],
+)
+def test_the_newest_event_attests_the_time_of_an_older_store(
+    age: int, estimate: EstimatedTime
+) -> None:
+    reading = ClockReading(T + age, "boot", 0)
 
-    judged = first_attested(look, newest=T).judged(look)
+    known = first_known(reading, newest=T)
 
-    assert judged == (Judged(T, disputed=True) if age == YEARS else Judged(T + age))
+    assert known.estimate(reading) == estimate
 
 
-def test_an_empty_store_believes_the_clock() -> None:
-    look = Look(T, "boot", 0)
+def test_an_empty_store_trusts_the_clock() -> None:
+    reading = ClockReading(T, "boot", 0)
 
-    assert first_attested(look, newest=0).judged(look) == Judged(T)
+    assert first_known(reading, newest=0).estimate(reading) == EstimatedTime(T)

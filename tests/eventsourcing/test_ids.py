@@ -11,7 +11,7 @@ import pytest
 from eventsourcing.persistence import IntegrityError
 from sqlalchemy import delete, text
 
-from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, engines
+from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, database
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.stores import release
@@ -51,7 +51,7 @@ def test_a_later_id_is_committed_later(postgres_url: str) -> None:
 
     with recorder.database.transaction() as slow:
         row = recorder._sealed(stored())
-        engines._insert(slow, recorder.events, [row], recorder._positions)
+        database._insert(slow, recorder.events, [row], recorder._positions)
         rival.start()
         with psycopg.connect(postgres_url, autocommit=True) as looker:
             until(lambda: waits(looker), "the rival to wait for the first")

@@ -15,12 +15,12 @@ from eventsourcing.persistence import (
     Tracking,
 )
 
-from refold.adapters.eventsourcing import Factory, engines
+from refold.adapters.eventsourcing import Factory, database
 from refold.adapters.sql import files
 from tests.support.eventsourcing import factory, stored
 from tests.support.postgres import Postgres
 
-insert = engines._insert
+insert = database._insert
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def break_once(monkeypatch: pytest.MonkeyPatch, *, after_writing: bool) -> None:
     """Let the connection break at the next insert, before it or after its commit."""
 
     def breaking(connection: Any, table: Any, rows: Any, positions: Any) -> Any:
-        monkeypatch.setattr(engines, "_insert", insert)
+        monkeypatch.setattr(database, "_insert", insert)
         if after_writing:
             insert(connection, table, rows, positions)
             connection.commit()
         connection.connection.driver_connection.close()
         raise psycopg.OperationalError("the server closed the connection")
 
-    monkeypatch.setattr(engines, "_insert", breaking)
+    monkeypatch.setattr(database, "_insert", breaking)
 
 
 @pytest.mark.parametrize("after_writing", [True, False])

@@ -24,7 +24,7 @@ from eventsourcing.utils import (
 
 # The module and not its ``LogFactory``: the library accepts one factory class here.
 from refold.adapters import config, log as session_log
-from refold.adapters.eventsourcing.engines import EventsDatabase
+from refold.adapters.eventsourcing.database import EventsDatabase
 from refold.adapters.eventsourcing.recorders import (
     Originators,
     SqlAggregateRecorder,

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from eventsourcing import persistence
 
-from refold.adapters.eventsourcing.engines import Before, EventsDatabase, Row
+from refold.adapters.eventsourcing.database import EventsDatabase, Row, Write
 from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.recorder import Following
@@ -290,16 +290,19 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
     ) -> list[int]:
         """Returns the notification ids; other arguments of ``save`` are ignored."""
         rows = [self._sealed(event) for event in stored_events]
-        before = self._before(tracking)
-        if not rows and before is None:
+        write_tracking = self._writer_of(tracking)
+        if not rows and write_tracking is None:
             return []
-        taken = self._taken(stored_events)
         return self.database.insert(
-            self.events, rows, self._positions, taken=taken, before=before
+            self.events,
+            rows,
+            self._positions,
+            conflict=self._conflict(stored_events),
+            write_first=write_tracking,
         )
 
-    def _before(self, tracking: persistence.Tracking | None) -> Before:
-        """A function that writes before the events, in the same transaction."""
+    def _writer_of(self, tracking: persistence.Tracking | None) -> Write | None:
+        """A function that records ``tracking`` in the transaction of the events."""
         if tracking is not None:
             raise persistence.ProgrammingError(
                 "this recorder keeps no tracking: take that of process_recorder()"
@@ -318,7 +321,8 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
                 f"{self.originators}: set it to uuid or text"
             )
 
-    def _taken(self, events: Sequence[persistence.StoredEvent]) -> str:
+    def _conflict(self, events: Sequence[persistence.StoredEvent]) -> str:
+        """The message of the error if these events cannot be written."""
         if not events:
             return "the tracking was recorded by another process"
         versions = [event.originator_version for event in events]
@@ -481,5 +485,5 @@ class SqlProcessRecorder(
 ):
     """Events of an application, recorded with the progress that caused them."""
 
-    def _before(self, tracking: persistence.Tracking | None) -> Before:
+    def _writer_of(self, tracking: persistence.Tracking | None) -> Write | None:
         return None if tracking is None else partial(self._track, tracking=tracking)

@@ -351,7 +351,7 @@ class Tables:
             request: Envelope | None = None
             with suppress(Erased):
                 for envelope in History(self.store.log, stream).events():
-                    if envelope.type == "request" and not envelope.activates:
+                    if envelope.type == "request" and not envelope.activates_strategy:
                         request = envelope
                     yield (*stream, *_columns(envelope.decoded(), request, owner))
 

@@ -18,10 +18,10 @@ from refold.adapters.sql.tables import CLOCK, statements
 from refold.domain.clocks import (
     DAY,
     TOLERANCE,
-    Attested,
-    Judged,
-    Look,
-    first_attested,
+    ClockReading,
+    EstimatedTime,
+    KnownTime,
+    first_known,
 )
 from refold.domain.errors import RefoldError
 
@@ -58,9 +58,9 @@ def boot() -> str:
     return ""
 
 
-def look() -> Look:
+def read_clocks() -> ClockReading:
     """Read the clocks of this machine."""
-    return Look(wall(), boot(), ticks())
+    return ClockReading(wall(), boot(), ticks())
 
 
 class ServerTime:
@@ -91,10 +91,10 @@ class ServerTime:
             return moment
         return here
 
-    def observe(self) -> Judged:
+    def observe(self) -> EstimatedTime:
         """Ask the server again."""
         self.set(self._ask())
-        return Judged(self.now())
+        return EstimatedTime(self.now())
 
 
 class ObservedTime:
@@ -107,13 +107,13 @@ class ObservedTime:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._attested: Attested | None = None
+        self._known: KnownTime | None = None
         self._read_at = 0  # the tick when the record was read
         # The start of this machine, by the record; None for a record before a restart.
         self._started: int | None = None
 
     def now(self) -> int:
-        return self._judged(look()).now
+        return self._estimate(read_clocks()).now
 
     def stamp(self, moment: int) -> int:
         """Return the moment, but never one before a disputed clock's store time.
@@ -124,106 +124,113 @@ class ObservedTime:
             here = self._started + time.clock_gettime_ns(_TICKS) // 1_000
             if -TOLERANCE <= moment - here <= TOLERANCE:
                 return moment
-        judged = self._judged(look())
-        return max(moment, judged.now) if judged.disputed else moment
+        estimate = self._estimate(read_clocks())
+        return max(moment, estimate.now) if estimate.disputed else moment
 
-    def observe(self) -> Judged:
+    def observe(self) -> EstimatedTime:
         """Record the clocks, and return the time; warn about a disputed wall clock."""
         if self._database.readonly:
-            return self._judged(look())
-        seen = look()
-        attested = self._database.change(NOBODY, lambda c: self._record(c, seen))
-        self._use(attested, seen)
-        judged = attested.judged(seen)
-        if judged.disputed:
+            return self._estimate(read_clocks())
+        reading = read_clocks()
+        known = self._database.change(NOBODY, lambda c: self._record(c, reading))
+        self._use(known, reading)
+        estimate = known.estimate(reading)
+        if estimate.disputed:
             log.warning(
                 "the clock of this machine cannot be right: it differs by %d days from "
-                "the time that %s knows of, by which data is kept and deleted for now. "
-                "It is believed once it went right for a day, or with %s=1",
-                abs(seen.wall - judged.now) // DAY,
+                "the time that %s has recorded. Ages are measured by the recorded time "
+                "until the clock has run correctly for a day; if it is right, set %s=1",
+                abs(reading.wall - estimate.now) // DAY,
                 self._database.what,
                 TRUST,
             )
-        return judged
+        return estimate
 
     def open(self) -> None:
         """Read the record, and renew it if it is old."""
-        seen = look()
-        self._read(seen)
-        attested = self._attested
-        if attested is not None:
-            passed = seen.passed_since(attested.boot, attested.ticks)
+        reading = read_clocks()
+        self._read(reading)
+        known = self._known
+        if known is not None:
+            passed = reading.passed_since(known.boot, known.ticks)
             is_recent = passed is not None and passed < DAY
-            if is_recent or not attested.agrees(seen):
+            if is_recent or not known.agrees_with(reading):
                 return
         if not self._database.readonly:
             # A busy file or a moved store fails at the next write with its own error.
             with suppress(RefoldError):
-                attested = self._database.change(
-                    NOBODY, lambda c: self._record(c, seen)
+                known = self._database.change(
+                    NOBODY, lambda c: self._record(c, reading)
                 )
-                self._use(attested, seen)
+                self._use(known, reading)
 
-    def _read(self, seen: Look) -> None:
+    def _read(self, reading: ClockReading) -> None:
         rows = self._database.fetch(NOBODY, _SQL["setting"], (CLOCK,))
-        self._use(_loaded(rows[0][0]) if rows else None, seen)
+        self._use(_loaded(rows[0][0]) if rows else None, reading)
 
-    def _use(self, attested: Attested | None, seen: Look) -> None:
-        """Judge by this record from now on."""
-        self._attested = attested
-        self._read_at = seen.ticks
+    def _use(self, known: KnownTime | None, reading: ClockReading) -> None:
+        """Estimate the time by this record from now on."""
+        self._known = known
+        self._read_at = reading.ticks
         self._started = None
-        if attested is None:
+        if known is None:
             return
-        if seen.passed_since(attested.boot, attested.ticks) is not None:
-            self._started = attested.time - attested.ticks
+        if reading.passed_since(known.boot, known.ticks) is not None:
+            self._started = known.time - known.ticks
 
-    def _judged(self, seen: Look) -> Judged:
-        if self._attested is None or os.environ.get(TRUST) == "1":
-            return Judged(seen.wall)
-        judged = self._attested.judged(seen)
-        if judged.disputed and seen.ticks - self._read_at > _MINUTE:
+    def _estimate(self, reading: ClockReading) -> EstimatedTime:
+        if self._known is None or os.environ.get(TRUST) == "1":
+            return EstimatedTime(reading.wall)
+        estimate = self._known.estimate(reading)
+        if estimate.disputed and reading.ticks - self._read_at > _MINUTE:
             # Another process may have established that the clock is right.
             with suppress(RefoldError):
-                self._read(seen)
-            if self._attested is not None:
-                judged = self._attested.judged(seen)
-        return judged
+                self._read(reading)
+            if self._known is not None:
+                estimate = self._known.estimate(reading)
+        return estimate
 
-    def _record(self, connection: Connection, seen: Look) -> Attested:
-        """Write the known time after this look to the file, and return it."""
+    def _record(self, connection: Connection, reading: ClockReading) -> KnownTime:
+        """Write the known time after this reading to the file, and return it."""
         query = connection.exec_driver_sql
         newest_stamp = _SQL["newest_stamp"].format(**self._database.names)
         newest = query(newest_stamp).scalar() or 0
         value = query("SELECT value FROM settings WHERE name=?", (CLOCK,)).scalar()
-        attested = None if value is None else _loaded(str(value))
+        known = None if value is None else _loaded(str(value))
         if os.environ.get(TRUST) == "1":
-            after = Attested(seen.wall, seen.boot, seen.ticks)
-        elif attested is None:
-            after = first_attested(seen, newest=int(newest))
+            after = KnownTime(reading.wall, reading.boot, reading.ticks)
+        elif known is None:
+            after = first_known(reading, newest=int(newest))
         else:
-            after = attested.after(seen, newest=int(newest))
+            after = known.after(reading, newest=int(newest))
         values = {"name": CLOCK, "value": _dumped(after)}
         connection.execute(self._database.statement(_SQL["put_setting"]), values)
         return after
 
 
-def _dumped(attested: Attested) -> str:
-    record: dict[str, Any] = attested._asdict()
-    if attested.other is not None:
-        record["other"] = attested.other._asdict()
+def _dumped(known: KnownTime) -> str:
+    record: dict[str, Any] = {
+        "time": known.time,
+        "boot": known.boot,
+        "ticks": known.ticks,
+        "other": None,
+    }
+    if known.disputed is not None:
+        record["other"] = known.disputed._asdict()
     return orjson.dumps(record).decode()
 
 
-def _loaded(text: str) -> Attested | None:
+def _loaded(text: str) -> KnownTime | None:
     """Read the record that ``_dumped`` wrote; None for any other text."""
     with suppress(ValueError, TypeError, KeyError):
         record = orjson.loads(text)
-        other = record["other"]
-        return Attested(
+        disputed: ClockReading | None = None
+        if record["other"] is not None:
+            disputed = ClockReading(**record["other"])
+        return KnownTime(
             time=int(record["time"]),
             boot=str(record["boot"]),
             ticks=int(record["ticks"]),
-            other=None if other is None else Look(**other),
+            disputed=disputed,
         )
     return None

@@ -775,7 +775,7 @@ class OutlineBuilder:
         match payload:
             case events.AgentResponse():
                 self.called_at = envelope.at
-            case events.Request() if not envelope.activates:
+            case events.Request() if not envelope.activates_strategy:
                 self.called_at = envelope.at
             case events.Final():
                 self.done = True

@@ -150,7 +150,7 @@ class Layers(BaseModel):
         seq = envelope.seq
         match envelope.payload:
             case events.Request(through_seq=through) if not was_shown:
-                if not envelope.activates:
+                if not envelope.activates_strategy:
                     state = state._replace(shown_at=through)
             case events.AgentResponse() | events.ToolCall() if not was_shown:
                 # An imported session has no requests, but an answer implies one.

@@ -148,7 +148,9 @@ def key_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
+def continues_response(
+    newest: Envelope, envelope: Envelope, placed: Place | None
+) -> bool:
     """Whether a response that seemed to end its turn continues with a call."""
     if placed is None or not isinstance(newest.payload, events.AgentResponse):
         return False

@@ -3,7 +3,8 @@
 Full-width forms, odd spaces, odd dashes and letters whose other case is ASCII become
 ASCII, one for one.  Invisible characters are removed.  Escapes of JSON such as
 ``\\u5bc6`` become their character.  Rules match the folded text, and their findings are
-replaced in the original.  Only lines with telling characters are folded.
+replaced in the original.  Only lines with a telling form are folded: characters that
+could hide a value from the rules.
 """
 
 import re
@@ -11,68 +12,88 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+# Sets of characters, written as they stand between the brackets of an expression.
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _DASHES = "\u2010-\u2015\u2212\ufe58\ufe63"
-
-_HIDDEN = (
+_INVISIBLE = (
     "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
     "\u3164\ufeff"
 )
-# Characters that change how the one before looks: common in prose, after pictures.
+# Variation selectors, which choose the form of the character before them.  Prose has
+# many after emoji.
 _SELECTORS = "\ufe00-\ufe0f"
-_WIDE = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
+_FULL_WIDTH = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
+# The letters outside ASCII whose other case is an ASCII letter: only these equal one in
+# a search that ignores case.
+_CASE_PARTNERS = "\u0130\u0131\u017f\u212a"
 
-# The letters whose other case is an ASCII letter: only these equal one in a search that
-# ignores case.
-_LETTERS = "\u0130\u0131\u017f\u212a"
-_LETTERS_AS = str.maketrans(_LETTERS, "iisk")
-
-# An escape of a character that is not a control character.
-_TELLING_ESCAPE = r"\\u(?:[1-9a-fA-F]|0[1-9a-fA-F]|00[2-9a-fA-F])"
-# The telling forms, for which a text is folded, as patterns of any engine.  Prose is
-# full of dashes and wide spaces: these count only inside a value or right before one.
-_EITHER = f"[{_SPACES}{_DASHES}]"
-_TELLING_WIDE = "|".join(
+# The telling forms: a text with one of them must be folded.  They are expressions that
+# every engine can compile, in two groups: the forms of the second have only ASCII.
+#
+# Spaces, dashes and selectors alone are no telling form, since prose is full of them:
+# the characters around them must look like a value or like the end of its name.
+_SPACE_OR_DASH = f"[{_SPACES}{_DASHES}]"
+_NON_ASCII_FORMS = "|".join(
     (
-        f"[{_WIDE}{_HIDDEN}{_LETTERS}]",
+        f"[{_FULL_WIDTH}{_INVISIBLE}{_CASE_PARTNERS}]",
         f"[0-9A-Za-z][{_SELECTORS}]",
         f"[:：=][{_SPACES}]",
         f"[!-~][{_SPACES}]{{1,3}}[!-~]",
+        # In identifiers.
         f"[0-9A-Za-z][{_DASHES}][A-Za-z]",
         f"[A-Za-z][{_DASHES}][0-9]",
+        # In the line before a key: -----BEGIN PRIVATE KEY-----.
         f"[{_DASHES}]{{4}}",
-        rf"[0-9]{{3}}\)?{_EITHER}{{1,3}}\(?[0-9]{{3}}",
-        f"[0-9]{{2}}{_EITHER}[0-9]{{2}}{_EITHER}[0-9]",
+        # In phone and card numbers: (555) 123-4567.
+        rf"[0-9]{{3}}\)?{_SPACE_OR_DASH}{{1,3}}\(?[0-9]{{3}}",
+        # In numbers that are written in pairs: 01 23 45 67 89.
+        f"[0-9]{{2}}{_SPACE_OR_DASH}[0-9]{{2}}{_SPACE_OR_DASH}[0-9]",
     )
 )
-# A color in a terminal: the last letter of its code is no part of the word after it.
-_COLOR = r"(?:\x1b|\\u001[bB])\["
-TELLING = (_TELLING_WIDE, rf"{_TELLING_ESCAPE}|{_COLOR}")
+# An escape in JSON of a character that is not a control character.
+_ESCAPE_FORM = r"\\u(?:[1-9a-fA-F]|0[1-9a-fA-F]|00[2-9a-fA-F])"
+# The beginning of a terminal color code.  The code ends in a letter, which would
+# otherwise seem to be part of the word after it.
+_COLOR_FORM = r"(?:\x1b|\\u001[bB])\["
+TELLING = (_NON_ASCII_FORMS, rf"{_ESCAPE_FORM}|{_COLOR_FORM}")
+
 _TELLING = re.compile("|".join(TELLING))
-# Every telling form has one of these characters, and most texts have hardly any.
-_RARE = re.compile(f"[{_WIDE}{_HIDDEN}{_LETTERS}{_SPACES}{_DASHES}{_SELECTORS}]")
-_ESCAPED = re.compile(_TELLING_ESCAPE)
-_AROUND = 8
-# Begins at the first backslash of several: each level of JSON in JSON doubles them.
-_ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
-_REMOVED = re.compile(
-    rf"(?:\x1b|\\+u001[bB])\[[0-9;:?]{{0,32}}[A-Za-z]|{_ESCAPE}|[{_HIDDEN}{_SELECTORS}]+"
+_ESCAPE_FORMS = re.compile(_ESCAPE_FORM)
+_COLOR_FORMS = re.compile(_COLOR_FORM)
+# Each form outside ASCII has one of these characters, and most texts have hardly any.
+_RARE = re.compile(
+    f"[{_FULL_WIDTH}{_INVISIBLE}{_CASE_PARTNERS}{_SPACES}{_DASHES}{_SELECTORS}]"
 )
-_ALL = "".join(map(chr, range(0x80, 0x10000)))
-_ALIKE: dict[int, int | str] = {
-    **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
-    **{ord(space): " " for space in re.findall(f"[{_SPACES}]", _ALL)},
-    **{ord(dash): "-" for dash in re.findall(f"[{_DASHES}]", _ALL)},
-    **_LETTERS_AS,
+# No form extends further than this from a rare character in it.
+_AROUND_RARE = 8
+
+# A whole escape, with the code of its character.  It begins at the first of several
+# backslashes, since each level of JSON in JSON doubles them.
+_ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
+_COLOR = r"(?:\x1b|\\+u001[bB])\[[0-9;:?]{0,32}[A-Za-z]"
+# What folding does not copy: it replaces an escape, and removes the others.
+_NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+")
+
+_FULL_WIDTH_SHIFT = 0xFEE0  # from each ASCII character to its full-width form
+_NON_ASCII = "".join(map(chr, range(0x80, 0x10000)))  # except those above U+FFFF
+# For ``str.translate``: the ASCII character that each look-alike becomes.
+_LOOK_ALIKES: dict[int, int | str] = {
+    **{code: code - _FULL_WIDTH_SHIFT for code in range(0xFF01, 0xFF5F)},
+    **{ord(space): " " for space in re.findall(f"[{_SPACES}]", _NON_ASCII)},
+    **{ord(dash): "-" for dash in re.findall(f"[{_DASHES}]", _NON_ASCII)},
+    **str.maketrans(_CASE_PARTNERS, "iisk"),
 }
 
 
 class Folded(NamedTuple):
-    """A folded text, with the places at which it and the original correspond.
+    """A folded text, with the way from its places to those in the original.
 
-    starts:  places in the folded text from which the shift to the original is constant.
-    origins: the same places in the original.
-    widths:  the length in the original of each escape, by its folded place.
+    The text is in pieces.  In each, all places differ from the original by one number.
+
+    starts:  where each piece begins in the folded text.
+    origins: where each piece begins in the original.
+    widths:  the length in the original of each escape, by the place in the folded text
+             of the character that replaced it.
     """
 
     text: str
@@ -81,105 +102,114 @@ class Folded(NamedTuple):
     widths: dict[int, int] = {}  # noqa: RUF012 - shared, and never changed
 
     def place(self, index: int) -> int:
-        """The place in the original of the character at ``index``."""
-        at = bisect_right(self.starts, index) - 1
-        return self.origins[at] + index - self.starts[at]
+        """Return the place in the original of the folded character at ``index``."""
+        piece = bisect_right(self.starts, index) - 1
+        return self.origins[piece] + index - self.starts[piece]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The extent in the original of ``text[start:end]``, which is not empty."""
+        """Return the extent in the original of ``text[start:end]``, a non-empty part.
+
+        It ends after the last character of the part, or after the escape that this
+        character replaced.
+        """
         if len(self.starts) == 1:
             return start, end
-        return self.place(start), self.place(end - 1) + self.widths.get(end - 1, 1)
+        last = end - 1
+        return self.place(start), self.place(last) + self.widths.get(last, 1)
 
 
 def fold(text: str, *, telling_ends: Sequence[int] = ()) -> Folded:
-    """Fold the lines of ``text`` that need it; the others stay as they are.
+    """Fold the lines of ``text`` that have a telling form, and keep the others.
 
-    telling_ends: the ends of telling forms, if the caller knows them.
+    telling_ends: the ends of all telling forms, in any order, if the caller knows them.
     """
-    if not (telling_ends or "\\u" in text or "\x1b" in text or not text.isascii()):
+    if not telling_ends:
+        may_have_forms = "\\u" in text or "\x1b" in text or not text.isascii()
+        if not may_have_forms:
+            return Folded(text)
+        telling_ends = find_telling_ends(text)
+    if not telling_ends:
         return Folded(text)
-    ends = telling_ends or telling(text)
-    lines = _lines(text, ends)
-    return _folded(text, lines) if lines else Folded(text)
+    return _fold_lines(text, _lines_with(text, telling_ends))
 
 
-def telling(text: str) -> list[int]:
-    """The ends of telling forms in ``text``, in no order."""
+def find_telling_ends(text: str) -> list[int]:
+    """Return the ends of the telling forms in ``text``, in no order."""
     ends: list[int] = []
     if not text.isascii():
-        for start, stop in _near_rare(text):
+        for start, stop in _parts_around_rare(text):
             ends += [match.end() for match in _TELLING.finditer(text, start, stop)]
     if "\\u" in text:
-        ends += [match.end() for match in _ESCAPED.finditer(text)]
+        ends += [match.end() for match in _ESCAPE_FORMS.finditer(text)]
     if "\x1b" in text or "\\u001" in text:
-        ends += [match.end() for match in re.finditer(_COLOR, text)]
+        ends += [match.end() for match in _COLOR_FORMS.finditer(text)]
     return ends
 
 
-def _near_rare(text: str) -> Iterator[tuple[int, int]]:
-    """The parts of the text around characters of telling forms."""
+def _parts_around_rare(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ``text`` that contain all forms outside ASCII, in order."""
     start = -1
-    stop = -1
+    stop = -1  # -1 before the first part
     for rare in _RARE.finditer(text):
-        if rare.start() - _AROUND > stop:
+        if rare.start() - _AROUND_RARE > stop:
             if stop >= 0:
                 yield start, stop
-            start = max(0, rare.start() - _AROUND)
-        stop = rare.end() + _AROUND
+            start = max(0, rare.start() - _AROUND_RARE)
+        stop = rare.end() + _AROUND_RARE
     if stop >= 0:
         yield start, stop
 
 
-def _lines(text: str, ends: Iterable[int]) -> list[tuple[int, int]]:
-    """The lines in which telling forms with these ends stand, in order."""
+def _lines_with(text: str, ends: Iterable[int]) -> list[tuple[int, int]]:
+    """The start and stop of each line in which a form has one of these ends."""
     lines: list[tuple[int, int]] = []
-    last = -1
+    line_stop = -1
     for end in sorted(ends):
-        if end <= last:
+        if end <= line_stop:
             continue
-        # A telling form may end with the last character of its line.
-        place = max(0, end - 1)
-        start = text.rfind("\n", 0, place) + 1
-        stop = text.find("\n", place)
-        last = len(text) if stop < 0 else stop
+        # A form may end with the last character of its line, so look for the line of
+        # its own last character.
+        last = max(0, end - 1)
+        start = text.rfind("\n", 0, last) + 1
+        newline = text.find("\n", last)
+        line_stop = len(text) if newline < 0 else newline
         if not lines or start > lines[-1][0]:
-            lines.append((start, last))
+            lines.append((start, line_stop))
     return lines
 
 
-def _folded(text: str, lines: list[tuple[int, int]]) -> Folded:
-    """``text`` with these lines folded."""
-    out: list[str] = []
+def _fold_lines(text: str, lines: list[tuple[int, int]]) -> Folded:
+    """Fold these lines of ``text`` and copy the rest."""
+    parts: list[str] = []
     starts = [0]
     origins = [0]
     widths: dict[int, int] = {}
-    # The length of the folded text so far, and the end of the original it stands for.
+    # ``length`` characters are folded so far, from ``text[:end]``.
     length = 0
     end = 0
-    for begin, stop in lines:
-        out.append(text[end:begin])
-        length += begin - end
-        end = begin
-        for match in _REMOVED.finditer(text, begin, stop):
-            out.append(_alike(text[end : match.start()]))
+    for line_start, line_stop in lines:
+        parts.append(text[end:line_start])
+        length += line_start - end
+        end = line_start
+        for match in _NOT_COPIED.finditer(text, line_start, line_stop):
+            parts.append(_replace_look_alikes(text[end : match.start()]))
             length += match.start() - end
             end = match.end()
-            code = match[1]
+            code = match[1]  # of an escape
             if code:
-                out.append(_alike(chr(int(code, 16))))
+                parts.append(_replace_look_alikes(chr(int(code, 16))))
                 starts.append(length)
                 origins.append(match.start())
                 widths[length] = end - match.start()
                 length += 1
             starts.append(length)
             origins.append(end)
-        out.append(_alike(text[end:stop]))
-        length += stop - end
-        end = stop
-    out.append(text[end:])
-    return Folded("".join(out), tuple(starts), tuple(origins), widths)
+        parts.append(_replace_look_alikes(text[end:line_stop]))
+        length += line_stop - end
+        end = line_stop
+    parts.append(text[end:])
+    return Folded("".join(parts), tuple(starts), tuple(origins), widths)
 
 
-def _alike(text: str) -> str:
-    return text.translate(_ALIKE)
+def _replace_look_alikes(text: str) -> str:
+    return text.translate(_LOOK_ALIKES)

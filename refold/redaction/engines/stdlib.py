@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, holds_value, names
-from refold.redaction.engines.fold import telling
+from refold.redaction.engines.fold import find_telling_ends
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _BETWEEN = b" .()-/"
@@ -156,7 +156,7 @@ class Triggers:
         text = data.decode()
         before = 0
         byte = 0
-        for end in sorted(set(telling(text))):
+        for end in sorted(set(find_telling_ends(text))):
             byte += len(text[before:end].encode())
             before = end
             yield 0, byte
@@ -270,6 +270,8 @@ def literals(texts: Sequence[str]) -> Callable[[str], tuple[list[str], bool]]:
     """A search for each literal by itself."""
 
     def search(text: str) -> tuple[list[str], bool]:
-        return [literal for literal in texts if literal in text], bool(telling(text))
+        return [literal for literal in texts if literal in text], bool(
+            find_telling_ends(text)
+        )
 
     return search

@@ -214,8 +214,7 @@ def _unless_wide(expression: str) -> str:
     return expression if expression[:1].isascii() and expression[0] != "(" else ""
 
 
-# Ten digits or more, with the character after them.
-# Ten digits or more, and what ends them.
+# Ten digits or more, with the character after them, or four separators.
 _LONG_RUN: Final = (
     rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{MANY - 1},}}"
     r"(?:[ .()\-/]{0,3}[^0-9 .()\-/]|[ .()\-/]{4})"

@@ -262,7 +262,7 @@ class Adviser:
         request = newest[0].payload if newest else None
         if (
             not isinstance(request, events.Request)
-            or newest[0].activates
+            or newest[0].activates_strategy
             or request.strategy.fingerprint != derived.stream
         ):
             return None

@@ -34,7 +34,7 @@ def kind_of(envelope: Envelope) -> Kind:
     strategy, which sends nothing.
     """
     if isinstance(envelope.payload, Request):
-        if envelope.activates:
+        if envelope.activates_strategy:
             return "assumed"
         return "recorded"
     if reconstructed_in(envelope) is None and not is_captured(envelope):

@@ -279,7 +279,7 @@ def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
     """
     for index, envelope in enumerate(events):
         event = envelope.payload
-        if envelope.seq < 1 or envelope.activates:
+        if envelope.seq < 1 or envelope.activates_strategy:
             continue
         if isinstance(event, Request):
             yield _RunRequest(envelope, index, event.digest, event.model, event)

@@ -69,7 +69,10 @@ class SessionProofs(SessionPart):
         self.writer.used(self.stream)
         views = contexts.RequestedViews(viewer_of(self.session))
         for envelope in self.writer.log.read(self.stream, types=("request",)):
-            if isinstance(envelope.payload, Request) and not envelope.activates:
+            if (
+                isinstance(envelope.payload, Request)
+                and not envelope.activates_strategy
+            ):
                 yield envelope, views.view(envelope.payload)
 
     @recorded("session_rerun")

@@ -28,8 +28,8 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
 from refold.projections.context import compaction
+from refold.projections.context.decision_points import DecisionPoints
 from refold.projections.context.edits import HistoryEdited
-from refold.projections.context.moments import Moments
 from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
@@ -181,7 +181,7 @@ class _Walk:
         self._stream = self._viewer.stream._replace(stream=self._strategy.fingerprint)
         self._builder = OutlineBuilder(self._strategy.begin())
         self._current: Outline | None = None
-        self._moments = Moments()
+        self._points = DecisionPoints()
         self._names_times = type(self._strategy).due_at is not Strategy.due_at
         self._recent: deque[Envelope] = deque(maxlen=_RECENT)
         # What the walk records, and when a model was last called.
@@ -213,22 +213,22 @@ class _Walk:
         newest: Envelope | None = None
         self._read_derived()
         for envelope in self._viewer.history.events():
-            moment = self._moments.before(envelope, self._builder.place(envelope))
-            if moment.called:
+            point = self._points.before(envelope, self._builder.place(envelope))
+            if point.model_called:
                 self._last_call = self._builder.through_seq
             if isinstance(envelope.payload, Item):
                 # Its time is not of the session: it may be that of a later copy.
                 self._fold(envelope)
                 continue
             if newest is not None:
-                check = moment.called or moment.turn_ended
+                check = point.model_called or point.turn_ended
                 self._pass_time(newest.ts, envelope.ts, check=check)
             self._fold(envelope)
-            self._moments.after(envelope, idle=self._builder.idle)
+            self._points.after(envelope, idle=self._builder.idle)
             newest = envelope
         if newest is not None:
             now = from_microseconds(self._writer.clock())
-            self._pass_time(newest.ts, now, check=self._moments.turn_ended)
+            self._pass_time(newest.ts, now, check=self._points.turn_ended)
         self._progress(max(self._builder.through_seq, 0))
         return self._outline
 

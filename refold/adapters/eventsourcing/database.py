@@ -1,4 +1,4 @@
-"""A database of applications' events, whose errors become those of the library."""
+"""A database of applications' events, which raises errors of ``eventsourcing``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import InvalidConfiguration, RefoldError
 
-Before: TypeAlias = Callable[[sa.Connection], None] | None
+Write: TypeAlias = Callable[[sa.Connection], None]  # writes in an open transaction
 Row: TypeAlias = Mapping[str, Any]  # an event as it is stored, its state encrypted
 
-
-_REFUSED: Final = (
+_CONFLICT: Final = (
     "the database refuses it as a duplicate, or by another rule of its tables: read "
     "again and repeat the command"
 )
@@ -34,7 +33,7 @@ class EventsDatabase:
 
     It connects on first use.
 
-    schema: the schema of their tables, on an engine with schemas.
+    schema: the schema of the recorders' tables; None on SQLite, which has no schemas.
 
     Raises InvalidConfiguration if ``url`` names neither SQLite nor PostgreSQL.
     """
@@ -67,27 +66,28 @@ class EventsDatabase:
             return self._engine.retrying(fetch)
 
     @contextmanager
-    def transaction(self, first: Before = None) -> Iterator[sa.Connection]:
+    def transaction(self, write_first: Write | None = None) -> Iterator[sa.Connection]:
         """Begin a transaction that can write, and commit it unless the block raises.
 
-        first: runs in it before the block; if the connection is broken, it runs again
-               on another one.
+        write_first: runs in the transaction before the block.  If the connection turns
+                     out to be broken, it runs again in a transaction of a new one.
         """
 
         def begin() -> tuple[sa.Connection, ExitStack]:
-            with ExitStack() as begun:
-                connection = begun.enter_context(self._begin())
-                if first is not None:
-                    first(connection)
-                return connection, begun.pop_all()
+            with ExitStack() as stack:
+                connection = stack.enter_context(self._begin())
+                if write_first is not None:
+                    write_first(connection)
+                # The caller closes the stack, which ends the transaction.
+                return connection, stack.pop_all()
 
         with self.errors():
-            connection, begun = self._engine.retrying(begin)
-            with begun:
+            connection, open_transaction = self._engine.retrying(begin)
+            with open_transaction:
                 yield connection
 
     def _begin(self) -> AbstractContextManager[sa.Connection]:
-        """Begin a transaction; on SQLite it has the write lock from its beginning."""
+        """Begin a transaction; on SQLite, it takes the write lock immediately."""
         return self._engine.engine().execution_options(refold_begin="IMMEDIATE").begin()
 
     def insert(
@@ -96,40 +96,46 @@ class EventsDatabase:
         rows: Sequence[Row],
         positions: sa.Table | None,
         *,
-        taken: str,
-        before: Before = None,
+        conflict: str,
+        write_first: Write | None = None,
     ) -> list[int]:
         """Write all rows or none; returns their notification ids.
 
         The ids come from ``positions``, whose row stays locked until the commit, so
-        that later ids are committed later.  After a broken connection, a retry looks
-        first whether the rows were written.
+        that later ids are committed later.  A table of snapshots has no ids and no
+        ``positions``.
 
-        before: writes in the same transaction before the rows.
-        taken:  the message of the IntegrityError that is raised if a row exists.
+        conflict:    the message of the IntegrityError that is raised if a row exists.
+        write_first: runs in the same transaction, before the rows are written.
         """
-        was_tried = False
+        # A broken connection does not tell whether its transaction was committed.  So
+        # a retry first looks for the rows.
+        may_be_stored = False
 
         def attempt() -> list[int]:
-            nonlocal was_tried
-            is_retry = was_tried
-            was_tried = bool(rows)
+            nonlocal may_be_stored
+            is_retry = may_be_stored
+            may_be_stored = bool(rows)
             try:
                 with self._begin() as connection:
-                    ids = _written(connection, table, rows) if is_retry else None
-                    if ids is None:
-                        if before is not None:
-                            before(connection)
-                        return _insert(connection, table, rows, positions)
+                    if is_retry:
+                        ids = _ids_of_stored(connection, table, rows)
+                        if ids is not None:
+                            return ids
+                    if write_first is not None:
+                        write_first(connection)
+                    return _insert(connection, table, rows, positions)
             except (sa.exc.IntegrityError, persistence.IntegrityError):
-                # The first attempt may have committed after this one looked.
+                if not is_retry:
+                    raise
+                # The first attempt may have been committed after this one looked.
                 with self._begin() as connection:
-                    ids = _written(connection, table, rows) if is_retry else None
+                    ids = _ids_of_stored(connection, table, rows)
                 if ids is None:
                     raise
-            return ids
+                return ids
 
-        with self.errors(taken=taken):
+        with self.errors(conflict=conflict):
             return self._engine.retrying(attempt)
 
     def create(
@@ -139,10 +145,11 @@ class EventsDatabase:
         is_done: Callable[[sa.Connection], bool] = lambda _: True,
         finish: Callable[[sa.Connection], None] = lambda _: None,
     ) -> None:
-        """Make the missing tables, under a lock that other processes wait for.
+        """Create the missing tables, under a lock that other processes wait for.
 
-        finish:  runs in the same transaction.
-        is_done: whether ``finish`` ran before; asked if all tables exist.
+        finish:  runs in the same transaction, after the tables were created.
+        is_done: returns whether ``finish`` ran before.  If so, and if all tables exist,
+                 nothing is locked or written.
         """
         names = {table.name for table in metadata.tables.values()}
         with self.errors():
@@ -153,6 +160,7 @@ class EventsDatabase:
             with self._begin() as connection:
                 self._engine.lock_schema(connection)
                 if self.schema is None:
+                    # Mark the file as one of Refold's.
                     self._engine.prepare(connection)
                 else:
                     schema = sa.schema.CreateSchema(self.schema, if_not_exists=True)
@@ -166,12 +174,12 @@ class EventsDatabase:
             columns = sa.inspect(connection).get_columns(table.name, schema=self.schema)
             return {column["name"]: column["type"] for column in columns}
 
-    def errors(self, *, taken: str = _REFUSED) -> AbstractContextManager[None]:
-        """Turn errors in the block into errors of the library.
+    def errors(self, *, conflict: str = _CONFLICT) -> AbstractContextManager[None]:
+        """Raise the errors of the block as errors of ``eventsourcing``.
 
-        taken: the message if a row exists already.
+        conflict: the message of the IntegrityError that is raised if a row exists.
         """
-        return ErrorsTranslated(partial(_translated, self._engine, taken))
+        return ErrorsTranslated(partial(_to_library_error, self._engine, conflict))
 
     def close(self) -> None:
         """Close all connections; the database cannot be used any more."""
@@ -209,12 +217,13 @@ def _insert(
     return ids
 
 
-def _written(
+def _ids_of_stored(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Row]
 ) -> list[int] | None:
-    """The ids of these rows if they are stored, and not those of another writer.
+    """The notification ids of exactly these rows, or None if they are not stored.
 
-    No two encrypted states are equal, so comparing the first row suffices.
+    Rows of another writer have other encrypted states.  No two encrypted states are
+    equal, and rows are written all or none, so comparing the first one suffices.
     """
     notification_id = table.c.get("notification_id", sa.literal(0))
     is_equal = [table.c[name] == value for name, value in rows[0].items()]
@@ -226,22 +235,27 @@ def _written(
     return list(range(first, first + len(rows)))
 
 
-def _translated(
-    database: Database, taken: str, error: Exception
+def _to_library_error(
+    database: Database, conflict: str, error: Exception
 ) -> persistence.PersistenceError | None:
+    """The error of ``eventsourcing`` for an error of Refold, SQLAlchemy or a driver.
+
+    None for any other error, which is raised as it is.
+    """
     if isinstance(error, RefoldError):
         return persistence.OperationalError(str(error))
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error | psycopg.Error):
         is_undefined = isinstance(cause, psycopg.errors.UndefinedTable)
-        if is_undefined or "no such table" in str(cause):
+        if is_undefined or "no such table" in str(cause):  # the words of SQLite
             return persistence.ProgrammingError(
                 "the tables of this application are not there: construct it once with "
                 "CREATE_TABLE=yes, as a user that may create tables"
             )
-        kind = _same_kind(cause)
-        is_taken = kind is persistence.IntegrityError
-        return kind(taken if is_taken else str(database.translate(cause)))
+        library_error = _library_class_of(cause)
+        if library_error is persistence.IntegrityError:
+            return library_error(conflict)
+        return library_error(str(database.translate(cause)))
     if isinstance(error, SQLAlchemyError):
         return persistence.OperationalError(
             f"the database cannot be used ({type(error).__name__}): try again"
@@ -249,10 +263,16 @@ def _translated(
     return None
 
 
-def _same_kind(cause: Exception) -> type[persistence.PersistenceError]:
-    """The library's error of the same name: both have the names of the DB-API."""
-    for kind in type(cause).__mro__:
-        same = getattr(persistence, kind.__name__, None)
-        if isinstance(same, type) and issubclass(same, persistence.PersistenceError):
-            return same
+def _library_class_of(cause: Exception) -> type[persistence.PersistenceError]:
+    """The error class of ``eventsourcing`` for an error of a database driver.
+
+    The drivers and the library name their classes as the DB-API does, so it is the one
+    with the same name.
+    """
+    for driver_class in type(cause).__mro__:
+        same_name = getattr(persistence, driver_class.__name__, None)
+        if not isinstance(same_name, type):
+            continue
+        if issubclass(same_name, persistence.PersistenceError):
+            return same_name
     return persistence.DatabaseError
