@@ -28,7 +28,7 @@ What Refold [redacts](../glossary.md#redaction), rule by rule, in
 that needs context finds a value only after a word for it, or under such a key. If
 several rules find the same, the most specific one names the type.
 """
-_WHAT = {
+_PACK_INTROS = {
     "pii-common": "Personal data in English, or common everywhere.",
     "pii-cn": "Personal data of people in China.",
     "pii-us": "Numbers that the United States and its banks give to people.",
@@ -38,7 +38,7 @@ _WHAT = {
     "secrets-extended": "Keys with less telling forms: expect more false findings.",
     "person": "Names of people, if something says that they are names.",
 }
-_VENDORS = """\
+_VENDORS_INTRO = """\
 ### Keys that say who issued them
 
 All are `API_KEY` and need no context. A longer word that contains one is not a key,
@@ -47,13 +47,13 @@ nor is a made-up one, such as a prefix with a row of `x`.
 | rule | begins with |
 |---|---|
 """
-_COMMANDS = """\
+_COMMANDS_INTRO = """\
 ### Arguments of commands
 
 The rules `secret.command.*` find what these programs take as a secret, in a line of a
 shell and in an array of strings:
 """
-_CHECKS = """\
+_CHECKS_INTRO = """\
 ## Checks
 
 What a value must pass besides its form. Checksums are computed; nothing is looked up.
@@ -61,7 +61,7 @@ What a value must pass besides its form. Checksums are computed; nothing is look
 | check | passes |
 |---|---|
 """
-_TYPES = """\
+_TYPES_INTRO = """\
 ## Types
 
 The types in [placeholders](../glossary.md#placeholder), and their labels in the locale
@@ -70,10 +70,11 @@ The types in [placeholders](../glossary.md#placeholder), and their labels in the
 | type | label |
 |---|---|
 """
-_MARK = re.compile("[«»]")
-# Long, with a digit: no name and no word.
-_LONG = re.compile(r"(?=[A-Za-z_\-+%]*[0-9])[A-Za-z0-9_\-+%]{16,}=*")
-_SECRET = {
+_MARKS = re.compile("[«»]")
+# A part of an example that looks like a whole secret: long, and not without a digit, as
+# names and words are.
+_LONG_PART = re.compile(r"(?=[A-Za-z_\-+%]*[0-9])[A-Za-z0-9_\-+%]{16,}=*")
+_SECRET_TYPES = {
     "API_KEY",
     "AUTH_TOKEN",
     "JWT",
@@ -87,67 +88,83 @@ _SECRET = {
 def page() -> str:
     """Return the whole page."""
     parts = [_INTRO]
-    packs = PACKS
-    for name, pack in packs.items():
+    for name, pack in PACKS.items():
         parts += _pack(name, pack)
-    rules = [rule for pack in packs.values() for rule in pack]
-    parts.append(_CHECKS + "".join(_rows(_checks(rules))))
-    parts.append(_TYPES + "".join(_rows(_types(rules))))
+    rules = [rule for pack in PACKS.values() for rule in pack]
+    parts.append(_CHECKS_INTRO + _table_rows(_checks(rules)))
+    parts.append(_TYPES_INTRO + _table_rows(_types(rules)))
     return "\n".join(parts)
 
 
 def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
-    on = "on by default" if name in DEFAULT_PACKS else "opt-in"
-    yield f"## `{name}` ({on})\n\n{_WHAT[name]}\n"
-    redactor = Redactor(Plan(rules=rules, engine="stdlib"))
-    vendors = [rule for rule in rules if _is_vendor(rule)]
-    commands = [rule for rule in rules if rule.of_list]
-    others = [rule for rule in rules if rule not in vendors and not rule.of_list]
+    """The section of a pack: a table of its rules, its commands, and its vendors."""
+    status = "on by default" if name in DEFAULT_PACKS else "opt-in"
+    yield f"## `{name}` ({status})\n\n{_PACK_INTROS[name]}\n"
+    vendors: list[Rule] = []
+    commands: list[Rule] = []
+    others: list[Rule] = []
+    for rule in rules:
+        if rule.of_list:  # it finds arguments in an array of strings
+            commands.append(rule)
+        if _is_vendor(rule):
+            vendors.append(rule)
+        elif not rule.of_list:
+            others.append(rule)
     if others:
         head = (
             "| rule | type | example | needs context | check | leaves alone |\n"
             "|---|---|---|---|---|---|\n"
         )
-        yield head + "".join(_rows(_row(rule, redactor) for rule in others))
+        redactor = Redactor(Plan(rules=rules, engine="stdlib"))
+        yield head + _table_rows(_rule_cells(rule, redactor) for rule in others)
     if commands:
-        programs = sorted(
-            {f"`{program}`" for rule in commands for program in rule.gate}
-        )
-        yield f"{_COMMANDS}{', '.join(programs)}.\n"
+        programs: set[str] = set()
+        for rule in commands:
+            programs.update(f"`{program}`" for program in rule.gate)
+        yield f"{_COMMANDS_INTRO}{', '.join(sorted(programs))}.\n"
     if vendors:
-        yield _VENDORS + "".join(_rows(map(_vendor, vendors)))
+        yield _VENDORS_INTRO + _table_rows(map(_vendor_cells, vendors))
 
 
 def _is_vendor(rule: Rule) -> bool:
-    """Whether each example begins with a literal of the gate."""
-    return (
-        rule.type == "API_KEY"
-        and len(rule.gate) == len(rule.examples)
-        and not rule.context
-        and all(value.lower().startswith(gate) for value, gate in _values(rule))
-    )
+    """Whether a rule finds keys of one issuer, by what they begin with.
+
+    It needs no context, and has an example for each literal of its gate, whose value
+    begins with that literal.
+    """
+    if rule.type != "API_KEY" or rule.context:
+        return False
+    if len(rule.gate) != len(rule.examples):
+        return False
+    return all(value.lower().startswith(gate) for value, gate in _values(rule))
 
 
 def _values(rule: Rule) -> Iterator[tuple[str, str]]:
-    """The marked value of each example, and the literal of the gate in its place."""
+    """Each example from its marked value on, with the literal at the same index."""
     for example, gate in zip(rule.examples, rule.gate, strict=True):
         text = example if isinstance(example, str) else example[1]
-        yield text.partition("«")[2], gate
+        _, _, value_and_rest = text.partition("«")
+        yield value_and_rest, gate
 
 
-def _row(rule: Rule, redactor: Redactor) -> list[str]:
-    counter_examples = rule.counter_examples
+def _rule_cells(rule: Rule, redactor: Redactor) -> list[str]:
+    """The cells of a rule, in the columns of ``_pack``."""
+    needs_context = rule.score < MIN_SCORE
+    left_alone = ""
+    if rule.counter_examples:
+        left_alone = _code(_one_line(rule.counter_examples[0]), rule.type)
     return [
         f"`{rule.id}`",
         f"`{rule.type}`",
         _example(rule, redactor),
-        "yes" if rule.score < MIN_SCORE else "",
-        _check(rule),
-        _code(_one_line(counter_examples[0]), rule.type) if counter_examples else "",
+        "yes" if needs_context else "",
+        f"`{rule.check.name}`" if rule.check else "",
+        left_alone,
     ]
 
 
-def _vendor(rule: Rule) -> list[str]:
+def _vendor_cells(rule: Rule) -> list[str]:
+    """The cells of a vendor's rule: its name, and what the keys begin with."""
     prefixes = [value[: len(gate)] for value, gate in _values(rule)]
     return [f"`{rule.id}`", ", ".join(f"`{prefix}`" for prefix in prefixes)]
 
@@ -156,16 +173,20 @@ def _example(rule: Rule, redactor: Redactor) -> str:
     """The first example, marked where ``redactor`` replaces it."""
     example = rule.examples[0]
     key, marked = example if isinstance(example, tuple) else (None, example)
-    text = _MARK.sub("", marked)
     if "«" not in marked:
-        marked = _marked(text, redactor.text(text, key=key)[0])
-    return _code(_one_line(marked if key is None else (key, marked)), rule.type)
+        text = _MARKS.sub("", marked)
+        redacted, _ = redactor.text(text, key=key)
+        marked = _marked(text, redacted)
+    marked_example: Example = marked if key is None else (key, marked)
+    return _code(_one_line(marked_example), rule.type)
 
 
 def _marked(before: str, after: str) -> str:
     """The text before redaction, with marks around the part that was replaced."""
     start = _count_shared(before, after)
-    stop = len(before) - _count_shared(before[start:][::-1], after[start:][::-1])
+    reversed_before = before[start:][::-1]
+    reversed_after = after[start:][::-1]
+    stop = len(before) - _count_shared(reversed_before, reversed_after)
     return f"{before[:start]}«{before[start:stop]}»{before[stop:]}"
 
 
@@ -187,17 +208,14 @@ def _one_line(example: Example) -> str:
 
 def _code(text: str, kind: str) -> str:
     """``text`` as code in a table; a secret is cut, so that no scanner finds it."""
-    if kind in _SECRET:
-        text = _LONG.sub(lambda match: f"{match[0][:12]}…", text)
+    if kind in _SECRET_TYPES:
+        text = _LONG_PART.sub(lambda match: f"{match[0][:12]}…", text)
     text = text.replace("|", r"\|")
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-def _check(rule: Rule) -> str:
-    return f"`{rule.check.name}`" if rule.check else ""
-
-
 def _checks(rules: Iterable[Rule]) -> Iterator[list[str]]:
+    """The cells of each check: its name, and the first line of its docstring."""
     checks = {rule.check.name: rule.check for rule in rules if rule.check}
     for name, check in sorted(checks.items()):
         first_line = (check.function.__doc__ or "").partition("\n")[0]
@@ -207,6 +225,7 @@ def _checks(rules: Iterable[Rule]) -> Iterator[list[str]]:
 
 
 def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:
+    """The cells of each type that a rule has: its name, and its Chinese label."""
     used = {rule.type for rule in rules}
     chinese = labels("zh", used)
     for kind in TYPES:
@@ -214,9 +233,13 @@ def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:
             yield [f"`{kind}`", f"`[{chinese[kind]}]`"]
 
 
-def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def _table_rows(rows: Iterable[Sequence[str]]) -> str:
+    """The rows of a table in Markdown, from their cells."""
+    lines: list[str] = []
     for cells in rows:
-        yield "".join(f"| {cell} " if cell else "| " for cell in cells) + "|\n"
+        padded = [f" {cell} " if cell else " " for cell in cells]
+        lines.append("|" + "|".join(padded) + "|\n")
+    return "".join(lines)
 
 
 def main(arguments: Sequence[str]) -> int:

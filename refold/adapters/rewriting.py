@@ -13,10 +13,10 @@ from typing import Final, cast
 
 from refold.adapters import streams
 from refold.adapters.keys.ring import SessionKey
-from refold.adapters.rows import Batch, EncryptedEvent, Heads, ReplacedEvent, Rewrite
+from refold.adapters.rows import Batch, EncryptedEvent, Heads, Rewrite, RowReplacement
 from refold.adapters.verification import PAGE
 from refold.domain import errors
-from refold.domain.chain import resealing_digest_hex
+from refold.domain.chain import reencryption_digest_hex
 from refold.domain.envelope import Blob
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, StreamId
@@ -152,14 +152,14 @@ class _Draft:
 
     def _rewritten(self, row: EncryptedEvent) -> EncryptedEvent:
         envelope = self._log.envelope(row)
-        again = self._rewriting.again(envelope)
-        replaced = ReplacedEvent(row, cast("RedactedEvent | None", again), self.new)
-        new_row = self._log.mapper.to_stored_event(replaced)
+        new_content = cast("RedactedEvent | None", self._rewriting.again(envelope))
+        replacement = RowReplacement(row, new_content, self.new)
+        new_row = self._log.mapper.to_stored_event(replacement)
         self._cut_before.update(envelope.blobs)
-        if again is None:
+        if new_content is None:
             self._keep(envelope.blobs)
         else:
-            self._cut |= {blob.sha256: blob for blob in again.blobs}
+            self._cut |= {blob.sha256: blob for blob in new_content.blobs}
             self._superseded.setdefault(envelope.stream, set()).add(row.seq)
         return new_row
 
@@ -220,7 +220,7 @@ class _Draft:
         for name, rewritten in self._rows.items():
             superseded = self._superseded.get(name, set())
             for run in _runs(rewritten, superseded):
-                rows = [row.resealing for row in run]
+                rows = [row.reencryption for row in run]
                 replaced = [row for row in rows if row.seq in superseded]
                 yield RedactionApplied(
                     stream=name,
@@ -229,7 +229,7 @@ class _Draft:
                     first_hashes=tuple(row.first_digest.hex() for row in replaced),
                     first_seq=rows[0].seq,
                     last_seq=rows[-1].seq,
-                    digest=resealing_digest_hex(rows),
+                    digest=reencryption_digest_hex(rows),
                     key_version=self.new.version,
                 )
 

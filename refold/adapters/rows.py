@@ -1,6 +1,6 @@
-"""Rows of events, and the mapper that encrypts and decrypts them.
+"""The encrypted rows of a store, and the mapper that encrypts and decrypts events.
 
-A recorder accepts only the rows made here, and these are made only of redacted events.
+A recorder accepts only rows of events that are made here, from redacted events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventsourcing import persistence
 from refold.adapters.keys.ring import KeyRing, SessionKey, decrypt, encrypt
 from refold.adapters.keys.store import NO_REFS, Refs
 from refold.domain.canonical import canonical
-from refold.domain.chain import Columns, Header, Resealing, encoded, event_hash
+from refold.domain.chain import Columns, Header, Reencryption, encoded, event_hash
 from refold.domain.envelope import NO_META, Envelope
 from refold.domain.errors import CorruptEvent, IncompatibleStore, InvalidEvent
 from refold.domain.events import JsonObject
@@ -39,18 +39,21 @@ _RAW: Final = b"\x00"
 _ZSTD: Final = b"\x01"
 _WITH_DICTIONARY: Final = b"\x02"
 _DICTIONARY: Final = "events-1.zdict"
-_DIGEST: Final = "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
+_DICTIONARY_SHA256: Final = (
+    "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
+)
 _WORTH_COMPRESSING: Final = 48  # bytes; less gets no smaller
 # From this number of bytes on, data has enough repetitions without the dictionary.
 _LONG: Final = 16_384
-_IDLE: Final = 16  # codecs that are kept for the next use
-_MAX_PLAIN: Final = 64 * 1024 * 1024
+_MOST_IDLE: Final = 16  # codecs that are kept for the next use
+# Bytes.  It bounds the memory that damaged data can occupy.
+_MAX_UNPACKED: Final = 64 * 1024 * 1024
 # The fields of an envelope that are cached.
 _CACHED: Final = ("payload", "meta", "request_id", "agent")
-_MOST_CACHED: Final = 1024 * 1024  # bytes that are cached of a session
+_CACHE_SIZE: Final = 1024 * 1024  # the most bytes that are cached of a session
 # The library's mapper needs one, although rows contain JSON already.
 _TRANSCODER: Final = persistence.JSONTranscoder()
-_REFUSED: Final = "only an event that passed redaction can be stored"
+_NOT_REDACTED: Final = "only an event that passed redaction can be stored"
 
 
 class PlacedEvent(NamedTuple):
@@ -65,17 +68,15 @@ class PlacedEvent(NamedTuple):
     key: SessionKey
 
 
-class ReplacedEvent(NamedTuple):
-    """A row to encrypt with another key.
+class RowReplacement(NamedTuple):
+    """A row that is encrypted again, with another key.  Its header and hash stay.
 
-    again: the new content; None keeps the content.  Its redaction receipt contains that
-           of the replaced event.
-
-    Header and hash stay.
+    new_content: the event after another redaction, whose receipt contains the previous
+                 receipt; None keeps the content.
     """
 
     row: EncryptedEvent
-    again: RedactedEvent | None
+    new_content: RedactedEvent | None
     key: SessionKey
 
 
@@ -89,7 +90,7 @@ class EncryptedEvent(persistence.StoredEvent):
     first_digest: the SHA-256 of the first ciphertext, which ``hash`` was made of; None
                   if ``state`` is still the first one.
 
-    Only ``stored`` makes one.
+    Only the function ``encrypted_event`` makes one.
     """
 
     columns: Columns
@@ -111,40 +112,44 @@ class EncryptedEvent(persistence.StoredEvent):
         """Its place in its stream."""
         return self.columns[1]
 
-    @property  # type: ignore[misc]  # it cannot be set
+    # The next three are fields in the library, and only read here.
+
+    @property  # type: ignore[misc]  # a field that cannot be set
     def originator_id(self) -> str:
         return str(self.columns[0])
 
-    @property  # type: ignore[misc]  # it cannot be set
+    @property  # type: ignore[misc]  # a field that cannot be set
     def originator_version(self) -> int:
         return self.columns[1]
 
-    @property  # type: ignore[misc]  # it cannot be set
+    @property  # type: ignore[misc]  # a field that cannot be set
     def topic(self) -> str:
         return f"{self.header.type}/{self.header.schema_version}"
 
     @property
-    def resealing(self) -> Resealing:
-        """The digests that bind the present ciphertext to the first."""
+    def reencryption(self) -> Reencryption:
+        """The digests of the first and of the current ciphertext."""
         digest = hashlib.sha256(self.state).digest()
-        return Resealing(self.seq, self.first_digest or digest, digest)
+        return Reencryption(self.seq, self.first_digest or digest, digest)
 
 
-def stored(
+def encrypted_event(
     columns: Columns,
     context: bytes,
-    body: bytes,
+    ciphertext: bytes,
     hash_: bytes,
     prev_hash: bytes,
     first_digest: bytes | None = None,
 ) -> EncryptedEvent:
-    """Return a row as it was read, before anything in it is proved.
+    """Return a row with these values.
 
-    context: the result of ``encoded`` for the columns.
+    Nothing is checked: a row that was read may have been changed.
+
+    context: the columns as bytes, by ``chain.encoded``.
     """
     row = object.__new__(EncryptedEvent)
     fields = {
-        "state": body,
+        "state": ciphertext,
         "columns": columns,
         "context": context,
         "prev_hash": prev_hash,
@@ -173,8 +178,8 @@ class DecryptedRow:
         self._fields: dict[str, Any] | None = None
         self._mutable: tuple[str, ...] = ()  # names of fields that are copied
 
-    def is_of(self, row: EncryptedEvent) -> bool:
-        """Whether another row has the same ciphertext and columns."""
+    def is_same(self, row: EncryptedEvent) -> bool:
+        """Whether ``row`` has the ciphertext and columns of the decrypted one."""
         return self.state == row.state and self.context == row.context
 
     def fields(self, columns: Columns) -> dict[str, Any]:
@@ -185,7 +190,8 @@ class DecryptedRow:
             fields = {name: content[name] for name in _CACHED}
             mutable = []
             for name, value in fields.items():
-                if copied(value) is not value:
+                is_mutable = copied(value) is not value
+                if is_mutable:
                     mutable.append(name)
             self._mutable = tuple(mutable)
             self._fields = fields
@@ -196,19 +202,19 @@ class DecryptedRow:
 
 
 class Reading:
-    """Rows that are read together.
+    """Rows of a session that are read together.
 
-    before:    rows of earlier readings, by hash, which need not be decrypted again.
-    decrypted: the rows of this reading that may be cached for the next one.
+    cached:    rows that earlier readings decrypted, by their hash.
+    decrypted: the rows of this reading, by their hash, to cache for the next one.
     """
 
-    def __init__(self, before: Mapping[bytes, DecryptedRow]) -> None:
-        self.before = before
+    def __init__(self, cached: Mapping[bytes, DecryptedRow]) -> None:
+        self.cached = cached
         self.decrypted: dict[bytes, DecryptedRow] = {}
-        self._room = _MOST_CACHED
+        self._room = _CACHE_SIZE
 
     def note(self, hash_: bytes, row: DecryptedRow) -> None:
-        """Remember a decrypted row if there is room."""
+        """Add a row to ``decrypted``, unless the cache is full."""
         self._room -= row.size
         if self._room >= 0:
             self.decrypted[hash_] = row
@@ -222,50 +228,54 @@ class EncryptingMapper(persistence.Mapper[str]):
         self._keys = keys
 
     def to_stored_event(self, domain_event: Any) -> EncryptedEvent:
-        """Compress, encrypt and chain one event: a PlacedEvent or a ReplacedEvent.
+        """Compress, encrypt and chain one event: a PlacedEvent or a RowReplacement.
 
         Raises TypeError for anything that did not pass redaction; for a replaced row,
         CorruptEvent and KeyUnavailable.
         """
-        if type(domain_event) is ReplacedEvent:
-            return self._replaced(*domain_event)
+        if type(domain_event) is RowReplacement:
+            return self._encrypt_again(*domain_event)
         if type(domain_event) is not PlacedEvent:
-            raise TypeError(_REFUSED)
+            raise TypeError(_NOT_REDACTED)
         redacted, columns, prev_hash, key = domain_event
         if type(redacted) is not RedactedEvent:
-            raise TypeError(_REFUSED)
+            raise TypeError(_NOT_REDACTED)
         context = encoded(columns)
-        body = _FORMAT + encrypt(key.cipher, pack(redacted.data), context)
-        hash_ = event_hash(prev_hash, context, body)
-        return stored(columns, context, body, hash_, prev_hash)
+        ciphertext = _FORMAT + encrypt(key.cipher, pack(redacted.data), context)
+        hash_ = event_hash(prev_hash, context, ciphertext)
+        return encrypted_event(columns, context, ciphertext, hash_, prev_hash)
 
-    def _replaced(
-        self, row: EncryptedEvent, again: RedactedEvent | None, key: SessionKey
+    def _encrypt_again(
+        self, row: EncryptedEvent, new_content: RedactedEvent | None, key: SessionKey
     ) -> EncryptedEvent:
         """Encrypt a row with another key, with new content or its own."""
-        packed = self._decrypted(row)
-        if again is not None:
-            if type(again) is not RedactedEvent:
-                raise TypeError(_REFUSED)
-            before = orjson.loads(_unpacked(row, packed))
-            packed = pack(canonical(_superseding(row.header, again, before)))
-        return stored(
+        packed = self._decrypt(row)
+        if new_content is not None:
+            if type(new_content) is not RedactedEvent:
+                raise TypeError(_NOT_REDACTED)
+            old_content = orjson.loads(_unpack_row(row, packed))
+            content = _with_both_receipts(row.header, new_content, old_content)
+            packed = pack(canonical(content))
+        return encrypted_event(
             columns=row.columns,
             context=row.context,
-            body=_FORMAT + encrypt(key.cipher, packed, row.context),
+            ciphertext=_FORMAT + encrypt(key.cipher, packed, row.context),
             hash_=row.hash,
             prev_hash=row.prev_hash,
-            first_digest=row.resealing.first_digest,
+            first_digest=row.reencryption.first_digest,
         )
 
     def to_domain_event(
         self, stored_event: persistence.StoredEvent, reading: Reading | None = None
     ) -> Any:
-        """Decrypt a row; returns an envelope that decodes its content on first use.
+        """Decrypt a row, and return its envelope.
 
-        Content of an older or newer version, and content that was redacted again, is
-        decoded at once, because its shape may be unknown.  Other content was validated
-        before it was encrypted.
+        The envelope decodes its content on first use.  Content of another version than
+        the current one, and content that was redacted again, is decoded immediately,
+        so that an error is raised here: this Refold may not know its fields.  Other
+        content was validated before it was encrypted.
+
+        reading: the rows that are read together, some of which may be cached.
 
         Raises CorruptEvent if the row was changed, KeyUnavailable.
         """
@@ -276,8 +286,8 @@ class EncryptingMapper(persistence.Mapper[str]):
         prev_hash = row.prev_hash
         hash_ = row.hash
         if reading is not None:
-            cached = reading.before.get(hash_)
-            if cached is not None and cached.is_of(row):
+            cached = reading.cached.get(hash_)
+            if cached is not None and cached.is_same(row):
                 reading.note(hash_, cached)
                 return Envelope.proved(
                     columns,
@@ -287,26 +297,29 @@ class EncryptingMapper(persistence.Mapper[str]):
                     _content,
                     cached.fields(columns),
                 )
-        plain = _unpacked(row, self._decrypted(row))
+        plain = _unpack_row(row, self._decrypt(row))
         envelope = Envelope.proved(columns, prev_hash, hash_, plain, _content)
         if reading is not None:
             reading.note(hash_, DecryptedRow(row, plain))
-        if row.first_digest is None and is_current(columns[2], columns[6]):
+        _stream, _seq, event_type, _ts, _event_id, _tokens, version = columns
+        if row.first_digest is None and is_current(event_type, version):
             return envelope
         return envelope.decoded()
 
-    def _decrypted(self, row: EncryptedEvent) -> bytes:
+    def _decrypt(self, row: EncryptedEvent) -> bytes:
         """Return the packed content of a row.  Raises CorruptEvent, KeyUnavailable."""
         user_id, session_id, _ = row.columns[0]
         state = row.state
         if state[:1] == _FORMAT:
+            # ``now=None``: a missing key is an error, and is not made.
             key = self._keys.session(user_id, session_id, now=None)
             try:
                 return decrypt(key.cipher, state, row.context, len(_FORMAT))
             except InvalidTag:
-                pass  # the session may have other keys
+                pass  # the session may have other keys: try all of them
+            ciphertext = state[len(_FORMAT) :]
             try:
-                return self._keys.decrypt(user_id, session_id, state[1:], row.context)
+                return self._keys.decrypt(user_id, session_id, ciphertext, row.context)
             except InvalidTag:
                 reason = "the row does not open with its session's key"
         else:
@@ -314,7 +327,7 @@ class EncryptingMapper(persistence.Mapper[str]):
         raise _corrupt(row.columns, reason) from None
 
 
-def _unpacked(row: EncryptedEvent, packed: bytes) -> bytes:
+def _unpack_row(row: EncryptedEvent, packed: bytes) -> bytes:
     """Return the plain text of a decrypted row.  Raises CorruptEvent."""
     try:
         return unpack(packed)
@@ -329,15 +342,19 @@ def _corrupt(columns: Columns, reason: str) -> CorruptEvent:
     return CorruptEvent(where, seq=columns[1], reason=reason)
 
 
-def _superseding(
-    header: Header, again: RedactedEvent, before: JsonObject
+def _with_both_receipts(
+    header: Header, new_content: RedactedEvent, old_content: JsonObject
 ) -> dict[str, Any]:
-    """Return the content that replaces ``before``, with both redaction receipts."""
-    content = again.content
+    """Return the new content, with the receipts of both redactions.
+
+    The column of the version stays when a row is replaced, so the content itself names
+    its version in ``shape`` if that is another one.
+    """
+    content = new_content.content
     receipt: Any = content["redaction"]
-    content["redaction"] = {**receipt, "before": before["redaction"]}
-    if again.schema_version != header.schema_version:
-        content["shape"] = again.schema_version
+    content["redaction"] = {**receipt, "before": old_content["redaction"]}
+    if new_content.schema_version != header.schema_version:
+        content["shape"] = new_content.schema_version
     return content
 
 
@@ -346,10 +363,11 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
 
     Raises CorruptEvent.
     """
-    _, _, type_, _, _, _, version = columns
+    _stream, _seq, event_type, _ts, _event_id, _tokens, column_version = columns
     try:
         content = orjson.loads(plain)
-        payload = recorded(type_, content.get("shape", version), content["payload"])
+        version = content.get("shape", column_version)  # see ``_with_both_receipts``
+        payload = recorded(event_type, version, content["payload"])
     except (InvalidEvent, orjson.JSONDecodeError) as error:
         raise _corrupt(columns, str(error)) from None
     meta = content.get("meta")
@@ -364,7 +382,7 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
     }
 
 
-# The statuses of heads while their user is frozen, by the status before.
+# The status of a head while its user is frozen, by its status before that.
 FROZEN: Final = {"open": "frozen", "closed": "frozen-closed"}
 THAWED: Final = {frozen: status for status, frozen in FROZEN.items()}
 
@@ -372,8 +390,9 @@ THAWED: Final = {frozen: status for status, frozen in FROZEN.items()}
 class HeadRow(NamedTuple):
     """The row of a stream's head, with times in microseconds.
 
-    state:     encrypted.
-    key_check: of the session's key that encrypted it.
+    state:     the encrypted state of the stream.
+    key_check: tells which of the session's keys encrypted it.
+    tokens:    the sum of the events' estimates.
     """
 
     seq: int
@@ -431,9 +450,12 @@ class Batch:
     """Rows to write if the stream's head has this seq and hash.
 
     expected_seq: 0 means that the stream has no head.
-    receipt:      the address of the receipt for the append's idempotency key.
-    uses:         all receipts of the append.
-    refs:         the keyed hashes of a session that begins with the batch.
+    head:         the head after the batch.
+    uses:         the receipts to write for idempotency keys: that of the append, and
+                  those of single events.
+    receipt:      the address of the receipt for the append's key; None without one.
+    refs:         the keyed hashes of the user and the session, to write with the first
+                  batch of a stream.
     """
 
     stream: StreamId
@@ -448,10 +470,10 @@ class Batch:
 
     def __post_init__(self) -> None:
         if not self.events:
-            raise ValueError("a batch holds at least one event")
+            raise ValueError("a batch contains at least one event")
         for event in self.events:
             if type(event) is not EncryptedEvent or event.columns[0] != self.stream:
-                raise TypeError("a recorder takes only what the encrypting mapper made")
+                raise TypeError("a recorder accepts only rows of the encrypting mapper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,9 +482,9 @@ class Rewrite:
 
     batch:  the events at the end of the main stream that record the rewriting.  Its
             blobs are all blobs of the session from now on.
-    rows:   encrypted again, of all streams.  They replace only the ciphertexts.
-    states: the encrypted state of the head of each other stream, by the stream's name.
-    blobs:  the addresses of the blobs before.
+    rows:   the rows of all streams, encrypted again.  Only ciphertexts are replaced.
+    states: the encrypted state of the head of each derived stream, by its name.
+    blobs:  the addresses of all blobs that the session had before.
     """
 
     batch: Batch
@@ -473,12 +495,14 @@ class Rewrite:
     def __post_init__(self) -> None:
         for row in self.rows:
             if type(row) is not EncryptedEvent or row.first_digest is None:
-                raise TypeError("a row is replaced only by what was sealed anew")
+                raise TypeError(
+                    "a rewrite contains only rows that were encrypted again"
+                )
             if row.header.stream.main != self.batch.stream:
-                raise TypeError("a rewrite is of one session")
+                raise TypeError("a rewrite contains rows of one session only")
 
 
-Heads: TypeAlias = Mapping[str, "HeadRow"]
+Heads: TypeAlias = Mapping[str, "HeadRow"]  # of a session, by the name of the stream
 
 
 class Wrote(NamedTuple):
@@ -497,10 +521,13 @@ WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
 
 
 class NotInserted(persistence.IntegrityError):
-    """A conflict, by the library's name; ``outcome`` is its reason."""
+    """The batch was not written.  ``outcome`` says why.
+
+    It derives from the error that the ``eventsourcing`` library has for conflicts.
+    """
 
     def __init__(self, outcome: Moved | Duplicate) -> None:
-        super().__init__("the stream's head has moved, or the receipt is there")
+        super().__init__("the stream's head has moved, or the receipt exists already")
         self.outcome = outcome
 
 
@@ -508,8 +535,8 @@ class QueueFull(persistence.OperationalError):
     """The queue of appends is full."""
 
 
-# The frame contains neither its magic number nor the id of the dictionary: the first
-# byte of packed data says the same.
+# Without the magic number and the id of the dictionary, a compressed frame is shorter.
+# The first byte of packed data says the same.
 _PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
     2, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False
 )
@@ -518,7 +545,7 @@ _PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
 class _Codecs:
     """Compressors and decompressors, for one thread at a time.
 
-    The short compressor uses the dictionary, and the long one does not.
+    Those for short data use the dictionary, and those for long data do not.
     """
 
     def __init__(self) -> None:
@@ -535,18 +562,18 @@ class _Codecs:
 
 @cache
 def _dictionary() -> zstandard.ZstdCompressionDict:
-    """Return the dictionary with frequent parts of agents' events.
+    """Return the dictionary, which contains frequent parts of agents' events.
 
-    ``tools/train_dictionary.py`` has made it.
+    ``tools/train_dictionary.py`` made it.
 
-    Raises IncompatibleStore if it is not the released one: with another, zstd returns
-    wrong data without an error.
+    Raises IncompatibleStore if the file is not the released one: with another
+    dictionary, zstd returns wrong data without an error.
     """
     file = files("refold.adapters.sql").joinpath("data", _DICTIONARY)
     content = b""
     if file.is_file():
         content = file.read_bytes()
-    if hashlib.sha256(content).hexdigest() != _DIGEST:
+    if hashlib.sha256(content).hexdigest() != _DICTIONARY_SHA256:
         raise IncompatibleStore(
             f"{file} is missing or is not the dictionary that rows are compressed "
             "with: nothing was read or written; install Refold again"
@@ -557,15 +584,15 @@ def _dictionary() -> zstandard.ZstdCompressionDict:
 
 
 # Codecs are expensive to make, and threads are short-lived.
-_idle: Final = deque[_Codecs](maxlen=_IDLE)
+_idle_codecs: Final = deque[_Codecs](maxlen=_MOST_IDLE)
 
 
 def pack(data: bytes) -> bytes:
-    """Return the data after a mark of its codec; compressed, if that is smaller."""
+    """Compress data, if that makes it smaller.  The first byte says how."""
     size = len(data)
     if size >= _WORTH_COMPRESSING:
         try:  # no function call, because this runs for each event
-            codecs = _idle.pop()
+            codecs = _idle_codecs.pop()
         except IndexError:
             codecs = _Codecs()
         if size < _LONG:
@@ -574,17 +601,17 @@ def pack(data: bytes) -> bytes:
         else:
             mark = _ZSTD
             compressed = codecs.long_compressor.compress(data)
-        _idle.append(codecs)
+        _idle_codecs.append(codecs)
         if len(compressed) < size:
             return mark + compressed
     return _RAW + data
 
 
 def unpack(packed: bytes) -> bytes:
-    """Return the data that ``pack`` packed.
+    """Return the data that was given to ``pack``.
 
-    Raises IncompatibleStore, and ValueError for other data, which may come from a newer
-    Refold.
+    Raises ValueError if the packed data is damaged, or was packed by a newer Refold in
+    a way that this one does not know; IncompatibleStore as ``_dictionary`` does.
     """
     mark = packed[:1]
     data = packed[1:]
@@ -592,10 +619,11 @@ def unpack(packed: bytes) -> bytes:
         return data
     if mark not in (_WITH_DICTIONARY, _ZSTD):
         raise ValueError(
-            f"it was packed in way {mark.hex() or '?'}, which is not known"
+            f"the packed data begins with {mark.hex() or 'nothing'}, which names no "
+            "known compression"
         )
     try:
-        codecs = _idle.pop()
+        codecs = _idle_codecs.pop()
     except IndexError:
         codecs = _Codecs()
     if mark == _WITH_DICTIONARY:
@@ -603,8 +631,8 @@ def unpack(packed: bytes) -> bytes:
     else:
         decompressor = codecs.long_decompressor
     try:
-        plain = decompressor.decompress(data, max_output_size=_MAX_PLAIN)
+        plain = decompressor.decompress(data, max_output_size=_MAX_UNPACKED)
     except zstandard.ZstdError:
-        raise ValueError("what was packed is damaged") from None
-    _idle.append(codecs)
+        raise ValueError("the packed data is damaged") from None
+    _idle_codecs.append(codecs)
     return plain

@@ -20,7 +20,11 @@ from refold.adapters.sql.recorder import Recorder, Subjects
 from refold.adapters.sql.tables import FLOOR, SETTINGS
 from refold.adapters.sql.tree import Mark, Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, check_not_erased
-from refold.domain.chain import Resealing, event_hash_of_digest, resealing_digest_hex
+from refold.domain.chain import (
+    Reencryption,
+    event_hash_of_digest,
+    reencryption_digest_hex,
+)
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import FREEZE
 from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
@@ -137,8 +141,8 @@ class Auditor:
             detail = "the hash does not follow"
             problems.append(self._problem(expected, "chain", detail))
         if row.first_digest is not None or self._is_bound:
-            resealing = Resealing(row.seq, first_digest, digest)
-            for seq, detail in self._bindings.problems(resealing, row.first_digest):
+            reencryption = Reencryption(row.seq, first_digest, digest)
+            for seq, detail in self._bindings.problems(reencryption, row.first_digest):
                 problems.append(self._problem(seq, "replaced", detail))
         return problems
 
@@ -216,13 +220,15 @@ class Bindings:
                 events.append(event)
         newest = max((event.key_version for event in events), default=0)
         self._events = [event for event in events if event.key_version == newest]
-        self._rows: list[Resealing] = []  # since the begin of the current event's span
+        self._rows: list[
+            Reencryption
+        ] = []  # since the begin of the current event's span
 
     def __bool__(self) -> bool:
         return bool(self._events)
 
     def problems(
-        self, row: Resealing, first_digest: bytes | None
+        self, row: Reencryption, first_digest: bytes | None
     ) -> Iterator[tuple[int, str]]:
         """Yield the problems of the next row, each with its seq.
 
@@ -240,7 +246,7 @@ class Bindings:
             yield seq, "it is not the ciphertext that a redaction_applied event names"
         self._rows.append(row)
         if seq == event.last_seq:
-            if resealing_digest_hex(self._rows) != event.digest:
+            if reencryption_digest_hex(self._rows) != event.digest:
                 span = f"seq {event.first_seq} to {seq}"
                 yield seq, f"{span} are not what a redaction_applied event binds"
             self._rows = []
@@ -253,7 +259,7 @@ class Bindings:
         return None
 
 
-def _fits(event: RedactionApplied, row: Resealing) -> bool:
+def _fits(event: RedactionApplied, row: Reencryption) -> bool:
     """Whether the ciphertext is the one that the event names for this row, if any."""
     if row.seq not in event.seqs:
         return True

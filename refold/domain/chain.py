@@ -21,7 +21,7 @@ _ID_SIZE: Final = 16
 # The encoded lengths of numbers; no number of a header has more than 63 digits.
 _PACKED_LENGTHS: Final = tuple(_pack_length(size) for size in range(64))
 _DOMAIN = b"refold:event:1"
-_RESEALED = b"refold:resealed:1"
+_REENCRYPTED = b"refold:resealed:1"
 # The root of a tree without leaves.
 EMPTY_ROOT: Final = sha256().digest()
 
@@ -123,7 +123,7 @@ def event_hash_of_digest(prev_hash: bytes, header: bytes, first_digest: bytes) -
     ).digest()
 
 
-class Resealing(NamedTuple):
+class Reencryption(NamedTuple):
     """A row whose ciphertext was replaced, with the SHA-256 of both ciphertexts."""
 
     seq: int
@@ -131,9 +131,9 @@ class Resealing(NamedTuple):
     current_digest: bytes
 
 
-def resealing_digest_hex(rows: Iterable[Resealing]) -> str:
+def reencryption_digest_hex(rows: Iterable[Reencryption]) -> str:
     """Return the digest, in hex, that binds current ciphertexts to the chain's."""
-    whole = sha256(_RESEALED)
+    whole = sha256(_REENCRYPTED)
     for row in rows:
         whole.update(row.seq.to_bytes(8, "big") + row.first_digest + row.current_digest)
     return whole.hexdigest()

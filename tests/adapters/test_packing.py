@@ -61,7 +61,7 @@ def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
     monkeypatch.setattr(rows, "files", lambda _: tmp_path)
     rows._dictionary.cache_clear()
 
-    monkeypatch.setattr(rows, "_idle", deque())  # as if nothing was packed yet
+    monkeypatch.setattr(rows, "_idle_codecs", deque())  # as if nothing was packed yet
 
     with pytest.raises(refold.errors.IncompatibleStore, match="install Refold"):
         pack(orjson.dumps(RESULT))
@@ -76,7 +76,7 @@ def test_many_threads_pack_at_once() -> None:
         packed = [*pool.map(lambda text: pack(text.encode()), texts)]
         assert [one.decode() for one in pool.map(unpack, packed)] == texts
 
-    assert len(rows._idle) <= rows._IDLE
+    assert len(rows._idle_codecs) <= rows._MOST_IDLE
 
 
 def test_values_compressed_without_a_dictionary_are_read_back() -> None:
@@ -110,7 +110,7 @@ def test_a_row_of_a_newer_refold_is_a_corrupt_event(
             session.append(refold.UserInput(text="hello"))
 
         assert isinstance(store.log, EncryptedLog)
-        with pytest.raises(refold.errors.CorruptEvent, match="packed in way 09"):
+        with pytest.raises(refold.errors.CorruptEvent, match="begins with 09"):
             session.events()
         assert [problem.code for problem in session.verify().problems] == ["corrupt"]
 

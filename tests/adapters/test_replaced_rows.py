@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 import refold
 from refold.adapters import rewriting
 from refold.adapters.log import EncryptedLog
-from refold.adapters.rows import ReplacedEvent
+from refold.adapters.rows import RowReplacement
 from tests.support.redacting import aware
 from tests.support.rewritten import prefix, problems, raw, tamper
 
@@ -61,7 +61,7 @@ def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None
             store.session(user_id="ada", session_id="s").stream
         )
         again = log.mapper.to_stored_event(
-            ReplacedEvent(rows[1], None, log.key(rows[1].header.stream))
+            RowReplacement(rows[1], None, log.key(rows[1].header.stream))
         ).state
     hexed = f"x'{again.hex()}'" if url.startswith("sqlite") else f"'\\x{again.hex()}'"
 

@@ -289,7 +289,7 @@ def test_a_fork_of_an_erased_session_is_refused(
 
 
 @BOTH
-def test_resealing_an_erased_session_is_refused(
+def test_reencrypting_an_erased_session_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
     user, eraser = two
@@ -305,7 +305,7 @@ def test_resealing_an_erased_session_is_refused(
         user.keys.rotate_session("ada", session_id="one")
 
 
-def test_resealing_succeeds_after_every_conflict(sqlite_url: str) -> None:
+def test_reencrypting_succeeds_after_every_conflict(sqlite_url: str) -> None:
     """A rival rotates between each draft and its writing: nobody starves of that."""
     with refold.open(sqlite_url) as one, refold.open(sqlite_url) as rival:
         fill(one, "ada", "one")

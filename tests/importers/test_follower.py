@@ -398,10 +398,10 @@ def test_a_look_that_was_asked_for_while_another_ended_is_made(
         first.look()
         path.write_bytes(line(1) + line(2))  # behind the place that it has passed
         assert second.catch_up() is None
-    assert first.answer() == (1, 0)
+    assert first.answer_requests() == (1, 0)
 
     assert ids(store) == ["u-1", "u-2"]
-    assert first.answer() is None
+    assert first.answer_requests() is None
 
 
 @pytest.mark.parametrize("kept", [b"", b"{}", b'{"appended": 1}', b"\xff"])

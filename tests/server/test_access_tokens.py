@@ -385,7 +385,7 @@ def test_a_jwks_of_anything_is_taken_or_refused_in_a_sentence(
     body = jwks({**jwk(private_key(algorithm), algorithm), **changed})
 
     with suppress(InvalidConfiguration):
-        keys, _ = access_tokens._jwks(body, "it")
+        keys, _ = access_tokens._parse_jwks(body, "it")
         assert {how for how, _ in keys.values()} == {algorithm}
 
 
@@ -547,7 +547,7 @@ def test_a_site_that_sends_elsewhere_is_not_followed(site: Site) -> None:
 def test_a_site_that_drips_is_cut_off(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_tokens, "_PATIENCE", 0.2)
+    monkeypatch.setattr(access_tokens, "_FETCH_TIMEOUT", 0.2)
     cut = threading.Event()
 
     def drip(asking: BaseHTTPRequestHandler) -> None:
@@ -766,7 +766,7 @@ def test_no_more_than_a_bound_is_remembered(
 
     for n in range(100):
         assert checks.verify(token(jti=f"t{n}")).token_id == f"t{n}"
-        assert len(checks.keys.trusted.callers) <= 10
+        assert len(checks.keys.current.callers) <= 10
 
 
 def test_refused_tokens_are_not_remembered(file: Path) -> None:
@@ -775,7 +775,7 @@ def test_refused_tokens_are_not_remembered(file: Path) -> None:
     for _ in range(3):
         assert refused(checks, token(aud="other")) == "audience"
 
-    assert checks.keys.trusted.callers == {}
+    assert checks.keys.current.callers == {}
 
 
 def test_threads_share_a_verifier_while_keys_change(file: Path) -> None:

@@ -114,13 +114,13 @@ def called(store: SessionStore) -> Session:
 def decrypted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seqs of the rows that are decrypted from now on."""
     seqs: list[int] = []
-    plain = EncryptingMapper._decrypted
+    plain = EncryptingMapper._decrypt
 
     def noted(mapper: EncryptingMapper, row: EncryptedEvent) -> bytes:
         seqs.append(row.seq)
         return plain(mapper, row)
 
-    monkeypatch.setattr(EncryptingMapper, "_decrypted", noted)
+    monkeypatch.setattr(EncryptingMapper, "_decrypt", noted)
     return seqs
 
 

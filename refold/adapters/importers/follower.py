@@ -349,13 +349,15 @@ class Follower:
         Raises StoreUnavailable, KeyUnavailable, Frozen, and Erased for the user.
         """
         self.state.request()
-        return self.answer()
+        return self.answer_requests()
 
-    def answer(self) -> CaughtUp | None:
-        """Look as long as requests wait; None if none did, or another process looks.
+    def answer_requests(self) -> CaughtUp | None:
+        """Look for new entries as long as requests of other processes wait.
 
-        Call it after ``run``, outside ``alone``: a process that was refused the lock
-        may have relied on this one while it ended.
+        Returns None if there was no request, or if another process answers it.
+
+        Call it after ``run``, outside ``alone``: another process that did not get the
+        lock may have left its request to this one while this one ended.
         """
         done: CaughtUp | None = None
         while self.state.requested():

@@ -1,4 +1,4 @@
-"""Access tokens: JWTs that the operator's keys verify, and the callers they name.
+"""Access tokens: JWTs that the operator's keys verify, and the callers that they name.
 
 The content of a token never chooses how it is verified: each key has one algorithm.
 """
@@ -47,19 +47,19 @@ REASONS: Final = (
     "scope",
 )
 DAY: Final = 86_400
-_MOST_TOKEN = 8 << 10  # characters
-_MOST_JWKS = 256 << 10  # bytes
-_MOST_CALLERS = 4096  # verified tokens that are remembered
+_LONGEST_TOKEN = 8 << 10  # characters
+_LARGEST_JWKS = 256 << 10  # bytes
+_MOST_CALLERS = 4096  # verified tokens that are cached
 _MAX_AGE = 300  # seconds after which keys of a URL are fetched again
-_PAUSE = 10  # seconds between two fetches
-_PATIENCE = 5  # seconds that one fetch may take
+_FETCH_INTERVAL = 10  # seconds between two fetches, at least
+_FETCH_TIMEOUT = 5  # seconds
 _URL = re.compile(
     r"(https://[\w.-]+|http://(localhost|127\.\d+\.\d+\.\d+|\[::1\]))(:\d{1,5})?(/[!-~]*)?",
     re.ASCII,
 )
 _SOURCES = ("REFOLD_JWKS", "REFOLD_TOKEN_SECRET_FILE", "REFOLD_TOKEN_SECRET")
-# Headers by which a token would choose its own key or encoding.
-_FOREIGN = {"jku", "jwk", "x5u", "x5c", "crit", "b64", "zip", "enc"}
+# Header fields by which a token would choose its own key or encoding.
+_REFUSED_FIELDS = {"jku", "jwk", "x5u", "x5c", "crit", "b64", "zip", "enc"}
 _JWS = jwt.PyJWS()
 log = logging.getLogger("refold")
 
@@ -99,8 +99,10 @@ class _Key(NamedTuple):
     key: Any
 
 
-class _Trusted(NamedTuple):
-    """A set of keys, and the callers whose tokens it verified.
+class _KeySet(NamedTuple):
+    """A set of keys, and the callers whose tokens they verified.
+
+    The callers are cached with the keys, so that they are forgotten when keys change.
 
     keys:    by kid; None is the key of tokens that name none.
     callers: by the digest of the token.
@@ -111,70 +113,112 @@ class _Trusted(NamedTuple):
 
 
 class _Keys:
-    """The keys that verify: a fixed secret, or a JWKS file, read again on a change."""
+    """The keys that verify tokens; they never change.
 
-    def __init__(self, trusted: _Trusted | None, place: str = "") -> None:
-        self._place = place
-        self._state = _state(place)
-        self._lock = threading.Lock()
-        self._fetched = float("-inf")
-        self._failed = False
-        self.trusted = trusted or _jwks(_read(place), place)
+    current: the keys in use, which subclasses replace when they change.
+    """
 
-    def renew(self, token: str, now: float) -> Future[None] | None:  # noqa: ARG002
-        """Load changed keys.  Returns the fetch that ``token`` has to wait for."""
-        with self._lock:
-            state = _state(self._place)
-            if state != self._state:
-                self._state = state
-                self._replace(_read, now)
+    def __init__(self, current: _KeySet) -> None:
+        self.current = current
+
+    def renew(self, token: str, now: float) -> Future[None] | None:  # noqa: ARG002  # of a URL
+        """Load keys that have changed, or start a fetch that loads them.
+
+        Returns the fetch that has to end before ``token`` is verified; None if there is
+        nothing to wait for.
+
+        now: the time by a monotonic clock, in seconds.
+        """
         return None
 
-    def _replace(self, read: Callable[[str], bytes], now: float) -> None:
+    def _load(self, read: Callable[[str], bytes], place: str) -> bool:
+        """Replace the keys by those at ``place``; False if that is not possible."""
+        # The query of a URL may be a secret, and is not logged.
+        name = place.partition("?")[0]
         try:
-            self.trusted = _jwks(read(self._place), self._place.partition("?")[0])
-        except Exception as error:  # whatever a disk or a network does
-            self._failed = True
+            self.current = _parse_jwks(read(place), name)
+        except Exception as error:  # of any disk or network
             log.warning(
                 "new keys could not be loaded, the previous ones stay in use: %s", error
             )
-            return
-        self._fetched = now
-        self._failed = False
+            return False
+        return True
+
+
+class _KeyFile(_Keys):
+    """A JWKS in a file, which is read again when the file changes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._version = _file_version(path)
+        self._lock = threading.Lock()
+        super().__init__(_parse_jwks(_read(path), path))
+
+    def renew(self, token: str, now: float) -> Future[None] | None:  # noqa: ARG002  # of a URL
+        with self._lock:
+            version = _file_version(self._path)
+            if version != self._version:
+                self._version = version
+                self._load(_read, self._path)
+        return None
 
 
 class _KeyUrl(_Keys):
-    """A JWKS at a URL, fetched by a thread of its own, at most once in ``_PAUSE``."""
+    """A JWKS at a URL.
+
+    A thread fetches it for the first token, for tokens with an unknown key, and when it
+    is old, but at most once in ``_FETCH_INTERVAL``.
+    """
 
     def __init__(self, url: str) -> None:
         if not _is_key_url(url):
             raise InvalidConfiguration(
                 "REFOLD_JWKS is a file, https://HOST/…, or http:// of this machine only"
             )
-        super().__init__(_Trusted({}, {}), url)
-        self._tried = self._fetched
+        super().__init__(_KeySet({}, {}))
+        self._url = url
+        self._lock = threading.Lock()
+        # When the last fetch began, and when the last successful one did.
+        self._tried_at = float("-inf")
+        self._fetched_at = float("-inf")
+        self._failed = False
         self._thread = ThreadPoolExecutor(1)
-        self._fetch = self._thread.submit(lambda: None)
+        self._fetch: Future[None] | None = None
 
     def renew(self, token: str, now: float) -> Future[None] | None:
-        keys, callers = self.trusted
+        keys, callers = self.current
         is_unknown = _digest(token) not in callers and _kid(token) not in keys
         with self._lock:
-            is_old = now - self._fetched >= _MAX_AGE
-            may_fetch = self._fetch.done() and now - self._tried >= _PAUSE
+            is_old = now - self._fetched_at >= _MAX_AGE
+            is_fetching = self._fetch is not None and not self._fetch.done()
+            may_fetch = not is_fetching and now - self._tried_at >= _FETCH_INTERVAL
             if may_fetch and (is_unknown or is_old):
-                self._tried = now
-                self._fetch = self._thread.submit(self._replace, _get, now)
-            if is_unknown or (is_old and not self._failed):
+                self._tried_at = now
+                self._fetch = self._thread.submit(self._fetch_keys, now)
+            if is_unknown:
+                return self._fetch
+            # If the URL cannot be reached, old keys stay in use without waiting.
+            if is_old and not self._failed:
                 return self._fetch
             return None
+
+    def _fetch_keys(self, now: float) -> None:
+        """Fetch the keys.  It runs in the thread; ``now`` is when it was started."""
+        is_loaded = self._load(_get, self._url)
+        if is_loaded:
+            self._fetched_at = now
+        self._failed = not is_loaded
 
 
 @dataclass(frozen=True, repr=False)
 class Verifier:
     """Verifies access tokens; threads may share it.
 
+    secret:     the secret that signs tokens; None if the keys are public ones.
     configured: False if the secret is one that ``verifier_of`` made.
+    issuer:     the issuer that tokens must name; None accepts any.
+    leeway:     the seconds by which the clocks of issuer and server may differ.
+    longest:    the longest lifetime of a token, in seconds.
     clock:      the wall clock, for the times in tokens.
     elapsed:    a monotonic clock, for the age of fetched keys.
     """
@@ -192,18 +236,18 @@ class Verifier:
     def verify(self, token: str) -> Caller:
         """Return the caller with this token.
 
-        It may wait up to 5 seconds for a URL; see ``averify``.  Raises TokenRefused.
+        It may wait up to 5 seconds for keys from a URL.  Raises TokenRefused.
         """
         fetch = self.keys.renew(token, self.elapsed())
         if fetch is not None:
-            wait([fetch], _PATIENCE)
+            wait([fetch], _FETCH_TIMEOUT)
         return self._verified(token)
 
     async def averify(self, token: str) -> Caller:
-        """``verify`` for asyncio: the event loop runs while a thread fetches keys."""
+        """Do the same as ``verify`` in asyncio, without blocking the event loop."""
         fetch = self.keys.renew(token, self.elapsed())
         if fetch is not None:
-            await asyncio.wait([asyncio.wrap_future(fetch)], timeout=_PATIENCE)
+            await asyncio.wait([asyncio.wrap_future(fetch)], timeout=_FETCH_TIMEOUT)
         return self._verified(token)
 
     def mint(self, user_id: str, scopes: Iterable[str], lifetime: float = DAY) -> str:
@@ -228,9 +272,10 @@ class Verifier:
         return jwt.encode(claims, self.secret, "HS256")
 
     def _verified(self, token: str) -> Caller:
+        """The caller with this token, by the current keys or from the cache."""
         now = self.clock()
         digest = _digest(token)
-        keys, callers = self.keys.trusted
+        keys, callers = self.keys.current
         caller = callers.get(digest)
         if caller is not None and caller.until > now:
             return caller
@@ -245,7 +290,10 @@ class Verifier:
         return caller
 
     def _caller(self, claims: dict[str, Any], now: float) -> Caller:
-        """The caller of verified claims.  Raises TokenRefused for the first fault."""
+        """The caller that claims with a valid signature name.
+
+        Raises TokenRefused for the first fault.
+        """
         until: Any = claims.get("exp")
         not_before: Any = claims.get("nbf", 0)
         issued_at: Any = claims.get("iat", 0)
@@ -296,6 +344,7 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _is_key_url(url: str) -> bool:
+    """Whether keys may be fetched from this URL: by https, or from this machine."""
     if not _URL.fullmatch(url):
         return False
     try:
@@ -305,13 +354,19 @@ def _is_key_url(url: str) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    if len(token) > _MOST_TOKEN:
+    """The SHA-256 of a token.  Raises TokenRefused for a longer one than any may be."""
+    if len(token) > _LONGEST_TOKEN:
         raise TokenRefused("too_long")
     return sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def _kid(token: str) -> str | None:
-    """The id of the key in a token's header: all that is believed unverified."""
+    """The id of the key that a token's header names.
+
+    Nothing else of a token is used before its signature is verified.
+
+    Raises TokenRefused for a header that is no JSON object or has a refused field.
+    """
     encoded = token.partition(".")[0]
     padding = "=" * (-len(encoded) % 4)
     kid: Any = None
@@ -319,7 +374,7 @@ def _kid(token: str) -> str | None:
     with suppress(ValueError, AttributeError, RecursionError):
         header = json.loads(base64.urlsafe_b64decode(encoded + padding))
         kid = header.get("kid")
-        is_sound = _FOREIGN.isdisjoint(header.keys())
+        is_sound = _REFUSED_FIELDS.isdisjoint(header.keys())
     if not is_sound or "=" in token or not isinstance(kid, str | None):
         raise TokenRefused("malformed")
     return kid
@@ -339,11 +394,16 @@ def _claims(token: str, algorithm: str, key: Any) -> dict[str, Any]:
         reason = "signature"
     except (jwt.PyJWTError, ValueError, RecursionError):
         pass
-    raise TokenRefused(reason)  # not above: no error in its context quotes the token
+    # It is raised outside of the handlers, so that its traceback does not contain the
+    # other error, which may quote the token.
+    raise TokenRefused(reason)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object; an empty one if a name is in it twice."""
+    """The members of a JSON object; none if a name occurs twice.
+
+    Other readers of the token might use another one of the two.
+    """
     members = dict(pairs)
     if len(members) != len(pairs):
         return {}
@@ -357,36 +417,44 @@ class _NamedKey(NamedTuple):
     key: _Key
 
 
-def _jwks(body: bytes, where: str) -> _Trusted:
-    """The keys in a JWKS that may verify.  Raises InvalidConfiguration.
+def _parse_jwks(body: bytes, where: str) -> _KeySet:
+    """The keys in a JWKS that may verify tokens.
 
     Tokens need not name the key of a JWKS that has only one.
+
+    Raises InvalidConfiguration if there is no such key, or if several keys do not have
+    different ids.
     """
-    found: list[_NamedKey] = []
+    usable: list[_NamedKey] = []
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         for jwk in json.loads(body)["keys"]:
             named = _named_key(jwk)
             if named is not None:
-                found.append(named)
-    keys = {named.kid: named.key for named in found}
-    if len(found) == 1:
-        keys[None] = found[0].key
-    elif not found or len(keys) < len(found) or None in keys:
+                usable.append(named)
+    keys = {named.kid: named.key for named in usable}
+    have_different_ids = len(keys) == len(usable) and None not in keys
+    if len(usable) == 1:
+        keys[None] = usable[0].key
+    elif not usable or not have_different_ids:
         raise InvalidConfiguration(
             f"{where} is no JWKS of public keys to verify by, each with "
             "its own kid: RS256 (2048 to 8192 bits), ES256, EdDSA (Ed25519)"
         )
-    return _Trusted(keys, {})
+    return _KeySet(keys, {})
 
 
 def _named_key(jwk: Any) -> _NamedKey | None:
-    """The key in a JWK; None if it is not public, weak, or not for signatures."""
+    """The key in a JWK.
+
+    None if it is not valid, private, too short, of another algorithm, or not meant for
+    signatures.
+    """
     try:
         kid = jwk.get("kid")
         key = jwt.PyJWK(jwk)
         is_for_signatures = jwk.get("use", "sig") == "sig"
-        may_verify = "verify" in jwk.get("key_ops", "verify")
-    except Exception:  # whatever is wrong with it
+        may_verify = "verify" in jwk.get("key_ops", ["verify"])
+    except Exception:  # a JWK may be wrong in any way
         return None
     if not (is_for_signatures and may_verify and isinstance(kid, str | None)):
         return None
@@ -405,28 +473,30 @@ def _named_key(jwk: Any) -> _NamedKey | None:
 
 
 def _get(url: str) -> bytes:
-    """The body at ``url``.  Follows no redirect.  Raises OSError, HTTPException."""
+    """The body at ``url``.  Redirects are errors.  Raises OSError, HTTPException."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=_PATIENCE)
+    connection = kind(parts.hostname or "", parts.port, timeout=_FETCH_TIMEOUT)
     connection.connect()
-    # The timeout of a socket is for each read; this one is for the whole answer.
-    timer = threading.Timer(_PATIENCE, connection.sock.shutdown, [socket.SHUT_RDWR])
+    # The timeout of a socket is for each read; this one is for the whole response.
+    timer = threading.Timer(
+        _FETCH_TIMEOUT, connection.sock.shutdown, [socket.SHUT_RDWR]
+    )
     timer.start()
     try:
         path = parts._replace(scheme="", netloc="", fragment="").geturl()
         connection.request("GET", path or "/", headers={"User-Agent": "refold"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise OSError(f"status {answer.status}")
-        return answer.read(_MOST_JWKS)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise OSError(f"status {response.status}")
+        return response.read(_LARGEST_JWKS)
     finally:
         timer.cancel()
         connection.close()
 
 
-def _state(path: str) -> tuple[int, ...]:
-    """What changes when a file is written or replaced; empty if there is none."""
+def _file_version(path: str) -> tuple[int, ...]:
+    """Values that change when a file is written or replaced; none without a file."""
     with suppress(OSError):
         status = os.stat(path)
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -434,9 +504,10 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 def _read(path: str) -> bytes:
+    """The content of a file.  Raises InvalidConfiguration."""
     try:
         with open(path, "rb") as file:
-            return file.read(_MOST_JWKS)
+            return file.read(_LARGEST_JWKS)
     except OSError as error:
         raise InvalidConfiguration(f"{path} cannot be read: {error.strerror}") from None
 
@@ -469,7 +540,7 @@ def verifier_of(
     if "://" in jwks:
         keys = _KeyUrl(jwks)
     elif jwks:
-        keys = _Keys(None, jwks)
+        keys = _KeyFile(jwks)
     else:
         if sources:
             secret = _secret(
@@ -478,7 +549,7 @@ def verifier_of(
             )
         else:
             secret = secrets.token_bytes(32)
-        keys = _Keys(_Trusted({None: _Key("HS256", secret)}, {}))
+        keys = _Keys(_KeySet({None: _Key("HS256", secret)}, {}))
     return Verifier(
         keys,
         secret,
@@ -499,8 +570,10 @@ def _secret(file: str, text: str) -> bytes:
         secret = _read(file).rstrip(b"\r\n")
     else:
         secret = text.encode()
-    with suppress(jwt.InvalidKeyError):  # a public key
-        if len(jwt.get_algorithm_by_name("HS256").prepare_key(secret)) >= 32:
+    hmac = jwt.get_algorithm_by_name("HS256")
+    # A public key as the secret would let everybody sign: the library refuses it.
+    with suppress(jwt.InvalidKeyError):
+        if len(hmac.prepare_key(secret)) >= 32:
             return secret
     raise InvalidConfiguration(
         f"a token secret has 32 bytes or more, not {len(secret)}, and is no public key"
@@ -510,6 +583,7 @@ def _secret(file: str, text: str) -> bytes:
 def _seconds(
     environ: Mapping[str, str], name: str, default: float, most: float
 ) -> float:
+    """The seconds in a variable, 0 to ``most``.  Raises InvalidConfiguration."""
     with suppress(ValueError):
         seconds = float(environ.get(name) or default)
         if 0 <= seconds <= most:

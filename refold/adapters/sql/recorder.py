@@ -37,7 +37,7 @@ from refold.adapters.rows import (
     ViewRow,
     WriteOutcome,
     Wrote,
-    stored,
+    encrypted_event,
 )
 from refold.adapters.sql.database import NOBODY, Database, Write, octets
 from refold.adapters.sql.tables import (
@@ -782,7 +782,9 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
             raise TypeError("a column of integers holds another type")
         columns = (stream, seq, type_, ts, event_id, tokens, version)
         digest = None if first is None else bytes(first)
-        return stored(columns, encoded(columns), body, hash_, bytes(prev_hash), digest)
+        return encrypted_event(
+            columns, encoded(columns), body, hash_, bytes(prev_hash), digest
+        )
     except JUNK:
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",

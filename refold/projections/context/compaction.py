@@ -111,8 +111,10 @@ def recorded_fields(compaction: Compaction | Summary) -> dict[str, Any]:
     }
 
 
-def oldest_turns(outline: Outline, wish: int, *, at_most: int = 0) -> tuple[Turn, ...]:
-    """Return at most ``wish`` of the oldest turns that are not compacted.
+def oldest_turns(
+    outline: Outline, preferred: int, *, at_most: int = 0
+) -> tuple[Turn, ...]:
+    """Return the oldest turns that are not compacted, ``preferred`` if possible.
 
     The cut moves toward older turns until it separates no result from its call and no
     decision from its question.  A call without a result, or a question without a
@@ -120,25 +122,28 @@ def oldest_turns(outline: Outline, wish: int, *, at_most: int = 0) -> tuple[Turn
     the summary.  The newest turn is never included.
 
     at_most: if no older cut is allowed, the cut moves toward newer turns, and includes
-             at most this number.  If none of these is allowed either, ``wish`` turns
-             are returned, and the exchange that the cut separates stays raw as a whole.
+             at most this number.  If none of these is allowed either, ``preferred``
+             turns are returned, and the exchange that the cut separates stays raw as a
+             whole.
     """
     turns = outline.past
-    for count in _counts(outline, wish, at_most, len(turns)):
+    for count in _counts(outline, preferred, at_most, len(turns)):
         if outline.waiting.allows(turns[count - 1].last):
             return turns[:count]
-    if at_most >= wish and outline.open_calls_after is not None:
-        return turns[:wish]
+    if at_most >= preferred and outline.open_calls_after is not None:
+        return turns[:preferred]
     return ()
 
 
-def oldest_units(outline: Outline, wish: int, *, at_most: int = 0) -> tuple[Unit, ...]:
-    """Return at most ``wish`` of the oldest exchanges that are not compacted.
+def oldest_units(
+    outline: Outline, preferred: int, *, at_most: int = 0
+) -> tuple[Unit, ...]:
+    """Return the oldest exchanges that are not compacted, ``preferred`` if possible.
 
     The cut moves as for turns.  The newest exchange is never included.
     """
     units = outline.units
-    for count in _counts(outline, wish, at_most, len(units) - 1):
+    for count in _counts(outline, preferred, at_most, len(units) - 1):
         cut = units[count].first - 1
         are_whole = all(unit.last <= cut for unit in units[:count])
         if are_whole and outline.waiting.allows(cut):
@@ -146,16 +151,16 @@ def oldest_units(outline: Outline, wish: int, *, at_most: int = 0) -> tuple[Unit
     return ()
 
 
-def _counts(outline: Outline, wish: int, at_most: int, most: int) -> Iterator[int]:
+def _counts(outline: Outline, preferred: int, at_most: int, most: int) -> Iterator[int]:
     """The numbers of turns or exchanges to try, the best first.
 
     most: the number that may be included at all.
     """
-    wish = min(wish, most)
-    yield from range(wish, 0, -1)
+    preferred = min(preferred, most)
+    yield from range(preferred, 0, -1)
     # An outline without the limit is of a strategy that moves cuts one way only.
-    if wish > 0 and outline.open_calls_after is not None:
-        yield from range(wish + 1, min(at_most, most) + 1)
+    if preferred > 0 and outline.open_calls_after is not None:
+        yield from range(preferred + 1, min(at_most, most) + 1)
 
 
 def batch(

@@ -713,7 +713,7 @@ def _as_tool_result(live: units.LiveSummary, summary: events.Summary) -> list[Pi
 def _raw_behind_summaries(
     outline: Outline, rows: _Rows, renderer: ExchangeRenderer, pin_tokens: int
 ) -> list[list[Piece]]:
-    """The compacted exchanges that stay raw behind the summaries, oldest first.
+    """The compacted exchanges that stay raw after the summaries, oldest first.
 
     These are exchanges that were open at the compaction, the newest user input, and
     pinned events.

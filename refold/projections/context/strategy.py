@@ -306,7 +306,7 @@ class Manner(NamedTuple):
     form:            the presentation of summaries: as a user's text, as such a text
                      that the agent acknowledges, or as the result of a tool.
     acknowledgement: the agent's answer to its summary.
-    pin_tokens:      the most tokens of pinned exchanges behind the summaries.
+    pin_tokens:      the most tokens of pinned exchanges after the summaries.
     layers:          the memory layers before the summaries of the session.
     sends_back:      the types of the provider's blocks that requests return to it.
     api_parameters:  parameters that a request carries besides its messages.
@@ -680,7 +680,7 @@ def distance(
 class Pinning(Strategy):
     """A strategy with a budget for pinned exchanges.
 
-    pin_tokens: the most tokens of pinned exchanges behind the summaries.
+    pin_tokens: the most tokens of pinned exchanges after the summaries.
     """
 
     pin_tokens: int = Field(default=4_000, ge=0)

@@ -23,9 +23,10 @@ from refold.adapters.importers.follower import (
 from refold.domain.errors import counted
 
 Program = Literal["claude-code", "codex"]
-# A capture that has not looked for new entries for longer may be stopped.
+# A capture that has not looked for new entries for this time may be stopped.
 _STALLED_SEC: Final = 60
-_RETRY_SEC: Final = 0.5  # between two attempts to take over
+# The time between two attempts to follow a folder that another process still captures.
+_RETRY_SEC: Final = 0.5
 
 
 def capture(
@@ -36,6 +37,7 @@ def capture(
             metavar="PROGRAM", help="Program to follow: claude-code or codex."
         ),
     ] = None,
+    # Codex appends a description of the turn to the command of its hook.
     _event: Annotated[str | None, typer.Argument(metavar="JSON", hidden=True)] = None,
     user: Annotated[str | None, options.user_option("Name of the user.")] = None,
     folder: Annotated[
@@ -60,6 +62,7 @@ def capture(
             help="Follow, and exit after this time without new entries.",
         ),
     ] = None,
+    # The hook passes the descriptor of the lock on the folder that it acquired.
     lock: Annotated[int | None, typer.Option(hidden=True)] = None,
     install: Annotated[
         bool,
@@ -71,7 +74,7 @@ def capture(
     uninstall: Annotated[
         bool, typer.Option("--uninstall", help="Remove that hook.")
     ] = False,
-    state: Annotated[
+    show_status: Annotated[
         bool,
         typer.Option("--status", help="Show captured sessions and pending entries."),
     ] = False,
@@ -82,21 +85,21 @@ def capture(
     exactly once, whatever happens to the files.  After a stop, it continues where
     it was.
     """
-    uses = {
+    modes = {
         "--once": once,
         "--linger": linger is not None,
         "--install": install,
         "--uninstall": uninstall,
-        "--status": state,
+        "--status": show_status,
     }
-    used = [option for option, is_used in uses.items() if is_used]
-    if len(used) > 1:
-        raise typer.BadParameter(f"give only one of {' and '.join(used)}")
-    if state:
+    chosen = [option for option, is_chosen in modes.items() if is_chosen]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
+    if show_status:
         return _status()
     if program is None or user is None:
         raise typer.BadParameter("give a PROGRAM and --user")
-    is_valid = linger is None or linger >= 0  # NaN is not
+    is_valid = linger is None or linger >= 0  # false for NaN
     if not is_valid:
         raise typer.BadParameter("--linger takes a number of seconds, from 0 on")
     url = absolute(call.url)
@@ -125,10 +128,13 @@ def _catch_up(follower: Follower) -> output.Result:
     """Append the new entries, unless another process captures them."""
     waited = follower.state.waiting()
     counts = follower.catch_up()
-    if counts is None:
+    if counts is None:  # another process captures the folder
         return _captured_elsewhere(follower, waited)
     appended, refused = counts
-    refusals = follower.refusals[-refused:] if refused else []
+    # ``follower`` also has the refusals of earlier processes, oldest first.
+    refusals: list[Refusal] = []
+    if refused:
+        refusals = follower.refusals[-refused:]
     text = f"{counted(appended, 'entry', 'entries')} appended"
     if refused:
         text += f", {counted(refused, 'line')} not captured"
@@ -145,9 +151,9 @@ def _catch_up(follower: Follower) -> output.Result:
 
 
 def _captured_elsewhere(follower: Follower, waited: float) -> output.Result:
-    """Return the report if another process captures the folder.
+    """Report that another process captures the folder.
 
-    waited: the seconds for which a request to that process has waited.
+    waited: the seconds for which a request to look for entries has waited.
     """
     holder = follower.state.holder()
     pid = holder.pid if holder else 0
@@ -173,8 +179,11 @@ def _follow(
 ) -> None:
     """Append new entries until ``stop``, or for ``linger`` seconds after the last.
 
-    It waits for a temporary capture of the folder to end.  lock: a lock on the folder
-    that the process inherited.
+    While another process captures the folder for a limited time, this one waits.
+
+    lock: the descriptor of a lock on the folder that this process inherited.
+
+    Raises AlreadyCaptured if another process captures it without a limit.
     """
     has_complained = False
     while not stop.is_set():
@@ -191,8 +200,9 @@ def _follow(
             has_complained = True
             stop.wait(_RETRY_SEC)
         else:
-            # Another process may have left entries to this one while it ended.
-            follower.answer()
+            # While this process was ending, another one may have asked it to look for
+            # new entries, and exited.
+            follower.answer_requests()
             return
 
 

@@ -51,7 +51,7 @@ class Hybrid(RecursiveSummary, Weighed):
     summary_model:    the model for summaries; None uses the summarizer's own.
     every, fan_in, summary_tokens, folded_tokens: the tree of summaries, as in
                       ``recursive_summary``.
-    pin_tokens:       the most tokens of pinned exchanges behind the summaries.
+    pin_tokens:       the most tokens of pinned exchanges after the summaries.
     model, weight:    the model whose tokens are counted, or the factor of the estimate.
     """
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from datetime import datetime
-from itertools import accumulate
 from typing import ClassVar
 
 from pydantic import Field, model_validator
@@ -21,16 +19,18 @@ class MessageWindow(Pinning):
 
     context_size:             the most raw messages in a view.  If compactions fail,
                               older ones are left out, and a note counts them.
-    compression_window_size:  the messages before the tail that make a batch.
-    tail_keep_size:           the messages of the tail.
+    compression_window_size:  the number of messages before the tail that make a batch.
+    tail_keep_size:           the number of messages in the tail.
     compression_cooldown_sec: the seconds since the last batch after which any number of
                               messages makes a batch.
-    compression_hard_limit:   the messages before the tail that allow one attempt right
-                              after a failure; later attempts wait for the usual delay,
+    compression_hard_limit:   with this number of messages before the tail, the first
+                              retry after a failure does not wait.  Later retries wait,
                               at most for the cooldown.
     summary_tokens:           the length of the summary of a batch.
-    session_memory_tokens:    the most tokens of all summaries before the oldest fold.
-    pin_tokens:               the most tokens of pinned exchanges behind the summaries.
+    session_memory_tokens:    when all summaries have more tokens than this, the two
+                              oldest are folded into one.
+    pin_tokens:               the most tokens of pinned exchanges, which stay raw after
+                              the summaries.
     """
 
     name: ClassVar[str] = "message_window"
@@ -55,24 +55,23 @@ class MessageWindow(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Compact a batch before the tail, or fold the oldest summaries."""
         before_tail = self._before_tail(outline)
-        is_held_back = compaction.held_back(
+        waits_after_failure = compaction.held_back(
             outline, now, at_most=self.compression_cooldown_sec
         )
-        if is_held_back:
+        if waits_after_failure:
             is_urgent = before_tail >= self.compression_hard_limit
-            if not is_urgent or outline.failures > 1:
+            is_first_retry = outline.failures == 1
+            if not (is_urgent and is_first_retry):
                 return None
         reason = self._reason(outline, before_tail, now)
         if reason:
-            totals = accumulate(unit.messages for unit in outline.units)
-            wish = bisect_right(list(totals), before_tail)
-            units = oldest_units(outline, wish)
+            units = oldest_units(outline, _units_within(outline, before_tail))
             if units:
                 return batch(outline, units, target=self.summary_tokens, reason=reason)
         return self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
-        """Return the number of messages before the tail, and the size of a batch."""
+        """Say how many messages are before the tail, and how many make a batch."""
         return strategy.distance(
             self.name,
             max(0, self._before_tail(outline)),
@@ -83,6 +82,10 @@ class MessageWindow(Pinning):
 
     @property
     def _batch_size(self) -> int:
+        """The number of messages before the tail that make a batch.
+
+        A batch at the hard limit is never too small.
+        """
         return min(self.compression_window_size, self.compression_hard_limit)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
@@ -100,7 +103,10 @@ class MessageWindow(Pinning):
         return from_microseconds(cooldown_begins + cooldown)
 
     def show(self, outline: Outline) -> Shown:
-        """Show the newest messages, and count those over ``context_size``."""
+        """Show the newest messages, at most ``context_size``, and count the others.
+
+        The newest exchange is always shown.
+        """
         messages = 0
         for index in range(len(outline.units) - 1, -1, -1):
             messages += outline.units[index].messages
@@ -135,6 +141,19 @@ class MessageWindow(Pinning):
         return ""
 
     def _fold(self, outline: Outline) -> Compaction | None:
+        """Fold the two oldest summaries if all summaries exceed their budget."""
         return compaction.over_budget(
             outline, budget=self.session_memory_tokens, target=self.summary_tokens
         )
+
+
+def _units_within(outline: Outline, messages: int) -> int:
+    """The number of the oldest exchanges that have at most this many messages."""
+    count = 0
+    total = 0
+    for unit in outline.units:
+        total += unit.messages
+        if total > messages:
+            break
+        count += 1
+    return count

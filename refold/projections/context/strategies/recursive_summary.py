@@ -23,7 +23,7 @@ class RecursiveSummary(Pinning):
     fan_in:         the summaries of one level that fold into one of the next level.
     summary_tokens: the length of a summary of the first level.
     folded_tokens:  the length of a summary of a higher level.
-    pin_tokens:     the most tokens of pinned exchanges behind the summaries.
+    pin_tokens:     the most tokens of pinned exchanges after the summaries.
     """
 
     name: ClassVar[str] = "recursive_summary"

@@ -36,7 +36,7 @@ class TurnWindow(Pinning):
     summary_tokens:        the length of the summary of a batch.
     session_memory_tokens: the most tokens of all summaries.  Over it, the two oldest
                            fold into one of the next level.
-    pin_tokens:            the most tokens of pinned exchanges behind the summaries.
+    pin_tokens:            the most tokens of pinned exchanges after the summaries.
     layers:                the memory layers before the summaries.
 
     With K complete turns, T of them compacted, a compaction is needed if
