@@ -629,9 +629,11 @@ class Recorder(ApplicationRecorder):
     def take_lease(
         self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
     ) -> bool:
-        """Take the lease for ``period`` if it is free.
+        """Take the lease for ``period`` if it is free, and return whether it was.
 
-        Otherwise mark the lease, so that its owner learns of the request.
+        A lease that its owner did not renew in time is free: so the work of a dead
+        process is taken over (``free`` in ``data/recorder.sql``).  Otherwise the lease
+        is marked, so that its owner learns of the request.
         """
         live = self._live(stream)
         taking = self.database.statement(_SQL["take"])
