@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -147,18 +148,51 @@ class Element(NamedTuple):
     weight: its estimated tokens.
     names:  the identifiers and failed calls that it mentions.
     texts:  the texts that a model reads in it.
+    words:  the wanted names that occur in its texts as plain words.
     """
 
     key: bytes
     weight: int
     names: frozenset[str]
     texts: tuple[str, ...]
+    words: frozenset[str] = frozenset()
+
+
+_WORD: Final = re.compile("[A-Za-z0-9_]+")
+
+
+class WantedNames:
+    """Finds names in texts, as ``stands_in`` does, in time independent of their number.
+
+    A name can only occur in a text that contains the longest word of the name, because
+    ASCII words that touch the name's edges would make it part of a longer word.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_word: dict[str, list[str]] = {}
+        for name in names:
+            longest = max(_WORD.findall(name), key=len, default="")
+            self._by_word.setdefault(longest, []).append(name)
+
+    def within(self, texts: Iterable[str]) -> frozenset[str]:
+        """Return the names that occur in these texts."""
+        names: set[str] = set()
+        for text in texts:
+            candidates = list(self._by_word.get("", ()))  # names without ASCII words
+            for word in set(_WORD.findall(text)):
+                candidates += self._by_word.get(word, ())
+            names.update(name for name in candidates if stands_in(text, name))
+        return frozenset(names)
 
 
 @dataclass(slots=True)
 class Elements:
-    """Builds the elements of views, and reads equal blocks only once."""
+    """Builds the elements of views, and reads equal blocks only once.
 
+    wanted: the names that elements list as ``words``.
+    """
+
+    wanted: WantedNames = field(default_factory=lambda: WantedNames(()))
     cache: dict[bytes, Element] = field(default_factory=dict)
 
     def of(self, view: View) -> list[Element]:
@@ -185,11 +219,13 @@ class Elements:
             cache_key = key + canonical(failed_call)
         element = self.cache.get(cache_key)
         if element is None:
+            texts = tuple(_texts(block))
             element = Element(
                 key=key,
                 weight=_weight(block, key),
                 names=frozenset(_mentioned(block, failed_call)),
-                texts=tuple(_texts(block)),
+                texts=texts,
+                words=self.wanted.within(texts),
             )
             self.cache[cache_key] = element
         return element
@@ -258,11 +294,14 @@ class Rendered(NamedTuple):
     """A request: its tokens, and its elements in order.
 
     raw_tokens: the part of the tokens for events that no summary stands for.
+    repeated:   the number of elements at the front that are those of the request
+                before; 0 if they were not compared.
     """
 
     tokens: int
     elements: list[Element]
     raw_tokens: int = 0
+    repeated: int = 0
 
 
 @dataclass(slots=True)
@@ -338,7 +377,7 @@ class Requests:
             earlier.thread.open
             or _frame(earlier, earlier_shown) != _frame(outline, shown)
             or joined((*earlier_shown.raw, new_span)) != shown.raw
-            or self._cleared(earlier_shown) != self._cleared(shown)
+            or self._clears_others(earlier_shown, shown)
         ):
             return None
         new = self.within((new_span,))
@@ -360,6 +399,7 @@ class Requests:
             tokens=tokens,
             elements=[*request.elements, *elements],
             raw_tokens=raw_tokens,
+            repeated=len(request.elements),
         )
 
     def _is_over(self, tokens: int, raw_tokens: int) -> bool:
@@ -367,8 +407,14 @@ class Requests:
         is_over_window = tokens > self.extras.window_tokens
         return is_over_window or self.strategy.over_limits(tokens, raw_tokens) > 0
 
-    def _cleared(self, shown: Shown) -> list[int]:
-        return [result.seq for result in self._results if shown.is_cleared(result)]
+    def _clears_others(self, earlier: Shown, later: Shown) -> bool:
+        """Whether the later selection shows other results as stubs."""
+        if earlier.is_cleared is later.is_cleared:
+            return False
+        return any(
+            earlier.is_cleared(result) != later.is_cleared(result)
+            for result in self._results
+        )
 
 
 def _all_of(
@@ -501,8 +547,7 @@ class Done(NamedTuple):
 
     request:       the number of requests sent before it.
     read, written: the summarizer's input and output tokens.
-    failed:        why it failed; empty if it succeeded.
-    failed:        why it changed nothing; empty if it took effect.
+    failed:        why it failed or changed nothing; empty if it took effect.
     """
 
     request: int
@@ -899,11 +944,16 @@ class Comparison:
     summarizer: Summarizer = field(default_factory=abridged.Abridged)
     extras: Extras = NO_EXTRAS
     read: Read = no_blobs
-    _elements: Elements = field(default_factory=Elements)
+    _elements: Elements = field(init=False)
     _moments: list[Moment] = field(init=False)
 
     def __post_init__(self) -> None:
         self._moments = moments(self.events)
+        names: set[str] = set()
+        for moment in self._moments:
+            names |= moment.used
+            names |= moment.files
+        self._elements = Elements(WantedNames(names))
 
     def under(
         self,
@@ -946,37 +996,45 @@ class Comparison:
 
 @dataclass(slots=True)
 class Prompt:
-    """The elements of the current request; only changed elements are counted again."""
+    """The elements of the current request; only changed elements are counted again.
+
+    weight: the sum of their weights.
+    """
 
     elements: list[Element] = field(default_factory=list)
-    names: Counter[str] = field(default_factory=Counter)
+    weight: int = 0
+    _names: Counter[str] = field(default_factory=Counter)
+    _words: Counter[str] = field(default_factory=Counter)
 
-    def move(self, elements: list[Element]) -> int:
-        """Replace the elements; return the number at the front that stay."""
-        unchanged = 0
-        for old, new in zip(self.elements, elements, strict=False):
+    def move(self, request: Rendered) -> int:
+        """Replace the elements; return the weight of those at the front that stay."""
+        unchanged = request.repeated
+        old_rest = self.elements[unchanged:]
+        new_rest = request.elements[unchanged:]
+        for old, new in zip(old_rest, new_rest, strict=False):
             if old is not new and old.key != new.key:
                 break
             unchanged += 1
+        unchanged_weight = self.weight
         for old in self.elements[unchanged:]:
-            self.names.subtract(old.names)
-        for new in elements[unchanged:]:
-            self.names.update(new.names)
-        self.elements = elements
-        return unchanged
+            unchanged_weight -= old.weight
+            self._names.subtract(old.names)
+            self._words.subtract(old.words)
+        self.weight = unchanged_weight
+        for new in request.elements[unchanged:]:
+            self.weight += new.weight
+            self._names.update(new.names)
+            self._words.update(new.words)
+        self.elements = request.elements
+        return unchanged_weight
 
     def holds(self, name: str) -> bool:
-        """Whether the request contains ``name``, as an identifier or as plain words."""
-        if self.names[name] > 0:
-            return True
-        for element in self.elements:
-            if any(stands_in(text, name) for text in element.texts):
-                return True
-        return False
+        """Whether the request contains a wanted name, as an identifier or a word."""
+        return self._names[name] > 0 or self._words[name] > 0
 
     def mentions_any(self, forms: Iterable[str]) -> bool:
         """Whether the request contains one of these names as an identifier."""
-        return any(self.names[form] for form in forms)
+        return any(self._names[form] > 0 for form in forms)
 
 
 def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
@@ -984,16 +1042,15 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
     previous: tuple[datetime, int] | None = None  # time and tokens
     for moment, at, request in walk.steps():
         tokens = request.tokens
-        elements = request.elements
-        earlier = prompt.elements
-        unchanged = prompt.move(elements)
+        earlier_weight = prompt.weight
+        unchanged_weight = prompt.move(request)
         cached = 0
         if previous is not None:
             previous_at, previous_tokens = previous
             cached = _cached(
                 previous_tokens,
-                earlier,
-                unchanged,
+                earlier_weight,
+                unchanged_weight,
                 gap_seconds=(at - previous_at).total_seconds(),
                 model=model,
             )
@@ -1023,22 +1080,20 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
 
 def _cached(
     tokens: int,
-    elements: Sequence[Element],
-    unchanged: int,
+    weight: int,
+    unchanged_weight: int,
     *,
     gap_seconds: float,
     model: ModelInfo,
 ) -> int:
     """The tokens of a request that the next one reads from the cache.
 
-    elements:  of the earlier request, which has ``tokens``.
-    unchanged: the number of elements at the front that the next request repeats.
+    weight:           the weight of the elements of the request, which has ``tokens``.
+    unchanged_weight: the weight of its elements that begin the next request too.
     """
     if tokens < model.cache_min_tokens or gap_seconds > model.cache_ttl_sec:
         return 0
-    weight = sum(element.weight for element in elements)
     if not weight:
         return 0
-    unchanged_weight = sum(element.weight for element in elements[:unchanged])
     cached = tokens * unchanged_weight // weight
     return cached if cached >= model.cache_min_tokens else 0

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, settings, strategies as st
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import SummarizerFailed
@@ -20,11 +20,13 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
+from refold.projections import compare
 from refold.projections.compare import (
     Comparison,
     Elements,
     Outcome,
     Requests,
+    WantedNames,
     moments,
 )
 from refold.projections.context.budget import Extras
@@ -359,6 +361,51 @@ def test_finals_and_plans_count() -> None:
 
     assert outcome.reference_recall == 1.0
     assert [one.used for one in outcome.sent] == [1, 1]
+
+
+# Names and texts of few characters, so that names often occur inside longer words.
+_CHARACTERS = "a1_/. -é码"
+_NAMES = st.lists(st.text(_CHARACTERS, min_size=1, max_size=4), max_size=8)
+_TEXTS = st.lists(st.text(_CHARACTERS, max_size=20), max_size=4)
+
+
+@given(names=_NAMES, texts=_TEXTS)
+@settings(max_examples=300)
+def test_wanted_names_are_those_that_stand_in_a_text(
+    names: list[str], texts: list[str]
+) -> None:
+    expected = {name for name in names if any(stands_in(text, name) for text in texts)}
+
+    assert WantedNames(names).within(texts) == expected
+
+
+@pytest.mark.parametrize("strategy", ["last_turns:n=1", "keep_all", "hybrid"])
+def test_twice_the_events_take_twice_the_searches_for_names(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = 0
+
+    def counting(text: str, name: str) -> bool:
+        nonlocal searches
+        searches += 1
+        return stands_in(text, name)
+
+    monkeypatch.setattr(compare, "stands_in", counting)
+    counts = []
+    for turn_count in (20, 40):
+        turns_of_files: list[Any] = []
+        for number in range(turn_count):
+            path = f"src/module_{number}.py"
+            turns_of_files += [
+                UserInput(text=f"Read {path}."),
+                call(f"c{number}", "Read", file_path=path),
+                result(f"c{number}", f"the content of {path}"),
+            ]
+        searches = 0
+        under(strategy, log_of(*turns_of_files))
+        counts.append(searches)
+
+    assert 0 < counts[1] <= 2.5 * counts[0]
 
 
 def test_files_missing_from_a_request_are_counted() -> None:
