@@ -65,14 +65,14 @@ def page(old: str) -> str:
 def _tables() -> Iterator[str]:
     yield "\n### `refold`\n\n"
     yield f"{_sentence(refold.open)}\n\n"
-    yield "| name | what it is |\n|---|---|\n"
+    yield "| name | description |\n|---|---|\n"
     for name in sorted(set(dir(refold)) - {"__version__"}):
         value = getattr(refold, name)
         if inspect.isroutine(value) or inspect.isclass(value):
             yield f"| `{name}` | {_sentence(value)} |\n"
     for title, kind in OBJECTS.items():
         yield f"\n### `{title}`\n\n{_sentence(kind)}\n\n"
-        yield "| call | what it does |\n|---|---|\n"
+        yield "| call | description |\n|---|---|\n"
         yield from _calls(kind)
     yield "\n"
 

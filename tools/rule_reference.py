@@ -22,11 +22,11 @@ _INTRO = """\
 
 <!-- Written by `python -m tools.rule_reference`: change the rules, not this page. -->
 
-What Refold [redacts](../glossary.md#redaction), rule by rule, in
-[packs](../glossary.md#pack) from which a [policy](policy.md) chooses. The text between
-« and » is redacted; `⏎` ends a line; long secrets are cut (`…`) on this page. A rule
-that needs context finds a value only after a word for it, or under such a key. If
-several rules find the same, the most specific one names the type.
+This page lists the rules by which Refold [redacts](../glossary.md#redaction), in
+[packs](../glossary.md#pack). A [policy](policy.md) chooses the packs. In the examples,
+the text between « and » is redacted, `⏎` ends a line, and long secrets are cut (`…`). A
+rule that needs context finds a value only after a word for it, or under a key with such
+a word. If several rules find the same value, the most specific one determines the type.
 """
 _PACK_INTROS = {
     "pii-common": "Personal data in English, or common everywhere.",
@@ -35,14 +35,14 @@ _PACK_INTROS = {
     "secrets": "Passwords, tokens and keys.",
     "pii-eu": "Numbers that European states give to people.",
     "network": "Addresses of machines.",
-    "secrets-extended": "Keys with less telling forms: expect more false findings.",
+    "secrets-extended": "Keys with less distinctive forms: expect more false findings.",
     "person": "Names of people, if something says that they are names.",
 }
 _VENDORS_INTRO = """\
-### Keys that say who issued them
+### Keys with a prefix of their issuer
 
-All are `API_KEY` and need no context. A longer word that contains one is not a key,
-nor is a made-up one, such as a prefix with a row of `x`.
+All have the type `API_KEY` and need no context. A longer word that contains such a key
+is not a key. A placeholder, such as a prefix with a row of `x`, is not a key either.
 
 | rule | begins with |
 |---|---|
@@ -50,13 +50,14 @@ nor is a made-up one, such as a prefix with a row of `x`.
 _COMMANDS_INTRO = """\
 ### Arguments of commands
 
-The rules `secret.command.*` find what these programs take as a secret, in a line of a
-shell and in an array of strings:
+The rules `secret.command.*` find the secrets in arguments of these programs, in a line
+of a shell and in an array of strings:
 """
 _CHECKS_INTRO = """\
 ## Checks
 
-What a value must pass besides its form. Checksums are computed; nothing is looked up.
+A value must pass its check in addition to having the right form. Checks compute
+checksums and look nothing up.
 
 | check | passes |
 |---|---|

@@ -14,42 +14,42 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tampering.md"
 
 _HEAD = """# Tampering
 
-The tests do all of this to a store, on both engines. The second column has what
-`refold verify` reports. `make fix` writes this page. See [what is proved, and against
-whom](../explanation/integrity.md).
+The tests try each of these attacks on a store, on both engines. The tables show the
+code with which `refold verify` reports the attack. `make fix` writes this page. See
+[what is proved, and against whom](../explanation/integrity.md).
 
-A problem is `{"user_id", "session_id", "stream", "seq", "code", "detail"}`. Those of
-the tree are of the stream `tree` of no user, and `seq` is the number of a leaf or the
+A problem is `{"user_id", "session_id", "stream", "seq", "code", "detail"}`. Problems of
+the tree have the stream `tree` and no user. Their `seq` is the number of a leaf or the
 size of a tree head.
 
-| code | says |
+| code | meaning |
 |---|---|
 | `gap`, `chain` | an event is missing here, or is not what was written |
-| `corrupt`, `unreadable`, `key` | it does not open, or its key is missing or another |
-| `replaced` | its ciphertext is not the one that a redaction put there |
+| `corrupt`, `unreadable`, `key` | it cannot be decrypted; its key is missing or wrong |
+| `replaced` | its ciphertext is not the one that a redaction wrote |
 | `rule` | it breaks a rule of its session |
-| `head` | the head row is not the end of the events, has a wrong status, or is gone |
+| `head` | the head is missing, is not the end of the events, or has a wrong status |
 | `blob`, `view`, `receipt`, `label` | one of these is not what was written |
 | `source`, `request` | a summary's source or a recorded request cannot be derived |
-| `seal` | the stream is not what was sealed of it |
-| `leaf` | a leaf is missing, or of nobody |
-| `root`, `signature` | leaves do not make a tree head, or it was not signed here |
-| `anchor` | tree heads, the anchor and what the key store remembers differ |
-| `erasure`, `certificate` | leaves that no certificate names; one forged or gone |
+| `seal` | the stream is not what was sealed |
+| `leaf` | a leaf is missing, or belongs to no stream |
+| `root`, `signature` | leaves do not give a tree head, or it was not signed here |
+| `anchor` | the tree heads in the database, the anchor and the key store differ |
+| `erasure`, `certificate` | a leaf has no certificate; one is forged or missing |
 | `hold`, `subject` | a hold, a freeze or a user's status is not what was signed |
 | `guard` | a trigger or a setting that protects events was changed |
-| `stray` | a row is of no session |
-| `opening` | the store does not open at all, and says why |
+| `stray` | a row belongs to no session |
+| `opening` | the store does not open, and reports the reason |
 
 """
 
 
 def page() -> str:
     """Return the whole page."""
-    text = _HEAD + "## What was tried\n\n| done | found as | |\n|---|---|---|\n"
+    text = _HEAD + "## Attacks\n\n| attack | reported as | remark |\n|---|---|---|\n"
     text += "".join(map(_row, OTHERS))
     text += "\n## A flipped bit in each column\n\n"
-    text += "| table | columns | found as | |\n|---|---|---|---|\n"
+    text += "| table | columns | reported as | remark |\n|---|---|---|---|\n"
     text += "".join(_columns())
     text += "\nNot proved, table by table:\n\n"
     return text + "".join(
@@ -64,13 +64,13 @@ def _columns() -> Iterator[str]:
         table, _, column = name.partition(".")
         alike.setdefault((table, code, why), []).append(f"`{column}`")
     for (table, code, why), columns in alike.items():
-        reported = f"`{code}`" if code else "not found"
+        reported = f"`{code}`" if code else "not detected"
         cells = (f"`{table}`", ", ".join(columns), reported, why)
         yield f"| {' | '.join(cells)} |\n".replace("|  |", "| |")
 
 
 def _row(tampering: Tampering) -> str:
-    code = f"`{tampering.code}`" if tampering.code else "not found"
+    code = f"`{tampering.code}`" if tampering.code else "not detected"
     action = tampering.what
     if tampering.engine:
         action += " (SQLite)"
