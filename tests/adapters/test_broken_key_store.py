@@ -26,7 +26,7 @@ COLUMNS = [
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
-    """A store with all kinds of keys: of users erased, held, and sealed anew."""
+    """A store with keys of erased and held users, and of re-encrypted sessions."""
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     keys = tmp_path / "keys.db"
     monkeypatch.setenv("REFOLD_KEYS", f"sqlite:///{keys}")
