@@ -79,7 +79,7 @@ demo: .venv/.refold
 	@mkdir -p build
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh build/demo.html </dev/null
 
-# The page is tested in a real browser.  If none can be installed, its tests fail and say
+# The tests of the page need a real browser.  If none can be installed, they fail and say
 # how to install one.
 .venv/.browser: .venv/.refold
 	@for name in chromium chromium-browser google-chrome; do \

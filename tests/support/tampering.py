@@ -37,7 +37,7 @@ _BLOB_TIME: Final = (
     "an earlier time lets retention drop the text early, a later one keeps it longer"
 )
 _LEASE: Final = (
-    "work is done later or twice; a write shows its `owner`, so none is lost or doubled"
+    "work is done later or twice; a write names its `owner`, so none is lost or doubled"
 )
 # Of each column of each table.  Where nothing is found, it says why that may be.
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
@@ -130,23 +130,22 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "holds.created_at": ("", "its certificate has the time"),
 }
 _UNDER_WAY: Final = (
-    "erasures under way. Another `due_at` moves the end of a grace period, another "
-    "`stage` repeats or leaves out steps. A user whose row was deleted stays locked, "
-    "and `refold erase --due` names them. The certificate at the end is signed"
+    "erasures in progress. A changed `due_at` moves the end of a grace period, and a "
+    "changed `stage` repeats or skips steps. If the row is deleted, the user stays "
+    "locked, and `refold erase --due` names them. The certificate at the end is signed"
 )
 _ACCESS_LOG: Final = (
-    "the access log. Somebody with SQL can change or delete its records: send them to "
-    "a sink elsewhere as well. It is deleted after a time"
+    "the access log. Somebody with SQL can change or delete its records: also send "
+    "them to a sink elsewhere. Old records are deleted"
 )
 _ACCESSES: Final = (
-    "how often and when each session was read. Where retention counts from the last "
-    "read, a later time keeps a session longer; an earlier one deletes it as if it had "
-    "been read no more"
+    "how often and when each session was read. If retention counts from the last read, "
+    "a later time keeps a session longer, and an earlier time deletes it earlier"
 )
 _EXPORTS: Final = (
-    "where exports have copies of a user's data. Somebody with SQL can delete a row, "
-    "and the report of an erasure does not name that copy. A row that does not decrypt "
-    "any more is reported as such"
+    "the exports with copies of a user's data. Somebody with SQL can delete a row, and "
+    "the report of an erasure then does not name that copy. The report does name a row "
+    "that cannot be decrypted"
 )
 # The columns of a table, and why nothing proves them.
 NOT_PROVED: Final[dict[str, tuple[str, str]]] = {
@@ -194,17 +193,17 @@ OTHERS: Final = (
         "once it is sealed",
     ),
     Tampering(
-        "what came after the last seal cut off, an old head row put back",
+        "the events after the last seal cut off, an old head row put back",
         acts.cut_unsealed_tail,
         "",
         "the bound: seal often",
     ),
     Tampering(
-        "a session removed, but for its seals", acts.remove_session, "seal", "", "s-2"
+        "a session removed, except its seals", acts.remove_session, "seal", "", "s-2"
     ),
     Tampering("a session removed with its seals", acts.remove_sealed_session, "leaf"),
     Tampering(
-        "the same, its leaves said to be erased", acts.remove_as_erased, "erasure"
+        "the same, its leaves marked as erased", acts.remove_as_erased, "erasure"
     ),
     Tampering("a session marked as erased", acts.mark_erased, "head", session="s-2"),
     Tampering("a stream's seals deleted", acts.delete_seals, "leaf"),
@@ -214,7 +213,7 @@ OTHERS: Final = (
     Tampering("a receipt inserted", acts.insert_receipt, "receipt", session="s-1"),
     Tampering("a blob deleted", acts.delete_blob, "blob", session="s-1"),
     Tampering(
-        "a stored view deleted", acts.delete_view, "", "it is folded anew when needed"
+        "a stored view deleted", acts.delete_view, "", "it is folded again when needed"
     ),
     Tampering(
         "a stored view edited by somebody with the keys",
@@ -226,7 +225,7 @@ OTHERS: Final = (
     Tampering("an old backup in place of the database", acts.old_backup, "anchor"),
     Tampering("tree heads and leaves removed", acts.remove_tree, "anchor"),
     Tampering(
-        "history and tree made anew, and signed, by somebody with all keys",
+        "history and tree written again and signed by somebody with all keys",
         acts.sign_again,
         "anchor",
         "as long as the anchor is out of reach",
@@ -241,9 +240,7 @@ OTHERS: Final = (
     Tampering("the signing key replaced", acts.replace_signing_key, "signature"),
     Tampering("a session marked as frozen", acts.mark_frozen, "head", "", "s-2"),
     Tampering("a frozen session marked as open", acts.thaw, "head", "", "cold"),
-    Tampering(
-        "a blob said to be of another session", acts.move_blob, "blob", "", "s-1"
-    ),
+    Tampering("a blob assigned to another session", acts.move_blob, "blob", "", "s-1"),
     Tampering("a legal hold removed", acts.remove("holds", "name='a hold'"), "hold"),
     Tampering("a freeze removed", acts.remove("holds", "name='freeze'"), "hold"),
     Tampering("all of a freeze removed", acts.remove_freeze, "certificate"),
@@ -257,11 +254,13 @@ OTHERS: Final = (
         acts.remove("certificates", "body LIKE '%frozen%'"),
         "certificate",
     ),
-    Tampering("an erased user said to be live", acts.revive, "subject"),
+    Tampering("an erased user marked as live", acts.revive, "subject"),
     Tampering("the triggers dropped", acts.drop_triggers, "guard"),
-    Tampering("a trigger made to do nothing", acts.disarm_trigger, "guard"),
+    Tampering(
+        "a trigger replaced with one that does nothing", acts.disarm_trigger, "guard"
+    ),
     Tampering("a trigger added", acts.add_trigger, "guard"),
-    Tampering("events said to be rewritten", acts.say_rewriting, "guard"),
+    Tampering("events marked as rewritten", acts.say_rewriting, "guard"),
     Tampering("the generation of keys lowered", acts.lower_generation, "key"),
     Tampering(
         "the generation of keys raised",
@@ -290,14 +289,14 @@ OTHERS: Final = (
         "the floor of positions lowered, and the newest rows cut off",
         acts.lower_floor,
         "guard",
-        "a position could be given out twice, and a follower miss an event",
+        "a position could be used twice, and a follower could miss an event",
         engine="sqlite",
     ),
     Tampering(
         "the floor of positions lowered below rows that are there",
         acts.set_setting("floor", lambda known: known - 1),
         "",
-        "newer rows are there: no position is given out twice",
+        "newer rows exist, so no position is used twice",
         engine="sqlite",
     ),
     Tampering("seals and anchor removed", acts.remove_seals_and_anchor, "anchor"),
