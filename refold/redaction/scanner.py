@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from refold.domain.locks import computed_once
 from refold.redaction.checks import Candidate
@@ -297,8 +297,53 @@ class Prepared(NamedTuple):
     spent: int = 0
 
 
-# By run of digits: the rules that may find something in it, by their numbers.
-_RulesByRun = Mapping[tuple[int, int], Mapping[int, Compiled]]
+# A rule, and a value that it matched.
+_Match: TypeAlias = tuple[Compiled, Candidate]
+# The steps of so many candidates are counted together.
+_AT_ONCE: Final = 64
+
+
+class _Matches(NamedTuple):
+    """What rules match in a text, before checks judge it.
+
+    anchored: the candidates at literals.
+    runs:     by run of digits, the rules that may find something in it, in the order in
+              which they judge.
+    never:    there is nothing, and no key could change that.
+    """
+
+    anchored: Sequence[_Match]
+    runs: Mapping[tuple[int, int], Sequence[Compiled]]
+    never: bool
+
+
+class _WithoutWord:
+    """Which rules have none of the words of their context in a text.
+
+    A rule that needs a context then finds nothing in it, so no pattern has to be tried.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lower = ""
+        self._without: dict[int, bool] = {}
+
+    def has_none_of(self, ready: Compiled) -> bool:
+        """Whether the text has no word that the context of a rule needs."""
+        without = self._without.get(ready.number)
+        if without is None:
+            if not self._lower:
+                self._lower = self._text.lower()
+            words = ready.words
+            without = bool(words) and not any(map(self._lower.__contains__, words))
+            self._without[ready.number] = without
+        return without
+
+
+def _steps_of(match: _Match) -> int:
+    """The steps that judging a candidate takes."""
+    candidate = match[1]
+    return _JUDGED + (candidate.end - candidate.start) // FAST
 
 
 class Scanner:
@@ -322,11 +367,6 @@ class Scanner:
         # By trigger: its rules and its literal.
         self._judges = [
             (ready, trigger.literal) for trigger, ready in triggered.items()
-        ]
-        # How far before the end of a hit the literal begins, if engines do not say.
-        self._spans = [
-            trigger.reach if trigger.literal and trigger.then else 0
-            for trigger in self._triggers
         ]
         # The triggers of rules whose matches may be divided into items of an object.
         self._of_objects = frozenset(
@@ -550,7 +590,7 @@ class Scanner:
                 folded[index] = fold(text, telling_ends=telling)
             else:
                 results[index] = self._judged(text, Folded(text), hits, whole)
-        hits_in_folded = dict(self._hits([one.text for one in folded.values()]))
+        hits_in_folded = dict(self._hits([text.text for text in folded.values()]))
         for place, (index, folded_text) in enumerate(folded.items()):
             hits = hits_in_folded.get(place, [])
             results[index] = self._judged(texts[index], folded_text, hits, whole)
@@ -565,30 +605,18 @@ class Scanner:
         return bool(self._placed(text))
 
     def _placed(self, text: str) -> list[Hit]:
-        """The hits in ``text`` in order, with their ends in characters.
+        """The hits in ``text``, once each and in order, with their ends in characters.
 
         The end of a literal is its own, without the text after it.
         """
         data = text.encode(errors=UNPAIRED)
         hits = self._engine.scan(b"\n%b\n" % data)
-        return self._located(text, _in_characters(data, hits)) if hits else hits
-
-    def _located(self, text: str, hits: Iterable[Hit]) -> list[Hit]:
-        """The hits, once each and in order, with literals where they stand exactly."""
-        located: list[Hit] = []
-        ends_by_trigger: dict[int, list[int]] = {}
-        for hit in dict.fromkeys(hits):
-            number, end = hit
-            if self._spans[number]:
-                ends_by_trigger.setdefault(number, []).append(end)
-            else:
-                located.append(hit)
-        for number, ends in ends_by_trigger.items():
-            literal = self._judges[number][1]
-            for end in _ends_of(text, literal, sorted(ends), self._spans[number]):
-                located.append((number, end))
-        located.sort(key=_BY_END)
-        return located
+        if not hits:
+            return hits
+        # Engines find most hits in order, and sorting such a list is fast.
+        placed = list(dict.fromkeys(_in_characters(data, hits)))
+        placed.sort(key=_BY_END)
+        return placed
 
     def look(self, text: str, whole: Meter | None = None) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
@@ -614,10 +642,10 @@ class Scanner:
         prepared = Prepared(text, folded, hits)
         meter = self.meter(text, whole)
         try:
-            anchored, runs = self._anchored(prepared, NO_CONCERN, meter, whole=False)
-            if plain and not (anchored or runs):
+            matches = self._matches_in(prepared, NO_CONCERN, meter, whole=False)
+            if plain and matches.never:
                 return None
-            findings = self._found(prepared, anchored, runs, meter)
+            findings = self._found(prepared, matches, meter)
         except Exception:
             # The settler judges the text again and handles the error.
             return prepared._replace(spent=meter.spent)
@@ -672,18 +700,13 @@ class Scanner:
         Raises OverBudget.
         """
         meter = meter or self.meter(prepared.text)
-        anchored, runs = self._anchored(prepared, concern, meter, whole=whole)
-        if not (anchored or runs):
-            return []
-        return self._found(
-            prepared, anchored, runs, meter, concern.numbers, number=number
-        )
+        matches = self._matches_in(prepared, concern, meter, whole=whole)
+        return self._found(prepared, matches, meter, concern.numbers, number=number)
 
     def _found(
         self,
         prepared: Prepared,
-        anchored: Sequence[tuple[Compiled, Candidate]],
-        runs: _RulesByRun,
+        matches: _Matches,
         meter: Meter,
         numbers: frozenset[int] = frozenset(),
         *,
@@ -693,63 +716,75 @@ class Scanner:
 
         numbers: the rules for which the key is context.
         """
-        findings: list[Finding] = []
+        accepted: list[_Match] = []
+        anchored = matches.anchored
+        # Steps are counted for several candidates at once, before these are judged.
+        for first in range(0, len(anchored), _AT_ONCE):
+            together = anchored[first : first + _AT_ONCE]
+            meter.spend(sum(map(_steps_of, together)))
+            for ready, candidate in together:
+                concerned = ready.number in numbers
+                if number and not (concerned or ready.rule.certain):
+                    continue
+                if self._accepted(ready, candidate, concerned=concerned):
+                    accepted.append((ready, candidate))
+        text = prepared.folded.text
+        for run, rules in matches.runs.items():
+            # Rules look at the whole run, and a little further.
+            meter.spend(_JUDGED + (run[1] - run[0]) // FAST)
+            accepted += self._judge_run(text, run, rules, numbers, meter, number=number)
         folded = prepared.folded
-
-        def judged(ready: Compiled, candidate: Candidate) -> bool:
-            """Add the candidate to the findings if it is accepted."""
-            meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
-            concerned = ready.number in numbers
-            if number and not (concerned or ready.rule.certain):
-                return False
-            if not self._accepted(ready, candidate, concerned=concerned):
-                return False
+        findings: list[Finding] = []
+        for ready, candidate in accepted:
             rule = ready.rule
             start, end = folded.span(candidate.start, candidate.end)
             findings.append(Finding(start, end, rule.type, rule.id, rule.priority))
-            return True
-
-        for ready, candidate in anchored:
-            judged(ready, candidate)
-        for run, rules in runs.items():
-            # Rules look at the whole run, and a little further.
-            meter.spend(_JUDGED + (run[1] - run[0]) // FAST)
-            self._judge_run(folded.text, run, rules, numbers, judged)
         return findings
 
     def _judge_run(
         self,
         text: str,
         run: tuple[int, int],
-        rules: Mapping[int, Compiled],
+        rules: Iterable[Compiled],
         concerned: frozenset[int],
-        judged: Callable[[Compiled, Candidate], bool],
-    ) -> None:
-        """Let the rules judge a run of digits, until one accepts the whole run."""
+        meter: Meter,
+        *,
+        number: bool,
+    ) -> list[_Match]:
+        """What the rules accept in a run of digits, until one accepts the whole run.
+
+        number: the text is an integer, which needs context or a checksum.
+        """
         start, end = run
         first = max(0, start - LEAD)
         last = min(len(text), end + TRAIL)
         near = ""
-        for number in sorted(rules, key=self._rank.__getitem__):
-            ready = rules[number]
+        accepted: list[_Match] = []
+        for ready in rules:
             if end - start < ready.rule.digits:
                 continue
-            if ready.rule.gate and number not in concerned:
+            is_concerned = ready.number in concerned
+            if ready.rule.gate and not is_concerned:
                 near = near or text[max(0, first - CONTEXT) : last].lower()
                 if not any(map(near.__contains__, ready.rule.gate)):
                     continue
+            if number and not (is_concerned or ready.rule.certain):
+                continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
                 if match.start() >= end or match.end() <= start:
                     continue  # it has no digit of this run
                 if match.end() == last and last < len(text):
                     continue  # it may be longer, and then belongs to another run
-                value_start, value_end = match.span(ready.rule.group)
-                candidate = Candidate(text, value_start, value_end, match)
-                if judged(ready, candidate):
-                    whole = whole or (value_start <= start and end <= value_end)
+                candidate = Candidate(text, *match.span(ready.rule.group), match)
+                meter.spend(_steps_of((ready, candidate)))
+                if self._accepted(ready, candidate, concerned=is_concerned):
+                    accepted.append((ready, candidate))
+                    if candidate.start <= start and end <= candidate.end:
+                        whole = True
             if whole:
-                return
+                break
+        return accepted
 
     def _accepted(
         self, ready: Compiled, candidate: Candidate, *, concerned: bool
@@ -779,72 +814,84 @@ class Scanner:
             return False
         return concerned or _in_context(ready, candidate)
 
-    def _anchored(
+    def _matches_in(
         self, prepared: Prepared, concern: Concern, meter: Meter, *, whole: bool
-    ) -> tuple[list[tuple[Compiled, Candidate]], _RulesByRun]:
+    ) -> _Matches:
         """The candidates at literals, and the rules for each run of digits."""
         text = prepared.folded.text
-        candidates: list[tuple[Compiled, Candidate]] = []
+        candidates: list[_Match] = []
         digits: list[Hit] = []
         # By rule: the places that its extents have already looked at.
         looked_at: dict[int, set[int]] = {}
+        without_word = _WithoutWord(text)
+        skipped = False
         judges = self._judges
+        lengths = self.lengths
         steps = 0
         left = meter.limit - meter.spent
         for hit in prepared.hits:
             number, end = hit
-            rules, literal = judges[number]
-            if not literal:
+            rules = judges[number][0]
+            if not lengths[number]:
                 if rules:
                     digits.append(hit)
                 continue
             if steps > left:
                 break
-            place = end - len(literal)
+            place = end - lengths[number]
             for ready in rules:
+                if (
+                    ready.rule.score < self._min_score
+                    and ready.number not in concern.numbers
+                    and without_word.has_none_of(ready)
+                ):
+                    skipped = True
+                    continue
                 match = ready.pattern.match(text, place)
-                if match:
-                    # Engines differ in places without a match: these cost nothing.
-                    steps += 4 + (match.end() - place) // _FASTER
-                    looked = looked_at.setdefault(ready.number, set())
-                    for candidate in _candidates(ready, text, place, match, looked):
-                        candidates.append((ready, candidate))
-        # By run: its triggers, which are the same for most runs.
-        triggers_of_run: dict[tuple[int, int], set[int]] = {}
-        if digits:
-            triggers_of_run = _triggers_of_runs(text, digits, self._around)
+                if match is None:
+                    continue
+                # Engines differ in places without a match: these cost nothing.
+                steps += 4 + (match.end() - place) // _FASTER
+                extent = _extent_at(ready, text, place, match)
+                if extent is None:
+                    continue
+                if ready.rule.divider is None:
+                    candidates.append((ready, Candidate(text, *extent, match)))
+                    continue
+                looked = looked_at.setdefault(ready.number, set())
+                for start, end in ready.rule.divider.function(text, match, looked):
+                    candidates.append((ready, Candidate(text, start, end, match)))
         meter.spend(steps)
-        rules_by_run = self._rules_by_run(triggers_of_run, copied=bool(concern.rules))
+        runs: dict[tuple[int, int], Sequence[Compiled]] = {}
+        if digits:
+            rules_of = lru_cache(self._rules_of)
+            by_run = _triggers_of_runs(text, digits, self._around)
+            runs = {run: rules_of(*numbers) for run, numbers in by_run.items()}
+        of_digits = [ready for ready in concern.rules if ready.rule.at == "digits"]
+        if of_digits:
+            with_key = lru_cache(self._in_order)
+            for run in all_runs(text):
+                runs[run] = with_key(*runs.get(run, ()), *of_digits)
         for ready in concern.rules:
-            if ready.rule.at == "digits":
-                for run in all_runs(text):
-                    rules_by_run.setdefault(run, {})[ready.number] = ready
-            elif ready.rule.at == "leaf" and whole:
+            if ready.rule.at == "leaf" and whole:
                 match = ready.pattern.fullmatch(text)
                 if match:
                     start, end = match.span(ready.rule.group)
                     candidates.append((ready, Candidate(text, start, end, match)))
-        return candidates, rules_by_run
+        never = not (candidates or runs or skipped)
+        return _Matches(candidates, runs, never=never)
 
-    def _rules_by_run(
-        self, triggers_of_run: Mapping[tuple[int, int], set[int]], *, copied: bool
-    ) -> dict[tuple[int, int], dict[int, Compiled]]:
-        """By run: the rules of its triggers.
+    def _rules_of(self, *triggers: int) -> Sequence[Compiled]:
+        """The rules of triggers, in the order in which they judge."""
+        rules: list[Compiled] = []
+        for number in triggers:
+            rules += self._judges[number][0]
+        return self._in_order(*rules)
 
-        copied: each run gets its own dictionary, because the caller will change it.
-        """
-        by_triggers: dict[frozenset[int], dict[int, Compiled]] = {}
-        by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
-        for run, numbers in triggers_of_run.items():
-            same = frozenset(numbers)
-            if same not in by_triggers:
-                rules: dict[int, Compiled] = {}
-                for number in same:
-                    for ready in self._judges[number][0]:
-                        rules[ready.number] = ready
-                by_triggers[same] = rules
-            by_run[run] = by_triggers[same].copy() if copied else by_triggers[same]
-        return by_run
+    def _in_order(self, *rules: Compiled) -> Sequence[Compiled]:
+        """The rules, once each, in the order in which they judge a run of digits."""
+        by_number = {ready.number: ready for ready in rules}
+        return [by_number[n] for n in sorted(by_number, key=self._rank.__getitem__)]
 
 
 def _takes_context_of_key(ready: Compiled) -> bool:
@@ -888,32 +935,9 @@ def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
     return placed
 
 
-def _ends_of(text: str, literal: str, ends: Sequence[int], reach: int) -> Iterator[int]:
-    """The ends of ``literal`` near the ``ends`` of hits, each of which it precedes.
-
-    ends:  in order.
-    reach: how far before the end of a hit the literal may begin.
-    """
-    length = len(literal)
-    index = 0
-    while index < len(ends):
-        # Hits that stand close are looked at together.
-        first = max(0, ends[index] - reach)
-        last = ends[index]
-        index += 1
-        while index < len(ends) and ends[index] - reach <= last:
-            last = ends[index]
-            index += 1
-        part = text[first:last].lower()
-        place = part.find(literal)
-        while place >= 0:
-            yield first + place + length
-            place = part.find(literal, place + 1)
-
-
 def _triggers_of_runs(
     text: str, hits: Sequence[Hit], around: Sequence[bool]
-) -> dict[tuple[int, int], set[int]]:
+) -> dict[tuple[int, int], list[int]]:
     """By run of digits: the triggers whose hits, in order of their ends, belong to it.
 
     around: by trigger, whether the digits are around its end, and not right at it.
@@ -921,21 +945,25 @@ def _triggers_of_runs(
     runs = runs_near(text, [end for _, end in hits])
     starts = [start for start, _ in runs]
     stops = [stop for _, stop in runs]
-    triggers: dict[tuple[int, int], set[int]] = {}
+    triggers: dict[tuple[int, int], list[int]] = {}
+    # By trigger: the number of runs that have it or are before those.  Each hit then
+    # adds it only to further runs.
+    reached: dict[int, int] = {}
     last_end = -1
     at: tuple[int, int] | None = None
     for number, end in hits:
         if around[number]:
-            first = bisect_right(stops, max(0, end - _SEEN))
+            first = bisect_right(stops, max(0, end - _SEEN), reached.get(number, 0))
             stop = bisect_left(starts, end + _SEEN, first)
             for run in runs[first:stop]:
-                triggers.setdefault(run, set()).add(number)
+                triggers.setdefault(run, []).append(number)
+            reached[number] = stop
             continue
         if end != last_end:
             last_end = end
             at = _run_at(text, runs, bisect_left(starts, end) - 1, end)
         if at is not None:
-            triggers.setdefault(at, set()).add(number)
+            triggers.setdefault(at, []).append(number)
     return triggers
 
 
@@ -953,31 +981,28 @@ def _run_at(
     return run if is_near and not _ANY_DIGIT.search(text, stop, end) else None
 
 
-def _candidates(
-    ready: Compiled, text: str, place: int, match: re.Match[str], looked_at: set[int]
-) -> Iterator[Candidate]:
-    """The values of a match at ``place``, if the rule's ``before`` matches there too.
+def _extent_at(
+    ready: Compiled, text: str, place: int, match: re.Match[str]
+) -> tuple[int, int] | None:
+    """The extent of the value of a match at ``place``.
 
-    looked_at: places that the rule's extents need not look at again.
+    None if the rule's ``before`` does not match there.
     """
     rule = ready.rule
-    start, end = match.span(rule.group)
-    if ready.before:
-        first = max(0, place - rule.reach)
-        if ready.one_word:
-            first = max(first, text.rfind(" ", first, place) + 1)
-        lead = ready.before.search(text, first, place)
-        if not lead:
-            return
-        if "value" in ready.before.groupindex:
-            start, end = lead.span("value")
-        elif not rule.group:
-            start = lead.start()
-    if rule.divider is None:
-        yield Candidate(text, start, end, match)
-        return
-    for start, end in rule.divider.function(text, match, looked_at):
-        yield Candidate(text, start, end, match)
+    before = ready.before
+    if before is None:
+        return match.span(rule.group)
+    first = max(0, place - rule.reach)
+    if ready.one_word:
+        first = max(first, text.rfind(" ", first, place) + 1)
+    lead = before.search(text, first, place)
+    if lead is None:
+        return None
+    if "value" in before.groupindex:
+        return lead.span("value")
+    if rule.group:
+        return match.span(rule.group)
+    return lead.start(), match.end()
 
 
 def _has_word(ready: Compiled, candidate: Candidate) -> bool:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.redaction.engines.patterns import (
-    UNBOUNDED,
     holds_space,
     reach,
     unfinished,
 )
+from refold.redaction.engines.syntax import UNBOUNDED
 from refold.redaction.rules import PACKS
 from refold.redaction.rules.rule import Rule
 

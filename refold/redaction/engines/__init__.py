@@ -48,7 +48,8 @@ class Engine(Protocol):
     def scan(self, data: bytes) -> list[Hit]:
         """(number of a trigger, end) for each place that has one.
 
-        A place may be listed more than once, and a place without a trigger may be too.
+        The end of a literal is its own, without the text after it.  A place may be
+        listed more than once, and a place without a trigger may be too.
         """
 
 
@@ -81,7 +82,12 @@ class Trigger(NamedTuple):
             return self.shape
         if self.rare:
             return re.escape(self.literal)
-        return f"{self.lead}{re.escape(self.literal)}{_shortest(self.then)}"
+        return f"{self.lead}{re.escape(self.literal)}{self.after}"
+
+    @property
+    def after(self) -> str:
+        """The part of ``then`` that is looked for."""
+        return _shortest(self.then)
 
     @property
     def near_digits(self) -> bool:

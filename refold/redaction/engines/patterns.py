@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
-from typing import Any, Final, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-# The standard library's own parser, of which typeshed has no types (decision 0045).
-_parser: Final[Any] = import_module("re._parser")
-_compiler: Final[Any] = import_module("re._compiler")
-_codes: Final[Any] = import_module("re._constants")
-
-# An item of a parse tree: its operation, and the argument of that.
-_Item: TypeAlias = tuple[Any, Any]
-_Items: TypeAlias = Sequence[_Item]
-
-_REPEATS: Final = (_codes.MAX_REPEAT, _codes.MIN_REPEAT, _codes.POSSESSIVE_REPEAT)
-_LOOKS: Final = (_codes.ASSERT, _codes.ASSERT_NOT)
-UNBOUNDED: Final = int(_codes.MAXREPEAT)
+from refold.redaction.engines import syntax
+from refold.redaction.engines.syntax import (
+    BOUNDARIES,
+    LOOKS,
+    REPEATS,
+    UNBOUNDED,
+    BadSyntax,
+    Item,
+    Items,
+    Op,
+    parts,
+)
 
 
 @cache
 def reach(pattern: str) -> int:
     """Return the most characters that ``pattern`` can match or look ahead at."""
-    parsed = _parser.parse(pattern)
-    return _width(parsed, parsed.state.groupwidths).most
+    items = syntax.parse(pattern).items
+    return _width(items, syntax.widths_of_groups(items, _width)).most
+
+
+@cache
+def fixed_width(pattern: str) -> int:
+    """Return how many characters each match of ``pattern`` has; -1 if they differ."""
+    width = _width(syntax.parse(pattern).items)
+    return width.fewest if width.fewest == width.most else -1
 
 
 @cache
 def holds_space(pattern: str) -> bool:
     """Whether a match of ``pattern`` may contain a space."""
-    return _may_hold_space(_parser.parse(pattern))
+    return _may_hold_space(syntax.parse(pattern).items)
 
 
-def _may_hold_space(items: _Items) -> bool:
+def _may_hold_space(items: Items) -> bool:
     for item in items:
-        if item[0] is _codes.GROUPREF:
+        if item[0] is Op.REFERENCE:
             return True
         if _SPACE in (_characters(item) or ()):
             return True
-        if any(map(_may_hold_space, _parts(item))):
+        if any(map(_may_hold_space, parts(item))):
             return True
     return False
 
@@ -52,10 +59,10 @@ def needed(pattern: str) -> tuple[str, ...]:
 
     Empty if none are known.
     """
-    return tuple(sorted(_needed(_parser.parse(pattern))))
+    return tuple(sorted(_needed(syntax.parse(pattern).items)))
 
 
-def _needed(items: _Items) -> frozenset[str]:
+def _needed(items: Items) -> frozenset[str]:
     """The best candidate: the strings of one item, or a run of adjacent literals.
 
     Sets whose shortest string is longer are better; then, smaller sets.
@@ -63,9 +70,9 @@ def _needed(items: _Items) -> frozenset[str]:
     choices: list[frozenset[str]] = []
     row = ""
     for item in items:
-        if item[0] is _codes.LITERAL:
+        if item[0] is Op.LITERAL:
             row += chr(item[1]).lower()
-        elif item[0] is not _codes.AT:
+        elif item[0] is not Op.AT:
             choices.append(frozenset({row}))
             choices.append(_needed_of(item))
             row = ""
@@ -78,14 +85,14 @@ def _needed(items: _Items) -> frozenset[str]:
     return max(choices, key=quality)
 
 
-def _needed_of(item: _Item) -> frozenset[str]:
+def _needed_of(item: Item) -> frozenset[str]:
     """The strings of which each match of one item contains one; empty if unknown."""
     code, argument = item
-    is_optional = code in _REPEATS and not argument[0]
-    if is_optional or code is _codes.GROUPREF_EXISTS:
+    is_optional = code in REPEATS and not argument[0]
+    if is_optional or code is Op.CONDITIONAL:
         return frozenset()
     union: frozenset[str] = frozenset()
-    for part in _parts(item):
+    for part in parts(item):
         strings = _needed(part)
         if not strings:
             return frozenset()
@@ -93,8 +100,8 @@ def _needed_of(item: _Item) -> frozenset[str]:
     return union
 
 
-_ANYTHING: Final[Any] = list(_parser.parse(r"[\s\S]"))
-_END: Final[Any] = (_codes.AT, _codes.AT_END_STRING)
+_ANYTHING: Final = syntax.parse(r"[\s\S]").items
+_END: Final[Item] = (Op.AT, r"\Z")
 # A back reference counts as at most this many characters.
 _LONGEST_BACK_REFERENCE: Final = 65_535
 
@@ -106,81 +113,75 @@ def unfinished(pattern: str) -> re.Pattern[str]:
     It is for text that arrives in pieces.  It matches at each position at which more
     text may change whether and what ``pattern`` matches.  It may also match at others.
     """
-    parsed = _parser.parse(pattern)
-    reaching = _reaching(list(parsed), parsed.state)
-    tree = _parser.SubPattern(parsed.state, reaching)
-    compiled: re.Pattern[str] = _compiler.compile(tree)
-    return compiled
+    parsed = syntax.parse(pattern)
+    widths = syntax.widths_of_groups(parsed.items, _width)
+    reaching = _Reaching(widths).of(parsed.items)
+    return re.compile(syntax.source_of(reaching, parsed.flags))
 
 
-def _reaching(items: list[Any], state: Any) -> list[Any]:
-    """Items that match if matching ``items`` can run into the end of the text.
+class _Reaching:
+    """Makes items that match if others can run into the end of the text.
 
-    An item that ends earlier cannot change, so it is kept.
+    widths: the widths of groups, by number.
     """
-    reaching: list[Any] = [_END]
-    for item in reversed(items):
-        ways = [[_END]]
-        inside = _reaching_inside(item, state)
-        if inside is not None:
-            ways.append(inside)
-        ways.append([item, *reaching])
-        reaching = [_branch(ways, state)]
-    return reaching
 
+    def __init__(self, widths: Mapping[int, _Width]) -> None:
+        self._widths = widths
 
-def _reaching_inside(item: Any, state: Any) -> list[Any] | None:
-    """Items that match if the text ends inside of ``item``; None if it cannot."""
-    operation, argument = item
-    match str(operation):
-        case "BRANCH" | "ATOMIC_GROUP":
-            ways = [_reaching(part, state) for part in _parts(item)]
-            return [_branch(ways, state)]
-        case "SUBPATTERN":
-            # The group has no number here, because its content may be cut off.
-            _, added_flags, removed_flags, content = argument
-            inside = _tree(_reaching(list(content), state), state)
-            return [(operation, (None, added_flags, removed_flags, inside))]
-        case "ASSERT" | "ASSERT_NOT":
-            direction, assertion = argument
-            return _reaching(list(assertion), state) if direction > 0 else None
-        case "MAX_REPEAT" | "MIN_REPEAT":
-            _, most, repeated = argument
-            return _reaching_repeat(most, repeated, repeated, state)
-        case "POSSESSIVE_REPEAT":
-            _, most, repeated = argument
-            once = _tree([(_codes.ATOMIC_GROUP, repeated)], state)
-            return _reaching_repeat(most, once, repeated, state)
-        case "AT" if argument is _codes.AT_END:
-            # It matches in front of a line feed only as long as nothing follows that.
-            return [(_codes.LITERAL, ord("\n")), _END]
-        case "GROUPREF_EXISTS":
-            group, *parts = argument
-            trees = [_tree(_reaching(list(part or ()), state), state) for part in parts]
-            return [(operation, (group, *trees))]
-        case "GROUPREF":
-            width = min(state.groupwidths[argument][1], _LONGEST_BACK_REFERENCE)
-            return [(_codes.MAX_REPEAT, (0, width, _tree(_ANYTHING, state))), _END]
-    return None
+    def of(self, items: Sequence[Item]) -> Items:
+        """Items that match if matching ``items`` can run into the end of the text.
 
+        An item that ends earlier cannot change, so it is kept.
+        """
+        reaching: Items = [_END]
+        for item in reversed(items):
+            ways: list[Items] = [[_END]]
+            inside = self._inside(item)
+            if inside is not None:
+                ways.append(inside)
+            ways.append([item, *reaching])
+            reaching = [(Op.BRANCH, ways)]
+        return reaching
 
-def _reaching_repeat(most: Any, once: Any, repeated: Any, state: Any) -> list[Any]:
-    """Items that match if the text ends inside of a repeat.
+    def _inside(self, item: Item) -> Items | None:
+        """Items that match if the text ends inside of ``item``; None if it cannot."""
+        op, argument = item
+        match op:
+            case Op.BRANCH | Op.ATOMIC:
+                return [(Op.BRANCH, [self.of(part) for part in parts(item)])]
+            case Op.GROUP:
+                # The group has no number here, because its content may be cut off.
+                _, flags, cleared, content = argument
+                return [(Op.GROUP, (None, flags, cleared, self.of(content)))]
+            case Op.LOOK | Op.LOOK_NOT:
+                direction, assertion = argument
+                return self.of(assertion) if direction > 0 else None
+            case Op.GREEDY | Op.LAZY:
+                _, most, repeated = argument
+                return self._repeat(most, repeated, repeated)
+            case Op.POSSESSIVE:
+                _, most, repeated = argument
+                return self._repeat(most, [(Op.ATOMIC, repeated)], repeated)
+            case Op.AT if argument == "$":
+                # It matches before a line feed only as long as nothing follows that.
+                return [(Op.LITERAL, ord("\n")), _END]
+            case Op.CONDITIONAL:
+                group, first, second = argument
+                ways = (group, self.of(first), self.of(second))
+                return [(Op.CONDITIONAL, ways)]
+            case Op.REFERENCE:
+                most = min(self._widths[argument].most, _LONGEST_BACK_REFERENCE)
+                return [(Op.GREEDY, (0, most, _ANYTHING)), _END]
+        return None
 
-    These are whole repetitions, then one that the end of the text cuts off.
+    def _repeat(self, most: int, once: Items, repeated: Items) -> Items:
+        """Items that match if the text ends inside of a repeat.
 
-    once: the form of a whole repetition, which is atomic in a possessive repeat.
-    """
-    whole = (_codes.MAX_REPEAT, (0, most, once))
-    return [whole, *_reaching(list(repeated), state)]
+        These are whole repetitions, then one that the end of the text cuts off.
 
-
-def _branch(ways: list[list[Any]], state: Any) -> Any:
-    return (_codes.BRANCH, (None, [_tree(way, state) for way in ways]))
-
-
-def _tree(items: list[Any], state: Any) -> Any:
-    return _parser.SubPattern(state, items)
+        once: the form of a whole repetition, which is atomic in a possessive repeat.
+        """
+        return [(Op.GREEDY, (0, most, once)), *self.of(repeated)]
 
 
 # The most characters that a pattern of a policy may match.
@@ -188,15 +189,14 @@ LONGEST_MATCH: Final = 512
 # The most ways to match at one position of a text that a policy's pattern may have.
 _MOST_WAYS: Final = 256
 _LEADING_FLAGS = re.compile(r"\(\?([a-z]+)\)")
-_ALLOWED_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL
-_BOUNDARIES: Final = (_codes.AT_BOUNDARY, _codes.AT_NON_BOUNDARY)
+_ALLOWED_FLAGS: Final = frozenset("ims")
 _REFUSED: Final = {
-    _codes.ASSERT: "it looks ahead or behind",
-    _codes.ASSERT_NOT: "it looks ahead or behind",
-    _codes.GROUPREF: "it refers back to a group",
-    _codes.GROUPREF_EXISTS: "it refers back to a group",
-    _codes.ATOMIC_GROUP: "it has an atomic group",
-    _codes.POSSESSIVE_REPEAT: "it has a possessive repeat",
+    Op.LOOK: "it looks ahead or behind",
+    Op.LOOK_NOT: "it looks ahead or behind",
+    Op.REFERENCE: "it refers back to a group",
+    Op.CONDITIONAL: "it refers back to a group",
+    Op.ATOMIC: "it has an atomic group",
+    Op.POSSESSIVE: "it has a possessive repeat",
 }
 
 
@@ -324,10 +324,15 @@ class Pattern:
         return max(_digit_runs(list(_stretches(self._items))), default=None)
 
 
-def _parsed(source: str) -> list[_Item]:
+def _parsed(source: str) -> Items:
+    """The items of a pattern.
+
+    Raises BadPattern.
+    """
     try:
-        return list(_parser.parse(source, re.ASCII))
-    except re.error as error:
+        re.compile(source, re.ASCII)
+        return syntax.parse(source).items
+    except (re.error, BadSyntax) as error:
         raise BadPattern(f"it is not a regular expression ({error})") from None
     except (OverflowError, RecursionError):
         raise BadPattern("a repeat is too large, or groups nest too deep") from None
@@ -335,72 +340,56 @@ def _parsed(source: str) -> list[_Item]:
 
 def _has_value_group(source: str) -> bool:
     """Whether a pattern has a group with the name ``value``."""
-    return "value" in _parser.parse(source, re.ASCII).state.groupdict
+    return "value" in syntax.parse(source).names
 
 
-def _shapes(items: _Items) -> list[str]:
+def _shapes(items: Items) -> list[str]:
     """The items as text, without the numbers of their groups."""
     shapes: list[str] = []
     for item in items:
-        shape = re.sub(r"SUBPATTERN, \((?:[0-9]+|None)", "SUBPATTERN, (", repr(item))
+        shape = re.sub(r"GROUP: \d+>, \((?:[0-9]+|None)", "GROUP, (", repr(item))
         shapes.append(shape)
     return shapes
 
 
-def _check(items: _Items, *, bounded: bool) -> None:
+def _check(items: Items, *, bounded: bool) -> None:
     """Raise BadPattern for an item that a policy's pattern may not have."""
     for item in items:
         code, argument = item
         if code in _REFUSED:
             raise BadPattern(f"{_REFUSED[code]}, which no engine does in linear time")
-        if code is _codes.AT and argument not in _BOUNDARIES:
+        if code is Op.AT and argument not in BOUNDARIES:
             raise BadPattern("it has an anchor; a value may stand anywhere in a text")
-        if code is _codes.LITERAL and "\uff01" <= chr(argument) <= "\uff5e":
+        if code is Op.LITERAL and "\uff01" <= chr(argument) <= "\uff5e":
             wide = chr(argument)
             plain = chr(argument - 0xFEE0)
             raise BadPattern(f"{wide} may also be written {plain}: [{plain}{wide}]")
-        if code is _codes.SUBPATTERN and argument[1] & ~_ALLOWED_FLAGS:
+        if code is Op.GROUP and not _ALLOWED_FLAGS.issuperset(argument[1]):
             raise BadPattern("a group has a flag other than i, m and s")
         if bounded and _is_unbounded(item):
             raise BadPattern(
                 "a repeat has no bound: write {1,64} or the like instead of + and *"
             )
-        for part in _parts(item):
+        for part in parts(item):
             _check(part, bounded=bounded)
 
 
-def _is_unbounded(item: _Item) -> bool:
+def _is_unbounded(item: Item) -> bool:
     code, argument = item
-    return code in _REPEATS and argument[1] is _codes.MAXREPEAT
+    return code in REPEATS and argument[1] == UNBOUNDED
 
 
-def _count_unbounded(items: _Items) -> int:
+def _count_unbounded(items: Items) -> int:
     """The number of repeats without a bound, each as often as repeats repeat it."""
     count = 0
     for item in items:
         if _is_unbounded(item):
             count += 1
         code, argument = item
-        times = int(argument[1]) if code in _REPEATS else 1
-        for part in _parts(item):
+        times = int(argument[1]) if code in REPEATS else 1
+        for part in parts(item):
             count += times * _count_unbounded(part)
     return count
-
-
-def _parts(item: _Item) -> Iterator[list[_Item]]:
-    """The sequences of items that an item consists of."""
-    code, argument = item
-    if code in _REPEATS:
-        yield list(argument[2])
-    elif code is _codes.SUBPATTERN:
-        yield list(argument[3])
-    elif code is _codes.BRANCH:
-        yield from map(list, argument[1])
-    elif code is _codes.ATOMIC_GROUP:
-        yield list(argument)
-    elif code is _codes.GROUPREF_EXISTS:
-        for part in argument[1:]:
-            yield list(part or ())
 
 
 class _Width(NamedTuple):
@@ -411,9 +400,10 @@ class _Width(NamedTuple):
 
 
 _ONE_CHARACTER: Final = _Width(1, 1)
+_NO_GROUPS: Final[Mapping[int, _Width]] = MappingProxyType({})
 
 
-def _width(items: _Items, groups: Sequence[tuple[int, int]] = ()) -> _Width:
+def _width(items: Items, groups: Mapping[int, _Width] = _NO_GROUPS) -> _Width:
     """The width of items in a row; ``groups`` has the widths of groups by number."""
     fewest = 0
     most = 0
@@ -424,23 +414,23 @@ def _width(items: _Items, groups: Sequence[tuple[int, int]] = ()) -> _Width:
     return _Width(fewest, most)
 
 
-def _item_width(item: _Item, groups: Sequence[tuple[int, int]] = ()) -> _Width:
+def _item_width(item: Item, groups: Mapping[int, _Width] = _NO_GROUPS) -> _Width:
     code, argument = item
-    if code is _codes.AT:
+    if code is Op.AT:
         return _Width(0, 0)
-    if code is _codes.GROUPREF:
-        return _Width(*groups[argument])
-    if code in _LOOKS:
+    if code is Op.REFERENCE:
+        return groups[argument]
+    if code in LOOKS:
         direction, assertion = argument
         is_ahead = direction > 0
-        return _Width(0, _width(list(assertion), groups).most if is_ahead else 0)
-    parts = [_width(part, groups) for part in _parts(item)]
-    if code in _REPEATS:
+        return _Width(0, _width(assertion, groups).most if is_ahead else 0)
+    widths = [_width(part, groups) for part in parts(item)]
+    if code in REPEATS:
         least, most, _ = argument
-        return _Width(parts[0].fewest * int(least), parts[0].most * int(most))
-    if parts:
+        return _Width(widths[0].fewest * least, widths[0].most * most)
+    if widths:
         return _Width(
-            min(part.fewest for part in parts), max(part.most for part in parts)
+            min(width.fewest for width in widths), max(width.most for width in widths)
         )
     return _ONE_CHARACTER
 
@@ -454,42 +444,42 @@ _WORD: Final = frozenset(c for c in range(_OTHER) if chr(c).isalnum() or c == or
 _WHITESPACE: Final = frozenset(map(ord, " \t\n\r\f\v"))
 _SEPARATORS: Final = frozenset(map(ord, " .()-/"))
 _CATEGORIES: Final = {
-    _codes.CATEGORY_DIGIT: _DIGITS,
-    _codes.CATEGORY_NOT_DIGIT: _ALL - _DIGITS,
-    _codes.CATEGORY_WORD: _WORD,
-    _codes.CATEGORY_NOT_WORD: _ALL - _WORD,
-    _codes.CATEGORY_SPACE: _WHITESPACE,
-    _codes.CATEGORY_NOT_SPACE: _ALL - _WHITESPACE,
+    "d": _DIGITS,
+    "D": _ALL - _DIGITS,
+    "w": _WORD,
+    "W": _ALL - _WORD,
+    "s": _WHITESPACE,
+    "S": _ALL - _WHITESPACE,
 }
 
 
-def _characters(item: _Item) -> frozenset[int] | None:
+def _characters(item: Item) -> frozenset[int] | None:
     """The characters that an item of one character matches; None for other items."""
     code, argument = item
-    if code is _codes.LITERAL:
+    if code is Op.LITERAL:
         return frozenset({min(argument, _OTHER)})
-    if code is _codes.NOT_LITERAL:
+    if code is Op.NOT_LITERAL:
         # Another character outside of ASCII may follow instead of the excluded one.
         return _ALL - {argument} if argument < _OTHER else _ALL
-    if code is _codes.ANY:
+    if code is Op.ANY:
         return _ALL
-    if code is _codes.IN:
+    if code is Op.IN:
         return _characters_of_class(argument)
     return None
 
 
-def _characters_of_class(members: _Items) -> frozenset[int]:
+def _characters_of_class(members: Items) -> frozenset[int]:
     characters: set[int] = set()
     is_negated = False
     for index, (code, argument) in enumerate(members):
-        if code is _codes.NEGATE and index == 0:
+        if code is Op.NEGATE and index == 0:
             is_negated = True
-        elif code is _codes.LITERAL:
+        elif code is Op.LITERAL:
             characters.add(min(argument, _OTHER))
-        elif code is _codes.RANGE:
+        elif code is Op.RANGE:
             low, high = argument
             characters.update(range(min(low, _OTHER), min(high, _OTHER) + 1))
-        elif code is _codes.CATEGORY:
+        elif code is Op.CATEGORY:
             characters |= _CATEGORIES[argument]
     if is_negated:
         # A class that excludes one character outside of ASCII matches another.
@@ -497,14 +487,14 @@ def _characters_of_class(members: _Items) -> frozenset[int]:
     return frozenset(characters)
 
 
-def _first_characters(items: _Items, following: frozenset[int]) -> frozenset[int]:
+def _first_characters(items: Items, following: frozenset[int]) -> frozenset[int]:
     """The possible first characters of the items, or else of what follows them."""
     for index, item in enumerate(items):
         characters = _characters(item)
         if characters is not None:
             return characters
         first: frozenset[int] = frozenset()
-        for part in _parts(item):
+        for part in parts(item):
             first |= _first_characters(part, frozenset())
         if _item_width(item).fewest:
             return first
@@ -527,7 +517,7 @@ def _in_both_cases(characters: frozenset[int]) -> frozenset[int]:
 _MANY_WAYS: Final = 2**20
 
 
-def _ways(items: _Items, following: frozenset[int]) -> int:
+def _ways(items: Items, following: frozenset[int]) -> int:
     """How many paths an engine may try, matching or failing, at one position.
 
     following: the characters that may follow the items.
@@ -539,20 +529,16 @@ def _ways(items: _Items, following: frozenset[int]) -> int:
     return ways
 
 
-def _item_ways(item: _Item, following: frozenset[int]) -> int:
+def _item_ways(item: Item, following: frozenset[int]) -> int:
     code, argument = item
-    if code in _REPEATS:
+    if code in REPEATS:
         least, most, body = argument
-        return _repeat_ways(int(least), int(most), list(body), following)
-    parts = list(_parts(item))
-    if not parts:
-        return 1
-    return sum(_ways(part, following) for part in parts)
+        return _repeat_ways(least, most, body, following)
+    ways = [_ways(part, following) for part in parts(item)]
+    return sum(ways) if ways else 1
 
 
-def _repeat_ways(
-    least: int, most: int, items: _Items, following: frozenset[int]
-) -> int:
+def _repeat_ways(least: int, most: int, items: Items, following: frozenset[int]) -> int:
     """The ways of a repeat.
 
     It can stop at one place only if no character that may follow could continue it.
@@ -568,10 +554,10 @@ def _repeat_ways(
     return int(min(ends * ways_of_one ** min(most, 16), _MANY_WAYS))
 
 
-def _ends_in_boundary(items: _Items) -> bool:
+def _ends_in_boundary(items: Items) -> bool:
     """Whether a word boundary may be the last thing that the items look at."""
     for item in reversed(items):
-        if item[0] is _codes.AT or any(map(_ends_in_boundary, _parts(item))):
+        if item[0] is Op.AT or any(map(_ends_in_boundary, parts(item))):
             return True
         if _item_width(item).fewest:
             return False
@@ -596,7 +582,7 @@ class _Beginnings(NamedTuple):
 _UNKNOWN: Final = _Beginnings([], is_whole=False)
 
 
-def _beginnings(items: _Items) -> _Beginnings:
+def _beginnings(items: Items) -> _Beginnings:
     literals = [""]
     for item in items:
         item_literals, is_whole = _item_beginnings(item)
@@ -615,28 +601,28 @@ def _beginnings(items: _Items) -> _Beginnings:
     return _Beginnings(literals, is_whole=True)
 
 
-def _item_beginnings(item: _Item) -> _Beginnings:
+def _item_beginnings(item: Item) -> _Beginnings:
     """The beginnings of one item; no literals if they are unknown."""
     code, argument = item
-    if code is _codes.LITERAL:
+    if code is Op.LITERAL:
         letter = chr(argument)
         # Engines ignore the case of ASCII only.
         if letter.isascii() or letter.lower() == letter.upper():
             return _Beginnings([letter], is_whole=True)
         return _UNKNOWN
-    if code is _codes.AT:
+    if code is Op.AT:
         return _Beginnings([""], is_whole=True)
-    if code is _codes.SUBPATTERN:
-        return _beginnings(list(argument[3]))
-    if code in _REPEATS and argument[0]:
+    if code is Op.GROUP:
+        return _beginnings(argument[3])
+    if code in REPEATS and argument[0]:
         least, most, body = argument
-        literals, is_whole = _beginnings(list(body))
+        literals, is_whole = _beginnings(body)
         if is_whole and len(literals) == 1 and least <= _LONGEST_LITERAL:
             return _Beginnings([literals[0] * least], is_whole=least == most)
         return _Beginnings(literals, is_whole=False)
-    if code is _codes.BRANCH:
-        return _union([_beginnings(list(part)) for part in argument[1]])
-    if code is _codes.IN and all(kind is _codes.LITERAL for kind, _ in argument):
+    if code is Op.BRANCH:
+        return _union([_beginnings(part) for part in argument])
+    if code is Op.IN and all(kind is Op.LITERAL for kind, _ in argument):
         return _union([_item_beginnings(member) for member in argument])
     return _UNKNOWN
 
@@ -665,24 +651,24 @@ class _Stretch(NamedTuple):
     most: int
 
 
-def _stretches(items: _Items) -> Iterator[_Stretch]:
+def _stretches(items: Items) -> Iterator[_Stretch]:
     """The stretches that each match consists of, in order."""
     for item in items:
         code, argument = item
         characters = _characters(item)
         if characters is not None:
             yield _Stretch(_kind(characters), 1, 1)
-        elif code is _codes.SUBPATTERN:
-            yield from _stretches(list(argument[3]))
-        elif code in _REPEATS:
+        elif code is Op.GROUP:
+            yield from _stretches(argument[3])
+        elif code in REPEATS:
             least, most, body = argument
-            yield from _stretches_of_repeat(int(least), int(most), list(body))
-        elif code is _codes.BRANCH:
+            yield from _stretches_of_repeat(least, most, body)
+        elif code is Op.BRANCH:
             width = _item_width(item)
             yield _Stretch("other", width.fewest, width.most)
 
 
-def _stretches_of_repeat(least: int, most: int, body: _Items) -> Iterator[_Stretch]:
+def _stretches_of_repeat(least: int, most: int, body: Items) -> Iterator[_Stretch]:
     inner = list(_stretches(body))
     if len(inner) == 1:
         kind, fewest, longest = inner[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import hyperscan
 
@@ -26,6 +26,7 @@ from refold.redaction.engines import (
     run_start,
 )
 from refold.redaction.engines.fold import TELLING
+from refold.redaction.engines.patterns import fixed_width
 
 _IN_RUN: Final = IN_RUN.encode()
 # With a run of digits in this many bytes or fewer, one pass over all bytes is faster
@@ -64,6 +65,12 @@ class Triggers:
         self._wide = _caseless(
             (number, text) for number, text in (*texts, *keys) if not text.isascii()
         )
+        # Matches of these end behind the text after their literal.
+        self._followed = {
+            number: _Followed.of(trigger)
+            for number, trigger in enumerate(triggers)
+            if trigger.literal and trigger.then and not trigger.rare
+        }
         self._keys = {number for number, _ in keys}
         self._keys_without_digits = {
             number for number in self._keys if not triggers[number].run
@@ -95,19 +102,73 @@ class Triggers:
         """The ``hits`` without those of keys, and shapes near long runs of digits."""
         if not hits:
             return hits
-        keys = self._keys
         run = self._run
-        hits = [hit for hit in hits if hit[0] not in keys]
-        if run not in map(itemgetter(0), hits):
-            return hits
-        ends_of_runs = [end for number, end in hits if number == run]
-        in_texts = [hit for hit in hits if hit[0] != run]
+        followed = self._followed
+        ends_of_runs: list[int] = []
+        ends_of_followed: dict[int, list[int]] = {}
+        in_texts: list[Hit] = []
+        for hit in hits:
+            number = hit[0]
+            if number in followed:
+                ends_of_followed.setdefault(number, []).append(hit[1])
+            elif number == run:
+                ends_of_runs.append(hit[1])
+            elif number not in self._keys:
+                in_texts.append(hit)
+        if ends_of_followed:
+            lower = data.lower()
+            for number, ends in ends_of_followed.items():
+                for end in followed[number].literals(lower, ends):
+                    in_texts.append((number, end))
+        if not ends_of_runs:
+            return in_texts
         if len(ends_of_runs) * _DENSE > len(data):
             return in_texts + self._shapes.hits(data)
         for start, stop in windows(data, ends_of_runs):
             for number, end in self._shapes.hits(data[start:stop]):
                 in_texts.append((number, start + end))
         return in_texts
+
+
+class _Followed(NamedTuple):
+    """A literal with a text after it, at whose end its matches end.
+
+    width: the bytes of the text after the literal; -1 if they differ.
+    reach: how far before the end of a match the literal may begin.
+    """
+
+    literal: bytes
+    width: int
+    reach: int
+
+    @classmethod
+    def of(cls, trigger: Trigger) -> _Followed:
+        """The literal of a trigger, in bytes."""
+        literal = trigger.literal.encode()
+        after = trigger.after
+        is_plain = after.isascii() and "[^" not in after and "." not in after
+        bytes_of_character = 1 if is_plain else 4
+        width = fixed_width(after) if is_plain else -1
+        return cls(literal, width, trigger.reach * bytes_of_character)
+
+    def literals(self, lower: bytes, ends: list[int]) -> list[int]:
+        """The ends of the literal in lower-case data, before the ``ends`` of matches.
+
+        Each match has at least one.
+        """
+        if self.width >= 0:
+            return [end - self.width for end in ends]
+        ends.sort()
+        places: list[int] = []
+        length = len(self.literal)
+        searched = 0
+        for end in ends:
+            place = lower.find(self.literal, max(searched, end - self.reach), end)
+            while place >= 0:
+                places.append(place + length)
+                searched = place + 1
+                place = lower.find(self.literal, searched, end)
+        return places
 
 
 def _in_ascii(expressions: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str]]:

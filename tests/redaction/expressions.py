@@ -1,0 +1,408 @@
+"""The regular expressions of the package, and texts on which each may take long.
+
+An expression is described by how the package calls it: a rule is tried at each literal
+of its gate, other expressions are matched at one place or searched for in a text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from time import process_time
+from types import FrameType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import refold
+from refold.domain.errors import InvalidConfiguration
+from refold.redaction.checks import names
+from refold.redaction.engines import syntax
+from refold.redaction.engines.syntax import Item, Op
+from refold.redaction.rules import PACKS
+from refold.redaction.rules.rule import Rule
+from refold.redaction.scanner import CONTEXT, Compiled
+
+ROOT: Final = Path(refold.__file__).parent
+# Applies an expression to a text as the package does.
+Use: TypeAlias = Callable[[str], object]
+
+
+class Expression(NamedTuple):
+    """One expression of the package.
+
+    name:    where it stands.
+    source:  its source.
+    use:     how the package applies it to a text.
+    longest: the most characters of a text to which the package applies it; 0 for any.
+    """
+
+    name: str
+    source: str
+    use: Use
+    longest: int = 0
+
+
+@cache
+def expressions() -> Sequence[Expression]:
+    """Every expression of rules, of judges, and of code, once each."""
+    unique: dict[tuple[str, str], Expression] = {}
+    for expression in (*_of_rules(), *_of_judges(), *_of_code()):
+        kind, _, _ = expression.name.partition(" ")
+        is_of_code = kind not in ("rule", "before", "context")
+        unique.setdefault(
+            ("" if is_of_code else expression.name, expression.source), expression
+        )
+    return [*unique.values()]
+
+
+def _of_rules() -> Iterator[Expression]:
+    for rules in PACKS.values():
+        for rule in rules:
+            compiled = Compiled(0, rule)
+            yield Expression(f"rule {rule.id}", rule.pattern, _tried(rule))
+            if compiled.before:
+                yield Expression(
+                    f"before of {rule.id}",
+                    rule.before,
+                    compiled.before.search,
+                    rule.reach,
+                )
+            if compiled.context:
+                yield Expression(
+                    f"context of {rule.id}",
+                    rule.context,
+                    compiled.context.search,
+                    CONTEXT,
+                )
+
+
+def _tried(rule: Rule) -> Use:
+    """Tries the pattern of a rule where the scanner does."""
+    pattern = re.compile(rule.pattern)
+    if rule.at == "leaf":
+        return pattern.fullmatch
+    if rule.at == "digits":
+        return lambda text: list(pattern.finditer(text))
+    places = re.compile("|".join(map(re.escape, rule.gate)), re.IGNORECASE)
+
+    def at_gates(text: str) -> object:
+        for place in places.finditer(text):
+            pattern.match(text, place.start())
+        return None
+
+    return at_gates
+
+
+def _of_judges() -> Iterator[Expression]:
+    """The expressions of ``judges.toml``, with the methods that the code calls."""
+    methods = _methods_of_judges()
+    for group, written in names._JUDGES.items():
+        for name, parts in written.items():
+            source = "".join(parts)
+            yield Expression(
+                f"{group}.{name} in judges.toml",
+                source,
+                _used(re.compile(source), methods.get(name, frozenset())),
+            )
+
+
+def _of_code() -> Iterator[Expression]:
+    """The expressions in calls of ``re``, and those that modules have compiled."""
+    for path, tree in _trees():
+        shown = path.relative_to(ROOT.parent)
+        for call in _calls_of_re(tree):
+            source = _constant(call.args[0])
+            if source is None:
+                continue
+            assert isinstance(call.func, ast.Attribute)
+            used = {call.func.attr}
+            flags = _flags(call)
+            pattern = re.compile(source, flags)
+            if call.func.attr == "compile":
+                used = set(_methods_of(tree, _target(tree, call)))
+            yield Expression(
+                f"{shown}:{call.lineno}", source, _used(pattern, frozenset(used))
+            )
+    for module, tree in _modules_with_built().items():
+        for name, value in _imported(module).items():
+            if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
+                yield Expression(
+                    f"{module}.{name}",
+                    value.pattern,
+                    _used(value, _methods_of(tree, name)),
+                )
+
+
+def _used(pattern: re.Pattern[str], methods: frozenset[str]) -> Use:
+    """Applies a pattern by the slowest of the methods that the code calls."""
+    if methods and methods <= {"match", "fullmatch"}:
+        return pattern.match if "match" in methods else pattern.fullmatch
+    return lambda text: list(pattern.finditer(text))
+
+
+@cache
+def _trees() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
+
+
+_OF_RE: Final = {
+    "compile",
+    "search",
+    "match",
+    "fullmatch",
+    "findall",
+    "finditer",
+    "split",
+    "sub",
+    "subn",
+}
+
+
+def _calls_of_re(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            is_re = isinstance(owner, ast.Name) and owner.id == "re"
+            if is_re and node.func.attr in _OF_RE and node.args:
+                yield node
+
+
+def _constant(node: ast.expr) -> str | None:
+    """The text of an argument that is a constant; None for others, and for bytes."""
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _flags(call: ast.Call) -> int:
+    """The flags of a call, which are written as ``re.X | re.Y``."""
+    flags = 0
+    for argument in (*call.args[1:], *[keyword.value for keyword in call.keywords]):
+        for node in ast.walk(argument):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in re.RegexFlag.__members__
+            ):
+                flags |= re.RegexFlag[node.attr]
+    return int(flags)
+
+
+def _target(tree: ast.Module, call: ast.Call) -> str:
+    """The name to which a module assigns a compiled expression."""
+    for statement in tree.body:
+        targets: Sequence[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        if targets and any(node is call for node in ast.walk(statement)):
+            return ast.unparse(targets[0])
+    return ""
+
+
+@cache
+def _methods_of_judges() -> dict[str, frozenset[str]]:
+    """By name in ``judges.toml``: the methods that any module calls on it."""
+    methods: dict[str, set[str]] = {}
+    for _, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(
+                node.value, ast.Attribute
+            ):
+                group = node.value.value
+                if isinstance(group, ast.Name) and group.id in ("_PATTERNS", "_KEYS"):
+                    methods.setdefault(node.value.attr, set()).add(node.attr)
+    return {name: frozenset(used & _OF_RE) for name, used in methods.items()}
+
+
+def _methods_of(tree: ast.Module, name: str) -> frozenset[str]:
+    """The methods that a module calls on an expression that it has compiled.
+
+    None are known if other modules may use it, too.
+    """
+    methods: set[str] = set()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            continue
+        if node.value.id == name:
+            methods.add(node.attr)
+    return frozenset(methods & _OF_RE) if name.startswith("_") else frozenset()
+
+
+def _modules_with_built() -> dict[str, ast.Module]:
+    """The modules that compile an expression which is no constant."""
+    modules: dict[str, ast.Module] = {}
+    for path, tree in _trees():
+        for statement in tree.body:
+            for call in _calls_of_re(statement):
+                if _constant(call.args[0]) is None:
+                    place = path.relative_to(ROOT.parent).with_suffix("")
+                    modules[".".join(place.parts).removesuffix(".__init__")] = tree
+    return modules
+
+
+def _imported(module: str) -> Mapping[str, object]:
+    """The names in a module; none if it needs an extra that is not installed."""
+    try:
+        return vars(import_module(module))
+    except InvalidConfiguration:
+        return {}
+
+
+# The characters of which texts are made.
+_ALPHABET: Final = (
+    "aA0 -_.\"'\\/:=\n\t,;|(<[{@+%&#*]})>`~^$!?eExXnupPsSkK1９é密是号年月，：\r\x1b"
+)
+# A repeat with fewer repetitions cannot take long by itself.
+_MANY: Final = 8
+_MOST_TEXTS: Final = 5
+_BREAKS: Final = "\x00"
+
+
+class _Sampler:
+    """Makes texts that items match, of characters that many classes share."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._members: dict[str, str] = {}
+        self._shared: dict[str, int] = dict.fromkeys(_ALPHABET, 0)
+        self._count(items)
+
+    def _count(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if item[0] in (Op.IN, Op.NOT_LITERAL, Op.ANY):
+                for character in self._characters(item):
+                    self._shared[character] += 1
+            for part in syntax.parts(item):
+                self._count(part)
+
+    def _characters(self, item: Item) -> str:
+        source = syntax.source_of([item])
+        if source not in self._members:
+            pattern = re.compile(source)
+            matching = [one for one in _ALPHABET if pattern.fullmatch(one)]
+            self._members[source] = "".join(matching)
+        return self._members[source]
+
+    def text(self, items: Sequence[Item]) -> str:
+        """A short text that the items match, looks aside."""
+        return "".join(map(self._of_item, items))
+
+    def _of_item(self, item: Item) -> str:
+        op, argument = item
+        if op is Op.LITERAL:
+            return chr(argument)
+        if op in (Op.IN, Op.NOT_LITERAL, Op.ANY):
+            matching = self._characters(item)
+            return max(matching, key=self._shared.__getitem__) if matching else ""
+        if op in syntax.REPEATS:
+            least, most, body = argument
+            return self.text(body) * int(min(max(least, 1), most))
+        if op is Op.BRANCH:
+            return max((self.text(way) for way in argument), key=len)
+        return "".join(self.text(part) for part in syntax.parts(item))
+
+
+def texts_for(source: str) -> list[Callable[[int], str]]:
+    """Makers of texts, of a given length, on which an expression may take long.
+
+    They repeat what its repeats repeat, behind what stands before them, and end with a
+    character at which a match fails.
+    """
+    items = syntax.parse(source).items
+    sampler = _Sampler(items)
+    units: dict[tuple[str, str], None] = {}
+    for before, repeated in _pumped(items, "", sampler):
+        units[before, repeated] = None
+        units["", repeated] = None
+        units["", before + repeated] = None
+    units["", sampler.text(items)] = None
+    ordered = sorted(units, key=lambda unit: (len(unit[1]), len(unit[0])))
+    chosen = ordered[:_MOST_TEXTS] + ordered[-1:]
+    return [_maker(*unit) for unit in dict.fromkeys(chosen) if unit[1]]
+
+
+def _pumped(
+    items: Sequence[Item], before: str, sampler: _Sampler
+) -> Iterator[tuple[str, str]]:
+    """What stands before each long repeat, and what it repeats."""
+    for item in items:
+        op, argument = item
+        if op in syntax.REPEATS and argument[1] > _MANY:
+            yield before, sampler.text(argument[2])
+        if op in syntax.LOOKS:
+            yield from _pumped(argument[1], before, sampler)
+        for part in syntax.parts(item):
+            yield from _pumped(part, before, sampler)
+        before += sampler.text([item])
+
+
+def _maker(before: str, repeated: str) -> Callable[[int], str]:
+    def text(length: int) -> str:
+        return (before + repeated * (length // len(repeated) + 1))[:length] + _BREAKS
+
+    return text
+
+
+# The length of texts.  Quadratic work on one takes more than a suspect; nearly all
+# expressions take a millisecond.
+_LENGTH: Final = 8_192
+_SUSPECT: Final = 0.016
+_LONGEST: Final = 1.5
+# A text eight times as long takes eight times as long, and with quadratic work
+# sixty-four times.
+_TIMES: Final = 8
+_GROWS: Final = 22.0
+# Some clocks advance in steps of this length.
+_TICK: Final = 0.004
+
+
+class TooSlow(Exception):
+    """An expression did not end in its time."""
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    raise TooSlow
+
+
+def seconds(use: Use, text: str) -> float:
+    """The CPU time of one use; ``_LONGEST`` if it would take longer.
+
+    ``re`` looks for signals while it matches.
+    """
+    previous: Any = signal.signal(signal.SIGVTALRM, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
+    began = process_time()
+    try:
+        use(text)
+    except TooSlow:
+        return _LONGEST
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+    return process_time() - began
+
+
+def growth(expression: Expression) -> str:
+    """What shows that work grows faster than a text; empty if nothing does."""
+    length = expression.longest or _LENGTH
+    for make in texts_for(expression.source):
+        taken = seconds(expression.use, make(length))
+        if taken < _SUSPECT:
+            continue
+        taken = min(taken, seconds(expression.use, make(length)))
+        if taken < _SUSPECT:
+            continue
+        longer = 0.0
+        if taken < _LONGEST and not expression.longest:
+            longer = seconds(expression.use, make(_TIMES * length))
+        is_linear = longer < _GROWS * max(taken, _TICK) and longer < _LONGEST
+        if expression.longest or taken >= _LONGEST or not is_linear:
+            text = make(24)
+            return f"{max(taken, longer):.3f} s for texts such as {text!r}"
+    return ""
