@@ -236,6 +236,14 @@ def _nested() -> Iterator[tuple[str, Maker]]:
     def broken_lines(size: int) -> JsonValue:
         return '{"password": "hunter2x"}\n' * (size // 25) + '{"a'
 
+    def colored_backslashes(size: int) -> JsonValue:
+        return "\x1b[0m" + "\\" * size
+
+    def passwords_of_backslashes(size: int) -> JsonValue:
+        return [{"password": "\\" * 1000 + "\x01"}] * (size // 1000 + 1)
+
+    yield "backslashes behind a color", colored_backslashes
+    yield "passwords of backslashes", passwords_of_backslashes
     yield "long table", table
     yield "wide table", wide_table
     yield "long command line", command

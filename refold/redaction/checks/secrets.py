@@ -82,14 +82,10 @@ def odd(value: str) -> bool:
         return False
     if _PATTERNS.CHOSEN.fullmatch(value):
         return True
-    for pattern in (
-        _PATTERNS.NO_ODDITY,
-        _PATTERNS.VERSION,
-        _PATTERNS.UUID,
-        _PATTERNS.ATTRIBUTE,
-    ):
-        if pattern.fullmatch(value):
-            return False
+    if _PATTERNS.NO_ODDITY.fullmatch(value) or _PATTERNS.VERSION.fullmatch(value):
+        return False
+    if _PATTERNS.UUID.fullmatch(value) or _PATTERNS.ATTRIBUTE.fullmatch(value):
+        return False
     return not (_PATTERNS.NAME.fullmatch(value) and _is_variable(value))
 
 
@@ -596,7 +592,7 @@ def near_vendor(candidate: Candidate) -> bool:
         return False
     if re.search(r"/[a-z]|\.[a-z]|[0-9]\.[0-9]", value):
         return False
-    return not re.fullmatch(r"[a-z0-9]*[a-z]{4,}[-_][a-z0-9_\-]*", value)
+    return not re.fullmatch(r"[a-z0-9]*[a-z]{4}[-_][a-z0-9_\-]*", value)
 
 
 def said(candidate: Candidate) -> bool:

@@ -70,7 +70,7 @@ _AROUND_RARE = 8
 # A whole escape, with the code of its character.  It begins at the first of several
 # backslashes, since each level of JSON in JSON doubles them.
 _ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
-_COLOR = r"(?:\x1b|\\+u001[bB])\[[0-9;:?]{0,32}[A-Za-z]"
+_COLOR = r"(?:\x1b|(?<!\\)\\++u001[bB])\[[0-9;:?]{0,32}[A-Za-z]"
 # What folding does not copy: it replaces an escape, and removes the others.
 _NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+")
 
