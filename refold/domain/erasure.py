@@ -16,7 +16,7 @@ from refold.domain.canonical import canonical, parsed
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 
 FORMAT: Final = "refold-certificate/1"
 SALT: Final = 32  # bytes
@@ -25,7 +25,7 @@ _SUBJECT: Final = b"refold:subject:1"
 _PARTS: Final = {"certificate", "key_id", "public_key", "signature"}
 
 
-@quiet
+@repr_without_texts
 class Signed(NamedTuple):
     """A statement with a signature.
 
@@ -197,7 +197,7 @@ class ErasureJob:
         )
 
 
-@quiet
+@repr_without_texts
 class StoredExport(NamedTuple):
     """An export that has a copy of a user's data, as the store remembers it.
 
@@ -275,7 +275,7 @@ class Stranded(NamedTuple):
     restorable: bool
 
 
-@quiet
+@repr_without_texts
 class LegalHold(NamedTuple):
     """A ban on erasing a user, until it is released."""
 

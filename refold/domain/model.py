@@ -117,7 +117,7 @@ class JsonDataclass:
         return loaded
 
 
-def quiet(kind: type[T]) -> type[T]:
+def repr_without_texts(kind: type[T]) -> type[T]:
     """Give a dataclass or named tuple a repr with its numbers and without its texts."""
     names = getattr(kind, "_fields", None)
     if names is None:

@@ -82,7 +82,7 @@ class StreamRedactor:
         self._redactor = redactor
         self._tag = tag
         plan = redactor.plan
-        self._placeholders = Placeholders(plan.labels, plan.numbered_kinds)
+        self._placeholders = Placeholders(plan.labels, plan.numbered_types)
         self._gates = _gates(plan.rules)
         furthest = max((rule.reach for rule in plan.rules), default=0)
         # How far a rule looks back from the start of its literal or its digits.

@@ -86,7 +86,7 @@ class Plan:
     kept_sec: int = 0
 
     @property
-    def numbered_kinds(self) -> frozenset[str]:
+    def numbered_types(self) -> frozenset[str]:
         """The types whose placeholders carry numbers."""
         if not self.numbered:
             return frozenset()

@@ -129,7 +129,7 @@ class Settler:
         self.scanner = scanner
         self.registered = registered
         self.recognizer = recognizer
-        self.placeholders = Placeholders(plan.labels, plan.numbered_kinds)
+        self.placeholders = Placeholders(plan.labels, plan.numbered_types)
         self._tied_marks = self._marks_of_tied()
         # Keys without findings that give no context, such as the fields of events.
         self.quiet: set[str] = set()

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from refold.domain import envelope
 from refold.domain.canonical import load_packaged_toml
 
+# The name of a type, as a placeholder and a policy write it.
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
 # The labels that a policy may put between the brackets of a placeholder.
 LABEL: Final = re.compile(r"[^\W\d_][\w\-]{1,39}")
@@ -17,14 +18,14 @@ LABEL: Final = re.compile(r"[^\W\d_][\w\-]{1,39}")
 class Type(NamedTuple):
     """A type of value, which its placeholder names.
 
-    zh:      the type in a Chinese label.
-    what:    a description.
-    aliases: the names of the type in Presidio, Google's DLP and Amazon Comprehend.
+    zh:          the type in a Chinese label.
+    description: what the values are, in one line.
+    aliases:     the names of the type in Presidio, Google's DLP and Amazon Comprehend.
     """
 
     name: str
     zh: str
-    what: str
+    description: str
     aliases: tuple[str, ...]
 
 
@@ -34,8 +35,8 @@ GROUPED: Final = frozenset(_SHIPPED["grouped"].split())
 
 
 TYPES: Final[Mapping[str, Type]] = {
-    name: Type(name, zh, what, tuple(aliases))
-    for name, (zh, what, *aliases) in _SHIPPED["types"].items()
+    name: Type(name, zh, description, tuple(aliases))
+    for name, (zh, description, *aliases) in _SHIPPED["types"].items()
 }
 LOCALES: Final = ("en", "zh")
 
@@ -52,7 +53,7 @@ _BY_ALIAS: Final[Mapping[str, str]] = _by_alias()
 
 
 def canonical(name: str) -> str:
-    """Our name of a type that another system may name differently.
+    """Return Refold's name of a type, given any system's name of it.
 
     An unknown name is returned unchanged.
     """
@@ -67,8 +68,8 @@ def well_formed(name: str) -> bool:
     return bool(NAME.fullmatch(name))
 
 
-def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
-    """The labels between the brackets of placeholders in ``locale``, by type.
+def labels(locale: str, types: Iterable[str]) -> dict[str, str]:
+    """Return the labels between the brackets of placeholders in ``locale``, by type.
 
     English has no labels: its placeholder is ``[REDACTED:TYPE]``.
 
@@ -78,51 +79,67 @@ def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
         raise KeyError(locale)
     if locale == "en":
         return {}
-    words = {kind: TYPES[kind].zh if kind in TYPES else kind for kind in kinds}
-    return {kind: f"{word}_已脱敏" for kind, word in words.items()}
+    by_type: dict[str, str] = {}
+    for type_ in types:
+        word = TYPES[type_].zh if type_ in TYPES else type_
+        by_type[type_] = f"{word}{envelope.CHINESE_SUFFIX}"
+    return by_type
 
 
 # The type in the placeholder of a text over a limit of work or size.
 UNSCANNED: Final = "UNSCANNED"
 # The most characters of a placeholder.
 LONGEST: Final = 64
-# The beginnings of placeholders that every policy recognizes.
-_MARKS = ("[REDACTED:", envelope.LABELLED)
+# Every placeholder that all policies recognize contains one of these.
+_MARKS = ("[REDACTED:", envelope.CHINESE_SUFFIX)
+# The number that ``renamed`` adds to a key that occurs twice.
 _COPY_NUMBER = re.compile(r"~[0-9]+$")
 
 
 class Placeholders:
     """Writes the placeholders of a policy, and recognizes those of any policy.
 
-    labels: by type, the label between the brackets instead of ``REDACTED:TYPE``.
-    kinds:  the types whose values are numbered; empty for a policy without numbers.
+    labels:         by type, the label between the brackets instead of
+                    ``REDACTED:TYPE``.
+    numbered_types: the types whose placeholders may have a number, such as
+                    ``[EMAIL_1]``, or ``[~EMAIL_1]`` if the number is of another
+                    session; empty for a policy without numbers.
     """
 
     __slots__ = ("_labels", "_marks", "_pattern")
 
-    def __init__(self, labels: Mapping[str, str], kinds: Collection[str]) -> None:
+    def __init__(
+        self, labels: Mapping[str, str], numbered_types: Collection[str]
+    ) -> None:
         self._labels = labels
-        own = [label for label in labels.values() if envelope.LABELLED not in label]
+        # The Chinese labels of Refold are recognized under every policy.
+        own_labels: list[str] = []
+        for label in labels.values():
+            if envelope.CHINESE_SUFFIX not in label:
+                own_labels.append(label)
         marks = list(_MARKS)
-        marks += [f"[{label}" for label in own]
-        marks += [f"[{kind}_" for kind in kinds]
-        if kinds:
+        marks += [f"[{label}" for label in own_labels]
+        marks += [f"[{type_}_" for type_ in numbered_types]
+        if numbered_types:
             marks.append("[~")
         self._marks = tuple(marks)
-        self._pattern = _pattern(own, kinds)
+        self._pattern = _pattern(own_labels, numbered_types)
 
-    def of(self, kind: str, tag: str = "") -> str:
-        """The placeholder for a value of type ``kind``."""
-        label = self._labels.get(kind) or f"REDACTED:{kind}"
+    def of(self, type_: str, tag: str = "") -> str:
+        """Return the placeholder for a value of a type.
+
+        tag: a keyed hash of the value, which the placeholder shows after ``#``.
+        """
+        label = self._labels.get(type_) or f"REDACTED:{type_}"
         return f"[{label}#{tag}]" if tag else f"[{label}]"
 
     def unscanned(self, text: str) -> str:
-        """The stub for a ``text`` that was not scanned to its end."""
+        """Return the stub for a ``text`` that was not scanned to its end."""
         size = len(text.encode(errors="replace"))
         return f"[REDACTED:{UNSCANNED} {size} bytes]"
 
     def within(self, text: str) -> bool:
-        """Whether ``text`` may hold a placeholder."""
+        """Whether ``text`` may contain a placeholder: a quick check for the marks."""
         if "[" in text:
             for mark in self._marks:
                 if mark in text:
@@ -149,31 +166,40 @@ class Placeholders:
         return pieces
 
     def context_of(self, key: str) -> str:
-        """A redacted key without its placeholders: the words that give context.
+        """Return the words of a redacted key, without its placeholders.
 
-        They are the same before and after ``renamed`` numbered the key, so a second
-        pass sees the same context as the first.
+        The words are the context of the key's value.  The number that ``renamed`` added
+        to a key with a placeholder is removed too, so a second pass over the redacted
+        document sees the same context as the first.
         """
         if not self.within(key):
             return key
-        bare = self._pattern.sub(" ", key)
-        return key if bare == key else _COPY_NUMBER.sub("", bare)
+        words = self._pattern.sub(" ", key)
+        if words == key:
+            return key
+        return _COPY_NUMBER.sub("", words)
 
 
-def _pattern(labels: Iterable[str], kinds: Iterable[str]) -> re.Pattern[str]:
-    """The pattern of placeholders: all common forms, own labels, numbered types."""
-    own = [re.escape(label) for label in sorted(labels, key=len, reverse=True)]
-    numbered = "|".join(sorted(kinds, key=len, reverse=True))
-    if numbered:
-        own.append(rf"~?(?:{numbered})_[1-9][0-9]{{0,5}}")
-    if not own:
+def _pattern(labels: Iterable[str], numbered_types: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of the placeholders that a policy recognizes.
+
+    These are the forms of every policy, the policy's own labels, and numbered types.
+    """
+    # Longer names come first: a pattern takes the first alternative that matches.
+    own_forms = [re.escape(label) for label in sorted(labels, key=len, reverse=True)]
+    types = "|".join(sorted(numbered_types, key=len, reverse=True))
+    if types:
+        own_forms.append(rf"~?(?:{types})_[1-9][0-9]{{0,5}}")
+    if not own_forms:
         return envelope.PLACEHOLDER
-    forms = "|".join([envelope.REDACTED, envelope.LABEL, *own])
-    return re.compile(rf"\[(?:{forms}){envelope.TAG}\]")
+    forms = "|".join([envelope.REDACTED, envelope.CHINESE_LABEL, *own_forms])
+    return re.compile(rf"\[(?:{forms}){envelope.VALUE_TAG}\]")
 
 
 def renamed(key: str, taken: set[str], copies: dict[str, int]) -> str:
-    """``key``, or ``key~2``, ``key~3``… if it is taken.
+    """Return a name for a key of an object that no other key has.
+
+    This is ``key``, or ``key~2``, ``key~3``… if ``key`` is taken.
 
     copies: the last number of each key, updated by the call.
     """

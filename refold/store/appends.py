@@ -196,7 +196,7 @@ class Writer:
 
         known: the stream's table of numbers so far.
         """
-        kinds = self.redactor.plan.numbered_kinds
+        kinds = self.redactor.plan.numbered_types
         if not kinds or stream.stream != MAIN or stream.session_id in RESERVED:
             return self.tagger(stream.user_id, now=now)
         now = self.clock() if now is None else now

@@ -25,7 +25,7 @@ from refold.domain.errors import (
     StaleSession,
 )
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import Leases
 from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged
@@ -134,7 +134,7 @@ class Hold:
                 return
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Compactor:
     """Compacts one session under one strategy.

@@ -17,8 +17,8 @@ from refold.projections.context.budget import (
     NO_EXTRAS,
     Budgets,
     CrossSessionLayers,
+    ExtraArgs,
     Extras,
-    HandedIn,
 )
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
 from refold.projections.context.edits import Edit, HistoryEdited
@@ -60,7 +60,7 @@ class Handed(NamedTuple):
 NOTHING: Final = Handed()
 
 
-def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
+def take(writer: Writer, user_id: str, given: ExtraArgs) -> Handed:
     """Redact the parts that a caller hands in, as the recorded request will hold them.
 
     So the log holds exactly what a model is sent, and can show it again.  Only tools

@@ -32,7 +32,7 @@ from refold.domain.erasure import (
 )
 from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.inventory import Place
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
@@ -74,7 +74,7 @@ _BATCH: Final = 500  # sessions of one erasure
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-@quiet
+@repr_without_texts
 class ErasureResult(NamedTuple):
     """The result of an erasure.
 
@@ -140,7 +140,7 @@ class ErasureResult(NamedTuple):
         return {**self.certificate.to_json(), **result}
 
 
-@quiet
+@repr_without_texts
 class ErasurePlan(NamedTuple):
     """The rows that an erasure would delete, the holds on it, and existing copies.
 

@@ -14,7 +14,7 @@ from refold.domain import ports
 from refold.domain.errors import Erased, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.projections.search import (
     SEGMENT,
     Index,
@@ -35,7 +35,7 @@ _SHARE: Final = 8
 _MANY: Final = 64
 
 
-@quiet
+@repr_without_texts
 class Found(NamedTuple):
     """An event that contains all the words, and a line of it."""
 

@@ -18,7 +18,7 @@ from refold.domain.canonical import encodable
 from refold.domain.clocks import GivenTime, StoreTime
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.locks import computed_once
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.session import labelling
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
@@ -59,7 +59,7 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-@quiet
+@repr_without_texts
 class Imported(NamedTuple):
     """The result of an import: session, events written and present, lines skipped."""
 

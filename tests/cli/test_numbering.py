@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from refold.adapters.cli.events import LANES, Rails
-from refold.adapters.display.events import Numbering, before
+from refold.adapters.display.events import Numbering, seq_before
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import RefoldError
 from refold.domain.events import (
@@ -105,8 +105,8 @@ def test_an_api_error_does_not_split_a_response() -> None:
 def test_a_calls_context_ends_before_its_response() -> None:
     log = envelopes(UserInput(), AgentResponse(), call("a"), call("b"))
 
-    assert before(log, "tool call", 2) == 1
-    assert before(log, "response", 1) == 1
+    assert seq_before(log, "tool call", 2) == 1
+    assert seq_before(log, "response", 1) == 1
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -114,12 +114,12 @@ def test_a_number_that_is_not_there_is_an_error(n: int) -> None:
     log = envelopes(UserInput(), AgentResponse(), call("a"))
 
     with pytest.raises(RefoldError, match="1 tool call"):
-        before(log, "tool call", n)
+        seq_before(log, "tool call", n)
 
 
 def test_nothing_comes_before_the_first_event() -> None:
     with pytest.raises(RefoldError, match="begins with that response"):
-        before(envelopes(AgentResponse()), "response", 1)
+        seq_before(envelopes(AgentResponse()), "response", 1)
 
 
 def test_rails_join_what_belongs_together() -> None:

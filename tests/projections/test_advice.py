@@ -160,12 +160,14 @@ def test_only_certain_items_about_the_user_are_stated() -> None:
 def test_recorded_advice_equals_the_original() -> None:
     said = advice(item(), failure())
 
-    assert Advice.recorded(said.handed(), said.items) == replace(said, left_out=())
-    odd: JsonObject = {**said.handed(), "sessions": 1}
+    assert Advice.from_request(said.to_request(), said.items) == replace(
+        said, left_out=()
+    )
+    odd: JsonObject = {**said.to_request(), "sessions": 1}
     broken: list[JsonObject | None] = [None, {}, {"text": "x"}, odd]
     for one in broken:
-        assert Advice.recorded(one, said.items) == Advice()
-    assert Advice.recorded(said.handed(), ("m" * 16,)) == Advice()
+        assert Advice.from_request(one, said.items) == Advice()
+    assert Advice.from_request(said.to_request(), ("m" * 16,)) == Advice()
 
 
 def test_a_path_to_avoid_is_stated_once_in_its_shortest_certain_form() -> None:

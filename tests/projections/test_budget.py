@@ -233,7 +233,7 @@ def test_evidence_stands_behind_the_placeholder_of_an_open_call() -> None:
         ({"tools": ["bash"]}, "tools: must be a list of objects"),
         ({"system": 3}, "system: must be a text"),
         ({"state": [1]}, "state: must be an object"),
-        ({"window": 0}, "window: at least 1 token"),
+        ({"window": 0}, "window: must be at least 1 token"),
         ({"examples": [EXAMPLES[1]]}, "examples: messages.0"),
         ({"examples": EXAMPLES[:1]}, "examples: the last message"),
         ({"evidenz": []}, "there is no 'evidenz'"),

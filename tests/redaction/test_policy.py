@@ -532,4 +532,4 @@ def test_every_type_is_in_the_reference() -> None:
         if name.isupper()
     ]
 
-    assert documented == [(t.name, t.what, t.aliases) for t in TYPES.values()]
+    assert documented == [(t.name, t.description, t.aliases) for t in TYPES.values()]

@@ -256,7 +256,7 @@ def test_no_secret_hides_behind_what_looks_like_a_placeholder(
 
 def test_numbers_stay_the_same_in_a_second_pass() -> None:
     redactor = Redactor(NUMBERED.plan())
-    kinds = redactor.plan.numbered_kinds
+    kinds = redactor.plan.numbered_types
     for text in HARD:
         first = Numbering(lambda: b"k" * 32, "s", {}, kinds)
         once = first.with_numbers(redactor.text(text, tag=first)[0], ours=False)

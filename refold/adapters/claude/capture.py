@@ -34,7 +34,7 @@ from refold.domain import errors
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Meta
 from refold.domain.events import AgentError, Event, JsonObject
-from refold.projections.context.budget import HandedIn
+from refold.projections.context.budget import ExtraArgs
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
@@ -59,8 +59,8 @@ _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FILES_BETA: Final = "files-api-2025-04-14"
 
 
-class Brought(HandedIn, total=False):
-    """The keyword arguments of a call: those of HandedIn, and these.
+class Brought(ExtraArgs, total=False):
+    """The keyword arguments of a call: those of ExtraArgs, and these.
 
     request_id: the id by which the call is traced.
     options:    everything else that the API takes, such as ``tool_choice`` or
@@ -122,7 +122,7 @@ class _Captured:
     summarizer: the writer of summaries; by default ``abridged``.
     agent:      the agent that the events belong to, if the session has several.  Of
                 the other agents, a context shows what this one sees.
-    handed:     system, tools, examples and so on for every call (HandedIn); arguments
+    handed:     system, tools, examples and so on for every call (ExtraArgs); arguments
                 of a call override them.
     """
 
@@ -136,7 +136,7 @@ class _Captured:
         strategy: str | Strategy | None = None,
         summarizer: Summarizer | None = None,
         agent: str | None = None,
-        **handed: Unpack[HandedIn],
+        **handed: Unpack[ExtraArgs],
     ) -> None:
         if not model.strip():
             raise errors.InvalidConfiguration("the capture needs the name of a model")
@@ -192,7 +192,7 @@ class _Captured:
                 warnings.append({"code": "history_differs"})
             if new.events:
                 self._append(new.events, request_id, {"warnings": warnings})
-            handed: HandedIn = {**self._window(), "tools": tools}
+            handed: ExtraArgs = {**self._window(), "tools": tools}
             system = chat.system_text(system)
             if system is not None:
                 handed["system"] = system
@@ -218,7 +218,7 @@ class _Captured:
         settings = self.session.settings
         return settings.for_agent(self._agent, self._strategy, prepares=prepares)
 
-    def _window(self) -> HandedIn:
+    def _window(self) -> ExtraArgs:
         """The part of the model's window for a request; empty if it is not known."""
         try:
             return {"window": max(1, window_of(self._model) - self._max_tokens)}

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import anthropic
 
 from refold.adapters.importers import messages as blocks
-from refold.adapters.importers.base import Found, Piece, sequence
+from refold.adapters.importers.base import Piece, PieceOrSkipped, sequence
 from refold.domain import events as kinds
 from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
@@ -473,7 +473,7 @@ def _events_of_message(message: Mapping[str, Any]) -> list[Event]:
     raise InvalidEvent("a message must be of the user or of the assistant")
 
 
-def _events_of_blocks(pieces: Iterable[Found]) -> list[Event]:
+def _events_of_blocks(pieces: Iterable[PieceOrSkipped]) -> list[Event]:
     """Return the events that an importer made of blocks.
 
     Raises InvalidEvent for a block that it could not convert.

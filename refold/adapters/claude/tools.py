@@ -6,7 +6,7 @@ Nothing here needs the SDK: blocks may also be JSON, from any client.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Meta
@@ -19,7 +19,8 @@ from refold.store.history import with_blobs
 from refold.store.memory.advice import retrieve
 from refold.store.session.session import Session
 
-_PAGE: Final = 200
+_RESULTS_PER_READ: Final = 200
+# How often a call is answered before the error of a concurrent writer is raised.
 _ATTEMPTS: Final = 4
 
 
@@ -58,16 +59,20 @@ def result_of(session: Session, call_id: str) -> Envelope | None:
 def results_of(session: Session, call_id: str) -> Iterator[Envelope]:
     """Return the recorded results of calls with this id, newest first.
 
-    A provider may use an id again.  Then the call is recorded under a new id, and the
-    metadata contain the provider's.  The last result is that of the newest call which
-    is recorded under the provider's id.
+    A provider may use an id again.  Refold records such a call under a new id, and
+    keeps the provider's id in the metadata.  Results of these calls are yielded first.
+    The search ends at the newest result that is recorded under the provider's id.
     """
     log = session.writer.log
     call_id = session.writer.recorded_id(session.user_id, call_id)
     upto: int | None = None
     while True:
         page = log.read(
-            session.stream, upto=upto, limit=_PAGE, types=("tool_result",), newest=True
+            session.stream,
+            upto=upto,
+            limit=_RESULTS_PER_READ,
+            types=("tool_result",),
+            newest=True,
         )
         if not page:
             return
@@ -92,6 +97,7 @@ def _is_recorded(session: Session, event: Event) -> bool:
     """Whether the event is a result that the session has with the same content."""
     if not isinstance(event, ToolResult):
         return False
+    # Blocks without an id compare the contents.  The log has repaired JSON.
     block, _ = repaired(result_block("", event))
     for recorded in results_of(session, event.call_id):
         if block == _block(session, "", recorded):
@@ -100,11 +106,14 @@ def _is_recorded(session: Session, event: Event) -> bool:
 
 
 def _block(session: Session, call_id: str, recorded: Envelope) -> Block:
-    """Return a recorded result as a context shows it: redacted, and cut if too long."""
-    whole = with_blobs(session.writer.log, recorded).payload
-    if not isinstance(whole, ToolResult):
+    """Return the block of a recorded result, as a context shows it.
+
+    The result is redacted.  A text that was too long to store stays a stub.
+    """
+    result = with_blobs(session.writer.log, recorded).payload
+    if not isinstance(result, ToolResult):
         return result_block(call_id, None)
-    return result_block(call_id, whole)
+    return result_block(call_id, result)
 
 
 class MemoryRetrieval:
@@ -114,7 +123,7 @@ class MemoryRetrieval:
     choice: the options of ``session.memory.advice`` that choose memories; ``tokens``
             limits an answer.
 
-    Raises InvalidConfiguration.
+    Raises InvalidConfiguration for an option out of its bounds.
     """
 
     def __init__(
@@ -136,9 +145,10 @@ class MemoryRetrieval:
     def answer(self, tool_use: Any) -> Block | None:
         """Return the ``tool_result`` for a ``tool_use`` block; None for another tool.
 
-        The call is recorded, with its result and the items in it.  If a capture has
-        recorded the call, only the result is.  A repeated call gets the same result.  A
-        call that is not valid gets a result that tells the model why.
+        The session records the call, its result, and the ids of the items in the
+        result.  If a capture has recorded the call already, only the result is added.
+        A repeated call gets the same result.  The result of an invalid call explains
+        the problem to the model.
 
         Raises the errors of ``session.append``.
         """
@@ -152,7 +162,7 @@ class MemoryRetrieval:
             try:
                 self._append(call)
             except (InvalidEvent, IdempotencyConflict):
-                # Another process has recorded the call, or its result, meanwhile.
+                # A concurrent process has recorded the call, or its result.
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -161,20 +171,21 @@ class MemoryRetrieval:
         """Record the call, unless it is recorded, and its result."""
         session = self.session
         query = tool.parse_query(call.arguments, user_id=session.user_id)
-        is_refused = isinstance(query, tool.Refused)
+        status: Literal["ok", "error"] = "ok"
         if isinstance(query, tool.Refused):
             answer = tool.Answer(query.why)
+            status = "error"
         else:
             answer = retrieve(session.writer, session.stream, query, self._choice)
         result = ToolResult(
             call_id=call.call_id,
             tool_name=call.tool_name,
             content=answer.text,
-            status="error" if is_refused else "ok",
+            status=status,
         )
         meta: JsonObject = {}
         if answer.items:
-            meta["advised"] = [*answer.items]
+            meta["advised"] = list(answer.items)
         drafts: list[Draft] = []
         if not self._is_open(call):
             drafts.append(Draft(call))
@@ -201,6 +212,7 @@ class MemoryRetrieval:
         if earlier is not None:
             return log.read(stream, after=earlier.last_seq - 1, limit=1)[0]
         if self._is_open(call):
+            # Older results belong to earlier calls with the same id.
             return None
         return result_of(self.session, call.call_id)
 

@@ -242,9 +242,12 @@ class Screen:
         body: str,
         *,
         indent: str | Sequence[Part] = "",
-        tall: int | None = None,  # noqa: ARG002  # only a terminal cuts it
+        max_lines: int | None = None,  # noqa: ARG002  # only a terminal cuts it
     ) -> None:
-        """Print a text of the log; a terminal wraps it, to ``tall`` lines at most."""
+        """Print a text of the log; a terminal wraps it and prints the first lines.
+
+        max_lines: the most lines of the terminal; None prints all.
+        """
         for line in _lines(body):
             self.line(*indent, shown(line))
 
@@ -335,7 +338,11 @@ class Terminal(Screen):
             self._console.print(line, soft_wrap=True)
 
     def body(
-        self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
+        self,
+        body: str,
+        *,
+        indent: str | Sequence[Part] = "",
+        max_lines: int | None = None,
     ) -> None:
         margin = styled(*indent)
         room = max(_NARROWEST // 2, self.width - len(margin))
@@ -344,7 +351,7 @@ class Terminal(Screen):
         for number, line in enumerate(lines, 1):
             pieces = list(styled(shown(line)).wrap(self._console, room))
             for index, piece in enumerate(pieces or [styled("")]):
-                if printed == tall:
+                if printed == max_lines:
                     rest_of_line = sum(len(piece.plain) for piece in pieces[index:])
                     # With the end of the line before each of them.
                     later_lines = sum(1 + len(line) for line in lines[number:])

@@ -245,13 +245,13 @@ class Viewer(App[BaseException]):
         def show_blocks(part: Any) -> None:
             if part.message:
                 blocks: Any = explanation.view.messages[part.message - 1]["content"]
-                context.blocks(page, blocks[part.first : part.first + part.blocks])
+                context.show_blocks(page, blocks[part.first : part.first + part.blocks])
             elif part is explanation.parts[0]:
-                context.blocks(page, explanation.view.system or "")
+                context.show_blocks(page, explanation.view.system or "")
 
         why.show(page, explanation, show_blocks)
         spans = explanation.view.to_json()["spans"]
-        context.hidden(page, spans, explanation.events.values())
+        context.show_replacements(page, spans, explanation.events.values())
         worker = get_current_worker()
 
         def show() -> None:

@@ -108,20 +108,20 @@ def preview(event: events.SessionEvent) -> Preview:
             assert_never(unknown)
 
 
-class Marks(NamedTuple):
+class Changes(NamedTuple):
     """The changes to an event before it was written.
 
     redacted: the number of replaced values, by type.
-    guarded:  the number of texts that became stubs.
+    stubs:  the number of texts that became stubs.
     warnings: their codes.
     """
 
     redacted: Mapping[str, int]
-    guarded: int
+    stubs: int
     warnings: tuple[str, ...]
 
 
-def marks(envelope: Envelope) -> Marks:
+def changes_to(envelope: Envelope) -> Changes:
     """Return the changes to an event before it was written."""
     redacted: dict[str, int] = {}
     counts = envelope.redaction.get("types")
@@ -129,12 +129,12 @@ def marks(envelope: Envelope) -> Marks:
         for kind, count in counts.items():
             if isinstance(count, int):
                 redacted[str(kind)] = count
-    guarded = 0
+    stubs = 0
     for text in leaves(envelope.payload.payload(), keys=False):
         if STUB.search(text):
-            guarded += 1
+            stubs += 1
     warnings = tuple(warning.code for warning in envelope.meta.warnings)
-    return Marks(redacted, guarded, warnings)
+    return Changes(redacted, stubs, warnings)
 
 
 def readable(value: Any) -> str:
@@ -151,7 +151,7 @@ def readable(value: Any) -> str:
     return _compact(value)
 
 
-def content(value: Any) -> str:
+def result_text(value: Any) -> str:
     """Return the content of a tool's result: the texts of blocks, or all of it."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         return "\n".join(map(_block, value))
@@ -230,7 +230,7 @@ def _result(event: events.ToolResult) -> Preview:
             duration = f"{milliseconds / 1000:.1f} s"
     trust = "untrusted" if event.untrusted else ""
     note = _note(event.tool_name, event.status, duration, trust)
-    return Preview(note, content(event.content), failed=event.status != "ok")
+    return Preview(note, result_text(event.content), failed=event.status != "ok")
 
 
 def _reflection(event: events.Reflection) -> Preview:
@@ -338,7 +338,7 @@ class Numbering:
         return Numbered(envelope, self.responses, call, self._began_at)
 
 
-def before(envelopes: Iterable[Envelope], unit: Countable, n: int) -> int:
+def seq_before(envelopes: Iterable[Envelope], unit: Countable, n: int) -> int:
     """Return the last seq before the ``n``-th response or tool call of a session.
 
     For a tool call, this is the seq before its response.

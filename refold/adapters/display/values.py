@@ -47,7 +47,7 @@ def size(count: int) -> str:
     return f"{count:,} bytes"
 
 
-def types(counts: Mapping[str, int]) -> str:
+def type_counts(counts: Mapping[str, int]) -> str:
     """Format counts by type, the most frequent first: ``EMAIL×3, PHONE``."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{kind}×{n:,}" if n > 1 else kind for kind, n in ordered)

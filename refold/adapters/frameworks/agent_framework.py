@@ -25,13 +25,26 @@ import agent_framework as af
 _NAME = "agent-framework"
 
 
-def _view(_: str, message: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    """The events of a message."""
+def _events_of(
+    kind: str,  # noqa: ARG001  # every item is a message
+    message: Any,
+    calls: Mapping[str, Any],
+) -> Iterator[Draft]:
+    """Yield the events of a message.
+
+    calls: the open calls by id.
+    """
     origin = base.Origin("", response_id=message.get("message_id"))
-    yield from base.typed(_pieces(message, calls), origin)
+    yield from base.drafts_of(_pieces(message, calls), origin)
 
 
-def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
+def _pieces(
+    message: dict[str, Any], calls: Mapping[str, Any]
+) -> Iterator[base.PieceOrSkipped]:
+    """Yield the texts, calls and results of a message.
+
+    calls: the open calls; a result without one is left out.
+    """
     parts = message.get("contents") or ()
     role = message.get("role")
     texts = [part["text"] for part in parts if part.get("type") == "text"]
@@ -52,14 +65,17 @@ def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.
 
 
 FORMAT = Format(
-    _NAME, _view, lambda _: "message", lambda message: message.get("message_id")
+    _NAME,
+    view=_events_of,
+    kind=lambda _: "message",
+    id=lambda message: message.get("message_id"),
 )
 
 
 class RefoldHistoryProvider(af.HistoryProvider):
     """Stores the conversations of one user; pass it in ``context_providers=[…]``.
 
-    The agent reads back what is stored: redacted messages.
+    The agent reads the messages back as they are stored: redacted.
     """
 
     def __init__(
@@ -78,19 +94,19 @@ class RefoldHistoryProvider(af.HistoryProvider):
         self,
         session_id: str | None,
         *,
-        state: dict[str, Any] | None = None,  # noqa: ARG002  # of other providers
+        state: dict[str, Any] | None = None,  # noqa: ARG002  # passed by the framework
         **_: Any,
     ) -> list[Any]:
-        """The messages of a conversation, as they are stored."""
-        items = await in_thread(lambda: [*self._session(session_id).native.read()])
+        """Return the messages of a conversation, as they are stored."""
+        items = await in_thread(lambda: list(self._session(session_id).native.read()))
         return [af.Message.from_dict(item.value) for item in items]
 
     async def save_messages(
         self,
         session_id: str | None,
-        messages: Sequence[Any],  # the framework's word
+        messages: Sequence[Any],  # named by the framework
         *,
-        state: dict[str, Any] | None = None,  # noqa: ARG002  # of other providers
+        state: dict[str, Any] | None = None,  # noqa: ARG002  # passed by the framework
         **_: Any,
     ) -> None:
         """Append the messages that are not stored yet.
@@ -116,9 +132,11 @@ class RefoldHistoryProvider(af.HistoryProvider):
             lambda: erase_session(self._session(session_id), "the Agent Framework")
         )
 
-    async def redacted(self, session_id: str | None, given: Sequence[Any]) -> list[Any]:
+    async def redacted(
+        self, session_id: str | None, unredacted: Sequence[Any]
+    ) -> list[Any]:
         """Return the messages as the log would store them, ready to send to a model."""
-        items = [message.to_dict() for message in given]
+        items = [message.to_dict() for message in unredacted]
         for item in items:
             # The framework adds this to messages that it loads.
             item.get("additional_properties", {}).pop("_attribution", None)
@@ -152,6 +170,7 @@ class RefoldHistoryProvider(af.HistoryProvider):
         return af.chat_middleware(redact_request)
 
     def _session(self, session_id: str | None) -> Session:
+        """Return the session of a conversation, which is created on first use."""
         labels = {"framework": _NAME}
         name = f"{_NAME}\0{session_id or ''}"
         return self._store.named(name, user_id=self._user_id, labels=labels)

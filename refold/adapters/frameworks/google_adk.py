@@ -50,8 +50,8 @@ class _Place(NamedTuple):
     name: str
 
 
-def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    """The events of an ADK event; items of other kinds have none."""
+def _events_of(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """Yield the events of an ADK event; items of other kinds have none."""
     if kind != "event":
         return
     author = value.get("author")
@@ -62,7 +62,7 @@ def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
         agent=None if author == "user" else author,
         usage=value.get("usage_metadata"),
     )
-    yield from base.typed(_pieces(value, calls), origin)
+    yield from base.drafts_of(_pieces(value, calls), origin)
 
 
 def _compaction_of(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -71,14 +71,16 @@ def _compaction_of(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return compaction or None
 
 
-def _summary(compaction: Mapping[str, Any]) -> Iterator[base.Found]:
+def _summary(compaction: Mapping[str, Any]) -> Iterator[base.PieceOrSkipped]:
     """What the ADK sends in place of the events that it compacted."""
     parts = base.each(compaction, "compacted_content", "parts")
     texts = [text for part in parts if (text := base.text(part, "text"))]
     yield from messages.response(texts)
 
 
-def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
+def _pieces(
+    value: Mapping[str, Any], calls: Mapping[str, Any]
+) -> Iterator[base.PieceOrSkipped]:
     parts = (value.get("content") or {}).get("parts") or []
     texts = []
     thinking = []
@@ -111,7 +113,7 @@ def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base
         yield base.Piece("error", {"code": code, "message": error_message})
 
 
-FORMAT = Format(_NAME, _view)
+FORMAT = Format(_NAME, _events_of)
 
 
 def _step(state: Any, item: NativeItem) -> Any:

@@ -38,14 +38,14 @@ class _Place(NamedTuple):
     item_id: str | None
 
 
-def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    """The events of an item; an output without a known call has none."""
+def _events_of(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """Yield the events of an item; an output without a known call has none."""
     is_unknown_output = "output" in item and item.get("call_id") not in calls
     if kind == "item" and not is_unknown_output:
-        yield from base.typed(openai.response_item(item), base.Origin(""))
+        yield from base.drafts_of(openai.response_item(item), base.Origin(""))
 
 
-FORMAT = Format(_NAME, _view, lambda _: "item")
+FORMAT = Format(_NAME, _events_of, lambda _: "item")
 
 
 def _step(places: _StoredPlaces, item: NativeItem) -> _StoredPlaces:

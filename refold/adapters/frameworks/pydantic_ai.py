@@ -37,8 +37,8 @@ _CACHED: Final = 10_000
 _RECORD: Final = TypeAdapter(ai.ConversationRecord)
 
 
-def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    """The events of an entry; a record has none."""
+def _events_of(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """Yield the events of an entry; a record has none."""
     if kind != "entry":
         return
     message = value["message"]
@@ -55,10 +55,10 @@ def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
         pieces = _response(message)
     else:
         pieces = _request(message, calls)
-    yield from base.typed(pieces, origin)
+    yield from base.drafts_of(pieces, origin)
 
 
-def _response(message: Mapping[str, Any]) -> Iterator[base.Found]:
+def _response(message: Mapping[str, Any]) -> Iterator[base.PieceOrSkipped]:
     parts = message["parts"]
     texts = [part["content"] for part in parts if part["part_kind"] == "text"]
     thinking = []
@@ -75,7 +75,7 @@ def _response(message: Mapping[str, Any]) -> Iterator[base.Found]:
 
 def _request(
     message: Mapping[str, Any], calls: Mapping[str, Any]
-) -> Iterator[base.Found]:
+) -> Iterator[base.PieceOrSkipped]:
     for part in message["parts"]:
         content = part.get("content")
         call_id = part.get("tool_call_id")
@@ -92,7 +92,7 @@ def _request(
                 yield messages.tool_result(call_id, content, failed=failed)
 
 
-FORMAT = Format(_NAME, _view)
+FORMAT = Format(_NAME, _events_of)
 
 
 def _step(state: Any, item: NativeItem) -> Any:

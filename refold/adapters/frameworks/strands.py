@@ -26,10 +26,12 @@ def _events_of(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft
     """Yield the events of a message; an item of another kind has none."""
     if kind in ("message", "update", "summary"):
         message = item.get("redact_message") or item["message"]
-        yield from base.typed(_pieces(message, calls), base.Origin(""))
+        yield from base.drafts_of(_pieces(message, calls), base.Origin(""))
 
 
-def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
+def _pieces(
+    message: dict[str, Any], calls: Mapping[str, Any]
+) -> Iterator[base.PieceOrSkipped]:
     """Yield the texts, calls and results of a message.
 
     calls: the open calls; a result without one is left out.

@@ -32,7 +32,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         yield recording.transcript(base.session_name(conversation.session))
 
 
-def _pieces(message: messages.Message) -> Iterator[base.Found]:
+def _pieces(message: messages.Message) -> Iterator[base.PieceOrSkipped]:
     value = message.value
     content = value.get("content")
     match value.get("role"):

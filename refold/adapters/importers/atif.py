@@ -316,7 +316,7 @@ class _Steps:
 
     def _pieces(
         self, step: dict[str, Any], place: str
-    ) -> Iterator[tuple[base.Found, JsonObject]]:
+    ) -> Iterator[tuple[base.PieceOrSkipped, JsonObject]]:
         """Yield the events of a step in order, each with the fields kept beside it."""
         has_event = False
         message = step.get("message")
@@ -352,7 +352,7 @@ class _Steps:
             }
             yield base.Piece("item", fields), {}
 
-    def _message_pieces(self, step: dict[str, Any]) -> Iterator[base.Found]:
+    def _message_pieces(self, step: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
         """Yield the events of a step's message."""
         message = step.get("message")
         edit = base.mapping(step, "extra").get(_EDIT)
@@ -435,7 +435,7 @@ def _read_message(message: Any) -> tuple[list[str], list[JsonObject]]:
     return texts, files
 
 
-def _read_call(call: dict[str, Any]) -> base.Found:
+def _read_call(call: dict[str, Any]) -> base.PieceOrSkipped:
     arguments = call.get("arguments")
     if _own(call).get("text") is True:
         arguments = base.at(arguments, "arguments")

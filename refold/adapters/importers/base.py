@@ -376,10 +376,10 @@ class Piece(NamedTuple):
     among_messages: bool = False
 
 
-Found: TypeAlias = Piece | Skipped
+PieceOrSkipped: TypeAlias = Piece | Skipped
 
 
-def placed(piece: Found, place: str) -> Found:
+def placed(piece: PieceOrSkipped, place: str) -> PieceOrSkipped:
     """Return the piece; a skipped one is reported at ``place``."""
     return piece if isinstance(piece, Piece) else Skipped(place, piece.why)
 
@@ -538,7 +538,7 @@ def accepted(
     return event, state
 
 
-def typed(pieces: Iterable[Found], origin: Origin) -> Iterator[Draft]:
+def drafts_of(pieces: Iterable[PieceOrSkipped], origin: Origin) -> Iterator[Draft]:
     """Yield the drafts of an item's pieces; only the first one has its usage."""
     usage = origin.usage
     for piece in pieces:
@@ -588,7 +588,7 @@ class Recording:
         result = with_recorded_id(self._state, ToolResult(call_id=call_id))
         return result.call_id in self._state.open_calls
 
-    def take(self, pieces: Iterable[Found], origin: Origin) -> None:
+    def take(self, pieces: Iterable[PieceOrSkipped], origin: Origin) -> None:
         """Record the pieces of one entry, in its order."""
         for item in pieces:
             if isinstance(item, Skipped):

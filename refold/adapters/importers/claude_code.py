@@ -166,7 +166,7 @@ class Queued(NamedTuple):
         found = messages.user(self.entry.get("content"))
         return [
             replace(draft, key=self.input_key if first else f"{self.input_key}\0more")
-            for first, draft in _first_marked(base.typed(found, origin))
+            for first, draft in _first_marked(base.drafts_of(found, origin))
         ]
 
 
@@ -277,7 +277,7 @@ class SentAgain(NamedTuple):
     attachment: dict[str, Any]
     key: str | None
 
-    def pieces(self) -> list[base.Found]:
+    def pieces(self) -> list[base.PieceOrSkipped]:
         """The events of the file."""
         text = attachments.text_of(self.attachment)
         if text is None:
@@ -288,7 +288,7 @@ class SentAgain(NamedTuple):
         """The drafts of the file, as a capture appends them."""
         origin = base.Origin("", ts=base.moment(self.entry, "timestamp"))
         drafts: list[Draft] = []
-        for draft in base.typed(self.pieces(), origin):
+        for draft in base.drafts_of(self.pieces(), origin):
             meta = draft.meta.model_copy(update={"source": self.source})
             drafts.append(replace(draft, key=self.key, meta=meta))
         return drafts
@@ -520,7 +520,7 @@ class _Conversations:
         return [replace(first, skipped=skipped), *others]
 
     def _take(
-        self, chain: str, found: Iterable[base.Found], origin: base.Origin
+        self, chain: str, found: Iterable[base.PieceOrSkipped], origin: base.Origin
     ) -> None:
         recording = self._recordings[chain]
         recording.take(found, origin)
@@ -608,7 +608,7 @@ def _origin(entry: dict[str, Any], place: str) -> base.Origin:
 
 def _view(_: str, entry: Any, __: object) -> Iterator[Draft]:
     found, entry = _found(base.mapping(entry)), base.mapping(entry)
-    return base.typed(() if isinstance(found, str) else found, _origin(entry, ""))
+    return base.drafts_of(() if isinstance(found, str) else found, _origin(entry, ""))
 
 
 # A line of a session file.
@@ -620,7 +620,7 @@ FORMAT = Format(
 )
 
 
-def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
+def _found(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped] | str:
     """The events of an entry, or why there are none."""
     if is_for_user_only(entry):
         return "shown to the user alone, and never sent to the model"
@@ -664,7 +664,7 @@ def _attached(attachment: dict[str, Any]) -> str:
     )
 
 
-def _user(entry: dict[str, Any]) -> Iterator[base.Found]:
+def _user(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
     content = _content(entry)
     if _is_queued(entry):
         content = entry["attachment"].get("prompt")
@@ -680,7 +680,7 @@ def _user(entry: dict[str, Any]) -> Iterator[base.Found]:
     yield from found
 
 
-def _assistant(entry: dict[str, Any]) -> Iterator[base.Found]:
+def _assistant(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
     content = _content(entry)
     if entry.get("isApiErrorMessage") is True:
         message = "".join(messages.only_texts(content) or [])

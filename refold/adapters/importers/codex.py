@@ -66,7 +66,7 @@ class _Answer:
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
         self.goes_on = True  # nothing but items of the model came so far
-        self.found: list[tuple[list[base.Found], base.Origin]] = []
+        self.found: list[tuple[list[base.PieceOrSkipped], base.Origin]] = []
 
     def spent(self, usage: JsonObject) -> None:
         """Put the tokens on the first event of the response."""
@@ -107,14 +107,16 @@ class _Rollout:
             for found, origin in answer.found:
                 self._recording.take(found, origin)
 
-    def _take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
+    def _take(self, found: Iterable[base.PieceOrSkipped], origin: base.Origin) -> None:
         """Record this behind the entries that wait for the tokens of a response."""
         if self._answer is None:
             self._recording.take(found, origin)
         else:
             self._answer.found.append(([*found], origin))
 
-    def _take_of_model(self, found: list[base.Found], origin: base.Origin) -> None:
+    def _take_of_model(
+        self, found: list[base.PieceOrSkipped], origin: base.Origin
+    ) -> None:
         """Record an item of the model, which begins a response or belongs to one."""
         if not self._whole:
             self._recording.take(found, origin)
@@ -125,7 +127,9 @@ class _Rollout:
             self._answer = _Answer(f"msg:{name}")
         self._take(found, replace(origin, response_id=self._answer.response_id))
 
-    def _take_of_others(self, found: Iterable[base.Found], origin: base.Origin) -> None:
+    def _take_of_others(
+        self, found: Iterable[base.PieceOrSkipped], origin: base.Origin
+    ) -> None:
         """Record an item that the model did not write: its response is complete."""
         if self._answer is not None:
             self._answer.goes_on = False
@@ -166,7 +170,9 @@ class _Rollout:
         marked = base.Origin(origin.place, ts=ts, key=change.key)
         self._recording.mark(change.mark, marked, change.reason)
 
-    def _about(self, kind: str, payload: dict[str, Any]) -> Iterator[base.Found]:
+    def _about(
+        self, kind: str, payload: dict[str, Any]
+    ) -> Iterator[base.PieceOrSkipped]:
         """Yield the start of the session, and other records about it.
 
         ``codex_history`` decides which messages a compaction replaces.
@@ -289,7 +295,7 @@ def _exit_code(content: Any) -> int:
     return int(code[1]) if code and output else 0
 
 
-def _developer_message(item: dict[str, Any]) -> base.Found:
+def _developer_message(item: dict[str, Any]) -> base.PieceOrSkipped:
     """A message that the client sent beside its system prompt, where it stands."""
     content = item.get("content")
     texts = [base.text(part, "text") for part in base.each(item, "content")]
@@ -328,8 +334,8 @@ class _Drafts:
     def __init__(self) -> None:
         self.taken: list[Draft] = []
 
-    def take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
-        drafts = [*base.typed(found, origin)]
+    def take(self, found: Iterable[base.PieceOrSkipped], origin: base.Origin) -> None:
+        drafts = [*base.drafts_of(found, origin)]
         if origin.key is None:  # the key is that of the line
             self.taken += drafts
             return

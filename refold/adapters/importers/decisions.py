@@ -88,8 +88,8 @@ def plan(content: Any) -> base.Piece:
 
 
 def in_claude_code(
-    found: Iterable[base.Found], entry: dict[str, Any]
-) -> Iterator[base.Found]:
+    found: Iterable[base.PieceOrSkipped], entry: dict[str, Any]
+) -> Iterator[base.PieceOrSkipped]:
     """What was found in an entry of Claude Code, then its decisions and plans."""
     result_count = 0
     restated: list[base.Piece] = []
@@ -206,7 +206,7 @@ def _claude_plans(call: base.Piece) -> Iterator[base.Piece]:
         yield plan(base.text(arguments, "plan") or {**PLAN_MODE, "submitted": True})
 
 
-def in_codex(found: Iterable[base.Found]) -> Iterator[base.Found]:
+def in_codex(found: Iterable[base.PieceOrSkipped]) -> Iterator[base.PieceOrSkipped]:
     """What was found in an item of Codex, then its decisions and plans."""
     restated: list[base.Piece] = []
     for item in found:

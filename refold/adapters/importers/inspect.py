@@ -170,7 +170,7 @@ def _resolved(value: Any, texts: dict[str, Any], lost: list[str]) -> Any:
     return value
 
 
-def pieces_of(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
+def pieces_of(message: dict[str, Any], timing: Timing) -> Iterator[base.PieceOrSkipped]:
     """Yield the events of one message."""
     content = message.get("content")
     match message.get("role"):
@@ -190,9 +190,9 @@ def pieces_of(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
             yield messages.unknown_role(role)
 
 
-def _assistant(message: dict[str, Any]) -> Iterator[base.Found]:
+def _assistant(message: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
     content = message.get("content")
-    pieces: list[base.Found] = [*messages.unreadable(content)]
+    pieces: list[base.PieceOrSkipped] = [*messages.unreadable(content)]
     for is_response, run in messages.runs(messages.parts(content), _is_response):
         if is_response:
             pieces += _response(run)
@@ -207,7 +207,7 @@ def _assistant(message: dict[str, Any]) -> Iterator[base.Found]:
     yield from pieces or [messages.EMPTY]
 
 
-def _response(run: list[tuple[int, Any]]) -> Iterator[base.Found]:
+def _response(run: list[tuple[int, Any]]) -> Iterator[base.PieceOrSkipped]:
     texts: list[str] = []
     thinking: list[JsonObject] = []
     for _, part in run:
@@ -222,7 +222,7 @@ def _response(run: list[tuple[int, Any]]) -> Iterator[base.Found]:
             yield base.Skipped(f"content[{index}]", messages.CITATIONS)
 
 
-def _result(message: dict[str, Any], timing: Timing) -> base.Found:
+def _result(message: dict[str, Any], timing: Timing) -> base.PieceOrSkipped:
     call_id = base.text(message, "tool_call_id")
     if call_id is None:
         return messages.NO_CALL

@@ -150,7 +150,9 @@ def _document(source: base.Source) -> dict[str, Any]:
     return base.mapping(document)
 
 
-def _pieces(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
+def _pieces(
+    message: Message, calls: openai.UnnamedCalls
+) -> Iterator[base.PieceOrSkipped]:
     value = message.value
     is_response = value.get("role") == "assistant" or base.sequence(value, "tool_calls")
     match value.get("role"):
@@ -183,7 +185,9 @@ def _origin(message: Message) -> base.Origin:
     )
 
 
-def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
+def _assistant(
+    message: Message, calls: openai.UnnamedCalls
+) -> Iterator[base.PieceOrSkipped]:
     content = message.value.get("content")
     yield from messages.unreadable(content)
     texts: list[str] = []
@@ -214,7 +218,7 @@ def _thinking_block(part: Any) -> dict[str, Any] | None:
     }
 
 
-def _results(value: dict[str, Any]) -> Iterator[base.Found]:
+def _results(value: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
     """Yield the results of a message; in newer files it may have several."""
     returns = [*base.each(value, "tool_returns")]
     with_ids = [item for item in returns if base.text(item, "tool_call_id")]

@@ -90,7 +90,7 @@ def user_parts(
     text: Callable[[Any], str | None],
     file: Callable[[dict[str, Any]], JsonObject | None],
     why: str,
-) -> Iterator[base.Found]:
+) -> Iterator[base.PieceOrSkipped]:
     """Yield the user input in these parts, after the parts that are skipped.
 
     text, file: return the text or the file of a part, or None if it has none.
@@ -172,7 +172,7 @@ def text_of(part: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def user(content: Any) -> Iterator[base.Found]:
+def user(content: Any) -> Iterator[base.PieceOrSkipped]:
     """Yield the events of a user's message: tool results, and inputs between them."""
     if isinstance(content, str):
         yield user_input([content])
@@ -189,7 +189,7 @@ def user(content: Any) -> Iterator[base.Found]:
                 yield from user_parts(run, text_of, attachment, why)
 
 
-def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
+def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.PieceOrSkipped]:
     """Yield the events of a model's message.
 
     Text and thinking of a response come before its calls.  Blocks that only the
@@ -199,7 +199,7 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
     if not isinstance(content, str | list | None):
         return
     reason = base.text(stop_reason)
-    pieces: list[base.Found] = []
+    pieces: list[base.PieceOrSkipped] = []
     for kind, run in runs(parts(content), _kind):
         if kind == "response":
             pieces += _responses(run, reason)
@@ -211,7 +211,7 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
     yield from pieces or [EMPTY]
 
 
-def provider_blocks(run: Iterable[tuple[int, Any]]) -> list[base.Found]:
+def provider_blocks(run: Iterable[tuple[int, Any]]) -> list[base.PieceOrSkipped]:
     """The event that holds the provider's own blocks, which nothing reads."""
     return [base.Piece("provider_edit", {"blocks": [block for _, block in run]})]
 
@@ -282,7 +282,7 @@ def _search_result(block: dict[str, Any]) -> JsonObject | None:
     return document
 
 
-def _result(item: tuple[int, Any]) -> base.Found:
+def _result(item: tuple[int, Any]) -> base.PieceOrSkipped:
     index, block = item
     call_id = base.text(block, "tool_use_id")
     if call_id is None:
@@ -293,7 +293,7 @@ def _result(item: tuple[int, Any]) -> base.Found:
 
 def _responses(
     run: list[tuple[int, Any]], stop_reason: str | None
-) -> Iterator[base.Found]:
+) -> Iterator[base.PieceOrSkipped]:
     texts: list[str] = []
     thinking: list[JsonObject] = []
     for _, block in run:

@@ -70,7 +70,9 @@ class UnnamedCalls:
         return None
 
 
-def pieces_of(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
+def pieces_of(
+    message: messages.Message, calls: UnnamedCalls
+) -> Iterator[base.PieceOrSkipped]:
     """Yield the events of one message."""
     match message.value.get("role"):
         case "system" | "developer":
@@ -108,7 +110,7 @@ def origin_of(message: messages.Message, shared: base.Origin) -> base.Origin:
     )
 
 
-def user(content: Any) -> Iterator[base.Found]:
+def user(content: Any) -> Iterator[base.PieceOrSkipped]:
     """Yield the input of a user's message, with its files."""
     if isinstance(content, str):
         yield messages.user_input([content])
@@ -119,7 +121,9 @@ def user(content: Any) -> Iterator[base.Found]:
         yield from messages.user_parts([*enumerate(content)], _text_of, _file, why)
 
 
-def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
+def assistant(
+    message: messages.Message, calls: UnnamedCalls
+) -> Iterator[base.PieceOrSkipped]:
     """Yield the response of a model's message, then its calls."""
     value = message.value
     content = value.get("content")
@@ -141,7 +145,9 @@ def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.F
     yield from [*response, *tool_calls(message, calls)] or [messages.EMPTY]
 
 
-def tool_calls(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
+def tool_calls(
+    message: messages.Message, calls: UnnamedCalls
+) -> Iterator[base.PieceOrSkipped]:
     """Yield the tool calls of a model's message."""
     value = message.value
     place = f"call:{message.index}"
@@ -156,7 +162,7 @@ def tool_calls(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.
         yield from call_of(calls.add(place, function), function, "function_call")
 
 
-def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
+def result(value: dict[str, Any], calls: UnnamedCalls) -> base.PieceOrSkipped:
     """The result of a tool; OpenAI's messages do not record whether it failed."""
     call_id = base.text(value, "tool_call_id")
     call_id = call_id or calls.take(base.text(value, "name"))
@@ -165,7 +171,9 @@ def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
     return messages.tool_result(call_id, value.get("content"))
 
 
-def call_of(call_id: str, function: dict[str, Any], place: str) -> Iterator[base.Found]:
+def call_of(
+    call_id: str, function: dict[str, Any], place: str
+) -> Iterator[base.PieceOrSkipped]:
     """Yield a call; arguments that are a JSON object in a text are parsed."""
     arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, str):
@@ -178,7 +186,7 @@ def call_of(call_id: str, function: dict[str, Any], place: str) -> Iterator[base
     yield base.placed(call, place)
 
 
-def response_item(item: dict[str, Any]) -> Iterator[base.Found]:
+def response_item(item: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
     """Yield the events of an item of the Responses API, if it has a text or a call."""
     kind = str(item.get("type") or "message")
     call_id = base.text(item, "call_id")

@@ -517,7 +517,7 @@ class _Conversation:
 
     def _take(
         self,
-        pieces: Iterable[base.Found],
+        pieces: Iterable[base.PieceOrSkipped],
         span: _Span,
         *,
         is_answer: bool = False,
@@ -611,7 +611,7 @@ def _structured(value: Any) -> list[Any]:
     return base.sequence(value)
 
 
-def _answer_pieces(message: Json) -> Iterator[base.Found]:
+def _answer_pieces(message: Json) -> Iterator[base.PieceOrSkipped]:
     """Yield the response of an output message, then its calls."""
     texts: list[str] = []
     thinking: list[Json] = []

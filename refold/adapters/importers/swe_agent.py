@@ -68,7 +68,7 @@ class _History:
             origin = base.Origin(message.place, agent=agent, response_id=response_id)
         self._recording.take(self._pieces(message), origin)
 
-    def _pieces(self, message: Message) -> Iterator[base.Found]:
+    def _pieces(self, message: Message) -> Iterator[base.PieceOrSkipped]:
         value = message.value
         observed = self._observed_calls(value)
         if value.get("is_demo"):
@@ -84,7 +84,7 @@ class _History:
         else:
             yield from openai.pieces_of(message, self._calls)
 
-    def _assistant(self, message: Message) -> Iterator[base.Found]:
+    def _assistant(self, message: Message) -> Iterator[base.PieceOrSkipped]:
         """Yield a thought and its action.
 
         Without tool calls, the action is in the text; a call is made of it.
@@ -108,7 +108,7 @@ class _History:
         pieces = [*messages.response(texts or [], thinking), *calls]
         yield from pieces or [messages.EMPTY]
 
-    def _time(self, calls: list[base.Found], action: str) -> None:
+    def _time(self, calls: list[base.PieceOrSkipped], action: str) -> None:
         """Keep the duration of an action that is a single call and the next step."""
         step = base.mapping(next(self._steps, None))
         if step.get("action") != action:

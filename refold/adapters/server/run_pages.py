@@ -63,7 +63,7 @@ class PageEvent(NamedTuple):
 
     envelope: Envelope
     preview: events.Preview
-    marks: events.Marks
+    changes: events.Changes
     result: PageEvent | None = None
 
     @classmethod
@@ -72,7 +72,7 @@ class PageEvent(NamedTuple):
         return cls(
             envelope,
             events.preview(envelope.payload),
-            events.marks(envelope),
+            events.changes_to(envelope),
             None if result is None else cls.of(result),
         )
 
@@ -109,8 +109,8 @@ class Turn(NamedTuple):
         """How often each type of finding was redacted in it."""
         counts: Counter[str] = Counter()
         for event in self.all_events:
-            counts.update(event.marks.redacted)
-        return values.types(counts)
+            counts.update(event.changes.redacted)
+        return values.type_counts(counts)
 
     @property
     def seqs(self) -> list[int]:
@@ -131,7 +131,7 @@ class EventFilter(NamedTuple):
         """Whether agent and redaction of the event match; the log filters by type."""
         if self.agent not in ("", envelope.agent):
             return False
-        return not self.redacted or bool(events.marks(envelope).redacted)
+        return not self.redacted or bool(events.changes_to(envelope).redacted)
 
 
 EVERYTHING: Final = EventFilter()
@@ -600,7 +600,7 @@ def _pages() -> Environment:
         lstrip_blocks=True,
     )
     pages.filters |= {
-        "content": events.content,
+        "content": events.result_text,
         "cut": cut,
         "dollars": _dollars,
         "first_line": first_line,
@@ -611,7 +611,7 @@ def _pages() -> Environment:
         "pick": _pick,
         "readable": events.readable,
         "rfc3339": values.rfc3339,
-        "types": values.types,
+        "types": values.type_counts,
     }
     pages.globals |= {
         "t": _text,

@@ -18,7 +18,7 @@ import orjson
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import JsonObject
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context import text as markup
 from refold.projections.context.text import Block, Message, Numbered
@@ -26,7 +26,7 @@ from refold.projections.context.text import Block, Message, Numbered
 TITLE: Final = "## Memory (Verified)"
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Advice:
     """Advice from memory for a model: a section of Markdown and its items.
@@ -45,7 +45,7 @@ class Advice:
     sessions: tuple[str, ...] = ()
     derived_seq: int = 0
 
-    def handed(self) -> JsonObject:
+    def to_request(self) -> JsonObject:
         """Return the JSON that a request records."""
         return {
             "text": self.text,
@@ -55,9 +55,15 @@ class Advice:
         }
 
     @classmethod
-    def recorded(cls, handed: JsonObject | None, items: tuple[str, ...]) -> Advice:
-        """Read the JSON that ``handed`` made; NO_ADVICE for any other value."""
-        match handed:
+    def from_request(
+        cls, recorded: JsonObject | None, items: tuple[str, ...]
+    ) -> Advice:
+        """Read the JSON that ``to_request`` made; NO_ADVICE for any other value.
+
+        items: the ids that the request records as advised.  The text must state all of
+               them.
+        """
+        match recorded:
             case {"text": str(text), "sessions": list(ids), "derived_seq": int(seq)}:
                 if text.startswith(TITLE) and all(item in text for item in items):
                     return cls(
@@ -86,7 +92,11 @@ def framed(text: str) -> str:
 
 
 class Cut(NamedTuple):
-    """A section over its budget, both in tokens, and the consequence."""
+    """A section that is over its budget, and what was done about it.
+
+    tokens: the size of the whole section.
+    budget: the most tokens that the section may have.
+    """
 
     section: str
     tokens: int
@@ -119,7 +129,7 @@ class CrossSessionLayers(NamedTuple):
         """The ids of the sessions that the texts come from."""
         refs: Any = self.refs
         places = [*refs["user"], *refs["scope"], *refs["notes"]]
-        return {place[0] for place in places}
+        return {session_id for session_id, *_ in places}
 
 
 WINDOW_TOKENS: Final = 200_000
@@ -148,8 +158,8 @@ class _Item(NamedTuple):
     tokens: int
 
 
-class HandedIn(TypedDict, total=False):
-    """The extras that a call may pass as keyword arguments.
+class ExtraArgs(TypedDict, total=False):
+    """The extras of a context as the keyword arguments of a call.
 
     system:   a system prompt that replaces the session's own.
     tools:    tool definitions, sent unchanged.
@@ -175,8 +185,9 @@ class HandedIn(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The parts of a context that the caller provides; ``HandedIn`` describes them.
+    """The parts of a context that the caller provides; ``ExtraArgs`` describes them.
 
+    advice:        the JSON that a request records of an ``Advice``.
     window_tokens: the most tokens of a request.  A message over a quarter of it is
                    shortened.
     layers:        the part of memory layers from the user's other sessions.
@@ -206,30 +217,33 @@ class Extras:
         return tuple(map(str, ids))
 
     @classmethod
-    def of(cls, given: HandedIn) -> Self:
+    def of(cls, args: ExtraArgs) -> Self:
         """Build the extras from the arguments of a call, except the budgets.
 
         Raises InvalidEvent, naming the section, for a value that no request can hold.
         """
-        names = HandedIn.__annotations__
-        unknown = sorted(set(given) - set(names))
+        names = ExtraArgs.__annotations__
+        unknown = sorted(set(args) - set(names))
         if unknown:
             raise InvalidEvent(
-                f"there is no {unknown[0]!r} to hand in (there is: {', '.join(names)})"
+                f"a context has no section or limit {unknown[0]!r} "
+                f"(it has: {', '.join(names)})"
             )
-        window = given.get("window")
-        advice = given.get("advice")
+        window = args.get("window")
+        advice = args.get("advice")
         if not isinstance(advice, Advice | None):
-            raise InvalidEvent("advice: is what store.advice or session.advice gives")
+            raise InvalidEvent(
+                "advice: must be the result of store.advice or session.memory.advice"
+            )
         lists: dict[str, Any] = {
-            name: _tuple(name, given.get(name, ()), kind)
-            for name, kind in _LISTS.items()
+            name: _checked_list(name, args.get(name, ()), item_type)
+            for name, item_type in _LISTS.items()
         }
         extras = cls(
             **lists,
-            system=given.get("system"),
-            advice=advice.handed() if advice and advice.text else None,
-            state=given.get("state"),
+            system=args.get("system"),
+            advice=advice.to_request() if advice and advice.text else None,
+            state=args.get("state"),
             window_tokens=WINDOW_TOKENS if window is None else window,
         )
         if not isinstance(extras.system, str | None):
@@ -237,7 +251,7 @@ class Extras:
         if not isinstance(extras.state, dict | None):
             raise InvalidEvent("state: must be an object of names and JSON values")
         if not isinstance(extras.window_tokens, int) or extras.window_tokens < 1:
-            raise InvalidEvent(f"window: at least 1 token, not {window!r}")
+            raise InvalidEvent(f"window: must be at least 1 token, not {window!r}")
         problems = markup.violations(extras.examples) if extras.examples else []
         if problems:
             raise InvalidEvent(f"examples: {problems[0]}")
@@ -279,7 +293,11 @@ class Extras:
             raise ValueError(str(error)) from None
 
     def _items(self, section: str) -> list[_Item]:
-        """The items of a section, in order."""
+        """The items of a section, in order, with their tokens in a context.
+
+        Each text of ``memory`` and ``layers`` is a message of its own, which has an
+        overhead.  All ``evidence`` is in one message.
+        """
         match section:
             case "examples":
                 return _example_items(self.examples)
@@ -304,12 +322,12 @@ class Extras:
         return [_Item((value,), estimate(value))] if value else []
 
     def _with(self, section: str, items: Sequence[_Item]) -> Self:
-        """The extras with only these items of a section."""
+        """Return the extras with only these items of a section."""
         parts: list[Any] = []
         for item in items:
             parts += item.parts
         value: Any = tuple(parts)
-        if section in ("advice", "layers"):
+        if section in ("advice", "layers"):  # One item, which is the whole section.
             value = parts[0] if parts else None
         changed: dict[str, Any] = {section: value}
         return replace(self, **changed)
@@ -357,20 +375,21 @@ class Extras:
         extras = self
         cuts: list[Cut] = []
         excess = tokens - self.window_tokens
-        over = excess
+        still_over = excess
         for name in _CUTTABLE:
             items = self._items(name)
             count = len(items)
-            while count and over > 0:
+            while count and still_over > 0:
                 count -= 1
-                over -= items[count].tokens
+                still_over -= items[count].tokens
             if count < len(items):
                 section_tokens = sum(item.tokens for item in items)
                 reason = f"the whole is over the window: {_dropped(items, count)}"
+                # The budget with which this section alone would have made room.
                 budget = max(0, section_tokens - excess)
                 cuts.append(Cut(name, section_tokens, budget, reason))
                 extras = extras._with(name, items[:count])
-        if over > 0:
+        if still_over > 0:
             cuts.append(Cut("whole", tokens, self.window_tokens, _TOO_LONG))
         return extras, cuts
 
@@ -392,6 +411,7 @@ def _example_items(messages: Sequence[Message]) -> list[_Item]:
 
 
 def _is_question(message: Message) -> bool:
+    """Whether the user asks, instead of answering a tool call."""
     if message["role"] != "user":
         return False
     content = message["content"]
@@ -400,77 +420,90 @@ def _is_question(message: Message) -> bool:
 
 
 def _dropped(items: Sequence[_Item], count: int) -> str:
+    """Say how many items are left out when the first ``count`` are kept."""
     return f"the last {len(items) - count} of {len(items)} left out"
 
 
-def _tuple(name: str, value: object, type_: type) -> tuple[Any, ...]:
+def _checked_list(name: str, value: object, item_type: type) -> tuple[Any, ...]:
+    """Return the items of a section; raises InvalidEvent if one has another type."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         raise InvalidEvent(f"{name}: must be a list")
-    if not all(isinstance(item, type_) for item in value):
-        items = "texts" if type_ is str else "objects"
+    if not all(isinstance(item, item_type) for item in value):
+        items = "texts" if item_type is str else "objects"
         raise InvalidEvent(f"{name}: must be a list of {items}")
     return tuple(value)
 
 
-_POINTER = "\n(… {} characters left out; the log has them all …)\n"
-_POINTER_TO_SEQ = "\n(… {{}} characters left out; the log has them all at seq {} …)\n"
+# The marks in the place of what a text loses: ``{}`` becomes the number of characters.
+_MARK = "\n(… {} characters left out; the log has them all …)\n"
+# The seq is filled in first; then ``{{}}`` is the ``{}`` of a mark.
+_MARK_WITH_SEQ = "\n(… {{}} characters left out; the log has them all at seq {} …)\n"
+# A shortened text keeps at least this many characters of its own.
+_FEWEST_CHARACTERS = 40
 
 
 Shortener = Callable[[str, int, str], str]
-"""Shortens a text to a number of characters, with a mark for what it leaves out."""
+"""Shortens a text to a number of characters.
+
+The arguments are the text, the number, and the mark for what is left out.
+"""
 
 
 def shorten(
     blocks: Numbered,
     limit: int,
-    cut: Shortener = markup.cut_around_placeholders,
+    shortener: Shortener = markup.cut_around_placeholders,
     *,
     names_seqs: bool = False,
 ) -> Numbered:
     """Shorten the texts of blocks to ``limit`` tokens in all.
 
-    Each text keeps its share.  Thinking and images stay unchanged.
+    Each text gets a part of the limit in proportion to its size.  Thinking and images
+    stay unchanged.
 
     blocks:     each with the seq of its event.
-    names_seqs: whether a shortened text names the seq.
+    names_seqs: whether the mark in a shortened text names the seq.
     """
     sizes = [_size(block) for _, block in blocks]
     total = sum(sizes)
     if total <= limit:
         return blocks
-    return [
-        (seq, _cut(block, limit * size // total, seq if names_seqs else None, cut))
-        for (seq, block), size in zip(blocks, sizes, strict=True)
-    ]
+    shortened: list[tuple[int | None, Block]] = []
+    for (seq, block), size in zip(blocks, sizes, strict=True):
+        share = limit * size // total
+        named_seq = seq if names_seqs else None
+        shortened.append((seq, _shorten_block(block, share, named_seq, shortener)))
+    return shortened
 
 
 def cut_to(
     text: str,
     tokens: int,
     seq: int | None,
-    cut: Shortener = markup.cut_around_placeholders,
+    shortener: Shortener = markup.cut_around_placeholders,
 ) -> str:
-    """Shorten a text to its head and tail in about ``tokens``, with a pointer between.
+    """Shorten a text to its head and tail in about ``tokens``, with a mark between.
 
-    seq: the event that the pointer names; None names none.
+    seq: the event that the mark names; None names none.
     """
     size = estimate_text(text)
     if size <= tokens:
         return text
-    pointer = _POINTER
+    mark = _MARK
     if seq is not None:
-        pointer = _POINTER_TO_SEQ.format(seq)
-    fewest = len(pointer) + 40
+        mark = _MARK_WITH_SEQ.format(seq)
+    fewest = len(mark) + _FEWEST_CHARACTERS
     characters = max(len(text) * tokens // size, fewest)
-    short = cut(text, characters, pointer)
-    while estimate_text(short) > tokens and characters > fewest:
+    shortened = shortener(text, characters, mark)
+    # The head and the tail may have more tokens per character than the whole text.
+    while estimate_text(shortened) > tokens and characters > fewest:
         characters = max(characters * 9 // 10, fewest)
-        short = cut(text, characters, pointer)
-    return short
+        shortened = shortener(text, characters, mark)
+    return shortened
 
 
 def _content(block: Block) -> str | list[Block]:
-    """The text or the blocks in a block that can be shortened."""
+    """The text or the blocks in a block; an empty text if it cannot be shortened."""
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -482,25 +515,32 @@ def _content(block: Block) -> str | list[Block]:
 
 
 def _size(block: Block) -> int:
-    """The tokens of a block that can be shortened."""
+    """The tokens of the texts in a block that can be shortened."""
     content = _content(block)
     if isinstance(content, str):
         return estimate_text(content)
     return sum(_size(part) for part in content)
 
 
-def _cut(block: Block, tokens: int, seq: int | None, cut: Shortener) -> Block:
+def _shorten_block(
+    block: Block, tokens: int, seq: int | None, shortener: Shortener
+) -> Block:
+    """Return the block with its texts shortened to ``tokens`` in all."""
     size = _size(block)
     if size <= tokens:
         return block
     content = _content(block)
     if isinstance(content, list):
-        parts = [_cut(part, tokens * _size(part) // size, seq, cut) for part in content]
+        parts: list[Block] = []
+        for part in content:
+            share = tokens * _size(part) // size
+            parts.append(_shorten_block(part, share, seq, shortener))
         return {**block, "content": parts}
-    short = cut_to(content, tokens, seq, cut)
+    shortened = cut_to(content, tokens, seq, shortener)
     match block["type"]:
         case "text":
-            return {**block, "text": short}
+            return {**block, "text": shortened}
         case "tool_use":
-            return {**block, "input": {"arguments": short}}
-    return {**block, "content": short}
+            # The input must stay an object; a shortened one is no JSON any more.
+            return {**block, "input": {"arguments": shortened}}
+    return {**block, "content": shortened}

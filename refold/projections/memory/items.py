@@ -18,7 +18,7 @@ from refold.domain.canonical import canonical
 from refold.domain.erasure import LONGEST, timestamp
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.projections.memory.sessions import (
     EXTRACTOR_VERSION,
     SessionFacts,
@@ -90,7 +90,7 @@ class Evidence(NamedTuple):
     seqs: tuple[int, ...]
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Item:
     """One statement of memory with its evidence.

@@ -18,7 +18,7 @@ from refold.domain.erasure import timestamp
 from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 from refold.domain.ids import USER_SESSION
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.preferences import Preference
 from refold.projections.memory.advice import Line, citation, cited_evidence
 from refold.projections.memory.items import (
@@ -82,7 +82,7 @@ class Stated(NamedTuple):
     at: int
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The profile of a user who consented; empty for all others.

@@ -11,7 +11,7 @@ import orjson
 
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.tokens import estimate_text
 from refold.projections.memory import advice
 from refold.projections.memory.items import Evidence, Item, Kind, Procedural
@@ -108,7 +108,7 @@ class Memories(NamedTuple):
     profile: Sequence[tuple[advice.Line, Item]] = ()
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The text of a result, in the form of ``OUTPUT_SCHEMA``, and its items' ids."""

@@ -14,7 +14,7 @@ from refold.domain import events
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
 from refold.domain.events import HumanReview, JsonObject, SessionEvent
-from refold.domain.model import adapter, quiet
+from refold.domain.model import adapter, repr_without_texts
 from refold.projections.review.rules import (
     SEVERITIES,
     Counts,
@@ -432,7 +432,7 @@ class Decided(NamedTuple):
     at: str
 
 
-@quiet
+@repr_without_texts
 class Review(NamedTuple):
     """A question to a human, and its decision if there is one.
 

@@ -13,7 +13,7 @@ from refold.domain.access_log import Access
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Draft
 from refold.domain.ids import USER_SESSION, StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import PAGE, EventLog, SessionInfo, SessionSnapshot, StoredView
 from refold.projections.context.budget import NO_ADVICE, Advice
 from refold.projections.context.strategy import Strategy
@@ -60,7 +60,7 @@ MADE_BY: Final = "memory.extractor"
 _TRIES: Final = 4
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Shortlist:
     """The parts of a user's memory that a model may be shown in one scenario.
@@ -270,7 +270,7 @@ class Adviser:
         since = request.derived_seq
         if request.advised:
             handed = read_extras(self._log, stream, request)
-            advice = Advice.recorded(handed.advice, request.advised)
+            advice = Advice.from_request(handed.advice, request.advised)
             if advice is not NO_ADVICE:
                 since = advice.derived_seq
         for entry in self._log.read(derived, after=since, types=("summary",)):

@@ -11,7 +11,7 @@ from refold.domain import errors, events
 from refold.domain.envelope import Draft, Envelope
 from refold.domain.erasure import timestamp
 from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import EventLog
 from refold.domain.preferences import Preference, stating, unstating
 from refold.store.appends import Order, Receipt, Writer
@@ -65,7 +65,7 @@ class ConsentStatus(NamedTuple):
         }
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class User:
     """The decisions of a user that hold for all their sessions."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Unpack
 from refold.domain import errors
 from refold.domain.canonical import canonical
 from refold.domain.envelope import microseconds
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import EventLog, listed
 from refold.projections.context.budget import Advice
 from refold.projections.memory.advice import ChoiceArgs, choice_from, choose, shortlist
@@ -43,7 +43,7 @@ from refold.store.memory.sessions import (
 from refold.store.memory.views import ADVICE, JUDGED, SHOWN, drop_views
 
 
-@quiet
+@repr_without_texts
 class Memory(NamedTuple):
     """The procedural memory that a user's sessions show together.
 

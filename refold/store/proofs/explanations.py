@@ -16,7 +16,7 @@ from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import timestamp
 from refold.domain.events import AgentResponse, Pin, Request
 from refold.domain.ids import StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import EXPIRED, Problem
 from refold.projections import models
 from refold.projections.compare import Comparison, Outcome
@@ -121,7 +121,7 @@ class Chain(NamedTuple):
         }
 
 
-@quiet
+@repr_without_texts
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The parts of a context, each with its cause.

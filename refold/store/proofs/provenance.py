@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, Request
 from refold.domain.ids import StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.ports import EventLog
 from refold.projections.context.view import View
 from refold.projections.models import Usage
@@ -62,7 +62,7 @@ def version_of(envelope: Envelope) -> int:
     return version if isinstance(version, int) else 1
 
 
-@quiet
+@repr_without_texts
 class Provenance(NamedTuple):
     """The evidence that a context was sent.
 
@@ -95,7 +95,7 @@ class Provenance(NamedTuple):
 ASSUMED: Final = Provenance("assumed")
 
 
-@quiet
+@repr_without_texts
 class Bill(NamedTuple):
     """The input tokens that the client reported for an answer, and our own count.
 

@@ -30,7 +30,7 @@ from refold.domain.events import (
     event_of,
 )
 from refold.domain.ids import StreamId
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.domain.session import SessionState
 from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import estimate
@@ -73,7 +73,7 @@ class Model(Protocol):
         ...
 
 
-@quiet
+@repr_without_texts
 class Shown(NamedTuple):
     """An excerpt of a request.
 
@@ -86,7 +86,7 @@ class Shown(NamedTuple):
     text: str | None = None
 
 
-@quiet
+@repr_without_texts
 class Calls(NamedTuple):
     """The calls of an answer by name and arguments, as recorded and as made now."""
 
@@ -114,7 +114,7 @@ class Difference(NamedTuple):
 Ended: TypeAlias = Literal["unrecorded_call", "run_ended"]
 
 
-@quiet
+@repr_without_texts
 class Live(NamedTuple):
     """What a model did from a request on: the number of its answers, and the end.
 

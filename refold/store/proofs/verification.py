@@ -722,7 +722,7 @@ class Rechecker:
         user_id, session_id, _ = self._stream
         self._numbers = log.head(self._stream).state.numbers
         numbers = self._numbers
-        if not numbers and self._writer.redactor.plan.numbered_kinds:
+        if not numbers and self._writer.redactor.plan.numbered_types:
             # The text may contain placeholders that a user typed.  Their numbers stand
             # for no value, and must not be given to one.
             for envelope in read_pages(log, self._stream):

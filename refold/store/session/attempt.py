@@ -18,7 +18,7 @@ from refold.domain.events import (
     is_busy,
     is_unreached,
 )
-from refold.domain.model import quiet
+from refold.domain.model import repr_without_texts
 from refold.store.session.core import SessionCore
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _TRIES: Final = 9  # other writers may append while the failure is recorded
 _NAMED_CALLS: Final = 20
 
 
-@quiet
+@repr_without_texts
 @dataclass(slots=True)
 class Attempt:
     """A step whose failure is recorded; use it with ``with`` or ``async with``.

@@ -13,7 +13,7 @@ from refold.domain.envelope import Envelope, Meta
 from refold.domain.events import JsonObject, check_types
 from refold.domain.ids import StreamId, bounded
 from refold.domain.session import LABEL
-from refold.projections.context.budget import HandedIn
+from refold.projections.context.budget import ExtraArgs
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.store import appends, contexts, history
@@ -279,7 +279,7 @@ def build_context(
     *,
     at: int | None = None,
     as_: contexts.As = "sent",
-    handed_in: HandedIn | None = None,
+    handed_in: ExtraArgs | None = None,
 ) -> View:
     """Do what ``Session.context`` documents, without revealing placeholders."""
     session.writer.used(session.stream)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from refold.domain import errors
 from refold.domain.tokens import estimate
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.budget import HandedIn
+from refold.projections.context.budget import ExtraArgs
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import summarizer_for
@@ -41,7 +41,7 @@ def compactor_for(
 def prepare(
     session: SessionCore,
     strategy: str | Strategy | None,
-    handed_in: HandedIn,
+    handed_in: ExtraArgs,
     *,
     summarizer: Summarizer | None,
     wait: bool,

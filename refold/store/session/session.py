@@ -20,7 +20,7 @@ from typing import (
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, SystemPrompt
 from refold.domain.session import LABEL, labelling
-from refold.projections.context.budget import HandedIn
+from refold.projections.context.budget import ExtraArgs
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.store import appends, contexts
@@ -207,7 +207,7 @@ class Session(SessionCore, FormerNames):
         at: int | None = None,
         as_: contexts.As = "sent",
         reveal: bool = False,
-        **handed_in: Unpack[HandedIn],
+        **handed_in: Unpack[ExtraArgs],
     ) -> View:
         """Return the context of the next model call, or of the one at ``at``.
 
@@ -220,8 +220,8 @@ class Session(SessionCore, FormerNames):
         reveal:   put the vault's values where numbered placeholders of this session
                   stand; digest and tokens stay those of the redacted form.
 
-        ``HandedIn`` lists what may be handed in.  With ``at`` and nothing handed in, it
-        is what the last request then had.
+        ``ExtraArgs`` lists what may be handed in.  With ``at`` and nothing handed in,
+        the context has the extras of the newest request up to that seq.
 
         Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
         ``at`` outside the session and for extras that cannot be handed in.
@@ -240,7 +240,7 @@ class Session(SessionCore, FormerNames):
         wait: bool = True,
         model: str | None = None,
         reveal: bool = False,
-        **handed_in: Unpack[HandedIn],
+        **handed_in: Unpack[ExtraArgs],
     ) -> View:
         """Compact if a step is pending, then return the context; for agent loops.
 

@@ -17,9 +17,15 @@ from refold.adapters.cli.options import (
     UserOption,
 )
 from refold.adapters.cli.output import Result, Screen
-from refold.adapters.display import events
-from refold.adapters.display.events import DIGEST, content, marks, readable, seqs
-from refold.adapters.display.values import types
+from refold.adapters.display.events import (
+    DIGEST,
+    changes_to,
+    readable,
+    result_text,
+    seq_before,
+    seqs,
+)
+from refold.adapters.display.values import type_counts
 from refold.domain.errors import counted
 from refold.projections.context.units import holds
 from refold.store.proofs.provenance import provenance
@@ -78,26 +84,29 @@ def context(
     opened = call.store().session(user_id=user, session_id=session)
     opened.head()  # raises if there is no such session
     if before_call is not None:
-        at = events.before(opened.history.pages(), "tool call", before_call)
+        at = seq_before(opened.history.pages(), "tool call", before_call)
     if before_response is not None:
-        at = events.before(opened.history.pages(), "response", before_response)
+        at = seq_before(opened.history.pages(), "response", before_response)
     view = opened.context(strategy, at=at, as_=as_)
-    source = opened.history.pages(upto=view.at)
+    envelopes = opened.history.pages(upto=view.at)
     origin = provenance(opened.writer.log, opened.stream, view)
     return Result(
         lambda: view.to_json() | origin.to_json(),
-        lambda screen: _show(screen, view, source, origin),
+        lambda screen: _show(screen, view, envelopes, origin),
     )
 
 
-_TALL: Final = 8  # lines of a text
-_FEW: Final = 12  # seqs that are listed
+_MAX_LINES: Final = 8  # printed of a text
+_MAX_SEQS: Final = 12  # listed before "and 3 more"
 
 
 def _show(
-    screen: Screen, view: View, source: Iterable[Envelope], origin: Provenance
+    screen: Screen, view: View, envelopes: Iterable[Envelope], origin: Provenance
 ) -> None:
-    """Print a view; ``source`` has the session's events up to its seq."""
+    """Print a view.
+
+    envelopes: the events of the session up to the seq of the view.
+    """
     view_json: dict[str, Any] = view.to_json()
     _show_figures(screen, view_json, origin)
     system = view_json["system"]
@@ -107,7 +116,7 @@ def _show(
         _show_message(screen, "system", system)
     for message in view_json["messages"]:
         _show_message(screen, message["role"], message["content"])
-    hidden(screen, view_json["spans"], source)
+    show_replacements(screen, view_json["spans"], envelopes)
 
 
 def _show_figures(screen: Screen, view: Mapping[str, Any], origin: Provenance) -> None:
@@ -137,10 +146,10 @@ def _show_message(screen: Screen, role: str, content: Any) -> None:
     """Print a message of a view."""
     screen.line("")
     screen.line((role, STYLES["roles"].get(role, "bold")))
-    blocks(screen, content)
+    show_blocks(screen, content)
 
 
-def blocks(screen: Screen, content: Any) -> None:
+def show_blocks(screen: Screen, content: Any) -> None:
     """Print the content of a message: a text, or blocks."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
@@ -150,7 +159,7 @@ def blocks(screen: Screen, content: Any) -> None:
         if head:
             screen.line(indent, (head, style))
             indent = "    "
-        screen.body(body, indent=indent, tall=_TALL)
+        screen.body(body, indent=indent, max_lines=_MAX_LINES)
 
 
 def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -164,7 +173,7 @@ def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
             head = f"calls {block.get('name')} ({block.get('id')})"
             return head, readable(block.get("input")), "yellow"
         case "tool_result":
-            body = content(block.get("content"))
+            body = result_text(block.get("content"))
             call = block.get("tool_use_id")
             if block.get("is_error"):
                 return f"result (failed) of {call}", body, "red"
@@ -174,33 +183,36 @@ def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
             return str(kind), readable(rest), "magenta"
 
 
-def hidden(
-    screen: Screen, spans: Sequence[Mapping[str, Any]], source: Iterable[Envelope]
+def show_replacements(
+    screen: Screen, spans: Sequence[Mapping[str, Any]], envelopes: Iterable[Envelope]
 ) -> None:
-    """Print the replacements by redaction and the size guard in a view's events."""
+    """Print what was replaced before the events of a view were stored.
+
+    Redaction replaced values by placeholders.  The size guard moved texts to blobs and
+    left stubs.
+    """
     counts: Counter[str] = Counter()
     seqs_of_type: dict[str, list[int]] = {}
     seqs_of_stubs: list[int] = []
-    in_view: list[tuple[int, int]] = []
+    spans_of_seqs: list[tuple[int, int]] = []
     for span in spans:
         if span.get("first") is not None:
-            in_view.append((span["first"], span["last"]))
-    for envelope in source:
-        if not holds(tuple(in_view), envelope.seq):
+            spans_of_seqs.append((span["first"], span["last"]))
+    for envelope in envelopes:
+        if not holds(tuple(spans_of_seqs), envelope.seq):
             continue
-        changes = marks(envelope)
+        changes = changes_to(envelope)
         counts.update(changes.redacted)
         for redacted_type in changes.redacted:
             seqs_of_type.setdefault(redacted_type, []).append(envelope.seq)
-        if changes.guarded:
+        if changes.stubs:
             seqs_of_stubs.append(envelope.seq)
     screen.line("")
     screen.line(("replaced before storing", "bold"), " in the events of this context")
-    for redacted_type, count in sorted(
-        counts.items(), key=lambda item: (-item[1], item[0])
-    ):
+    most_frequent_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    for redacted_type, count in most_frequent_first:
         place = f"  in seq {_listed(seqs_of_type[redacted_type])}"
-        screen.line("  ", (types({redacted_type: count}), "red"), place)
+        screen.line("  ", (type_counts({redacted_type: count}), "red"), place)
     if seqs_of_stubs:
         label = "texts moved to blobs (too large, or base64):"
         screen.line("  ", (label, "yellow"), f" in seq {_listed(seqs_of_stubs)}")
@@ -210,8 +222,8 @@ def hidden(
 
 def _listed(seqs: Sequence[int]) -> str:
     """Return the first seqs as text, and the number of the others."""
-    text = ", ".join(map(str, seqs[:_FEW]))
-    others = len(seqs) - _FEW
+    text = ", ".join(map(str, seqs[:_MAX_SEQS]))
+    others = len(seqs) - _MAX_SEQS
     if others > 0:
         text += f" and {others} more"
     return text

@@ -376,7 +376,7 @@ def _show(screen: output.Screen, work: _Import) -> None:
     if formats:
         screen.line((f"format: {', '.join(formats)}", "dim"))
     if redactions:
-        screen.line(("redacted: ", "dim"), (values.types(work.redactions), "red"))
+        screen.line(("redacted: ", "dim"), (values.type_counts(work.redactions), "red"))
     if work.failed:
         failed = counted(len({error.where for error in work.failed}), "file")
         screen.line((f"{failed} not imported; stderr says why", "bold red"))

@@ -11,7 +11,7 @@ import typer
 from refold.adapters.cli import options, output
 from refold.adapters.cli.events import STYLES, Rails
 from refold.adapters.display import values
-from refold.adapters.display.events import Numbering, marks, preview_of
+from refold.adapters.display.events import Numbering, changes_to, preview_of
 from refold.domain import events
 from refold.domain.errors import Erased, SessionNotFound, counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
@@ -228,7 +228,7 @@ def _show_last_answer(screen: output.Screen, entries: Iterable[Envelope]) -> Non
         output.complain("there is no answer in this part of the session")
 
 
-_TALL: Final = 6  # lines of a text
+_MAX_LINES: Final = 6  # printed of a text
 _STREAM_WIDTH: Final = 12  # characters of the name of a derived stream
 _SHORTEST: Final = 20  # characters of a text that is shown in one line
 
@@ -276,8 +276,8 @@ class Timeline:
             return
         self._show_head(item, preview)
         margin = (" " * (self._seq_width + 11), (self._rails.passing(), "yellow"), " ")
-        tall = None if in_full else _TALL
-        self._screen.body(preview.body, indent=margin, tall=tall)
+        max_lines = None if in_full else _MAX_LINES
+        self._screen.body(preview.body, indent=margin, max_lines=max_lines)
 
     def _show_in_one_line(self, item: Numbered, preview: Preview) -> None:
         """Print an event and the start of its text on one line."""
@@ -334,13 +334,13 @@ class Timeline:
 
 def _end_of_head(envelope: Envelope) -> list[output.Part]:
     """Return the parts at the right: redactions, cuts, warnings and tokens."""
-    changes = marks(envelope)
+    changes = changes_to(envelope)
     parts: list[output.Part] = []
     if changes.redacted:
-        redacted = f" redacted {values.types(changes.redacted)} "
+        redacted = f" redacted {values.type_counts(changes.redacted)} "
         parts += [(redacted, "bold white on red"), "  "]
-    if changes.guarded:
-        times = f" × {changes.guarded}" if changes.guarded > 1 else ""
+    if changes.stubs:
+        times = f" × {changes.stubs}" if changes.stubs > 1 else ""
         parts += [(f" guarded{times} ", "black on yellow"), "  "]
     if changes.warnings:
         warnings = f" {', '.join(changes.warnings)} "

@@ -170,7 +170,7 @@ def _show_session(screen: output.Screen, rechecked: Rechecked) -> None:
         seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
         blobs = counted(exposure.blobs, "blob")
         also = f", also in {blobs}" if exposure.blobs else ""
-        kinds = (values.types(exposure.types), "red")
+        kinds = (values.type_counts(exposure.types), "red")
         screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
@@ -256,7 +256,7 @@ def _filter(
             ) from None
     if not as_json and sys.stderr.isatty():
         if redacted:
-            output.complain(f"redacted {values.types(redacted)}")
+            output.complain(f"redacted {values.type_counts(redacted)}")
         else:
             output.complain(_CLEAN)
 

@@ -312,7 +312,7 @@ def _read(name: str) -> bytes:
     return data
 
 
-_TALL: Final = 12  # lines of an event
+_MAX_LINES: Final = 12  # printed of an event
 
 
 def _show_bundle(screen: Screen, bundle: Bundle) -> None:
@@ -380,4 +380,4 @@ def _show_entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
         (entry.type, style),
         shown_in_line(details),
     )
-    screen.body(content.body, indent=" " * 8, tall=_TALL)
+    screen.body(content.body, indent=" " * 8, max_lines=_MAX_LINES)

@@ -15,7 +15,7 @@ from refold.adapters.cli.events import STYLES, origin_words
 from refold.adapters.cli.options import Call, SessionOption, StrategyOption, UserOption
 from refold.adapters.cli.output import Result, Screen, cut, shown
 from refold.adapters.display.events import DIGEST, preview, seqs
-from refold.adapters.display.values import types, visible
+from refold.adapters.display.values import type_counts, visible
 from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
@@ -152,7 +152,9 @@ def _show_opened(
         )
         _record(screen, record, indent + "  ")
         for text in (summary.abridged, summary.text):
-            screen.body(text, indent=indent + "  | ", tall=4 if record.depth else None)
+            screen.body(
+                text, indent=indent + "  | ", max_lines=4 if record.depth else None
+            )
         for envelope in explained.source_events(record):
             _event(screen, explained, envelope, indent + "  ")
 
@@ -381,7 +383,7 @@ def _wrapped(screen: Screen, text: str, indent: str) -> None:
 
 def _types(events: Iterable[Envelope]) -> str:
     """Return the types of events with their numbers; the rarest are only counted."""
-    counts = types(Counter(event.type for event in events)).split(", ")
+    counts = type_counts(Counter(event.type for event in events)).split(", ")
     listed = counts[:_FEW_TYPES]
     if len(counts) > _FEW_TYPES:
         listed.append(counted(len(counts) - _FEW_TYPES, "other type"))
