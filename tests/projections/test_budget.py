@@ -236,7 +236,7 @@ def test_evidence_stands_behind_the_placeholder_of_an_open_call() -> None:
         ({"window": 0}, "window: must be at least 1 token"),
         ({"examples": [EXAMPLES[1]]}, "examples: messages.0"),
         ({"examples": EXAMPLES[:1]}, "examples: the last message"),
-        ({"evidenz": []}, "there is no 'evidenz'"),
+        ({"evidenz": []}, "has no section or limit 'evidenz'"),
     ],
 )
 def test_invalid_extras_are_refused(given: Any, said: str) -> None:
