@@ -16,7 +16,7 @@ _HEAD = """# Tampering
 
 The tests try each of these attacks on a store, on both engines. The tables show the
 code with which `refold verify` reports the attack. `make fix` writes this page. See
-[what is proved, and against whom](../explanation/integrity.md).
+[what Refold proves, and its limits](../explanation/integrity.md).
 
 A problem is `{"user_id", "session_id", "stream", "seq", "code", "detail"}`. Problems of
 the tree have the stream `tree` and no user. Their `seq` is the number of a leaf or the
