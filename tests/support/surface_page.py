@@ -26,16 +26,16 @@ from tests.support.sdk_shapes import ANSWERS, BETA, CLIENT, REQUEST_BLOCKS, STAB
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "claude-sdk.md"
 _INTRODUCTION: Final = """\
-Each cell below is what a [capture](../how-to/record-claude.md) did with a sample of
-that part of the SDK, version {version}; a test writes the tables. `Capture` and
-`AsyncCapture` have the same methods. A call that the SDK would refuse raises
-`InvalidConfiguration` before anything is recorded."""
+This page lists what a [capture](../how-to/record-claude.md) does with each method,
+parameter and block of the SDK, version {version}. A test tries a sample of each, and
+writes the tables. `Capture` and `AsyncCapture` have the same methods. A call that the
+SDK would refuse raises `InvalidConfiguration` before anything is recorded."""
 _ABOUT_PARAMETERS: Final = """\
-Give parameters in `options`, unless the table names an argument. One that only the beta
-takes makes the capture use `client.beta.messages`. Skills are in `container`,
-connectors in `mcp_servers`, whose tokens are not recorded, and edits of the context in
-`context_management`. A parameter that the installed SDK does not have yet goes into
-`extra_body`."""
+Pass parameters in `options`, unless the table names an argument. If you pass a
+parameter of the beta API, the capture uses `client.beta.messages`. Pass skills in
+`container`, connectors in `mcp_servers` (their tokens are not recorded), and edits of
+the context in `context_management`. Pass a parameter that the installed SDK does not
+have yet in `extra_body`."""
 # What a capture has for each method of the SDK.
 METHODS: Final = {
     "create": "`create`",
@@ -46,18 +46,18 @@ METHODS: Final = {
         "`tool_runner`; toolsets and `stream=True` are refused: `InvalidConfiguration`"
     ),
     "batches": "`batch_request`, `record_batch`",
-    "with_raw_response": "none: give the raw response to `record`",
-    "with_streaming_response": "none: give the parsed message to `record`",
+    "with_raw_response": "none: pass the raw response to `record`",
+    "with_streaming_response": "none: pass the parsed message to `record`",
     "thread": (
-        "refused: `InvalidConfiguration`; give the messages and the answer to `record`"
+        "refused: `InvalidConfiguration`; pass the messages and the answer to `record`"
     ),
 }
 BATCH_METHODS: Final = {
-    "create": "give it the requests of `batch_request`",
-    "results": "give each result to `record_batch`",
+    "create": "pass it the requests of `batch_request`",
+    "results": "pass each result to `record_batch`",
     "retrieve": "nothing to record",
     "list": "nothing to record",
-    "cancel": "give the results to `record_batch` afterwards",
+    "cancel": "pass the results to `record_batch` afterwards",
     "delete": "nothing to record",
     "with_raw_response": "nothing to record",
     "with_streaming_response": "nothing to record",
@@ -66,7 +66,7 @@ BATCH_METHODS: Final = {
 _SET: Final = {
     "model": "argument of the capture; in the `request`",
     "max_tokens": "argument of the capture; in the `request`",
-    "messages": "made from the session; the `request` has their digest",
+    "messages": "built from the session; the `request` has their digest",
     "system": "argument of the capture or the call; in the `request`",
     "tools": "argument of the capture or the call; in the `request`",
     "stream": "set by `create` and `stream`",
@@ -153,10 +153,10 @@ def _parameters(trials: Trials) -> Iterator[str]:
             if call is not None:
                 for name in signature(call).parameters:
                     names.setdefault(name, set()).add(label)
-    yield "| parameter | taken by | a capture |"
+    yield "| parameter | method of the SDK | in a capture |"
     yield "|---|---|---|"
     for name in sorted(names):
-        where = "`messages`" if "messages" in names[name] else "`beta.messages` alone"
+        where = "`messages`" if "messages" in names[name] else "only `beta.messages`"
         yield f"| `{name}` | {where} | {_parameter(trials, name)} |"
 
 
@@ -227,7 +227,7 @@ def _sent_back(content: list[Any], block: Any) -> str:
     """How the blocks of the assistant in the next request have this one."""
     for sent in content:
         if {**sent, "cache_control": None} == {**block, "cache_control": None}:
-            return "as it came"
+            return "unchanged"
     if any(sent["type"] == block["type"] for sent in content):
         return "without fields that the API adds"
     return "no"
@@ -252,7 +252,7 @@ def _recorded_as(events: tuple[Envelope, ...], block: Any) -> str:
 
 
 def _requests(trials: Trials) -> Iterator[str]:
-    yield "| block of a request | given to `create` | of the assistant, in `record` |"
+    yield "| block of a request | passed to `create` | of the assistant, in `record` |"
     yield "|---|---|---|"
     rows: dict[str, str] = {}
     for block in REQUEST_BLOCKS.values():
@@ -298,7 +298,7 @@ def _of_assistant(trials: Trials, block: Any) -> str:
 
 
 def _methods() -> Iterator[str]:
-    yield "| method of the SDK | a capture has |"
+    yield "| method of the SDK | in a capture |"
     yield "|---|---|"
     rows = {"messages": METHODS, "messages.batches": BATCH_METHODS}
     for path, known in rows.items():
