@@ -38,20 +38,20 @@ def gate(store: SessionStore, verifier: Verifier) -> Gate:
 
 @pytest.fixture
 def speaks(gate: Gate, verifier: Verifier) -> Iterator[Speaks]:
-    """Makes clients: of a user, with scopes; None shows no token."""
-    made: list[TestClient] = []
+    """Makes clients of a user with scopes. A client of None sends no token."""
+    clients: list[TestClient] = []
 
     def speak(user: str | None = "ada", *scopes: str) -> TestClient:
         client = TestClient(gate, raise_server_exceptions=False, follow_redirects=False)
         if user is not None:
             token = verifier.mint(user, scopes or SCOPES[:4])
             client.headers["Authorization"] = f"Bearer {token}"
-        made.append(client)
+        clients.append(client)
         return client
 
     with TestClient(gate):
         yield speak
-    for client in made:
+    for client in clients:
         client.close()
 
 

@@ -89,9 +89,7 @@ def refused(verifier: Verifier, token: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_token_says_who_asks_what_for_and_until_when(
-    algorithm: str, file: Path
-) -> None:
+def test_a_token_names_its_user_scopes_and_end(algorithm: str, file: Path) -> None:
     caller = verifier(JWKS=file).verify(token(algorithm))
 
     assert caller == Caller("ada", frozenset({"append", "read"}), NOW + 3600, "t1")
@@ -106,7 +104,7 @@ def test_admin_implies_no_other_scope(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("changed_claims", "scopes"),
     [
         ({"scope": "read"}, {"read"}),
         ({"scope": "openid read  profile erase"}, {"read", "erase"}),
@@ -115,9 +113,9 @@ def test_admin_implies_no_other_scope(file: Path) -> None:
     ],
 )
 def test_scopes_are_a_text_or_a_list_and_unknown_ones_are_passed_over(
-    said: dict[str, Any], meant: set[str], file: Path
+    changed_claims: dict[str, Any], scopes: set[str], file: Path
 ) -> None:
-    assert verifier(JWKS=file).verify(token(**said)).scopes == meant
+    assert verifier(JWKS=file).verify(token(**changed_claims)).scopes == scopes
 
 
 WRONG: list[tuple[str, dict[str, Any]]] = [
@@ -252,7 +250,7 @@ _numbers = st.one_of(
     st.text(max_size=3),
 )
 _texts = st.one_of(st.sampled_from(["ada", "refold", ISSUER, ""]), st.text(max_size=5))
-_said = st.fixed_dictionaries(
+_any_claims = st.fixed_dictionaries(
     {},
     optional={
         **dict.fromkeys(("exp", "nbf", "iat"), _numbers),
@@ -264,25 +262,28 @@ _said = st.fixed_dictionaries(
 )
 
 
-@given(_said, st.booleans())
+@given(_any_claims, st.booleans())
 @example({"exp": 1e308, "scopes": ["read"], "scope": ...}, True)
 def test_an_accepted_token_gives_its_own_user_and_scopes(
-    said: dict[str, Any], good: bool
+    drawn: dict[str, Any], good: bool
 ) -> None:
-    said = claims(**said) if good else said
+    if good:
+        drawn = claims(**drawn)
     strict = verifier(TOKEN_SECRET=SECRET, TOKEN_ISSUER=ISSUER)
 
     with suppress(TokenRefused):
-        caller = strict.verify(signed({"alg": "HS256"}, said, "HS256", SECRET.encode()))
-        assert caller.user_id == said["sub"]
-        assert caller.scopes <= set(said.get("scope", "").split()) | set(
-            said.get("scopes", ())
+        caller = strict.verify(
+            signed({"alg": "HS256"}, drawn, "HS256", SECRET.encode())
+        )
+        assert caller.user_id == drawn["sub"]
+        assert caller.scopes <= set(drawn.get("scope", "").split()) | set(
+            drawn.get("scopes", ())
         )
         assert caller.scopes <= set(SCOPES) != frozenset() != caller.scopes
-        assert NOW - 30 < caller.until == said["exp"] <= NOW + 86_430
-        assert max(said.get("nbf", 0), said.get("iat", 0)) <= NOW + 30
-        assert said["aud"] == "refold" or "refold" in said["aud"]
-        assert said["iss"] == ISSUER
+        assert NOW - 30 < caller.until == drawn["exp"] <= NOW + 86_430
+        assert max(drawn.get("nbf", 0), drawn.get("iat", 0)) <= NOW + 30
+        assert drawn["aud"] == "refold" or "refold" in drawn["aud"]
+        assert drawn["iss"] == ISSUER
 
 
 @given(st.text() | st.from_regex(r"\A[\w-]*\.[\w-]*\.[\w-]*\Z"))
@@ -346,17 +347,17 @@ def test_a_key_that_is_not_fit_verifies_nothing(which: str, tmp_path: Path) -> N
 
 
 def test_a_token_need_not_name_the_only_key_but_one_of_several(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    one_key, two_keys = tmp_path / "one.json", tmp_path / "two.json"
     first, second = private_key("EdDSA"), private_key("EdDSA", "second")
-    one.write_bytes(jwks(jwk(first, "a")))
-    two.write_bytes(jwks(jwk(first, "a"), jwk(second, "b")))
+    one_key.write_bytes(jwks(jwk(first, "a")))
+    two_keys.write_bytes(jwks(jwk(first, "a"), jwk(second, "b")))
 
-    assert verifier(JWKS=one).verify(token(kid=None))
-    assert verifier(JWKS=one).verify(token(kid="a"))
-    assert refused(verifier(JWKS=one), token(kid="b")) == "unknown_key"
-    assert verifier(JWKS=two).verify(token(kid="a"))
-    assert refused(verifier(JWKS=two), token(kid="b")) == "signature"
-    assert refused(verifier(JWKS=two), token(kid=None)) == "unknown_key"
+    assert verifier(JWKS=one_key).verify(token(kid=None))
+    assert verifier(JWKS=one_key).verify(token(kid="a"))
+    assert refused(verifier(JWKS=one_key), token(kid="b")) == "unknown_key"
+    assert verifier(JWKS=two_keys).verify(token(kid="a"))
+    assert refused(verifier(JWKS=two_keys), token(kid="b")) == "signature"
+    assert refused(verifier(JWKS=two_keys), token(kid=None)) == "unknown_key"
 
 
 _json = st.recursive(
@@ -597,9 +598,7 @@ def test_a_known_key_verifies_without_waiting_for_a_site_that_is_down(
     assert site.reached.wait(60)
 
 
-def test_a_site_that_is_slow_is_not_asked_again_meanwhile(
-    site: Site, clock: Clock
-) -> None:
+def test_a_slow_site_gets_no_second_request(site: Site, clock: Clock) -> None:
     checks = verifier(clock, JWKS=site.url)
     site.go.clear()
 
@@ -651,24 +650,24 @@ def test_a_token_ends_by_the_wall_clock(clock: Clock) -> None:
     assert refused(own, shown) == "expired"
 
 
-def test_the_event_loop_goes_on_while_keys_are_fetched(
+def test_the_event_loop_is_not_blocked_while_keys_are_fetched(
     site: Site, clock: Clock
 ) -> None:
     checks = verifier(clock, JWKS=site.url)
     new = token(key=private_key("EdDSA", "new"), kid="new")
 
     async def both() -> tuple[Caller, Caller]:
-        known = await checks.averify(token())
+        first = await checks.averify(token())
         site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
         site.reached.clear()
         site.go.clear()
         clock.now += 10
         waiting = asyncio.create_task(checks.averify(new))
         await asyncio.to_thread(site.reached.wait, 60)
-        assert await checks.averify(token()) is known
+        assert await checks.averify(token()) is first
         assert not waiting.done()
         site.go.set()
-        return known, await waiting
+        return first, await waiting
 
     assert [caller.user_id for caller in asyncio.run(both())] == ["ada", "ada"]
     assert site.asked == 2
@@ -720,11 +719,13 @@ def _certificate(place: Path) -> Path:
     builder = builder.not_valid_before(datetime.now(UTC) - timedelta(days=1))
     builder = builder.not_valid_after(datetime.now(UTC) + timedelta(days=1))
     names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    found = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    certificate = builder.add_extension(names, critical=False).sign(
+        key, hashes.SHA256()
+    )
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     path = place / "localhost.pem"
     path.write_bytes(
-        found.public_bytes(encoding)
+        certificate.public_bytes(encoding)
         + key.private_bytes(encoding, form, serialization.NoEncryption())
     )
     return path
@@ -784,14 +785,14 @@ def test_threads_share_a_verifier_while_keys_change(file: Path) -> None:
     stop = threading.Event()
 
     def ask() -> set[str]:
-        found = set()
+        outcomes = set()
         while not stop.is_set():
             for name, each in by_key.items():
                 try:
-                    found.add(name + checks.verify(each).user_id)
+                    outcomes.add(name + checks.verify(each).user_id)
                 except TokenRefused as refusal:
-                    found.add(refusal.reason)
-        return found
+                    outcomes.add(refusal.reason)
+        return outcomes
 
     with ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(ask) for _ in range(4)]
@@ -829,7 +830,7 @@ def test_a_minted_token_lasts_no_longer_than_tokens_may(clock: Clock) -> None:
     assert own.verify(own.mint("ada", ["read"], lifetime=5)).until == NOW + 5
 
 
-def test_nobody_can_be_minted_who_could_not_be_a_user() -> None:
+def test_no_token_is_minted_for_an_invalid_user_id() -> None:
     with pytest.raises(InvalidEvent):
         verifier().mint("a\nb", ["read"])
 
@@ -924,7 +925,7 @@ _UNNAMED = jwks(jwk(private_key("ES256"), "a"), jwk(private_key("EdDSA")))
         ({"TOKEN_LIFETIME": "inf"}, "REFOLD_TOKEN_LIFETIME"),
     ],
 )
-def test_a_mistake_in_the_settings_is_said_in_a_sentence(
+def test_a_mistake_in_the_settings_is_reported_in_a_sentence(
     settings: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     for name, value in settings.items():
@@ -967,7 +968,7 @@ def test_the_settings_are_those_of_the_process_if_none_are_given(
 # What is told of a token
 
 
-def test_nothing_of_a_token_or_a_secret_is_in_what_is_said(
+def test_no_message_quotes_a_token_or_a_secret(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -981,8 +982,10 @@ def test_nothing_of_a_token_or_a_secret_is_in_what_is_said(
             with pytest.raises(TokenRefused) as caught:
                 checks.verify(each)
             refusal = caught.value
-            said = [str(refusal), repr(refusal), repr(vars(refusal)), caplog.text]
-            assert not any(piece in text for text in said for piece in _pieces(each))
+            messages = [str(refusal), repr(refusal), repr(vars(refusal)), caplog.text]
+            assert not any(
+                piece in text for text in messages for piece in _pieces(each)
+            )
             assert refusal.__cause__ is None is refusal.__context__
     assert SECRET not in repr(own) + str(own)
 

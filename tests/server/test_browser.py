@@ -43,19 +43,19 @@ UNFOLD = "document.querySelectorAll('details').forEach((one) => (one.open = true
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, which is never left out: what nobody looked at is not tested."""
-    found = [path for path in map(shutil.which, NAMES) if path]
-    if not found:
+    """Starts Chromium. Without it, the tests fail; none is skipped."""
+    executables = [path for path in map(shutil.which, NAMES) if path]
+    if not executables:
         pytest.fail(
             "there is no Chromium for the tests of the page: apt-get install chromium",
             pytrace=False,
         )
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(
-            executable_path=found[0], args=["--no-sandbox"]
+        chromium = playwright.chromium.launch(
+            executable_path=executables[0], args=["--no-sandbox"]
         )
-        yield made
-        made.close()
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
@@ -84,13 +84,13 @@ expect.set_options(timeout=PATIENCE_SEC * 1000)
 
 @pytest.fixture
 def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
-    """Opens a page as ada; at its end nothing of others may have run, nor failed."""
+    """Opens pages as ada. At the end, no foreign script has run and nothing failed."""
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
-    def opened(path: str = "/", *, size: str = "wide", **how: Any) -> Page:
+    def opened(path: str = "/", *, size: str = "wide", **options: Any) -> Page:
         context = browser.new_context(
-            viewport=SIZES[size], base_url=served, locale="en-GB", **how
+            viewport=SIZES[size], base_url=served, locale="en-GB", **options
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE_SEC * 1000)
@@ -99,12 +99,12 @@ def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
         context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"error {error}"))
-        page.on("dialog", lambda one: wrong.append(f"dialog {one.message}"))
+        page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
         page.on(
             "console",
-            lambda one: (
-                wrong.append(f"{one.text} {one.location['url']}")
-                if one.type == "error"
+            lambda message: (
+                wrong.append(f"{message.text} {message.location['url']}")
+                if message.type == "error"
                 else None
             ),
         )
@@ -125,22 +125,22 @@ def whole(session: Session) -> list[str]:
 
 
 def width(page: Page) -> int:
-    """How wide the page is; wider than the window is wrong."""
-    found: int = page.evaluate("document.documentElement.scrollWidth")
-    return found
+    """Returns the width of the page; it must not exceed the window's."""
+    pixels: int = page.evaluate("document.documentElement.scrollWidth")
+    return pixels
 
 
 def broken(page: Page) -> list[str]:
-    """What axe-core finds wrong in a page, in every rule for WCAG 2.2 at A and AA."""
+    """Returns what axe-core reports, with all rules of WCAG 2.2 A and AA."""
     page.evaluate(AXE.read_text("utf-8"))
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-    found = page.evaluate(
+    results = page.evaluate(
         "(tags) => axe.run(document, {runOnly: {type: 'tag', values: tags}})", tags
     )
     return [
-        f"{one['id']}: {one['help']}: {node['target']} {node['failureSummary']}"
-        for one in found["violations"]
-        for node in one["nodes"][:3]
+        f"{rule['id']}: {rule['help']}: {node['target']} {node['failureSummary']}"
+        for rule in results["violations"]
+        for node in rule["nodes"][:3]
     ]
 
 
@@ -242,10 +242,10 @@ def test_a_comparison_is_drawn(opens: Opens, store: SessionStore) -> None:
         "Tokens per request",
         "Cumulative cost in dollars",
     ]
-    one, other = (page.locator(".plot").nth(n).bounding_box() for n in (0, 1))
-    assert one
-    assert other
-    assert one["x"] + one["width"] <= other["x"] or one["y"] < other["y"]
+    tokens, costs = (page.locator(".plot").nth(n).bounding_box() for n in (0, 1))
+    assert tokens
+    assert costs
+    assert tokens["x"] + tokens["width"] <= costs["x"] or tokens["y"] < costs["y"]
 
 
 def test_a_question_is_decided(opens: Opens, store: SessionStore) -> None:
@@ -258,10 +258,10 @@ def test_a_question_is_decided(opens: Opens, store: SessionStore) -> None:
     page.get_by_role("button", name="Record the decision").click()
 
     expect(page.locator(".review")).to_have_count(0)
-    (asked,) = store.reviews.list("ada", open_only=False)
-    assert asked.decided
-    assert asked.decided.decision == "reject"
-    assert asked.decided.note == "above the limit"
+    (review,) = store.reviews.list("ada", open_only=False)
+    assert review.decided
+    assert review.decided.decision == "reject"
+    assert review.decided.note == "above the limit"
 
 
 def test_a_user_is_erased_after_a_look_and_a_typed_name(
@@ -349,8 +349,8 @@ def test_axe_finds_nothing_wrong_in_any_page(
     store.seal()
     page = opens("/", size=size, color_scheme=scheme)
 
-    one = {path.partition("?")[0]: path for path in whole(session)}  # of each kind
-    for path in (*one.values(), "/login", "/?q=file", "/run/run"):
+    kinds = {path.partition("?")[0]: path for path in whole(session)}  # of each kind
+    for path in (*kinds.values(), "/login", "/?q=file", "/run/run"):
         page.goto(path)
         page.evaluate(UNFOLD)
 
@@ -394,8 +394,8 @@ def test_two_hundred_texts_that_would_run_do_not(
     while after < session.head().seq:
         page.goto(f"{of}?after={after}")
         page.keyboard.press("a")
-        for one in page.locator(".words:visible", has_text="read on").all()[:3]:
-            one.click()
+        for toggle in page.locator(".words:visible", has_text="read on").all()[:3]:
+            toggle.click()
         seen += page.locator(".words").count()
         after += run_pages.LIMIT
     few = store.session(user_id="ada", session_id="few")
@@ -419,16 +419,18 @@ def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
     session = spoken(store, turns=6)
     for payload in PAYLOADS[::25]:
         record(session, payload)
-    file, asked, wrong = tmp_path / "run.html", list[str](), list[str]()
+    file = tmp_path / "run.html"
+    requested: list[str] = []
+    wrong: list[str] = []
     file.write_text(run_pages.html_file(session), "utf-8")
     looks: tuple[tuple[Any, str], ...] = (("light", "wide"), ("dark", "narrow"))
     for scheme, size in looks:
         context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)
         context.add_init_script(WATCH)
         page = context.new_page()
-        page.on("request", lambda one: asked.append(one.url))
+        page.on("request", lambda request: requested.append(request.url))
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda one: wrong.append(one.text))
+        page.on("console", lambda message: wrong.append(message.text))
         page.goto(file.as_uri())
 
         moments = page.locator(".moment")
@@ -447,5 +449,5 @@ def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
         assert broken(page) == []
         assert width(page) <= SIZES[size]["width"]
         context.close()
-    assert set(asked) == {file.as_uri()}
+    assert set(requested) == {file.as_uri()}
     assert wrong == []

@@ -147,8 +147,8 @@ def test_generated_requests_find_no_failure(described: Described, name: str) -> 
 
 
 def test_every_operation_has_examples(described: Described) -> None:
-    told = described.schema.raw_schema
-    for path in told["paths"].values():
+    schema = described.schema.raw_schema
+    for path in schema["paths"].values():
         for operation in path.values():
             answered, *_ = operation["responses"].values()
             (content,) = answered["content"].values()

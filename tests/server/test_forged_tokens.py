@@ -89,10 +89,10 @@ def key_of_another_kind(victim: Victim, good: str) -> str:
 def other_algorithm_of_the_key(victim: Victim, good: str) -> str:
     others = {"RS256": ["RS384", "RS512", "PS256"], "HS256": ["HS384", "HS512"]}
     if victim.algorithm in others:
-        other = said = victim.random.choice(others[victim.algorithm])
+        other = claimed = victim.random.choice(others[victim.algorithm])
     else:
-        other, said = victim.algorithm, victim.random.choice(["ES384", "Ed25519"])
-    return signed(_header(victim, alg=said), _somebody(victim), other, victim.key)
+        other, claimed = victim.algorithm, victim.random.choice(["ES384", "Ed25519"])
+    return signed(_header(victim, alg=claimed), _somebody(victim), other, victim.key)
 
 
 def another_algorithm_named(victim: Victim, good: str) -> str:
@@ -113,13 +113,13 @@ def another_algorithm_named(victim: Victim, good: str) -> str:
 
 def no_algorithm(victim: Victim, good: str) -> str:
     spelt = "".join(victim.random.choice([c, c.upper()]) for c in "none")
-    said = victim.random.choice(
+    name = victim.random.choice(
         [spelt, spelt, "", " none", "none ", "none\x00", "NULL"]
     )
     body = part(_somebody(victim))
     ending = victim.random.choice(["", "", good.split(".")[2], part(b"none")])
     kid = victim.random.choice([victim.kid, "", None])
-    header = {"alg": said, "typ": "JWT"} | ({} if kid is None else {"kid": kid})
+    header = {"alg": name, "typ": "JWT"} | ({} if kid is None else {"kid": kid})
     return f"{part(header)}.{body}.{ending}"
 
 
@@ -132,11 +132,13 @@ def public_key_as_a_secret(victim: Victim, good: str) -> str:
     """HS256 with what everybody knows of the key, in each form that has bytes."""
     algorithm = victim.random.choice(ALGORITHMS)
     bytes_ = victim.random.choice(list(_public_forms(private_key(algorithm))))
-    said = victim.random.choice(["HS256", "HS384", "HS512"])
+    algorithm_name = victim.random.choice(["HS256", "HS384", "HS512"])
     kid = victim.random.choice([algorithm, victim.kid])
-    header = {"alg": said, "typ": "JWT"} | ({} if kid is None else {"kid": kid})
+    header = {"alg": algorithm_name, "typ": "JWT"} | (
+        {} if kid is None else {"kid": kid}
+    )
     text = f"{part(header)}.{part(_somebody(victim))}"
-    return f"{text}.{part(_hmac(said, bytes_, text))}"
+    return f"{text}.{part(_hmac(algorithm_name, bytes_, text))}"
 
 
 def name_of_a_key_that_is_a_path_or_a_query(victim: Victim, good: str) -> str:
@@ -201,11 +203,11 @@ def claims_of_another(victim: Victim, good: str) -> str:
 
 def claims_edited(victim: Victim, good: str) -> str:
     head, body, signature = good.split(".")
-    said = json.loads(base64.urlsafe_b64decode(body + "=="))
+    payload = json.loads(base64.urlsafe_b64decode(body + "=="))
     edit = victim.random.choice(
         [{"sub": "eve"}, {"scope": "append read admin"}, {"exp": NOW + 7200}, {"x": 1}]
     )
-    return f"{head}.{part(said | edit)}.{signature}"
+    return f"{head}.{part(payload | edit)}.{signature}"
 
 
 def header_edited(victim: Victim, good: str) -> str:
@@ -216,9 +218,9 @@ def header_edited(victim: Victim, good: str) -> str:
 
 def header_written_otherwise(victim: Victim, good: str) -> str:
     head, rest = good.split(".", 1)
-    said = json.loads(base64.urlsafe_b64decode(head + "=="))
+    header = json.loads(base64.urlsafe_b64decode(head + "=="))
     return (
-        f"{part(json.dumps(said, indent=victim.random.randrange(9)).encode())}.{rest}"
+        f"{part(json.dumps(header, indent=victim.random.randrange(9)).encode())}.{rest}"
     )
 
 
@@ -230,9 +232,15 @@ def signature_of_nothing(victim: Victim, good: str) -> str:
     """Zeros and ones, which a careless ECDSA takes for a signature."""
     size = len(base64.urlsafe_b64decode(good.split(".")[2] + "=="))
     order = (1 << 256) - 432420386565659656852420866394968145599
-    made = [bytes(size), b"\xff" * size, b"\x01" * size, b"", bytes(size - 1) + b"\x01"]
-    made.append(order.to_bytes(32, "big") * 2)
-    return good.rpartition(".")[0] + "." + part(victim.random.choice(made))
+    signatures = [
+        bytes(size),
+        b"\xff" * size,
+        b"\x01" * size,
+        b"",
+        bytes(size - 1) + b"\x01",
+    ]
+    signatures.append(order.to_bytes(32, "big") * 2)
+    return good.rpartition(".")[0] + "." + part(victim.random.choice(signatures))
 
 
 def cut_short(victim: Victim, good: str) -> str:
@@ -265,22 +273,28 @@ def a_character_changed(victim: Victim, good: str) -> str:
 
 
 def same_bytes_in_another_base64(victim: Victim, good: str) -> str:
-    """What a lenient decoder takes for the same token."""
+    """Returns a text that a lenient decoder takes for the same token."""
     at = victim.random.randrange(1, len(good))
     junk = victim.random.choice(["\n", " ", "!", "=", "\r\n", "%", "\x00", "é", "\t"])
     standard = good.replace("-", "+").replace("_", "/")
     last = good[-1]
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     loose = good[:-1] + alphabet[alphabet.index(last) ^ 1]
-    made = [good[:at] + junk + good[at:], good + "=", good + "==", " " + good, loose]
-    made += [good + "\n", f"Bearer {good}", good.replace(".", "=.", 1)]
-    return victim.random.choice([*made, standard] if standard != good else made)
+    variants = [
+        good[:at] + junk + good[at:],
+        good + "=",
+        good + "==",
+        " " + good,
+        loose,
+    ]
+    variants += [good + "\n", f"Bearer {good}", good.replace(".", "=.", 1)]
+    return victim.random.choice([*variants, standard] if standard != good else variants)
 
 
 def something_said_twice(victim: Victim, good: str) -> str:
-    said = json.dumps(_somebody(victim))[:-1]
+    payload = json.dumps(_somebody(victim))[:-1]
     name = victim.random.choice(['"sub": "eve"', '"scope": "admin"', '"aud": "refold"'])
-    body = f"{said}, {name}}}".encode()
+    body = f"{payload}, {name}}}".encode()
     return signed(_header(victim), body, victim.algorithm, victim.key)
 
 
@@ -429,13 +443,13 @@ def _public_forms(key: Any) -> Iterator[bytes]:
     yield public.public_bytes(encoding.DER, info)
     ssh = public.public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     yield from (ssh, ssh + b"\n")
-    found = jwk(key, "x")
-    yield json.dumps(found).encode()
-    yield json.dumps(found, separators=(",", ":")).encode()
+    fields = jwk(key, "x")
+    yield json.dumps(fields).encode()
+    yield json.dumps(fields, separators=(",", ":")).encode()
     for name in ("n", "x", "y"):
-        if name in found:
-            yield found[name].encode()
-            yield base64.urlsafe_b64decode(found[name] + "==")
+        if name in fields:
+            yield fields[name].encode()
+            yield base64.urlsafe_b64decode(fields[name] + "==")
 
 
 @pytest.fixture(params=[*ALGORITHMS, "HS256"])
@@ -457,7 +471,7 @@ def refusal(victim: Victim, shown: str) -> str | None:
 
 
 def test_of_thousands_of_forged_tokens_none_lets_anybody_in(victim: Victim) -> None:
-    got: dict[str, Counter[str | None]] = defaultdict(Counter)
+    refusals: dict[str, Counter[str | None]] = defaultdict(Counter)
 
     for forge in FORGERIES:
         for n in range(ROUNDS):
@@ -466,12 +480,14 @@ def test_of_thousands_of_forged_tokens_none_lets_anybody_in(victim: Victim) -> N
                 assert refusal(victim, good) is None
             forged = forge(victim, good)
             assert forged != good
-            got[forge.__name__][refusal(victim, forged)] += 1
+            refusals[forge.__name__][refusal(victim, forged)] += 1
             assert refusal(victim, good) is None
 
-    assert not [name for name, reasons in got.items() if None in reasons]
-    assert not [f.__name__ for f in FORGERIES if set(got[f.__name__]) - FORGERIES[f]]
-    assert sum(reasons.total() for reasons in got.values()) == 1240
+    assert not [name for name, reasons in refusals.items() if None in reasons]
+    assert not [
+        f.__name__ for f in FORGERIES if set(refusals[f.__name__]) - FORGERIES[f]
+    ]
+    assert sum(reasons.total() for reasons in refusals.values()) == 1240
 
 
 def test_a_careless_verifier_would_fall_for_them() -> None:
@@ -481,14 +497,16 @@ def test_a_careless_verifier_would_fall_for_them() -> None:
     def careless(shown: str) -> bool:
         """It believes the header: no signature, its own key, one key for every use."""
         head, body, signature = shown.split(".")
-        said = json.loads(base64.urlsafe_b64decode(head + "=="))
-        if said["alg"].strip(" \x00").lower() in ("none", "null", ""):
+        header = json.loads(base64.urlsafe_b64decode(head + "=="))
+        if header["alg"].strip(" \x00").lower() in ("none", "null", ""):
             return True
-        if said["alg"].startswith("HS"):
-            made = _hmac(said["alg"], pem, f"{head}.{body}")
-            return part(made) == signature
-        how = jwt.get_algorithm_by_name(said["alg"])
-        key = how.from_jwk(said["jwk"]) if "jwk" in said else victim.key.public_key()
+        if header["alg"].startswith("HS"):
+            expected = _hmac(header["alg"], pem, f"{head}.{body}")
+            return part(expected) == signature
+        how = jwt.get_algorithm_by_name(header["alg"])
+        key = (
+            how.from_jwk(header["jwk"]) if "jwk" in header else victim.key.public_key()
+        )
         raw = base64.urlsafe_b64decode(signature + "==")
         return how.verify(f"{head}.{body}".encode(), key, raw)
 

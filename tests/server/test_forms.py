@@ -109,8 +109,8 @@ DESCRIBED: Final = """() => [...document.forms].map((form) => ({
 def forms_of(page: Page, path: str) -> list[Form]:
     """The forms of a page, those that look the same once."""
     page.goto(path)
-    found = {form.title: form for form in reversed(forms_of_open(page, path))}
-    return list(found.values())
+    forms = {form.title: form for form in reversed(forms_of_open(page, path))}
+    return list(forms.values())
 
 
 def forms_of_open(page: Page, path: str) -> list[Form]:
@@ -126,8 +126,11 @@ def located(page: Page, form: Form) -> Locator:
     """The form on the page as it is now: a submission may have added others."""
     page.goto(form.page)
     page.evaluate(UNFOLD)
-    now = {one.title: one for one in reversed(forms_of_open(page, form.page))}
-    return page.locator("form").nth(now[form.title].nth)
+    present = {
+        candidate.title: candidate
+        for candidate in reversed(forms_of_open(page, form.page))
+    }
+    return page.locator("form").nth(present[form.title].nth)
 
 
 def fillings(page: Page, form: Form, words: dict[str, str]) -> list[dict[str, str]]:
@@ -145,10 +148,10 @@ def fillings(page: Page, form: Form, words: dict[str, str]) -> list[dict[str, st
 
 
 def values_of(fields: Locator, name: str, words: dict[str, str]) -> list[str]:
-    """What may be put into the field of that name: each box, each kind of option."""
+    """Returns the values for the fields of that name: each box, or the last option."""
     kind = fields.first.evaluate("(field) => field.type")
     if kind in ("checkbox", "radio"):
-        return [one.get_attribute("value") or "on" for one in fields.all()]
+        return [field.get_attribute("value") or "on" for field in fields.all()]
     if kind == "select-one":
         options = fields.locator("option").all()
         return [options[-1].evaluate("(option) => option.value")]

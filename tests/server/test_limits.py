@@ -50,9 +50,10 @@ async def asked(
     after: Callable[[], Awaitable[Message]] | None = None,
     taken: Callable[[], Awaitable[None]] | None = None,
 ) -> Answer:
-    """Send a request, as a server does; ``after`` is what comes behind its body.
+    """Sends a request as a server does.
 
-    taken: returns when the client took a part of its answer.
+    after: returns the message that follows the body.
+    taken: returns when the client has read a part of the answer.
     """
     sent: list[Message] = []
     last = len(body) - (after is None)
@@ -85,7 +86,7 @@ async def asked(
     }
     await gate(scope, receive, send)  # type: ignore[arg-type]  # as a server calls it
     status = sent[0]["status"] if sent else 0
-    return Answer(status, b"".join(one.get("body", b"") for one in sent[1:]))
+    return Answer(status, b"".join(message.get("body", b"") for message in sent[1:]))
 
 
 class Held:
@@ -106,7 +107,7 @@ class Held:
     async def lists(
         self, gate: Gate, token: str, number: int
     ) -> AsyncIterator[list[asyncio.Task[Answer]]]:
-        """So many requests that are being answered, and go on at the end."""
+        """Holds ``number`` requests while they are answered, until the block ends."""
         ask = asked(gate, "/v1/sessions", token)
         tasks = [asyncio.create_task(ask)]
         tasks += [
@@ -139,7 +140,7 @@ def test_one_user_does_not_take_the_place_of_all(
         async with held.lists(gate, ada, 2) as lists:
             more = await asked(gate, "/v1/costs", ada)
             other = await asked(gate, "/v1/costs", bob)
-        assert [(await one).status for one in lists] == [200, 200]
+        assert [(await task).status for task in lists] == [200, 200]
         return more, other, await asked(gate, "/v1/costs", ada)
 
     more, other, later = asyncio.run(run())
@@ -205,16 +206,18 @@ def test_only_events_may_be_large(ada: TestClient) -> None:
 
     assert events.status_code == 201
     assert labels.status_code == 413
-    told = labels.json()
-    assert (told["type"], told["title"] != "") == ("urn:refold:problem:too_large", True)
-    assert "262,144 bytes" in told["detail"]
-    assert told["request_id"] == labels.headers["x-request-id"]
+    problem = labels.json()
+    assert problem["type"] == "urn:refold:problem:too_large"
+    assert problem["title"] != ""
+    assert "262,144 bytes" in problem["detail"]
+    assert problem["request_id"] == labels.headers["x-request-id"]
 
 
 def test_large_bodies_are_not_read_where_all_others_wait(
     ada: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, where = routes._drafts, list[bool]()
+    read_drafts = routes._drafts
+    where: list[bool] = []
 
     def drafts(*args: Any) -> Any:
         try:
@@ -223,7 +226,7 @@ def test_large_bodies_are_not_read_where_all_others_wait(
             where.append(False)
         else:
             where.append(True)
-        return made(*args)
+        return read_drafts(*args)
 
     monkeypatch.setattr(routes, "_drafts", drafts)
     long = {"events": [{"type": "user_input", "payload": {"text": "word " * 20_000}}]}
@@ -247,7 +250,11 @@ def test_refused_tokens_fill_the_access_log_no_faster_than_the_rate(
 
     assert statuses == [401] * 5 + [429] * 15
     store.access_log.flush()
-    noted = [one for one in store.access_log.records() if one.event == "token_refused"]
+    noted = [
+        record
+        for record in store.access_log.records()
+        if record.event == "token_refused"
+    ]
     assert len(noted) == 5
 
 
@@ -260,7 +267,7 @@ def test_no_stream_of_nothing_is_held_open_for_agents(speaks: Speaks) -> None:
     assert answered.headers["content-type"] == "application/problem+json"
 
 
-def test_metrics_do_not_grow_by_what_a_client_says(speaks: Speaks) -> None:
+def test_metrics_do_not_grow_with_what_a_client_sends(speaks: Speaks) -> None:
     ada = speaks("ada")
     for number in range(20):
         ada.request(f"SK-ANT-{number}", "/v1/sessions")
@@ -268,7 +275,9 @@ def test_metrics_do_not_grow_by_what_a_client_says(speaks: Speaks) -> None:
 
     text = speaks("root", "admin").get("/metrics").text
 
-    counted = [one for one in text.splitlines() if one.startswith("refold_requests_t")]
+    counted = [
+        line for line in text.splitlines() if line.startswith("refold_requests_t")
+    ]
     assert len(counted) == 2
     assert "SK-ANT" not in text
     assert "refold_requests_running 1.0" in text

@@ -21,8 +21,8 @@ EVENTS = "/v1/sessions/s-1/events"
 
 
 def begun(client: TestClient, name: str = "s-1") -> None:
-    given = client.post(f"/v1/sessions/{name}/events", json={"events": [ASKS, CALLS]})
-    assert given.status_code == 201, given.text
+    answer = client.post(f"/v1/sessions/{name}/events", json={"events": [ASKS, CALLS]})
+    assert answer.status_code == 201, answer.text
 
 
 def test_appended_events_are_read_back(ada: TestClient) -> None:
@@ -50,16 +50,16 @@ def test_a_retry_gets_the_first_receipt(ada: TestClient) -> None:
     assert (other.status_code, other.json()["first_seq"]) == (409, 1)
 
 
-def test_a_writer_who_saw_less_is_told_the_numbers(ada: TestClient) -> None:
+def test_a_stale_writer_gets_the_expected_and_actual_seq(ada: TestClient) -> None:
     begun(ada)
 
     late = ada.post(EVENTS, json={"events": [ASKS]}, headers={"Expected-Seq": "1"})
 
     assert late.status_code == 409
     assert late.headers["content-type"] == "application/problem+json"
-    told = late.json()
-    assert told["type"] == "urn:refold:problem:stale-session"
-    assert (told["expected"], told["actual"]) == (1, 2)
+    problem = late.json()
+    assert problem["type"] == "urn:refold:problem:stale-session"
+    assert (problem["expected"], problem["actual"]) == (1, 2)
 
 
 def test_events_come_by_pages_and_by_type(ada: TestClient) -> None:
@@ -101,12 +101,14 @@ def test_sessions_come_by_pages_and_by_label(ada: TestClient) -> None:
 
     page = ada.get("/v1/sessions", params={"limit": 2}).json()
     rest = ada.get("/v1/sessions", params={"after": page["next"]}).json()
-    found = ada.get("/v1/sessions", params={"label": "project=refold"}).json()
+    labelled_sessions = ada.get(
+        "/v1/sessions", params={"label": "project=refold"}
+    ).json()
 
     assert labelled.json() == {"project": "refold"}
     assert [each["session_id"] for each in page["sessions"]] == ["a", "b"]
     assert [each["session_id"] for each in rest["sessions"]] == ["c"]
-    assert [each["session_id"] for each in found["sessions"]] == ["b"]
+    assert [each["session_id"] for each in labelled_sessions["sessions"]] == ["b"]
     assert ada.get("/v1/sessions/b").json()["labels"] == {"project": "refold"}
 
 
@@ -128,9 +130,9 @@ def test_a_name_may_hold_any_printable_character(ada: TestClient, name: str) -> 
 def test_a_session_name_must_be_text(
     ada: TestClient, store: SessionStore, name: str
 ) -> None:
-    given = ada.post(f"/v1/sessions/{name}/events", json={"events": [ASKS]})
+    answer = ada.post(f"/v1/sessions/{name}/events", json={"events": [ASKS]})
 
-    assert given.status_code == 404
+    assert answer.status_code == 404
     assert store.sessions("ada") == []
 
 
@@ -138,12 +140,14 @@ def test_a_label_may_have_any_name_that_labels_have(ada: TestClient) -> None:
     begun(ada)
     labels = {"self": "x", "labels": "y"}
 
-    given = ada.put("/v1/sessions/s-1/labels", json=labels)
+    answer = ada.put("/v1/sessions/s-1/labels", json=labels)
 
-    assert given.json() == labels
+    assert answer.json() == labels
 
 
-def test_a_body_of_another_type_is_told_which_is_needed(ada: TestClient) -> None:
+def test_a_body_of_another_type_is_refused_with_the_needed_type(
+    ada: TestClient,
+) -> None:
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
 
     answered = ada.post("/v1/erasures", content=b'{"reason": "x"}', headers=kind)
@@ -152,7 +156,7 @@ def test_a_body_of_another_type_is_told_which_is_needed(ada: TestClient) -> None
     assert "Content-Type: application/json" in answered.json()["detail"]
 
 
-def test_a_context_is_given_as_the_seeds_name_its_turns(
+def test_a_context_accepts_the_parameters_for_turns(
     ada: TestClient, store: SessionStore
 ) -> None:
     for number in range(12):
@@ -160,14 +164,14 @@ def test_a_context_is_given_as_the_seeds_name_its_turns(
         says = {"type": "agent_response", "payload": {"text": "an answer " * 20}}
         ada.post(EVENTS, json={"events": [asks, says]})
     spec = "turn_window:full_turns=2,cached_turns=2"
-    made = ada.post(
+    compacted = ada.post(
         "/v1/sessions/s-1/compact", json={"strategy": spec, "until_idle": True}
     )
 
     turns = {"fullContextTurns": 2, "cachedContextTurns": 2}
     shown = ada.get("/v1/sessions/s-1/context", params=turns).json()
 
-    assert len(made.json()["summaries"]) >= 2
+    assert len(compacted.json()["summaries"]) >= 2
     session = store.session(user_id="ada", session_id="s-1")
     nothing_recorded: dict[str, object] = {
         "provenance": "assumed",
@@ -190,15 +194,15 @@ def test_a_compaction_takes_the_turns_that_its_body_names(
         ada.post(EVENTS, json={"events": [asks, says]})
 
     turns = {"fullContextTurns": 2, "cachedContextTurns": 3}
-    made = ada.post("/v1/sessions/s-1/compact", json=turns).json()["summaries"]
+    summaries = ada.post("/v1/sessions/s-1/compact", json=turns).json()["summaries"]
     both = ada.post("/v1/sessions/s-1/compact", json=turns | {"strategy": "hybrid"})
-    none = ada.post("/v1/sessions/s-1/compact", json={"fullContextTurns": 0})
+    no_turns = ada.post("/v1/sessions/s-1/compact", json={"fullContextTurns": 0})
 
-    (summary,) = made
+    (summary,) = summaries
     assert summary["payload"]["last_seq"] == 6
     params = summary["payload"]["strategy"]["params"]
     assert (params["full_turns"], params["cached_turns"]) == (2, 3)
-    assert (both.status_code, none.status_code) == (422, 422)
+    assert (both.status_code, no_turns.status_code) == (422, 422)
 
 
 def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
@@ -206,9 +210,9 @@ def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
 
     for spec in ("@policy.toml", "keep_all;@x.json"):
         shown = ada.get("/v1/sessions/s-1/context", params={"strategy": spec})
-        made = ada.post("/v1/sessions/s-1/compact", json={"strategy": spec})
-        held = ada.get("/v1/sessions/s-1/compare", params={"strategy": [spec]})
-        assert {one.status_code for one in (shown, made, held)} == {422}
+        compacted = ada.post("/v1/sessions/s-1/compact", json={"strategy": spec})
+        compared = ada.get("/v1/sessions/s-1/compare", params={"strategy": [spec]})
+        assert {answer.status_code for answer in (shown, compacted, compared)} == {422}
         assert "file" in shown.json()["detail"]
 
 
@@ -218,20 +222,18 @@ def test_why_compare_verify_and_search_answer(ada: TestClient) -> None:
     why = ada.get("/v1/sessions/s-1/why").json()
     compared = ada.get("/v1/sessions/s-1/compare", params={"strategy": "keep_all"})
     proved = ada.get("/v1/sessions/s-1/verify").json()
-    found = ada.get("/v1/search", params={"words": "build fail"}).json()
+    hits = ada.get("/v1/search", params={"words": "build fail"}).json()
     state = ada.get("/v1/sessions/s-1/state").json()
     costs = ada.get("/v1/costs").json()
 
     assert why["at"] == 2
     assert compared.json()["outcomes"][0]["name"] == "keep_all"
     assert (proved["ok"], proved["events"]) == (True, 2)
-    assert [(each["session_id"], each["seq"]) for each in found["found"]] == [
-        ("s-1", 1)
-    ]
+    assert [(each["session_id"], each["seq"]) for each in hits["found"]] == [("s-1", 1)]
     assert (state, costs) == ({}, {"costs": []})
 
 
-def test_a_proof_is_checked_by_whoever_has_the_key(
+def test_a_proof_is_checked_with_the_public_key_alone(
     ada: TestClient, store: SessionStore
 ) -> None:
     begun(ada)
@@ -261,12 +263,12 @@ def test_memory_is_shown_and_refused(ada: TestClient) -> None:
     assert back.json()["declarative_memory"] is True
 
 
-def test_a_question_is_decided_once_by_who_may(
+def test_a_question_is_decided_once_and_needs_the_scope(
     ada: TestClient, speaks: Speaks, store: SessionStore
 ) -> None:
     session = store.session(user_id="ada", session_id="s-1")
-    asked = refold.HumanReview(trigger="low_confidence", question="Is it right?")
-    seq = session.append(asked).last_seq
+    question = refold.HumanReview(trigger="low_confidence", question="Is it right?")
+    seq = session.append(question).last_seq
     place, accepts = f"/v1/sessions/s-1/reviews/{seq}", {"decision": "accept"}
 
     listed = ada.get("/v1/reviews").json()["reviews"]
@@ -316,10 +318,10 @@ def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
 
 def test_a_salt_of_the_callers_own_outlasts_a_lost_answer(ada: TestClient) -> None:
     begun(ada)
-    asked = {"reason": "asked", "salt": "5a" * 32}
-    ada.post("/v1/erasures", json=asked)  # its answer is lost
+    request = {"reason": "asked", "salt": "5a" * 32}
+    ada.post("/v1/erasures", json=request)  # its answer is lost
 
-    again = ada.post("/v1/erasures", json=asked).json()
+    again = ada.post("/v1/erasures", json=request).json()
 
     (listed,) = ada.get("/v1/erasures").json()["certificates"]
     expected = subject(bytes.fromhex("5a" * 32), "ada")
@@ -369,8 +371,8 @@ def test_a_download_is_named_when_its_user_is_erased(ada: TestClient) -> None:
     plan = ada.post("/v1/erasures", json={"reason": "asked", "dry_run": True})
     erased = ada.post("/v1/erasures", json={"reason": "asked"})
 
-    for told in (plan.json(), erased.json()):
-        assert [(copy["format"], copy["location"]) for copy in told["copies"]] == [
+    for answer in (plan.json(), erased.json()):
+        assert [(copy["format"], copy["location"]) for copy in answer["copies"]] == [
             ("events", "HTTP")
         ]
 
@@ -383,8 +385,8 @@ def test_an_export_has_every_event_on_a_line(
 
     lines = ada.get("/v1/export").text.splitlines()
 
-    told = [refold.Envelope.model_validate_json(line) for line in lines]
-    assert [(each.session_id, each.seq) for each in told] == [
+    events = [refold.Envelope.model_validate_json(line) for line in lines]
+    assert [(each.session_id, each.seq) for each in events] == [
         ("a", 1),
         ("a", 2),
         ("b", 1),
@@ -393,11 +395,11 @@ def test_an_export_has_every_event_on_a_line(
 
 
 def test_models_come_with_the_flags_of_history_summary(ada: TestClient) -> None:
-    told = ada.get("/v1/models").json()
+    answer = ada.get("/v1/models").json()
 
-    assert told["history_summary_min_version"] == "3"
-    assert '"trigger_on_history_size_chars":50000' in told["history_summary_params"]
-    assert any(model["name"].startswith("claude") for model in told["models"])
+    assert answer["history_summary_min_version"] == "3"
+    assert '"trigger_on_history_size_chars":50000' in answer["history_summary_params"]
+    assert any(model["name"].startswith("claude") for model in answer["models"])
 
 
 @pytest.mark.parametrize(

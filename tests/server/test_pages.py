@@ -46,23 +46,28 @@ class Read(HTMLParser):
         super().__init__()
         self.tags: Counter[str] = Counter()
         self.ids: list[str] = []
-        self.given: set[tuple[str, str]] = set()
+        self.attributes: set[tuple[str, str]] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
-        self.text, self._raw = "", ""
+        self.text = ""
+        self._raw = ""
         self.inline: list[tuple[str, str]] = []
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
-        told = {name: value or "" for name, value in attrs}
-        self.given |= {(tag, name) for name in told}
-        self.ids += [told["id"]] if "id" in told else []
-        self.links += [told[name] for name in ("href", "action") if name in told]
-        self.loads += [told[LOADS[tag]]] if LOADS.get(tag) in told else []
+        values = {name: value or "" for name, value in attrs}
+        self.attributes |= {(tag, name) for name in values}
+        if "id" in values:
+            self.ids.append(values["id"])
+        self.links += [values[name] for name in ("href", "action") if name in values]
+        if LOADS.get(tag) in values:
+            self.loads.append(values[LOADS[tag]])
         if tag in ("script", "style"):
-            self._raw = f"{tag} {told.get('type', '')} {told.get('src', '')}".strip()
+            self._raw = (
+                f"{tag} {values.get('type', '')} {values.get('src', '')}".strip()
+            )
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("script", "style"):
@@ -137,7 +142,7 @@ def places(session: Session) -> list[str]:
     ]
 
 
-def test_a_run_is_shown_as_turns_with_each_call_beside_its_result(
+def test_a_run_is_shown_as_turns_with_each_call_next_to_its_result(
     ada: TestClient, store: SessionStore
 ) -> None:
     spoken(store)
@@ -146,15 +151,15 @@ def test_a_run_is_shown_as_turns_with_each_call_beside_its_result(
 
     turns = read.split('<details class="turn')[1:]
     assert len(turns) == 5  # the prompt, which is before the first input, and four
-    one = turns[2]
-    assert "Question 1: what is in file 1?" in one
-    assert "2 calls side by side" in one
-    call, result = one.index(">read<"), one.index("content of file 1")
-    assert call < result < one.index(">list<")
-    assert "1 failed" in one
-    assert "in 1,000" in unescape(one) or "1,000 in" in one
-    assert "$0.00" in one
-    assert "EMAIL" in one
+    turn = turns[2]
+    assert "Question 1: what is in file 1?" in turn
+    assert "2 calls side by side" in turn
+    call, result = turn.index(">read<"), turn.index("content of file 1")
+    assert call < result < turn.index(">list<")
+    assert "1 failed" in turn
+    assert "in 1,000" in unescape(turn) or "1,000 in" in turn
+    assert "$0.00" in turn
+    assert "EMAIL" in turn
 
 
 def test_a_placeholder_stands_out(ada: TestClient, store: SessionStore) -> None:
@@ -170,22 +175,24 @@ def test_a_summary_stands_where_it_was_decided(
     ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = spoken(store, turns=12)
-    made = session.history.derived(session.history.streams()[1])
-    decided = {one.seq: int(getattr(one.payload, "decided_at_seq", 0)) for one in made}
+    derived = session.history.derived(session.history.streams()[1])
+    decided = {
+        entry.seq: int(getattr(entry.payload, "decided_at_seq", 0)) for entry in derived
+    }
 
     for whole in (256, 12):  # a derived stream that is short, and one that is long
         monkeypatch.setattr(run_pages, "_WHOLE", whole)
         shown = Counter[str]()
         for first in range(0, session.head().seq, 20):
-            told = run_pages.read_page(session, after=first, limit=20)
+            run_page = run_pages.read_page(session, after=first, limit=20)
             here = {
-                said.envelope.seq: said.envelope
-                for turn in told.turns
-                for said in turn.all_events
-                if said.envelope.stream != "main"
+                event.envelope.seq: event.envelope
+                for turn in run_page.turns
+                for event in turn.all_events
+                if event.envelope.stream != "main"
             }
             for seq in here:
-                assert told.first <= decided[seq] <= told.last
+                assert run_page.first <= decided[seq] <= run_page.last
                 shown[f"{whole} {seq}"] += 1
         assert {name for name in shown if name.startswith(f"{whole} ")} == {
             f"{whole} {seq}" for seq in decided
@@ -218,20 +225,23 @@ def test_a_page_has_no_entries_that_a_rebuild_replaced(
 
 
 def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:
-    session, seen = spoken(store, turns=10), list[int]()
+    session = spoken(store, turns=10)
+    seen: list[int] = []
 
-    after, more = 0, True
+    after = 0
+    more = True
     while more:
-        told = run_pages.read_page(session, after=after, limit=5)
-        after, more = told.last, told.more
+        run_page = run_pages.read_page(session, after=after, limit=5)
+        after = run_page.last
+        more = run_page.more
         calls = [
-            said
-            for turn in told.turns
-            for said in turn.all_events
-            if said.envelope.type == "tool_call"
+            event
+            for turn in run_page.turns
+            for event in turn.all_events
+            if event.envelope.type == "tool_call"
         ]
         assert all(call.result for call in calls)
-        seen += sorted(seq for turn in told.turns for seq in turn.seqs)
+        seen += sorted(seq for turn in run_page.turns for seq in turn.seqs)
 
     assert seen == [*range(1, session.head().seq + 1)]
 
@@ -239,16 +249,16 @@ def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:
 def test_pages_go_back_as_they_went(ada: TestClient, store: SessionStore) -> None:
     session = spoken(store, turns=20)
     first = Read(page(ada, "/run/run"))
-    following = next(one for one in first.links if "after=" in one)
+    following = next(link for link in first.links if "after=" in link)
 
     second = Read(page(ada, f"/run/run{following}"))
-    back = next(one for one in second.links if "before=" in one)
+    back = next(link for link in second.links if "before=" in link)
     again = Read(page(ada, f"/run/run{back}"))
 
-    shown = [one for one in first.ids if one.startswith("e")]
+    shown = [anchor for anchor in first.ids if anchor.startswith("e")]
     assert len(shown) >= run_pages.LIMIT
-    assert set(shown) == {one for one in again.ids if one.startswith("e")}
-    last = {one for one in second.ids if one.startswith("e")}
+    assert set(shown) == {anchor for anchor in again.ids if anchor.startswith("e")}
+    last = {anchor for anchor in second.ids if anchor.startswith("e")}
     assert f"e{session.head().seq}" in last
     assert not last & set(shown)
 
@@ -259,30 +269,34 @@ def test_a_page_of_a_long_run_reads_no_more_than_it_shows(
     session = spoken(store, turns=3)
     for n in range(20):
         session.append([refold.UserInput(text=f"{n}.{m}") for m in range(200)])
-    read, given = store.log.read, Counter[str]()
+    read = store.log.read
+    rows_read: Counter[str] = Counter()
 
-    def counted(stream: StreamId, **how: Any) -> list[Envelope]:
-        found = read(stream, **how)
-        given[stream.stream] += len(found)
-        return found
+    def counted(stream: StreamId, **options: Any) -> list[Envelope]:
+        rows = read(stream, **options)
+        rows_read[stream.stream] += len(rows)
+        return rows
 
     monkeypatch.setattr(type(store.log), "read", lambda _, *a, **k: counted(*a, **k))
     for path in ("/run/run", "/run/run?seq=2000", "/run/run?before=3000"):
-        given.clear()
+        rows_read.clear()
         page(ada, path)
 
-        assert run_pages.LIMIT <= given["main"] <= 2 * run_pages.LIMIT, path
+        assert run_pages.LIMIT <= rows_read["main"] <= 2 * run_pages.LIMIT, path
 
 
-def test_a_filter_shows_only_what_it_says(ada: TestClient, store: SessionStore) -> None:
+def test_a_filter_shows_only_matching_events(
+    ada: TestClient, store: SessionStore
+) -> None:
     session = spoken(store)
     session.append(refold.AgentError(code="down", message="nobody answered"))
 
     def types(query: str) -> set[str]:
         read = page(ada, f"/run/run?{query}")
-        found = re.findall(r'<(?:li|div) class="event (\w+)', read)
-        found += ["tool_result"] if 'class="result' in read else []
-        return set(found)
+        types_shown = re.findall(r'<(?:li|div) class="event (\w+)', read)
+        if 'class="result' in read:
+            types_shown.append("tool_result")
+        return set(types_shown)
 
     assert types("type=error") == {"error"}
     assert types("type=error&type=planner") == {"error"}
@@ -310,28 +324,28 @@ def test_the_context_is_shown_as_it_was_sent_and_why(
     ada: TestClient, store: SessionStore
 ) -> None:
     session = spoken(store, turns=6)
-    sent = [one for one in session.events() if one.type == "request"][-1]
+    sent = [event for event in session.events() if event.type == "request"][-1]
     view = session.context(at=sent.seq)
 
     read = page(ada, f"/run/run/context?at={sent.seq}")
 
-    said = Read(read).text
-    assert f"{view.tokens:,} tok" in said
-    assert view.digest[:12] in said
-    assert f"sent as request seq {sent.seq}" in " ".join(said.split())
-    assert "recorded when it was sent" in said
+    text = Read(read).text
+    assert f"{view.tokens:,} tok" in text
+    assert view.digest[:12] in text
+    assert f"sent as request seq {sent.seq}" in " ".join(text.split())
+    assert "recorded when it was sent" in text
     unrecorded = Read(page(ada, f"/run/run/context?at={session.head().seq}")).text
     assert "assumed: no request is recorded here" in unrecorded
     in_chinese = Read(page(ada, f"/run/run/context?at={sent.seq}&lang=zh")).text
     assert "发送时已记录" in in_chinese
-    assert "proved" in said
-    assert BECAUSE["summary"] in said
-    assert LEFT_OUT["compacted"] in said
-    assert LEFT_OUT["type"] in said
-    assert "The 7 events it was made from" in said
-    assert "Answer briefly." in said
+    assert "proved" in text
+    assert BECAUSE["summary"] in text
+    assert LEFT_OUT["compacted"] in text
+    assert LEFT_OUT["type"] in text
+    assert "The 7 events it was made from" in text
+    assert "Answer briefly." in text
     newest = view.messages[-1]["content"][-1]["text"]
-    assert newest in said
+    assert newest in text
 
 
 def test_htmx_is_given_the_panel_and_history_the_page(
@@ -364,7 +378,7 @@ def test_a_strategy_is_named_by_its_spec_or_its_fingerprint_and_never_a_file(
     assert "<b>turn_window</b>" in compacted
 
 
-def test_two_strategies_are_compared_with_what_a_plot_shows(
+def test_a_comparison_plots_tokens_and_dollars_of_both_strategies(
     ada: TestClient, store: SessionStore
 ) -> None:
     session = spoken(store, turns=8)
@@ -373,10 +387,10 @@ def test_two_strategies_are_compared_with_what_a_plot_shows(
     read = page(ada, f"/run/run/compare?a=keep_all&b={quote(SPEC)}")
 
     (plot,) = [text for kind, text in Read(read).inline if "json" in kind]
-    one, other = json.loads(plot)
-    assert one["tokens"] == [sent.tokens for sent in first.sent]
-    assert other["tokens"] == [sent.tokens for sent in second.sent]
-    assert one["dollars"][-1] == pytest.approx(first.cost, abs=1e-5)
+    keep_all, compared = json.loads(plot)
+    assert keep_all["tokens"] == [sent.tokens for sent in first.sent]
+    assert compared["tokens"] == [sent.tokens for sent in second.sent]
+    assert keep_all["dollars"][-1] == pytest.approx(first.cost, abs=1e-5)
     assert f"{second.tokens_total:,}" in read
 
 
@@ -395,7 +409,9 @@ def test_a_proof_is_downloaded_and_holds(ada: TestClient, store: SessionStore) -
     assert auditor.check(proof.json(), store.seals.public_key(), heads)
 
 
-def test_damage_is_told(ada: TestClient, store: SessionStore, tmp_path: Path) -> None:
+def test_the_page_reports_damage(
+    ada: TestClient, store: SessionStore, tmp_path: Path
+) -> None:
     import sqlite3
 
     spoken(store)
@@ -404,8 +420,8 @@ def test_damage_is_told(ada: TestClient, store: SessionStore, tmp_path: Path) ->
         for (name,) in names.fetchall():
             raw.execute(f"DROP TRIGGER {name}")
         like = "type = 'table' AND name LIKE '%event%'"
-        found = raw.execute(f"SELECT name FROM sqlite_master WHERE {like}")
-        (table,) = found.fetchone()
+        tables = raw.execute(f"SELECT name FROM sqlite_master WHERE {like}")
+        (table,) = tables.fetchone()
         raw.execute(f"DELETE FROM {table} WHERE seq = 4")
 
     read = page(ada, "/run/run/verify")
@@ -447,14 +463,14 @@ def test_memory_names_its_evidence(ada: TestClient, store: SessionStore) -> None
     assert learned.memory_id not in page(ada, "/memory?every=1")
 
 
-def test_a_question_is_decided_once_by_who_may_review(
+def test_a_question_is_decided_once_and_needs_the_scope_review(
     ada: TestClient, speaks: Speaks, store: SessionStore
 ) -> None:
     session = spoken(store)
-    asked = session.append(
+    seq = session.append(
         refold.HumanReview(trigger="refund", severity="high", question="Pay 120 EUR?")
     ).last_seq
-    answer = {"session": "run", "seq": asked, "decision": "reject", "note": "too much"}
+    answer = {"session": "run", "seq": seq, "decision": "reject", "note": "too much"}
 
     reader = speaks("ada", "read")
     assert "Pay 120 EUR?" in page(reader, "/reviews")
@@ -465,17 +481,18 @@ def test_a_question_is_decided_once_by_who_may_review(
     again = ada.post("/reviews", data=answer)
 
     assert again.status_code == 409
-    assert f"decided at seq {asked + 1}" in again.text
+    assert f"decided at seq {seq + 1}" in again.text
     (decided,) = store.reviews.list("ada", open_only=False)
     assert decided.decided
     assert (decided.decided.decision, decided.decided.by) == ("reject", "ada")
     assert "too much" in page(ada, "/reviews?every=1")
 
 
-def test_erasing_shows_first_what_it_would_be_and_needs_the_name(
+def test_erasing_shows_a_preview_and_needs_the_typed_name(
     ada: TestClient, speaks: Speaks, store: SessionStore
 ) -> None:
-    spoken(store), spoken(store, "other")
+    spoken(store)
+    spoken(store, "other")
     rest = {"reason": "asked", "session": ""}
 
     page(speaks("ada", "read"), "/erase?dry=1", 403)
@@ -484,14 +501,14 @@ def test_erasing_shows_first_what_it_would_be_and_needs_the_name(
     for wrong in ({"confirm": "eve"}, {}, {"confirm": "ada", "reason": " "}):
         assert ada.post("/erase", data=rest | wrong).status_code == 422
     assert len(store.sessions("ada")) == 2
-    one = ada.post("/erase", data=rest | {"confirm": "ada", "session": "other"})
+    partial = ada.post("/erase", data=rest | {"confirm": "ada", "session": "other"})
     assert [info.session_id for info in store.sessions("ada")] == ["run"]
-    done = ada.post("/erase", data=rest | {"confirm": "ada"})
+    complete = ada.post("/erase", data=rest | {"confirm": "ada"})
 
-    assert "certificate_id" in one.text
-    assert "Rows left: 0." in done.text
-    assert "Beyond Refold" in done.text
-    assert '"signature"' in unescape(done.text)
+    assert "certificate_id" in partial.text
+    assert "Rows left: 0." in complete.text
+    assert "Beyond Refold" in complete.text
+    assert '"signature"' in unescape(complete.text)
     assert store.sessions("ada") == []
     page(ada, "/run/run", 410)
 
@@ -548,8 +565,8 @@ def test_a_token_is_exchanged_for_a_cookie_and_given_back(
 ) -> None:
     spoken(store)
     browser = speaks(None)
-    asked = browser.get("/run/run?seq=3")
-    form = page(browser, asked.headers["location"])
+    redirect = browser.get("/run/run?seq=3")
+    form = page(browser, redirect.headers["location"])
 
     wrong = browser.post("/login", data={"token": "no", "next": "/run/run"})
     token = verifier.mint("ada", ("read",))
@@ -568,7 +585,7 @@ def test_a_token_is_exchanged_for_a_cookie_and_given_back(
     assert browser.get("/run/run").status_code == 303
 
 
-def test_nobody_sees_another_users_pages_but_an_admin_who_is_told_of(
+def test_only_an_admin_sees_another_users_pages_and_both_are_informed(
     speaks: Speaks, store: SessionStore
 ) -> None:
     session = spoken(store)
@@ -578,8 +595,10 @@ def test_nobody_sees_another_users_pages_but_an_admin_who_is_told_of(
 
     for path in places(session):
         for user in ("?user=ada", ""):
-            joined = path.replace("?", f"{user}&", 1) if "?" in path and user else None
-            url = joined or path + user
+            if "?" in path and user:
+                url = path.replace("?", f"{user}&", 1)
+            else:
+                url = path + user
             if not user and not path.startswith("/run/"):
                 continue  # of her own there is nothing
             tries += 1
@@ -594,14 +613,16 @@ def test_nobody_sees_another_users_pages_but_an_admin_who_is_told_of(
     read = page(root, "/run/run?user=ada")
     assert "Question 1" in read
     assert "You are viewing" in read
-    inside = [one for one in Read(read).links if one.startswith("/run/")]
+    inside = [link for link in Read(read).links if link.startswith("/run/")]
     assert inside
-    assert all("user=ada" in one for one in inside)
+    assert all("user=ada" in link for link in inside)
     assert tries > 25
     store.access_log.flush()
-    events = Counter(one.event for one in store.access_log.records("eve"))
+    events = Counter(record.event for record in store.access_log.records("eve"))
     assert events["foreign_user"] >= tries // 2
-    assert "named_by_admin" in {one.event for one in store.access_log.records("ada")}
+    assert "named_by_admin" in {
+        record.event for record in store.access_log.records("ada")
+    }
 
 
 @pytest.mark.parametrize("name", ["a/b c", "ünï/码", "100%", "x?y#z&q=1", '"><b>'])
@@ -609,7 +630,9 @@ def test_a_session_of_any_name_has_its_pages(
     name: str, ada: TestClient, store: SessionStore
 ) -> None:
     session = spoken(store, name, turns=2)
-    (listed,) = [one for one in Read(page(ada, "/")).links if one.startswith("/run/")]
+    (listed,) = [
+        link for link in Read(page(ada, "/")).links if link.startswith("/run/")
+    ]
 
     for path in places(session):
         page(ada, path)
@@ -621,19 +644,20 @@ def test_a_session_of_any_name_has_its_pages(
             page(ada, link.partition("#")[0])
 
 
-def test_no_page_says_more_than_text_whatever_is_recorded(
+def test_recorded_text_adds_no_tags_or_attributes_to_a_page(
     ada: TestClient, store: SessionStore
 ) -> None:
     plain = spoken(store, "plain", turns=2)
     record(plain, "plain words")
     usual = [Read(page(ada, path)) for path in places(plain)]
-    known = set().union(*(one.given for one in usual))
-    tags = set().union(*(one.tags for one in usual))
+    known_attributes = set().union(*(usual_page.attributes for usual_page in usual))
+    tags = set().union(*(usual_page.tags for usual_page in usual))
     hostile = store.session(user_id="ada", session_id="<img src=x onerror=ran()>")
 
     for payload in PAYLOADS:
         record(hostile, payload)
-    read, after = list[Read](), 0
+    read: list[Read] = []
+    after = 0
     while after < hostile.head().seq:
         of = f"/run/{quote(hostile.session_id, safe='')}"
         read.append(Read(page(ada, f"{of}?after={after}")))
@@ -641,14 +665,14 @@ def test_no_page_says_more_than_text_whatever_is_recorded(
     read += [Read(page(ada, path)) for path in places(hostile)]
 
     assert len(PAYLOADS) >= 200
-    assert sum("ran()" in one.text for one in read) > 20
-    for one in read:
-        assert set(one.tags) <= tags
-        assert one.given <= known
-        assert not [x for x in one.links if not re.match(r"[/?#]", x)]
-        assert [x for x in one.loads if not x.startswith("/static/")] == []
+    assert sum("ran()" in page_read.text for page_read in read) > 20
+    for page_read in read:
+        assert set(page_read.tags) <= tags
+        assert page_read.attributes <= known_attributes
+        assert not [x for x in page_read.links if not re.match(r"[/?#]", x)]
+        assert [x for x in page_read.loads if not x.startswith("/static/")] == []
         assert not re.search(
-            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", one.text
+            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page_read.text
         )
 
 
@@ -661,9 +685,11 @@ def test_no_page_has_a_script_or_a_style_of_its_own(
     for path in places(session):
         read = Read(page(ada, path))
         assert [kind for kind, _ in read.inline if "json" not in kind] == []
-        assert not [name for _, name in read.given if name.startswith("on")]
-        assert not [name for _, name in read.given if name == "style"]
-        assert [one for one, times in Counter(read.ids).items() if times > 1] == []
+        assert not [name for _, name in read.attributes if name.startswith("on")]
+        assert not [name for _, name in read.attributes if name == "style"]
+        assert [
+            element_id for element_id, times in Counter(read.ids).items() if times > 1
+        ] == []
 
 
 def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) -> None:
@@ -674,7 +700,7 @@ def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) ->
     pages = [page(ada, path) for path in places(session)]
     pages.append(run_pages.html_file(session))
 
-    assert not [one for one in pages if SECRET in one or "4111 1111" in one]
+    assert not [html for html in pages if SECRET in html or "4111 1111" in html]
 
 
 def test_a_refusal_does_not_repeat_the_request(ada: TestClient) -> None:
@@ -703,23 +729,23 @@ def test_sessions_are_found_by_label_and_by_pages(
     ada: TestClient, store: SessionStore
 ) -> None:
     for n in range(60):
-        one = store.session(user_id="ada", session_id=f"s-{n:02}")
-        one.append(refold.UserInput(text=f"number {n}"))
+        session = store.session(user_id="ada", session_id=f"s-{n:02}")
+        session.append(refold.UserInput(text=f"number {n}"))
         if n % 10 == 0:
-            one.label(project="tens")
+            session.label(project="tens")
 
     first = page(ada, "/")
-    after = next(one for one in Read(first).links if "after=" in one)
+    after = next(link for link in Read(first).links if "after=" in link)
     second = page(ada, f"/{after}")
     tens = page(ada, "/?label=project=tens")
-    found = page(ada, "/?q=number+7")
+    results = page(ada, "/?q=number+7")
 
     assert "s-49" in first
     assert "s-50" not in first
     assert "s-59" in second
     assert ">s-49<" not in second
     assert re.findall(r">(s-\d\d)<", tens) == [f"s-{n}0" for n in range(6)]
-    assert 'href="/run/s-07?seq=1#e1"' in found
+    assert 'href="/run/s-07?seq=1#e1"' in results
 
 
 def test_a_page_is_in_the_language_that_was_asked_for(
@@ -730,14 +756,14 @@ def test_a_page_is_in_the_language_that_was_asked_for(
     english = ada.get("/run/run", headers={"Accept-Language": "fr, en;q=0.5"}).text
     chinese = ada.get("/run/run", headers={"Accept-Language": "zh-CN,zh;q=0.9"}).text
     chosen = ada.get("/run/run?lang=zh")
-    kept = ada.get("/", headers={"Accept-Language": "en"})
+    remembered = ada.get("/", headers={"Accept-Language": "en"})
 
     assert '<html lang="en">' in english
     assert "时间线" in chinese
     assert '<html lang="zh-Hans">' in chinese
     assert "时间线" in chosen.text
     assert "httponly" in chosen.headers["set-cookie"].lower()
-    assert "会话" in kept.text
+    assert "会话" in remembered.text
 
 
 def _keys(lang: str) -> dict[str, str]:
@@ -751,8 +777,8 @@ def test_both_languages_say_the_same_things_with_the_same_figures() -> None:
 
     assert english.keys() == chinese.keys()
     figures = re.compile(r"\{\w+\}")
-    for key, said in english.items():
-        assert set(figures.findall(chinese[key])) == set(figures.findall(said)), key
+    for key, text in english.items():
+        assert set(figures.findall(chinese[key])) == set(figures.findall(text)), key
     assert {
         k.split(".")[1]: v for k, v in english.items() if k.startswith("because.")
     } == BECAUSE
@@ -761,25 +787,26 @@ def test_both_languages_say_the_same_things_with_the_same_figures() -> None:
     } == LEFT_OUT
 
 
-def test_every_text_that_a_page_says_exists_and_every_one_is_said() -> None:
+def test_templates_use_every_text_and_no_others() -> None:
     folder = run_pages.FOLDER / "templates"
     texts = [path.read_text("utf-8") for path in folder.rglob("*.html")]
     there = {key.removesuffix("_one") for key in _keys("en")}
 
-    said, begun = set[str](), set[str]()
+    named: set[str] = set()
+    begun: set[str] = set()
     for text in texts:
-        said |= set(re.findall(r"\bt\('([\w.-]+)'[,)]", text))
+        named |= set(re.findall(r"\bt\('([\w.-]+)'[,)]", text))
         begun |= set(re.findall(r"\bt\('([\w.-]+\.)'", text))
-    assert said <= there
-    unsaid = {key for key in there - said if not key.startswith(tuple(begun))}
+    assert named <= there
+    unsaid = {key for key in there - named if not key.startswith(tuple(begun))}
     assert unsaid == set()
     assert {"proof.", "kind.", "because.", "left_out.", "status."} <= begun
 
 
 def test_vendored_files_are_those_of_their_packages() -> None:
     for folder in (run_pages.FOLDER / "static", Path(__file__).parent / "vendored"):
-        told = (folder / "VENDORED.md").read_text("utf-8")
-        digests = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", told))
+        listing = (folder / "VENDORED.md").read_text("utf-8")
+        digests = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", listing))
 
         assert digests
         for name, digest in digests.items():
@@ -885,15 +912,15 @@ def test_a_refusal_of_the_gate_is_a_page_for_people_and_json_for_programs(
         too_often = browser.get("/v1/sessions")
 
     pages = [ended, forged, large, often]
-    assert [one.status_code for one in pages] == [401, 403, 413, 429]
-    for one in pages:
-        assert one.headers["content-type"].startswith("text/html")
-        assert "<h1>" in one.text
+    assert [answer.status_code for answer in pages] == [401, 403, 413, 429]
+    for answer in pages:
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "<h1>" in answer.text
     assert often.headers["retry-after"] == "1"
     programs = [unsigned, too_often]
-    assert [one.status_code for one in programs] == [401, 429]
-    for one in programs:
-        assert one.headers["content-type"] == PROBLEM
+    assert [answer.status_code for answer in programs] == [401, 429]
+    for answer in programs:
+        assert answer.headers["content-type"] == PROBLEM
 
 
 def test_a_failure_is_a_page_that_says_nothing_of_it(
@@ -931,36 +958,37 @@ def test_a_file_needs_nothing_and_lets_only_its_own_script_run(
     session = spoken(store, turns=5)
     record(session, PAYLOADS[1])
 
-    read = Read(made := run_pages.html_file(session))
+    html = run_pages.html_file(session)
+    read = Read(html)
 
     assert read.loads == []
-    assert not [one for one in read.links if not one.startswith("#")]
-    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', made)
+    assert not [link for link in read.links if not link.startswith("#")]
+    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
     for kind, text in read.inline:
         digest = base64.b64encode(sha256(text.encode()).digest()).decode()
         assert f"{kind}-src &#39;sha256-{digest}&#39;" in policy[0] or (
             f"{kind}-src 'sha256-{digest}'" in unescape(policy[0])
         )
-    requests = [one.seq for one in session.events() if one.type == "request"]
-    assert [one for one in read.ids if one.startswith("c") and one[1:].isdigit()] == [
-        f"c{seq}" for seq in (*requests, session.head().seq)
-    ]
+    requests = [event.seq for event in session.events() if event.type == "request"]
+    assert [
+        anchor for anchor in read.ids if anchor.startswith("c") and anchor[1:].isdigit()
+    ] == [f"c{seq}" for seq in (*requests, session.head().seq)]
     ids = set(read.ids)
     assert {f"e{seq}" for seq in range(1, session.head().seq + 1)} <= ids
-    assert [one for one in read.links if one[1:] and one[1:] not in ids] == []
+    assert [link for link in read.links if link[1:] and link[1:] not in ids] == []
 
 
-def test_a_file_of_a_long_run_says_what_it_leaves_out(
+def test_a_file_of_a_long_run_names_its_omissions(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = spoken(store, turns=9)
     monkeypatch.setattr(run_pages, "_FILE_EVENTS", 40)
     monkeypatch.setattr(run_pages, "_MOMENTS", 2)
 
-    said = " ".join(Read(run_pages.html_file(session)).text.split())
+    text = " ".join(Read(run_pages.html_file(session)).text.split())
 
-    assert re.search(r"This file shows the first \d+ of 73 events\.", said)
-    assert "It shows the context at 2 of" in said
+    assert re.search(r"This file shows the first \d+ of 73 events\.", text)
+    assert "It shows the context at 2 of" in text
 
 
 def test_view_writes_the_file_whole_or_not_at_all(
@@ -974,11 +1002,11 @@ def test_view_writes_the_file_whole_or_not_at_all(
     assert not out.exists()
     assert main([*of, "--session", "run", "--lang", "zh", "--json"]) == 0
 
-    told = json.loads(capsys.readouterr().out)
-    assert told["bytes"] == out.stat().st_size
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["bytes"] == out.stat().st_size
     assert out.stat().st_mode & 0o077 == 0
     assert "时间线" in out.read_text("utf-8")
-    assert [one.name for one in tmp_path.glob(".*.html*")] == []
+    assert [path.name for path in tmp_path.glob(".*.html*")] == []
 
 
 def test_a_long_line_is_folded_and_cut() -> None:

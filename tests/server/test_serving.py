@@ -118,7 +118,7 @@ def test_half_of_tls_is_refused(store: SessionStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"),
+    ("origin", "sent"),
     [
         ("https://App.Example.com", "https://app.example.com"),
         ("https://app.test:443", "https://app.test"),
@@ -127,8 +127,8 @@ def test_half_of_tls_is_refused(store: SessionStore) -> None:
         ("http://app.test:443", "http://app.test:443"),
     ],
 )
-def test_an_origin_is_compared_as_browsers_send_it(given: str, sent: str) -> None:
-    assert checked_origin(given) == sent
+def test_an_origin_is_compared_as_browsers_send_it(origin: str, sent: str) -> None:
+    assert checked_origin(origin) == sent
 
 
 @pytest.mark.parametrize(
@@ -220,12 +220,12 @@ def test_a_client_cannot_choose_the_address_that_it_is_counted_by(
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     with running(store, verifier, Place("127.0.0.1", 0, "ada")) as url:
-        asked = [
+        answers = [
             httpx2.get(f"{url}/v1/sessions", headers={header: _spelt(header, number)})
             for number in range(7)
         ]
 
-    assert [one.status_code for one in asked] == [401] * 5 + [429] * 2
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 2
 
 
 def _spelt(header: str, number: int) -> str:
@@ -233,22 +233,22 @@ def _spelt(header: str, number: int) -> str:
     return f"for={address};proto=https" if header == "Forwarded" else address
 
 
-def test_clients_behind_a_trusted_proxy_are_counted_apart(
+def test_clients_behind_a_trusted_proxy_have_separate_rates(
     store: SessionStore, verifier: Verifier
 ) -> None:
     place = Place("127.0.0.1", 0, "ada", proxies=("127.0.0.0/8",))
     with running(store, verifier, place) as url:
 
-        def asked(forwarded: str) -> list[int]:
+        def statuses(forwarded: str) -> list[int]:
             headers = {"X-Forwarded-For": forwarded}
             return [
                 httpx2.get(f"{url}/v1/sessions", headers=headers).status_code
                 for _ in range(6)
             ]
 
-        first = asked("203.0.113.1")
-        forged = asked("198.51.100.9, 203.0.113.1")  # the proxy added the last one
-        second = asked("203.0.113.2")
+        first = statuses("203.0.113.1")
+        forged = statuses("198.51.100.9, 203.0.113.1")  # the proxy added the last one
+        second = statuses("203.0.113.2")
 
     assert first == [401] * 5 + [429]
     assert forged == [429] * 6
@@ -283,7 +283,7 @@ def test_redirects_never_name_the_host_that_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("address", "other", "same"),
     [
         ("192.0.2.1", "192.0.2.2", False),
         ("192.0.2.1", "::ffff:192.0.2.1", True),
@@ -293,9 +293,9 @@ def test_redirects_never_name_the_host_that_was_asked_for(
     ],
 )
 def test_a_client_is_counted_by_its_address_or_its_ipv6_network(
-    one: str, other: str, same: bool
+    address: str, other: str, same: bool
 ) -> None:
-    assert (rate_key(one) == rate_key(other)) is same
+    assert (rate_key(address) == rate_key(other)) is same
 
 
 def test_without_keys_a_token_for_its_user_is_printed_once(tmp_path: Path) -> None:
@@ -303,24 +303,26 @@ def test_without_keys_a_token_for_its_user_is_printed_once(tmp_path: Path) -> No
     serves = [*command, "serve", "--port", "0", "--user", "ada"]
     with subprocess.Popen(serves, stderr=subprocess.PIPE, text=True) as process:
         try:
-            told = iter(process.stderr or ())
-            url = next(line for line in told if line.startswith("http")).strip()
-            said = next(told)
-            headers = {"Authorization": f"Bearer {said.rpartition(' ')[2].strip()}"}
+            lines = iter(process.stderr or ())
+            url = next(line for line in lines if line.startswith("http")).strip()
+            announced = next(lines)
+            headers = {
+                "Authorization": f"Bearer {announced.rpartition(' ')[2].strip()}"
+            }
             sent = httpx2.post(f"{url}{SESSION}", json=text(1), headers=headers)
             read = httpx2.get(f"{url}{SESSION}", headers=headers).json()
         finally:
             process.terminate()
-        rest = "".join(told)
+        rest = "".join(lines)
 
-    assert said.startswith("token of ada for one day, shown only once: ")
+    assert announced.startswith("token of ada for one day, shown only once: ")
     assert sent.status_code == 201
     assert read["events"][0]["user_id"] == "ada"
     assert "eyJ" not in rest
     assert process.returncode == 0
 
 
-def test_uses_are_recorded_though_nobody_said_so(tmp_path: Path) -> None:
+def test_uses_are_recorded_without_any_setting(tmp_path: Path) -> None:
     db = tmp_path / "refold.db"
     with served(db) as server, server.client() as client:
         headers = {"X-Request-ID": "r-1"}
@@ -331,9 +333,9 @@ def test_uses_are_recorded_though_nobody_said_so(tmp_path: Path) -> None:
         server.process.wait()
 
     with refold.open(db) as store:
-        found = list(store.access_log.records("ada"))
+        records = list(store.access_log.records("ada"))
 
-    events = {one.event: one for one in found}
+    events = {record.event: record for record in records}
     assert {"session_append_event", "session_load", "foreign_user"} <= set(events)
     appended, loaded = events["session_append_event"], events["session_load"]
     assert appended.request == loaded.request is not None
@@ -349,5 +351,7 @@ def test_the_cookie_goes_over_tls_alone_where_there_is_tls(
         form = {"token": verifier.mint("ada", ["read"])}
         cookie = client.post("/login", data=form).headers["set-cookie"]
 
-    assert {"HttpOnly", "SameSite=strict"} <= {one.strip() for one in cookie.split(";")}
+    assert {"HttpOnly", "SameSite=strict"} <= {
+        attribute.strip() for attribute in cookie.split(";")
+    }
     assert ("Secure" in cookie) is secure

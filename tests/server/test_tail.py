@@ -76,16 +76,16 @@ def minted(user: str) -> str:
 
 
 def frames(lines: Iterator[str]) -> Iterator[dict[str, str]]:
-    """The events of a stream, each with its fields."""
-    told: dict[str, str] = {}
+    """Yields the events of a stream, each with its fields."""
+    fields: dict[str, str] = {}
     for line in lines:
         if not line:
-            if "event" in told:
-                yield told
-            told = {}
+            if "event" in fields:
+                yield fields
+            fields = {}
             continue
         name, _, value = line.partition(": ")
-        told[name] = value
+        fields[name] = value
 
 
 def text(number: int) -> dict[str, Any]:
@@ -110,15 +110,15 @@ def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
                 client.stream("GET", f"{SESSION}/tail?after={after}") as stream,
             ):
                 assert stream.headers["content-type"].startswith("text/event-stream")
-                found = list[int]()
+                seqs = list[int]()
                 for frame in frames(stream.iter_lines()):
                     if frame["event"] == "end":
-                        return found
-                    found.append(int(frame["id"]))
-                    assert orjson.loads(frame["data"])["seq"] == found[-1]
-            return found
+                        return seqs
+                    seqs.append(int(frame["id"]))
+                    assert orjson.loads(frame["data"])["seq"] == seqs[-1]
+            return seqs
 
-        def wrote(writer: int) -> None:
+        def write(writer: int) -> None:
             with server.client() as client:
                 for number in range(40):
                     sent = client.post(SESSION, json=text(100 * writer + number))
@@ -126,19 +126,19 @@ def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
 
         with ThreadPoolExecutor(16) as pool:
             listeners = [pool.submit(listened, after) for after in (0, 0, 1, 1, 100)]
-            list(pool.map(wrote, range(8)))
+            list(pool.map(write, range(8)))
             closing = {"type": "system", "payload": {"text": "", "closed": True}}
             with server.client() as client:
                 ended = client.post(SESSION, json={"events": [closing]})
             last = ended.json()["last_seq"]
-            found = [listener.result() for listener in listeners]
+            received = [listener.result() for listener in listeners]
 
     assert last == 322
-    for after, seqs in zip((0, 0, 1, 1, 100), found, strict=True):
+    for after, seqs in zip((0, 0, 1, 1, 100), received, strict=True):
         assert seqs == list(range(after + 1, last + 1))
 
 
-def test_a_client_that_comes_back_goes_on_behind_its_last_event(db: Path) -> None:
+def test_a_client_that_reconnects_continues_after_its_last_event(db: Path) -> None:
     with served(db) as server, server.client() as client:
         for number in range(5):
             client.post(SESSION, json=text(number))
@@ -183,14 +183,14 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
             ) -> None:
                 with of.client() as client:
                     for count in range(10_000):
-                        said = f"{number}-{writer}-{count}"
-                        event = {"type": "user_input", "payload": {"text": said}}
+                        words = f"{number}-{writer}-{count}"
+                        event = {"type": "user_input", "payload": {"text": words}}
                         try:
                             sent = client.post(SESSION, json={"events": [event]})
                         except httpx2.TransportError:
                             return
                         if sent.status_code == 201:
-                            acknowledged.append(said)
+                            acknowledged.append(words)
                         if len(acknowledged) >= most:
                             of.process.send_signal(signal.SIGKILL)
 
@@ -250,17 +250,19 @@ def test_frames_for_a_slow_listener_are_bounded_in_number(store: SessionStore) -
     session.append(refold.UserInput(text="n0"))
 
     async def run() -> list[int]:
-        feed, found, place = Feed(session, begins=1), list[int](), 0
+        feed = Feed(session, begins=1)
+        seqs: list[int] = []
+        place = 0
         task = asyncio.create_task(feed.run())
         await session.append_async([refold.UserInput(text=f"n{n}") for n in range(700)])
         await session.append_async(refold.SystemPrompt(closed=True))
         await task
         assert len(feed.frames) == 256
         while place < 702:
-            place, told = await feed.after(place, 1.0)
-            lines = iter(told.decode().splitlines())
-            found += [int(frame["id"]) for frame in frames(lines)]
-        return found
+            place, data = await feed.after(place, 1.0)
+            lines = iter(data.decode().splitlines())
+            seqs += [int(frame["id"]) for frame in frames(lines)]
+        return seqs
 
     assert asyncio.run(run()) == list(range(1, 703))
 
@@ -270,39 +272,42 @@ def test_frames_for_a_slow_listener_are_bounded_in_bytes(store: SessionStore) ->
     session.append(refold.UserInput(text="n0"))
 
     async def run() -> tuple[int, list[int]]:
-        feed, found, place = Feed(session, begins=1), list[int](), 0
+        feed = Feed(session, begins=1)
+        seqs: list[int] = []
+        place = 0
         task = asyncio.create_task(feed.run())
         for number in range(20):
-            given = {"call_id": f"c{number}", "tool_name": "sum"}
-            call = refold.ToolCall(arguments={"of": [1] * 100_000}, **given)
+            call = refold.ToolCall(
+                call_id=f"c{number}", tool_name="sum", arguments={"of": [1] * 100_000}
+            )
             await session.append_async(call)
         await session.append_async(refold.SystemPrompt(closed=True))
         await task
-        kept = sum(len(text) for _, text in feed.frames)
+        buffered = sum(len(text) for _, text in feed.frames)
         while place < 22:
-            place, told = await feed.after(place, 1.0)
-            assert len(told) < 2 << 20
-            found += [
-                int(one["id"]) for one in frames(iter(told.decode().splitlines()))
+            place, data = await feed.after(place, 1.0)
+            assert len(data) < 2 << 20
+            seqs += [
+                int(frame["id"]) for frame in frames(iter(data.decode().splitlines()))
             ]
-        return kept, found
+        return buffered, seqs
 
-    kept, found = asyncio.run(run())
+    buffered, seqs = asyncio.run(run())
 
-    assert kept <= 1 << 20
-    assert found == list(range(1, 23))
+    assert buffered <= 1 << 20
+    assert seqs == list(range(1, 23))
 
 
-def said_by(gate: Gate, token: str, *, place: int = 0) -> list[str]:
-    """The types of what a tail says until it ends, and of the error, if it has one."""
+def types_of_tail(gate: Gate, token: str, *, place: int = 0) -> list[str]:
+    """Returns the types of the events of a tail, and the code of its error if any."""
     from starlette.testclient import TestClient
 
     with TestClient(gate) as client:
         headers = {"Authorization": f"Bearer {token}"}
         answered = client.get(f"{SESSION}/tail?after={place}", headers=headers)
-    found = [*frames(iter(answered.text.splitlines()))]
-    codes = [orjson.loads(one["data"]).get("code") for one in found]
-    return [one["event"] for one in found] + codes[-1:]
+    events = [*frames(iter(answered.text.splitlines()))]
+    codes = [orjson.loads(event["data"]).get("code") for event in events]
+    return [event["event"] for event in events] + codes[-1:]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +318,7 @@ def said_by(gate: Gate, token: str, *, place: int = 0) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_tail_that_cannot_go_on_says_so(
+def test_a_tail_that_fails_ends_with_the_error(
     store: SessionStore,
     gate: Gate,
     verifier: Verifier,
@@ -330,7 +335,7 @@ def test_a_tail_that_cannot_go_on_says_so(
         raise error
 
     monkeypatch.setattr(SessionHistory, "pages", fail)
-    said = said_by(gate, verifier.mint("ada", ["read"]), place=place)
+    types = types_of_tail(gate, verifier.mint("ada", ["read"]), place=place)
 
-    assert said == ["error", code]
+    assert types == ["error", code]
     assert "sk-ant-secret" not in caplog.text

@@ -63,12 +63,12 @@ def bobs(store: SessionStore) -> str:
 
 
 def everything(store: SessionStore, user: str) -> list[str]:
-    """All that is stored of a user."""
+    """Returns the hashes of all stored events of a user."""
     infos = store.sessions(user)
     sessions = [
         store.session(user_id=user, session_id=info.session_id) for info in infos
     ]
-    return [each.hash for one in sessions for each in one.history.timeline()]
+    return [each.hash for session in sessions for each in session.history.timeline()]
 
 
 def test_500_attempts_at_another_users_sessions_are_refused(
@@ -99,11 +99,15 @@ def test_500_attempts_at_another_users_sessions_are_refused(
     assert tries >= 500
     assert everything(store, "bob") == before
     store.access_log.flush()
-    denied = [one for one in store.access_log.records("eve") if one.status == "denied"]
-    assert len([one for one in denied if one.event == "foreign_user"]) >= 300
+    denied = [
+        record
+        for record in store.access_log.records("eve")
+        if record.status == "denied"
+    ]
+    assert len([record for record in denied if record.event == "foreign_user"]) >= 300
 
 
-def test_an_admin_may_name_another_user_and_both_are_told_of_it(
+def test_an_admin_may_name_another_user_and_both_logs_record_it(
     speaks: Speaks, store: SessionStore, bobs: str
 ) -> None:
     store.session(user_id="root", session_id="own").append(refold.UserInput(text="x"))
@@ -117,7 +121,7 @@ def test_an_admin_may_name_another_user_and_both_are_told_of_it(
     assert (written.status_code, unnamed.status_code) == (403, 404)
     store.access_log.flush()
     events = {
-        user: {one.event for one in store.access_log.records(user)}
+        user: {record.event for record in store.access_log.records(user)}
         for user in ("bob", "root")
     }
     assert "admin_named_user" in events["root"]
