@@ -87,13 +87,13 @@ def loop(session: Session, strategy: str | Strategy, turns: int = 12) -> None:
         session.prepare(strategy)
 
 
-def made(session: Session, strategy: Strategy) -> list[Summary]:
-    entries = [one.payload for one in session.history.derived(strategy.fingerprint)]
-    return [one for one in entries if isinstance(one, Summary)]
+def summaries(session: Session, strategy: Strategy) -> list[Summary]:
+    entries = [event.payload for event in session.history.derived(strategy.fingerprint)]
+    return [entry for entry in entries if isinstance(entry, Summary)]
 
 
 @every
-def test_one_request_under_other_parameters_asks_no_model(
+def test_one_request_under_other_parameters_calls_no_model(
     anywhere: Session, calls: Path, usual: str, once: str
 ) -> None:
     session, model, other = anywhere, Known(calls), parse(once)
@@ -106,8 +106,8 @@ def test_one_request_under_other_parameters_asks_no_model(
 
     assert len(called(calls)) == paid
     assert len(view.messages) <= raw
-    assert made(session, other)
-    assert all(one.adopted for one in made(session, other))
+    assert summaries(session, other)
+    assert all(summary.adopted for summary in summaries(session, other))
     assert violations(view.messages) == []
     assert session.verify().problems == []
 
@@ -122,13 +122,16 @@ def test_a_call_with_other_parameters_adopts_most_of_120_messages(
 
     assert len(view.messages) <= 14
     written = anywhere.history.derived(USUAL.fingerprint)
-    for one in made(anywhere, ONCE):
-        assert one.adopted is not None
-        assert one.adopted.stream == USUAL.fingerprint
-        origin = written[one.adopted.seq - 1].payload
+    for summary in summaries(anywhere, ONCE):
+        assert summary.adopted is not None
+        assert summary.adopted.stream == USUAL.fingerprint
+        origin = written[summary.adopted.seq - 1].payload
         assert isinstance(origin, Summary)
-        assert (one.text, one.source_digest) == (origin.text, origin.source_digest)
-        assert (one.usage, one.duration_ms) == (None, None)
+        assert (summary.text, summary.source_digest) == (
+            origin.text,
+            origin.source_digest,
+        )
+        assert (summary.usage, summary.duration_ms) == (None, None)
 
 
 def test_a_context_adopts_nothing(anywhere: Session) -> None:
@@ -156,7 +159,11 @@ def test_summaries_written_under_other_settings_are_not_adopted(
 
     anywhere.prepare(other)
 
-    assert [one.adopted for one in made(anywhere, parse(other)) if one.adopted] == []
+    assert [
+        summary.adopted
+        for summary in summaries(anywhere, parse(other))
+        if summary.adopted
+    ] == []
 
 
 def test_a_model_does_not_adopt_what_another_summarizer_wrote(
@@ -167,7 +174,7 @@ def test_a_model_does_not_adopt_what_another_summarizer_wrote(
     anywhere.prepare(ONCE, summarizer=Known(calls))
 
     assert called(calls)
-    assert not any(one.adopted for one in made(anywhere, ONCE))
+    assert not any(summary.adopted for summary in summaries(anywhere, ONCE))
 
 
 def test_retired_summaries_are_not_adopted(anywhere: Session) -> None:
@@ -176,51 +183,53 @@ def test_retired_summaries_are_not_adopted(anywhere: Session) -> None:
 
     anywhere.prepare(ONCE)
 
-    assert not any(one.adopted for one in made(anywhere, ONCE))
+    assert not any(summary.adopted for summary in summaries(anywhere, ONCE))
 
 
-def test_a_stream_with_summaries_of_its_own_goes_on_as_it_began(
+def test_a_stream_with_summaries_of_its_own_adopts_none(
     anywhere: Session,
 ) -> None:
     loop(anywhere, ONCE)
-    own = made(anywhere, ONCE)
+    first = summaries(anywhere, ONCE)
     anywhere.prepare(USUAL)
     append_turns(anywhere, 12, first=12)
 
     anywhere.prepare(USUAL)
     anywhere.prepare(ONCE)
 
-    assert own
-    assert not any(one.adopted for one in made(anywhere, ONCE))
+    assert first
+    assert not any(summary.adopted for summary in summaries(anywhere, ONCE))
 
 
 @given(
     events=logs(max_size=60),
     pair=st.sampled_from(list(PAIRS.values())),
-    asked=st.sets(st.integers(2, 60), min_size=8),
+    request_seqs=st.sets(st.integers(2, 60), min_size=8),
 )
 @settings(max_examples=40)
-def test_whenever_it_is_asked_for_requests_are_valid_and_only_grow(
-    events: list[Envelope], pair: tuple[str, str], asked: set[int]
+def test_requests_at_any_event_are_valid_and_only_grow(
+    events: list[Envelope], pair: tuple[str, str], request_seqs: set[int]
 ) -> None:
     usual, once = (parse(spec) for spec in pair)
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s")
-    views, thread = [], Thread()
+    views = []
+    thread = Thread()
     for event in events:
         thread, placed = place(thread, event)
         calls = placed and placed.exchange == event.seq and placed.kind in STARTS
-        if calls and event.seq > 1 and event.seq in asked:
+        if calls and event.seq > 1 and event.seq in request_seqs:
             views.append(session.prepare(once))
         session.append([Draft(event.payload, agent=event.agent)])
         session.prepare(usual)
 
     shown = [view.messages for view in views if view.messages]
     assert [violations(messages) for messages in shown] == [[] for _ in shown]
-    for one, other in pairwise(views) if once.stable_prefix else ():
-        cut = any(span.kind == "stub" for span in (*one.spans, *other.spans))
-        assert cut or one.derived_seq != other.derived_seq or grows(one, other)
-    assert {found.code for found in session.verify().problems} <= {"request"}
+    pairs = pairwise(views) if once.stable_prefix else ()
+    for earlier, later in pairs:
+        cut = any(span.kind == "stub" for span in (*earlier.spans, *later.spans))
+        assert cut or earlier.derived_seq != later.derived_seq or grows(earlier, later)
+    assert {problem.code for problem in session.verify().problems} <= {"request"}
 
 
 @given(events=logs(max_size=60), pair=st.sampled_from(list(PAIRS.values())))
@@ -234,26 +243,26 @@ def test_a_rebuild_is_the_same_as_without_adoption(
         store = clocked(opened, Clock())
         session = store.session(user_id="ada", session_id="s")
         alone = store.session(user_id="ada", session_id="alone")
-        for one in events:
-            draft = Draft(one.payload, ts=one.ts, agent=one.agent)
+        for event in events:
+            draft = Draft(event.payload, ts=event.ts, agent=event.agent)
             session.append([draft])
             alone.append([draft])
             session.prepare(usual)
         session.prepare(once)
-        assume(any(summary.adopted for summary in made(session, once)))
+        assume(any(summary.adopted for summary in summaries(session, once)))
 
         rebuild(store, once)
 
         shown = session.context(once).digest
         assert shown == alone.context(once).digest
-        seen = [as_rebuilt(one, once, step=4) for one in (session, alone)]
+        seen = [as_rebuilt(each, once, step=4) for each in (session, alone)]
         assert seen[0] == seen[1]
         assert rebuild(store, once) == 0
         # The requests that are drawn are of views that never were.
-        assert {found.code for found in session.verify().problems} <= {"request"}
+        assert {problem.code for problem in session.verify().problems} <= {"request"}
 
 
-def test_a_rebuild_begins_anew_and_leaves_nothing_due(
+def test_a_rebuild_starts_over_and_completes_all_compactions(
     store: SessionStore, session: Session
 ) -> None:
     loop(session, USUAL, turns=30)
@@ -268,7 +277,7 @@ def test_a_rebuild_begins_anew_and_leaves_nothing_due(
     assert is_rebuild(note)
     assert planned.compactions == done.compactions == len(new) > 0
     assert done.there_before == len(before)
-    assert not any(one.payload.payload().get("adopted") for one in new)
+    assert not any(entry.payload.payload().get("adopted") for entry in new)
     assert session.compact(ONCE) is None
     rebuilt = session.prepare(ONCE)
     session.record_request(rebuilt)
@@ -281,7 +290,7 @@ def test_a_rebuild_begins_anew_and_leaves_nothing_due(
 
 
 @pytest.mark.parametrize("usual", [None, USUAL], ids=["nothing", "adopted"])
-def test_a_request_and_then_a_rebuild_end_with_nothing_due(
+def test_a_request_and_then_a_rebuild_complete_all_compactions(
     memory: SessionStore, anywhere: Session, usual: Strategy | None
 ) -> None:
     loop(anywhere, usual or "keep_all", turns=60)
@@ -293,7 +302,7 @@ def test_a_request_and_then_a_rebuild_end_with_nothing_due(
     assert len(anywhere.context(ONCE).messages) < 20
 
 
-def test_cut_off_where_it_began_anew_a_rebuild_goes_on(
+def test_a_rebuild_that_was_interrupted_at_its_start_resumes(
     store: SessionStore, session: Session
 ) -> None:
     class Broken:
@@ -315,7 +324,7 @@ def test_cut_off_where_it_began_anew_a_rebuild_goes_on(
     append_turns(alone, 20, first=0)
     rebuild(store, ONCE, session_id="alone")
     assert session.context(ONCE).digest == alone.context(ONCE).digest
-    assert len(made(session, ONCE)) > len(derived(alone, ONCE)) > 0
+    assert len(summaries(session, ONCE)) > len(derived(alone, ONCE)) > 0
 
 
 @pytest.mark.parametrize(
@@ -330,12 +339,12 @@ def test_cut_off_where_it_began_anew_a_rebuild_goes_on(
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_reference_that_does_not_fit_is_found(
+def test_verify_reports_an_adoption_that_does_not_fit(
     anywhere: Session, change: dict[str, object]
 ) -> None:
     loop(anywhere, USUAL)
     anywhere.prepare(ONCE)
-    good = made(anywhere, ONCE)[-1]
+    good = summaries(anywhere, ONCE)[-1]
     update = {
         name: getattr(good, name).model_copy(update=value)
         if isinstance(value, dict)
@@ -361,27 +370,31 @@ def test_adopted_summaries_are_redacted_again(store_url: str, tmp_path: Path) ->
             session.append(refold.AgentResponse(text=f"I wrote to {MAIL}"), ts=START)
         loop(session, "turn_window:full_turns=1,cached_turns=1")
         session.record_request(session.prepare(ONCE))
-        assert MAIL in made(session, ONCE)[0].text
+        assert MAIL in summaries(session, ONCE)[0].text
 
     with refold.open(url, redactor=aware()) as after:
         list(after.reredact())
         session = after.session(user_id="ada", session_id="s-1")
         entries = [
-            one
+            entry
             for name in session.history.streams()[1:]
-            for one in session.history.derived(name)
+            for entry in session.history.derived(name)
         ]
         explained = session.why(ONCE)
 
-        assert MAIL not in str([one.to_json() for one in entries])
+        assert MAIL not in str([entry.to_json() for entry in entries])
         assert session.verify().problems == []
         sources = [record.source for record in explained.records]
         assert set(sources) == {"holds", "superseded"}
         append_turns(session, 6, first=20)
         fresh = "turn_window:full_turns=2,cached_turns=3"
         session.prepare(fresh)
-        # What does not follow from its source any more is adopted by nobody.
-        firsts = [one.first_seq for one in made(session, parse(fresh)) if one.adopted]
+        # A summary that no longer follows from its source is not adopted.
+        firsts = [
+            summary.first_seq
+            for summary in summaries(session, parse(fresh))
+            if summary.adopted
+        ]
         assert 1 not in firsts
 
 
@@ -394,9 +407,9 @@ def test_a_text_that_was_cut_is_adopted_whole() -> None:
 
     session.prepare(once)
 
-    (own,) = made(session, once)
+    (own,) = summaries(session, once)
     assert own.adopted is not None
-    origin = made(session, usual)[own.adopted.seq - 1]
+    origin = summaries(session, usual)[own.adopted.seq - 1]
     assert "bytes left out here" in origin.abridged
     assert own.abridged == origin.abridged
     assert session.verify().problems == []

@@ -54,13 +54,13 @@ def sent(session: refold.Session) -> refold.Request:
     return request
 
 
-def test_it_says_what_worked_what_failed_and_where(store: SessionStore) -> None:
-    said = store.memory.advice("ada")
+def test_advice_names_what_worked_and_failed_with_sessions(store: SessionStore) -> None:
+    advice = store.memory.advice("ada")
 
-    assert "Suggested tool path: search → book (100% of 4 sessions went" in said.text
-    assert "Avoid: wipe (100% of 4 sessions failed" in said.text
+    assert "Suggested tool path: search → book (100% of 4 sessions went" in advice.text
+    assert "Avoid: wipe (100% of 4 sessions failed" in advice.text
     memory = store.memory.of("ada")
-    for name in said.items:
+    for name in advice.items:
         item = memory.named(name)
         assert item is not None
         assert item.established
@@ -84,17 +84,19 @@ def test_an_empty_shortlist_is_kept_for_a_minute(memory: SessionStore) -> None:
     assert "Suggested tool path: search" in later.text
 
 
-def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:
+def test_advice_is_sent_to_the_model_and_recorded_in_the_log(
+    store: SessionStore,
+) -> None:
     session = store.session(user_id="ada", session_id="now")
-    said = session.memory.advice()
+    advice = session.memory.advice()
 
-    view = session.context(advice=said)
+    view = session.context(advice=advice)
     session.record_request(view)
 
     assert "## Memory (Verified)" in str(view.messages)
     request = session.events()[-1].payload
     assert isinstance(request, refold.Request)
-    assert request.advised == said.items
+    assert request.advised == advice.items
     assert session.context(at=1) != view
     ((_, replayed),) = session.proofs.replay()
     assert replayed.digest == request.digest
@@ -119,17 +121,17 @@ def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) 
     assert "search → pay" in session.memory.advice(strategy).text
 
 
-def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
+def test_a_loop_chooses_advice_again_after_a_compaction(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="now")
     strategy = "turn_window:full_turns=1,cached_turns=1"
-    said: list[str] = []
+    texts: list[str] = []
     for number in range(9):
         advice = session.memory.advice(strategy)
         view = session.prepare(strategy, advice=advice)
         session.record_request(view)
-        said.append(advice.text)
+        texts.append(advice.text)
         if number == 1:
             for good in range(4, 7):
                 ran(store, f"good-{good}", ["search", "pay"], "success")
@@ -137,9 +139,9 @@ def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
         session.append(refold.AgentResponse(text=f"step {number}"))
         session.append(refold.UserInput(text=f"and {number}"))
 
-    changes = sum(one != other for one, other in pairwise(said))
-    assert "search → pay" not in said[1]
-    assert "search → pay" in said[-1]
+    changes = sum(earlier != later for earlier, later in pairwise(texts))
+    assert "search → pay" not in texts[1]
+    assert "search → pay" in texts[-1]
     assert changes == 1
 
 
@@ -175,8 +177,8 @@ def test_a_smaller_budget_holds_from_now_on(
 def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
     sent(session)
-    said = session.memory.advice("turn_window")
-    assert "good-3" in said.sessions
+    advice = session.memory.advice("turn_window")
+    assert "good-3" in advice.sessions
 
     store.erase("ada", "asked for", session_id="good-3")
 
@@ -192,7 +194,7 @@ def test_a_session_whose_erasure_is_held_back_says_nothing(store: SessionStore) 
     assert "wipe" not in store.memory.advice("ada").text
 
 
-def test_a_preference_that_is_taken_back_is_not_said(store: SessionStore) -> None:
+def test_a_withdrawn_preference_is_not_in_advice(store: SessionStore) -> None:
     ada = store.user("ada")
     ada.consent("declarative_memory")
     ada.prefer("language", "de")
@@ -203,7 +205,7 @@ def test_a_preference_that_is_taken_back_is_not_said(store: SessionStore) -> Non
     assert "language" not in store.memory.advice("ada", top=1).text
 
 
-def test_a_scenario_that_nobody_was_in_takes_what_is_general(
+def test_an_unseen_scenario_gets_general_advice(
     store: SessionStore,
 ) -> None:
     general = store.memory.advice("ada")
@@ -212,7 +214,7 @@ def test_a_scenario_that_nobody_was_in_takes_what_is_general(
         assert store.memory.advice("ada", scenario=f"unheard-of-{number}").items == (
             general.items
         )
-    assert len(kept(store)) == 1
+    assert len(advice_views(store)) == 1
 
 
 def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
@@ -258,7 +260,7 @@ def test_memory_of_one_project_or_agent(store: SessionStore) -> None:
     ops = store.memory.of("ada", agent="ops")
 
     assert (web.sessions, len(web.items)) == (1, 1)
-    assert {str(one.content) for one in ops.items if one.kind == "path"} == {
+    assert {str(item.content) for item in ops.items if item.kind == "path"} == {
         "{'path': [['deploy']]}"
     }
 
@@ -292,12 +294,12 @@ def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
     assert session.memory.advice("turn_window").text == ""
     assert store.memory.advice("ada").text == ""
     store.memory.of("ada")
-    assert kept(store) == []
+    assert advice_views(store) == []
     store.user("ada").opt_in()
     assert store.memory.advice("ada").text
 
 
-def kept(store: SessionStore) -> list[str]:
+def advice_views(store: SessionStore) -> list[str]:
     names = store.log.view_names("ada", "_user")
     return [name for name in names if name.startswith(ADVICE)]
 
@@ -320,9 +322,9 @@ def test_only_an_item_can_be_forgotten(store: SessionStore, name: str) -> None:
         store.user("ada").forget(name)
 
 
-def test_an_erased_session_says_nothing_any_more(store: SessionStore) -> None:
+def test_an_erased_session_contributes_no_advice(store: SessionStore) -> None:
     assert "Avoid: wipe" in store.memory.advice("ada").text
-    assert kept(store)
+    assert advice_views(store)
 
     for number in range(2):
         store.erase("ada", "asked for", session_id=f"bad-{number}")
@@ -331,7 +333,7 @@ def test_an_erased_session_says_nothing_any_more(store: SessionStore) -> None:
     assert "bad-0" not in str(store.memory.of("ada").items)
 
 
-def test_a_session_that_is_erased_while_memory_is_made_is_not_in_it(
+def test_memory_excludes_a_session_that_is_erased_during_its_computation(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = type(store.log).save_view
@@ -345,10 +347,10 @@ def test_a_session_that_is_erased_while_memory_is_made_is_not_in_it(
         return save(log, stream, name, *args, **how)
 
     monkeypatch.setattr(type(store.log), "save_view", erase_first)
-    said = store.memory.advice("ada")
+    advice = store.memory.advice("ada")
 
     assert erased
-    assert "wipe" not in said.text
+    assert "wipe" not in advice.text
     assert "wipe" not in store.memory.advice("ada").text
 
 
@@ -356,7 +358,7 @@ def test_stores_no_shortlist_of_a_frozen_user(store: SessionStore) -> None:
     store.erasures.freeze("ada", "disputed")
 
     assert "search → book" in store.memory.advice("ada").text
-    assert kept(store) == []
+    assert advice_views(store) == []
 
 
 def test_a_user_without_sessions_has_no_advice(
@@ -398,25 +400,25 @@ def test_advice_about_a_user_needs_their_consent(
         session = store.session(user_id="ada", session_id=f"good-{number}")
         session.append(refold.Aggregate(results=(verdict,) * 3))
 
-    said = store.memory.advice("ada", fresh=AT_ONCE, top=1, tokens=2_000)
+    advice = store.memory.advice("ada", fresh=AT_ONCE, top=1, tokens=2_000)
     ada.withdraw("declarative_memory")
     without = store.memory.advice("ada", top=1, tokens=2_000)
 
-    assert "## Profile (with consent)" in said.text
-    assert "- Preference: language = de" in said.text
-    assert "- Common error type: sign_error" in said.text
-    assert said.text.startswith(without.text)
+    assert "## Profile (with consent)" in advice.text
+    assert "- Preference: language = de" in advice.text
+    assert "- Common error type: sign_error" in advice.text
+    assert advice.text.startswith(without.text)
     assert "Profile" not in without.text
     assert not store.memory.profile("ada").items
 
 
-def test_an_append_can_make_memory_anew(store_url: str, tmp_path: Path) -> None:
+def test_an_append_can_recompute_memory(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path, remember="wait") as store:
         for number in range(3):
             ran(store, f"s-{number}", ["search"], "success")
 
         assert store.memory.advice("ada", fresh=timedelta(days=1)).text
-        assert kept(store)
+        assert advice_views(store)
 
 
 def test_many_users_are_remembered_only_if_that_is_switched_on(
@@ -465,7 +467,7 @@ def test_a_consent_takes_effect_at_once(store: SessionStore) -> None:
     assert store.memory.advice("ada").text == before
 
 
-def test_a_warning_makes_memory_anew(store_url: str, tmp_path: Path) -> None:
+def test_a_warning_recomputes_memory(store_url: str, tmp_path: Path) -> None:
     with refold.open(prepare(store_url, tmp_path), remember="wait") as store:
         for number in range(4):
             ran(store, f"good-{number}", ["search", "book"], "success")

@@ -108,9 +108,9 @@ def test_secrets_never_reach_the_store(session: Session) -> None:
 
     assert MAIL not in shown
     assert SECRET not in shown
-    found, types = envelope.redaction["n"], envelope.redaction["types"]
-    assert isinstance(found, int)
-    assert found >= 6
+    findings, types = envelope.redaction["n"], envelope.redaction["types"]
+    assert isinstance(findings, int)
+    assert findings >= 6
     assert isinstance(types, dict)
     assert set(types) == {"EMAIL", "API_KEY"}
 
@@ -573,7 +573,7 @@ def test_a_fork_that_is_refused_again_and_again_begins_under_the_lock(
     assert [event.type for event in fork.events()] == ["fork"]
 
 
-def test_a_fork_goes_on_from_where_it_was_made(session: Session) -> None:
+def test_a_fork_continues_from_its_seq(session: Session) -> None:
     session.append(
         [refold.UserInput(text="a"), refold.ToolCall(call_id="c", tool_name="t")]
     )

@@ -26,7 +26,7 @@ from tests.support.stores import open_at, prepare
 pytestmark = pytest.mark.each_engine
 
 
-def said(text: str) -> refold.UserInput:
+def user_input(text: str) -> refold.UserInput:
     return refold.UserInput(text=text)
 
 
@@ -52,14 +52,14 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "to_thread", refuse)
 
 
-def test_sessions_known_here_are_written_in_groups(
+def test_appends_to_cached_sessions_are_written_in_groups(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions = [
         store.session(user_id="ada", session_id=f"s{number}") for number in range(20)
     ]
     for session in sessions:
-        session.append(said("first"))
+        session.append(user_input("first"))
     sizes: list[int] = []
     group = store.log.recorder._group  # type: ignore[attr-defined]  # a store over SQL
     write_group = group._write_group
@@ -70,9 +70,13 @@ def test_sessions_known_here_are_written_in_groups(
 
     monkeypatch.setattr(group, "_write_group", counted)
 
-    receipts = gathered(*(session.append_async(said("more")) for session in sessions))
+    receipts = gathered(
+        *(session.append_async(user_input("more")) for session in sessions)
+    )
 
-    assert all(isinstance(one, Receipt) and one.last_seq == 2 for one in receipts)
+    assert all(
+        isinstance(receipt, Receipt) and receipt.last_seq == 2 for receipt in receipts
+    )
     assert sum(sizes) == 20
     assert max(sizes) > 1
     assert all(not session.verify().problems for session in sessions)
@@ -83,27 +87,29 @@ def test_appends_to_one_session_keep_their_order(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
-    session.append(said("0"))
+    session.append(user_input("0"))
 
-    receipts = gathered(*(session.append_async(said(f"{n}")) for n in range(1, 15)))
+    receipts = gathered(
+        *(session.append_async(user_input(f"{n}")) for n in range(1, 15))
+    )
 
-    assert [one.first_seq for one in receipts if isinstance(one, Receipt)] == [
-        *range(2, 16)
-    ]
+    assert [
+        receipt.first_seq for receipt in receipts if isinstance(receipt, Receipt)
+    ] == [*range(2, 16)]
     assert texts(store, "s") == [f"{n}" for n in range(15)]
 
 
-def test_a_new_session_a_large_event_and_a_repeat_are_taken_too(
+def test_new_sessions_large_events_and_repeats_are_accepted(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
-    large = said("word " * 40_000)
+    large = user_input("word " * 40_000)
 
     first, second, third, again = gathered(
-        session.append_async(said("a"), idempotency_key="k"),
+        session.append_async(user_input("a"), idempotency_key="k"),
         session.append_async(large),
-        session.append_async(said("b"), idempotency_key="l"),
-        session.append_async(said("b"), idempotency_key="l"),
+        session.append_async(user_input("b"), idempotency_key="l"),
+        session.append_async(user_input("b"), idempotency_key="l"),
     )
 
     assert isinstance(first, Receipt)
@@ -114,23 +120,21 @@ def test_a_new_session_a_large_event_and_a_repeat_are_taken_too(
     assert not session.verify().problems
 
 
-def test_the_failure_of_one_is_its_own(store: SessionStore) -> None:
-    one, other = (
-        store.session(user_id="ada", session_id="one"),
-        store.session(user_id="ada", session_id="other"),
-    )
-    for session in (one, other):
-        session.append(said("first"))
+def test_the_failure_of_one_append_does_not_affect_others(store: SessionStore) -> None:
+    failing = store.session(user_id="ada", session_id="one")
+    working = store.session(user_id="ada", session_id="other")
+    for session in (failing, working):
+        session.append(user_input("first"))
 
     bad, stale, empty, good, result = gathered(
-        one.append_async(refold.ToolResult(call_id="x", content="no call")),
-        one.append_async(said("late"), expected_seq=7),
-        one.append_async([]),
-        other.append_async(said("second")),
-        one.append_async(said("second")),
+        failing.append_async(refold.ToolResult(call_id="x", content="no call")),
+        failing.append_async(user_input("late"), expected_seq=7),
+        failing.append_async([]),
+        working.append_async(user_input("second")),
+        failing.append_async(user_input("second")),
     )
 
-    assert [type(found) for found in (bad, stale, empty)] == [
+    assert [type(failure) for failure in (bad, stale, empty)] == [
         InvalidEvent,
         StaleSession,
         InvalidEvent,
@@ -144,28 +148,28 @@ def test_an_append_follows_events_of_another_process(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
-    session.append(said("a"))
-    with open_at(store_url, tmp_path) as beside:
-        beside.session(user_id="ada", session_id="s").append(said("b"))
+    session.append(user_input("a"))
+    with open_at(store_url, tmp_path) as second_store:
+        second_store.session(user_id="ada", session_id="s").append(user_input("b"))
 
-        (receipt,) = gathered(session.append_async(said("c")))
+        (receipt,) = gathered(session.append_async(user_input("c")))
 
         assert isinstance(receipt, Receipt)
         assert texts(store, "s") == ["a", "b", "c"]
-        beside.session(user_id="ada", session_id="s").end()
-        (refused,) = gathered(session.append_async(said("d")))
+        second_store.session(user_id="ada", session_id="s").end()
+        (refused,) = gathered(session.append_async(user_input("d")))
     assert isinstance(refused, SessionClosed)
 
 
 def test_a_caller_that_goes_away_leaves_a_whole_log(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
-    session.append(said("a"))
+    session.append(user_input("a"))
 
     async def work() -> None:
-        gone = asyncio.create_task(session.append_async(said("b")))
+        gone = asyncio.create_task(session.append_async(user_input("b")))
         await asyncio.sleep(0)
         gone.cancel()
-        await session.append_async(said("c"))
+        await session.append_async(user_input("c"))
 
     asyncio.run(work())
 
@@ -173,25 +177,26 @@ def test_a_caller_that_goes_away_leaves_a_whole_log(store: SessionStore) -> None
     assert not session.verify().problems
 
 
-def test_closing_a_store_waits_for_what_was_left_to_it(
+def test_closing_a_store_waits_for_pending_appends(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
     left = open_at(store_url, tmp_path)
-    session, told = left.session(user_id="ada", session_id="s"), list[object]()
-    session.append(said("a"))
+    session = left.session(user_id="ada", session_id="s")
+    receipts: list[object] = []
+    session.append(user_input("a"))
     writer = session.writer
     head = writer.heads.get(session.stream)
     assert head is not None
-    order = Order(session.stream, (Draft(said("b")),))
+    order = Order(session.stream, (Draft(user_input("b")),))
 
-    assert left.log.append_soon(writer.request(head, order), told.append)
+    assert left.log.append_soon(writer.request(head, order), receipts.append)
     left.close()
 
-    assert len(told) == 1
+    assert len(receipts) == 1
     assert texts(store, "s") == ["a", "b"]
 
 
-def test_more_than_the_queue_holds_is_written_all_the_same(
+def test_more_appends_than_the_queue_holds_are_written(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grouping, "QUEUED", 2)
@@ -199,18 +204,22 @@ def test_more_than_the_queue_holds_is_written_all_the_same(
         store.session(user_id="ada", session_id=f"s{number}") for number in range(12)
     ]
     for session in sessions:
-        session.append(said("first"))
+        session.append(user_input("first"))
 
-    receipts = gathered(*(session.append_async(said("more")) for session in sessions))
+    receipts = gathered(
+        *(session.append_async(user_input("more")) for session in sessions)
+    )
 
-    assert all(isinstance(one, Receipt) and one.last_seq == 2 for one in receipts)
+    assert all(
+        isinstance(receipt, Receipt) and receipt.last_seq == 2 for receipt in receipts
+    )
 
 
 def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> None:
     limits = refold.redaction.Limits(leaf_bytes=1024, event_bytes=1024)
     with refold.open(prepare(store_url, tmp_path), limits=limits) as store:
         session = store.session(user_id="ada", session_id="s")
-        session.append(said("a"))
+        session.append(user_input("a"))
         call = refold.ToolCall(
             call_id="c", tool_name="t", arguments={f"k{n}": "v" * 60 for n in range(30)}
         )
@@ -231,15 +240,15 @@ def test_threads_and_tasks_write_side_by_side(store: SessionStore) -> None:
         store.session(user_id="ada", session_id=f"task{number}") for number in range(4)
     ]
     for session in (*threaded, *tasked):
-        session.append(said("first"))
+        session.append(user_input("first"))
 
     def by_thread(session: Session) -> None:
         for number in range(15):
-            session.append(said(f"{number}"))
+            session.append(user_input(f"{number}"))
 
     async def by_task(session: Session) -> None:
         for number in range(15):
-            await session.append_async(said(f"{number}"))
+            await session.append_async(user_input(f"{number}"))
 
     async def work() -> None:
         threads = (asyncio.to_thread(by_thread, session) for session in threaded)

@@ -73,19 +73,19 @@ def test_failed_attempts_are_in_the_log_and_in_no_context(
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "answered"),
     [("429", False), ("http_529", False), ("HTTP 503", False), ("400", True)],
 )
 def test_a_code_that_is_a_status_says_whether_a_model_answered(
-    session: Session, code: str, *, told: bool
+    session: Session, code: str, *, answered: bool
 ) -> None:
     session.append([refold.UserInput(text="go"), refold.AgentError(code=code)])
 
-    assert ("<error" in str(session.context().messages)) == told
+    assert ("<error" in str(session.context().messages)) == answered
 
 
 @pytest.mark.parametrize("error", [Busy(400), Broken("no plan"), Busy(404)])
-def test_a_failure_that_content_may_have_caused_is_told(
+def test_a_failure_that_content_may_have_caused_is_shown_to_the_model(
     anywhere: Session, error: Exception
 ) -> None:
     anywhere.append(refold.UserInput(text="go"))
@@ -138,7 +138,7 @@ def test_any_message_can_be_recorded(anywhere: Session, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "expected"),
+    ("error", "declared", "expected"),
     [
         (TimeoutError(), None, True),
         (ConnectionResetError(), None, True),
@@ -148,9 +148,9 @@ def test_any_message_can_be_recorded(anywhere: Session, message: str) -> None:
     ],
 )
 def test_whether_it_may_pass(
-    anywhere: Session, error: Exception, said: bool | None, expected: bool
+    anywhere: Session, error: Exception, declared: bool | None, expected: bool
 ) -> None:
-    assert failing(anywhere, error, retryable=said).retryable is expected
+    assert failing(anywhere, error, retryable=declared).retryable is expected
 
 
 def test_the_cause_is_named(anywhere: Session) -> None:
@@ -191,7 +191,7 @@ def test_it_works_in_asyncio(anywhere: Session) -> None:
     assert (event.type, event.request_id, event.agent) == ("error", "r-7", "planner")
 
 
-def test_others_may_append_meanwhile(anywhere: Session) -> None:
+def test_others_may_append_during_an_attempt(anywhere: Session) -> None:
     anywhere.append(CALL)
 
     def work() -> None:

@@ -227,15 +227,15 @@ WORK: dict[str, tuple[Work, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", WORK)
-def test_each_act_is_recorded_once(audited: SessionStore, what: str) -> None:
-    work, expected = WORK[what]
+@pytest.mark.parametrize("act", WORK)
+def test_each_act_is_recorded_once(audited: SessionStore, act: str) -> None:
+    work, expected = WORK[act]
     talk(of(audited), 4)
-    known = len(records(audited))
+    earlier = len(records(audited))
 
     work(audited)
 
-    assert [record.event for record in records(audited)][known:] == expected
+    assert [record.event for record in records(audited)][earlier:] == expected
 
 
 def test_an_export_of_a_user_is_recorded(audited: SessionStore, tmp_path: Path) -> None:
@@ -273,20 +273,22 @@ def test_counts_say_how_much(audited: SessionStore) -> None:
     assert counts == [shown, {"events": 8}, {"events": 1}]
 
 
-def test_a_compaction_says_what_it_saved(audited: SessionStore) -> None:
+def test_the_access_log_records_the_tokens_that_a_compaction_saved(
+    audited: SessionStore,
+) -> None:
     talk(of(audited), 4)
 
     summary = of(audited).compact(WINDOW)
 
     assert summary is not None
     record = records(audited)[-1]
-    made: Any = summary.payload
+    payload: Any = summary.payload
     assert (record.event, record.event_type) == ("compaction", "summary")
-    assert record.state_version == made.decided_at_seq
+    assert record.state_version == payload.decided_at_seq
     assert record.meta == {
-        "events": made.source_event_count,
-        "tokens_before": made.tokens_before,
-        "tokens_after": made.tokens_after,
+        "events": payload.source_event_count,
+        "tokens_before": payload.tokens_before,
+        "tokens_after": payload.tokens_after,
     }
 
 

@@ -103,11 +103,13 @@ def test_no_record_holds_what_was_handled(
     caplog.set_level(logging.INFO, "refold.audit")
     with refold.open(url, access_log=f"table,log,file:{path}") as store:
         fill(store)
-        known = records(store)
-    logged = [one.message for one in caplog.records if one.name == "refold.audit"]
+        recorded = records(store)
+    logged = [
+        message.message for message in caplog.records if message.name == "refold.audit"
+    ]
 
-    assert len(known) > 20
-    assert {record.status for record in known} == {"ok", "denied", "error"}
-    for kept in (table(url), path.read_text(), "".join(logged), repr(known)):
-        assert kept
-        assert [name for name, value in PLANTED.items() if value in kept] == []
+    assert len(recorded) > 20
+    assert {record.status for record in recorded} == {"ok", "denied", "error"}
+    for copy in (table(url), path.read_text(), "".join(logged), repr(recorded)):
+        assert copy
+        assert [name for name, value in PLANTED.items() if value in copy] == []

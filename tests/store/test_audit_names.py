@@ -17,7 +17,7 @@ from tests.support.stores import prepare
 def test_missing_and_erased_names_are_recorded_as_denied(audited: SessionStore) -> None:
     talk(of(audited), 1)
     talk(audited.session(user_id="bob", session_id="b-1"), 1)
-    known = len(records(audited))
+    earlier = len(records(audited))
 
     for call in (
         lambda: audited.session(user_id="bob", session_id="s-1").events(),
@@ -30,12 +30,12 @@ def test_missing_and_erased_names_are_recorded_as_denied(audited: SessionStore) 
         with pytest.raises(refold.SessionNotFound):
             call()
 
-    denied = records(audited)[known:]
-    assert {(one.status, one.level, one.error_code) for one in denied} == {
+    denied = records(audited)[earlier:]
+    assert {(record.status, record.level, record.error_code) for record in denied} == {
         ("denied", "WARN", "SessionNotFound")
     }
     bob = records(audited, "bob")[0].user
-    assert [one.user for one in denied] == [bob, bob, bob, None]
+    assert [record.user for record in denied] == [bob, bob, bob, None]
 
 
 def test_a_hold_denies_an_erasure(audited: SessionStore) -> None:
@@ -75,11 +75,11 @@ def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
     with pytest.raises(refold.Erased):
         of(audited).events()
 
-    found = records(audited)
-    assert hashes.isdisjoint(record.user for record in found)
-    named = [record for record in found if record.user is not None]
+    all_records = records(audited)
+    assert hashes.isdisjoint(record.user for record in all_records)
+    named = [record for record in all_records if record.user is not None]
     assert named == bobs
-    for record in found:
+    for record in all_records:
         if record.user is None:
             assert (record.session, record.request, record.state_version) == (
                 None,
@@ -90,7 +90,7 @@ def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
         audited.access_log.records("ada")
 
 
-def test_an_erased_user_who_comes_back_is_another(audited: SessionStore) -> None:
+def test_a_readmitted_user_gets_a_new_hash(audited: SessionStore) -> None:
     talk(of(audited), 1)
     before = records(audited, "ada")[0]
     audited.erase("ada", "asked")
@@ -106,15 +106,15 @@ def test_an_erased_user_who_comes_back_is_another(audited: SessionStore) -> None
 def test_an_erased_session_is_named_no_more(audited: SessionStore) -> None:
     talk(of(audited), 2)
     talk(audited.session(user_id="ada", session_id="s-2"), 1)
-    kept = records(audited, "ada", "s-2")
+    others = records(audited, "ada", "s-2")
 
     audited.erase("ada", "asked", session_id="s-1")
 
     assert records(audited, "ada", "s-1") == []
-    assert [one for one in records(audited) if one.user is not None] == kept
+    assert [record for record in records(audited) if record.user is not None] == others
 
 
-def test_an_erasure_forgets_what_others_recorded_where_it_records_nothing(
+def test_an_erasure_without_access_log_removes_records_of_others(
     store_url: str, tmp_path: Path
 ) -> None:
     url = prepare(store_url, tmp_path)
@@ -136,7 +136,7 @@ def test_a_rotated_key_names_a_user_as_before(audited: SessionStore) -> None:
     assert events == [APPENDED, "key_rotation", APPENDED]
 
 
-def test_a_user_who_is_not_known_has_no_records(audited: SessionStore) -> None:
+def test_an_unknown_user_has_no_records(audited: SessionStore) -> None:
     talk(of(audited), 1)
 
     assert records(audited, "nobody") == []
@@ -154,18 +154,18 @@ def test_a_process_that_has_the_key_still_names_no_erased_user(
         with pytest.raises(refold.Erased):
             of(audited).append(refold.UserInput(text="x"))
 
-    found = [record for record in records(audited) if record.error_code == "Erased"]
-    assert [record.status for record in found] == ["denied", "denied"]
-    assert {record.user for record in found} == {None}
+    refused = [record for record in records(audited) if record.error_code == "Erased"]
+    assert [record.status for record in refused] == ["denied", "denied"]
+    assert {record.user for record in refused} == {None}
 
 
 def test_an_erasure_that_is_held_back_names_nobody_once_it_is_done(
     audited: SessionStore,
 ) -> None:
     talk(of(audited), 2)
-    (known,) = {record.user for record in records(audited)}
+    (hashed_user,) = {record.user for record in records(audited)}
     audited.erase("ada", "asked", grace=timedelta(days=1))
-    assert known in {record.user for record in records(audited)}
+    assert hashed_user in {record.user for record in records(audited)}
 
     audited.erase("ada", "asked for at once")
 

@@ -31,8 +31,8 @@ from tests.support.talking import talk
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
 
-def told(session: Session) -> list[str]:
-    """What the derived stream says happened, in order."""
+def outcomes(session: Session) -> list[str]:
+    """Returns the outcomes in the derived stream, in order."""
     names = [name for name in session.history.streams() if name != "main"]
     return [
         getattr(entry.payload, "phase", entry.type)
@@ -69,7 +69,7 @@ def test_start_and_success_are_in_the_log(session: Session, calls: Path) -> None
     summary = session.compact(WINDOW, summarizer=Counting(calls))
 
     assert summary is not None
-    assert told(session) == ["started", "summary"]
+    assert outcomes(session) == ["started", "summary"]
     started, done = session.history.derived(summary.stream)
     assert isinstance(started.payload, CompactionNote)
     assert isinstance(done.payload, Summary)
@@ -89,7 +89,7 @@ def test_start_and_failure_are_in_the_log_and_the_next_waits(
     assert session.compact(WINDOW, summarizer=Failing(calls)) is None
     assert session.compact(WINDOW, summarizer=Failing(calls)) is None
 
-    assert told(session) == ["started", "failed"]
+    assert outcomes(session) == ["started", "failed"]
     assert len(called(calls)) == 1
     assert session.context(WINDOW).digest == before
     assert session.verify().problems == []
@@ -102,7 +102,7 @@ def test_a_compaction_without_a_model_takes_no_lease(
 
     session.compact(WINDOW)
 
-    assert told(session) == ["summary"]
+    assert outcomes(session) == ["summary"]
 
 
 def test_a_check_without_a_compaction_takes_no_lease(
@@ -113,12 +113,10 @@ def test_a_check_without_a_compaction_takes_no_lease(
 
     assert session.compact(WINDOW, summarizer=Counting(calls)) is None
 
-    assert told(session) == []
+    assert outcomes(session) == []
 
 
-def test_a_start_that_nobody_ended_changes_nothing(
-    session: Session, calls: Path
-) -> None:
+def test_a_start_without_an_end_changes_nothing(session: Session, calls: Path) -> None:
     class Killed(Counting):
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
             raise KeyboardInterrupt
@@ -131,7 +129,7 @@ def test_a_start_that_nobody_ended_changes_nothing(
 
     assert session.compact(WINDOW, summarizer=Counting(calls)) is not None
 
-    assert told(session) == ["started", "started", "summary"]
+    assert outcomes(session) == ["started", "started", "summary"]
 
 
 def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> None:
@@ -140,7 +138,7 @@ def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> 
 
     with writing(session, slow) as compacting:
         talk(session, 2)
-        assert told(session) == ["started"]
+        assert outcomes(session) == ["started"]
     summary = compacting.result()
 
     assert summary is not None
@@ -160,16 +158,18 @@ def test_a_concurrent_request_does_not_wait_and_is_noted(
         talk(session, 1)
         assert session.compact(WINDOW, summarizer=Counting(calls)) is None
 
-    assert told(session) == ["started", "summary"] * 2
+    assert outcomes(session) == ["started", "summary"] * 2
     assert len(set(called(calls))) == len(called(calls)) == 2
 
 
-def test_nobody_asked_so_it_is_checked_once(session: Session, calls: Path) -> None:
+def test_an_unrequested_compaction_is_checked_once(
+    session: Session, calls: Path
+) -> None:
     talk(session, 4)
 
     session.compact(WINDOW, summarizer=Counting(calls))
 
-    assert told(session) == ["started", "summary"]
+    assert outcomes(session) == ["started", "summary"]
 
 
 def test_a_lease_is_renewed_while_the_model_writes(
@@ -180,10 +180,10 @@ def test_a_lease_is_renewed_while_the_model_writes(
     recorder: Recorder = session.writer.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     renew = recorder.renew_lease
 
-    def renewing(*given: Any, **named: Any) -> bool:
-        done = renew(*given, **named)
+    def renewing(*arguments: Any, **options: Any) -> bool:
+        renewed_lease = renew(*arguments, **options)
         renewed.set()
-        return done
+        return renewed_lease
 
     class Patient(Counting):
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
@@ -208,7 +208,7 @@ def test_losing_the_lease_loses_only_the_race(session: Session, calls: Path) -> 
 
     assert won is not None
     assert lost is None
-    assert told(session) == ["started", "started", "summary"]
+    assert outcomes(session) == ["started", "started", "summary"]
     assert session.verify().problems == []
 
 
@@ -277,27 +277,27 @@ def test_every_summarizer_outcome_is_logged_with_adjacent_spans(
 
     now = [1_700_000_000_000_000]
     store = SessionStore(memory_log(), Redactor(), Limits(), clock=lambda: now[0])
-    session, summarizer = (
-        store.session(user_id="ada", session_id="s-1"),
-        Scripted(list(script)),
-    )
+    session = store.session(user_id="ada", session_id="s-1")
+    summarizer = Scripted(list(script))
     talk(session, 1)
     for more in turns:
         talk(session, more)
         session.compact(WINDOW, summarizer=summarizer)
         now[0] += 1_000_000_000
 
-    said = told(session)
-    assert said[::2] == ["started"] * (len(said) // 2)
-    assert set(said[1::2]) <= {"summary", "failed"}
+    logged = outcomes(session)
+    assert logged[::2] == ["started"] * (len(logged) // 2)
+    assert set(logged[1::2]) <= {"summary", "failed"}
     assert session.verify().problems == []
     names = [name for name in session.history.streams() if name != "main"]
-    found = [entry.payload for name in names for entry in session.history.derived(name)]
-    spans = [(s.first_seq, s.last_seq) for s in found if isinstance(s, Summary)]
+    payloads = [
+        entry.payload for name in names for entry in session.history.derived(name)
+    ]
+    spans = [(s.first_seq, s.last_seq) for s in payloads if isinstance(s, Summary)]
     assert spans == [(2 * n + 1, 2 * n + 2) for n in range(len(spans))]
 
 
-def test_a_compactor_goes_on_after_another_one_decided_later(
+def test_a_compactor_continues_after_another_decided_later(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(session, 6)

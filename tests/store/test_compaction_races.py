@@ -38,9 +38,9 @@ def start(*arguments: object) -> warm.Process:
 
 
 def killed_at(url: str, calls: Path, step: str) -> None:
-    died = start("killed", url, calls, step)
-    said = died.communicate()
-    assert died.returncode == -signal.SIGKILL, said
+    process = start("killed", url, calls, step)
+    output = process.communicate()
+    assert process.returncode == -signal.SIGKILL, output
 
 
 def compact_all(session: Session, calls: Path) -> None:
@@ -57,13 +57,17 @@ def later(session: Session, seconds: float) -> Session:
 
 
 def spans(session: Session) -> list[tuple[int, int]]:
-    return [(one.first_seq, one.last_seq) for one in payloads(session, Summary)]
+    return [
+        (summary.first_seq, summary.last_seq) for summary in payloads(session, Summary)
+    ]
 
 
 def payloads(session: Session, kind: type) -> Sequence[refold.Summary]:
     names = [name for name in session.history.streams() if name != "main"]
-    found = [entry.payload for name in names for entry in session.history.derived(name)]
-    return [payload for payload in found if isinstance(payload, kind)]  # type: ignore[misc]  # a kind of summary, or of note
+    entries = [
+        entry.payload for name in names for entry in session.history.derived(name)
+    ]
+    return [payload for payload in entries if isinstance(payload, kind)]  # type: ignore[misc]  # a kind of summary, or of note
 
 
 def starts(session: Session) -> int:
@@ -151,9 +155,9 @@ def test_compactors_of_four_processes_and_sixteen_threads_take_effect_once(
         session = store.session(user_id="ada", session_id="s-1")
         compact_all(session, calls)
         assert session.head().seq == 2 * 2 + 2 * 10 * 2
-        found = spans(session)
-        assert found[0][0] == 1
-        assert all(a[1] + 1 == b[0] for a, b in pairwise(found))
-        assert len(called(calls)) == len(set(called(calls))) == len(found)
-        assert starts(session) == len(found)
+        summary_spans = spans(session)
+        assert summary_spans[0][0] == 1
+        assert all(a[1] + 1 == b[0] for a, b in pairwise(summary_spans))
+        assert len(called(calls)) == len(set(called(calls))) == len(summary_spans)
+        assert starts(session) == len(summary_spans)
         assert problems(store) == []

@@ -40,27 +40,27 @@ def work(session: Session, turns: int) -> None:
                 ),
             ]
         )
-        found = f"{number * 1111} lines " + "of text " * 40
-        session.append(refold.ToolResult(call_id=f"c{number}", content=found))
+        content = f"{number * 1111} lines " + "of text " * 40
+        session.append(refold.ToolResult(call_id=f"c{number}", content=content))
         session.append(refold.AgentResponse(text=f"It has {number * 1111} lines."))
 
 
 def everything(store: SessionStore) -> list[Any]:
-    """All that a store holds of its sessions, and how large it is."""
-    held: list[Any] = [store.sessions(), store.stats()]
+    """Returns everything that a store holds of its sessions, and its size."""
+    contents: list[Any] = [store.sessions(), store.stats()]
     for info in store.sessions():
         session = store.session(user_id=info.user_id, session_id=info.session_id)
         derived = chain.from_iterable(
             map(session.history.derived, session.history.streams()[1:])
         )
-        held += [
+        contents += [
             session.head(),
             session.history.streams(),
             list(session.history.pages()),
             [*derived],
         ]
-        held.append(store.log.view_names(info.user_id, info.session_id))
-    return held
+        contents.append(store.log.view_names(info.user_id, info.session_id))
+    return contents
 
 
 def test_a_comparison_writes_nothing(store: SessionStore, session: Session) -> None:
@@ -103,14 +103,14 @@ def test_it_counts_what_a_rebuild_makes_of_the_log(
 def test_summaries_that_are_not_in_the_log_are_not_made_up(session: Session) -> None:
     work(session, 5)
 
-    made, recorded = (
+    simulated, recorded = (
         session.proofs.compare([WINDOW], recorded=recorded).outcomes[0]
         for recorded in (False, True)
     )
 
-    assert len(made.compactions) > 0
+    assert len(simulated.compactions) > 0
     assert recorded.compactions == ()
-    assert recorded.tokens_total > made.tokens_total
+    assert recorded.tokens_total > simulated.tokens_total
 
 
 def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
@@ -120,7 +120,7 @@ def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
 
     assert everything_.reference_recall == 1.0
     # Of six calls in later turns each refers to file-1.txt, which only the first shows.
-    assert last.references - sum(one.found for one in last.sent) == 5
+    assert last.references - sum(request.found for request in last.sent) == 5
 
 
 def test_all_strategies_run_if_none_is_named(session: Session) -> None:
@@ -128,10 +128,12 @@ def test_all_strategies_run_if_none_is_named(session: Session) -> None:
 
     compared = session.proofs.compare()
 
-    told = [outcome.label for outcome in compared.outcomes]
-    assert [*told, *(one.strategy for one in compared.skipped)] == [*spec.STRATEGIES]
-    assert {"keep_all", "turn_window", "token_ratio"} <= set(told)
-    assert all(one.why for one in compared.skipped)
+    labels = [outcome.label for outcome in compared.outcomes]
+    assert [*labels, *(strategy.strategy for strategy in compared.skipped)] == [
+        *spec.STRATEGIES
+    ]
+    assert {"keep_all", "turn_window", "token_ratio"} <= set(labels)
+    assert all(strategy.why for strategy in compared.skipped)
 
 
 def test_strategies_that_need_parameters_are_skipped_with_the_reason(
@@ -146,7 +148,9 @@ def test_strategies_that_need_parameters_are_skipped_with_the_reason(
 
     compared = session.proofs.compare()
 
-    (skipped,) = [one for one in compared.skipped if one.strategy == "demanding"]
+    (skipped,) = [
+        strategy for strategy in compared.skipped if strategy.strategy == "demanding"
+    ]
     assert "wanted" in skipped.why
     assert len(compared.outcomes) == len(spec.STRATEGIES) - len(compared.skipped)
 

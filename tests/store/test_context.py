@@ -67,8 +67,8 @@ def test_a_compaction_shortens_what_is_sent_and_keeps_the_rest(
 
     after = session.context(WINDOW)
     assert summary is not None
-    made = payload(summary, Summary)
-    assert (made.first_seq, made.last_seq) == (1, 4)
+    payload_of = payload(summary, Summary)
+    assert (payload_of.first_seq, payload_of.last_seq) == (1, 4)
     assert after.tokens < before.tokens
     assert "question 4" in str(after.messages)
     assert "“I” in them is you, the agent; the task goes on" in str(after.messages)
@@ -90,7 +90,7 @@ def test_an_earlier_context_can_be_shown_again_byte_for_byte(session: Session) -
         assert session.at(seq).context(WINDOW).digest == view.digest
 
 
-def test_rebuilt_shows_what_was_decided_whenever_it_was_made(session: Session) -> None:
+def test_rebuilt_shows_summaries_by_the_seq_of_their_decision(session: Session) -> None:
     talk(session, 1, 4)
     late = session.head().seq
     talk(session, 5, 5)
@@ -240,8 +240,10 @@ def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     compact_all(session)
     (name,) = (name for name in session.history.streams() if name != "main")
-    made = [payload(entry, Summary) for entry in session.history.derived(name)]
-    assert [(one.first_seq, one.last_seq) for one in made] == [(1, 4), (5, 8)]
+    summaries = [payload(entry, Summary) for entry in session.history.derived(name)]
+    assert [
+        (made_summary.first_seq, made_summary.last_seq) for made_summary in summaries
+    ] == [(1, 4), (5, 8)]
     assert session.verify().problems == []
 
 

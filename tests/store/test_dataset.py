@@ -29,23 +29,23 @@ def test_a_row_is_a_chat_with_its_lineage(store: SessionStore) -> None:
     fill(store, "ada", "run", text="Write to ada@example.com.")
     store.user("ada").consent("training")
 
-    made = Dataset(store)
-    (row,) = made.rows()
+    dataset = Dataset(store)
+    (row,) = dataset.rows()
 
-    said = "Write to [REDACTED:EMAIL]."
+    text = "Write to [REDACTED:EMAIL]."
     function = {"name": "ls", "arguments": '{"at":"Write to [REDACTED:EMAIL]."}'}
     assert row["messages"] == [
-        {"role": "user", "content": said},
+        {"role": "user", "content": text},
         {
             "role": "assistant",
             "content": "I look.",
             "tool_calls": [{"id": "c", "type": "function", "function": function}],
         },
-        {"role": "tool", "tool_call_id": "c", "content": said},
+        {"role": "tool", "tool_call_id": "c", "content": text},
     ]
     assert (row["outcome"], row["reward"]) == ("success", 1.0)
     lineage: Any = row["lineage"]
-    assert (lineage["export"], lineage["seqs"]) == (made.export_id, [1, 5])
+    assert (lineage["export"], lineage["seqs"]) == (dataset.export_id, [1, 5])
     assert lineage["consent"]["scope"] == "training"
     assert lineage["redaction"]["types"] == {"EMAIL": 3}
     assert "'ada'" not in str(lineage)
@@ -59,10 +59,10 @@ def test_users_without_consent_are_left_out(store: SessionStore) -> None:
     store.user("bob").withdraw("training")
     store.user("eve").consent("evaluation")
 
-    made = Dataset(store)
+    dataset = Dataset(store)
 
-    assert len([*made.rows()]) == 1
-    assert (made.users, made.left) == (["ada"], 2)
+    assert len([*dataset.rows()]) == 1
+    assert (dataset.users, dataset.left) == (["ada"], 2)
     assert len([*Dataset(store, "evaluation").rows()]) == 1
     assert not [*Dataset(store).rows("bob")]
 
@@ -71,16 +71,16 @@ def test_an_erasure_names_the_datasets_with_rows(store: SessionStore) -> None:
     fill(store, "ada", "one", "two")
     store.user("ada").consent("training")
     first, second = Dataset(store), Dataset(store)
-    one, _ = first.rows()
+    row, _ = first.rows()
     rows = [*second.rows()]
 
     done = store.erase("ada", "asked", session_id="one")
     assert done.certificate is not None
-    assert [found["export"] for found in done.certificate.statement["exports"]] == [
+    assert [export["export"] for export in done.certificate.statement["exports"]] == [
         first.export_id,
         second.export_id,
     ]
-    lineage: Any = one["lineage"]
+    lineage: Any = row["lineage"]
     assert done.certificate.statement["exports"][0]["rows"] == [lineage["session"]]
 
     done = store.erase("ada", "asked")
@@ -101,7 +101,7 @@ def test_an_erasure_of_nobody_exported_names_none(store: SessionStore) -> None:
     assert done.certificate.statement["exports"] == []
 
 
-def test_a_dataset_with_somebody_who_is_erased_meanwhile_fails(
+def test_a_dataset_fails_if_a_user_is_erased_during_its_export(
     store: SessionStore,
 ) -> None:
     for user in ("ada", "bob"):
@@ -117,7 +117,7 @@ def test_a_dataset_with_somebody_who_is_erased_meanwhile_fails(
 
 
 @given(st.text("ab \n", max_size=20), st.text("ab \n", max_size=20))
-def test_no_row_holds_what_the_log_does_not(before: str, after: str) -> None:
+def test_no_row_contains_text_that_the_log_lacks(before: str, after: str) -> None:
     with refold.open("memory://") as store:
         fill(store, "ada", "run", text=f"{before} ada.b@example.com {after}")
         store.user("ada").consent("training")

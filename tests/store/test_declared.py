@@ -37,11 +37,11 @@ def ran(store: SessionStore, name: str, *results: str, user: str = "ada") -> Non
     session.append(verdicts(*results, error_type="sign error"))
 
 
-def known(store: SessionStore, user: str = "ada", **how: Any) -> Profile:
-    return profile_of(store.log, user, store.clock(), **how)
+def profile(store: SessionStore, user: str = "ada", **options: Any) -> Profile:
+    return profile_of(store.log, user, store.clock(), **options)
 
 
-def kept(store: SessionStore, user: str = "ada") -> list[str]:
+def stored_sessions(store: SessionStore, user: str = "ada") -> list[str]:
     return [
         info.session_id
         for info in store.sessions(user, internal=True)
@@ -49,12 +49,12 @@ def kept(store: SessionStore, user: str = "ada") -> list[str]:
     ]
 
 
-def test_it_says_what_verdicts_show_and_where(store: SessionStore) -> None:
-    found = known(store)
+def test_a_profile_names_what_verdicts_show_with_evidence(store: SessionStore) -> None:
+    declared = profile(store)
 
-    assert found.weak_topics == ("fractions",)
-    assert found.common_error_types == ("sign_error",)
-    for item in found.items:
+    assert declared.weak_topics == ("fractions",)
+    assert declared.common_error_types == ("sign_error",)
+    for item in declared.items:
         for evidence in item.evidence:
             session = store.session(user_id="ada", session_id=evidence.session_id)
             events = [
@@ -63,72 +63,78 @@ def test_it_says_what_verdicts_show_and_where(store: SessionStore) -> None:
             assert {event.type for event in events} == {"aggregate"}
 
 
-def test_nothing_is_made_or_kept_of_who_was_never_asked(store: SessionStore) -> None:
-    assert known(store, "bob") == Profile("bob")
-    assert kept(store, "bob") == []
+def test_a_user_who_was_never_asked_gets_no_profile(store: SessionStore) -> None:
+    assert profile(store, "bob") == Profile("bob")
+    assert stored_sessions(store, "bob") == []
 
 
 def test_stored_projections_equal_fresh_ones(store: SessionStore) -> None:
-    made = known(store).to_json()
-    assert kept(store) == ["s-0", "s-1", "s-2"]
-    again = known(store).to_json()
-    for name in kept(store):
+    computed = profile(store).to_json()
+    assert stored_sessions(store) == ["s-0", "s-1", "s-2"]
+    repeated = profile(store).to_json()
+    for name in stored_sessions(store):
         store.log.drop_views("ada", name)
 
-    anew = known(store).to_json()
+    recomputed = profile(store).to_json()
 
-    assert canonical(made) == canonical(again) == canonical(anew)
+    assert canonical(computed) == canonical(repeated) == canonical(recomputed)
 
 
 def test_no_question_is_kept(store: SessionStore) -> None:
-    found = known(store)
+    declared = profile(store)
 
     stream = store.session(user_id="ada", session_id="s-0").stream
     view = store.log.load_view(stream, DECLARED_NAME)
     assert view is not None
-    assert "1/2" not in str(view.body) + str(found.to_json())
+    assert "1/2" not in str(view.body) + str(declared.to_json())
 
 
-def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
-    before = known(store)
+def test_a_session_that_grows_is_read_again(store: SessionStore) -> None:
+    before = profile(store)
     store.session(user_id="ada", session_id="s-0").append(
         verdicts(WRONG, first=2, error_type="slip")
     )
 
-    after = known(store)
+    after = profile(store)
 
     assert before.error_frequency == {"sign_error": 3}
     assert after.error_frequency == {"sign_error": 3, "slip": 1}
 
 
 def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
-    before = known(store)
+    before = profile(store)
     ran(store, "s-9", WRONG, WRONG)
-    assert known(store).error_frequency == {"sign_error": 5}
+    assert profile(store).error_frequency == {"sign_error": 5}
 
     store.erase("ada", "asked for", session_id="s-9")
 
-    after = known(store)
+    after = profile(store)
     assert after.items == before.items
     assert after == before
 
 
-@pytest.mark.parametrize("how", ["withdraw", "opt_out"])
+@pytest.mark.parametrize("change", ["withdraw", "opt_out"])
 def test_withdrawing_consent_removes_the_profile_and_its_extracts(
-    store: SessionStore, how: str
+    store: SessionStore, change: str
 ) -> None:
     store.user("ada").prefer("language", "zh")
-    before = known(store)
+    before = profile(store)
     user = store.user("ada")
 
-    _ = user.opt_out() if how == "opt_out" else user.withdraw(DECLARATIVE)
-    out = known(store)
-    left = kept(store)
-    _ = user.opt_in() if how == "opt_out" else user.consent(DECLARATIVE)
+    if change == "opt_out":
+        user.opt_out()
+    else:
+        user.withdraw(DECLARATIVE)
+    out = profile(store)
+    left = stored_sessions(store)
+    if change == "opt_out":
+        user.opt_in()
+    else:
+        user.consent(DECLARATIVE)
 
     assert out == Profile("ada")
     assert left == []
-    assert known(store) == before
+    assert profile(store) == before
 
 
 def test_projections_of_a_frozen_user_do_not_change(
@@ -136,14 +142,14 @@ def test_projections_of_a_frozen_user_do_not_change(
 ) -> None:
     store.user("bob").consent(DECLARATIVE)
     store.erasures.freeze("bob", "disputed")
-    known(store)
+    profile(store)
     store.user("ada").withdraw(DECLARATIVE)
     store.erasures.freeze("ada", "disputed")
 
-    assert known(store, "bob").sessions == 1
-    assert known(store) == Profile("ada")
-    assert kept(store, "bob") == []
-    assert kept(store) == ["s-0", "s-1", "s-2"]
+    assert profile(store, "bob").sessions == 1
+    assert profile(store) == Profile("ada")
+    assert stored_sessions(store, "bob") == []
+    assert stored_sessions(store) == ["s-0", "s-1", "s-2"]
 
 
 def test_a_steered_session_is_counted_and_nothing_else(store: SessionStore) -> None:
@@ -151,10 +157,10 @@ def test_a_steered_session_is_counted_and_nothing_else(store: SessionStore) -> N
     session.append(refold.ToolCall(call_id="c", tool_name="read"))
     session.append(refold.ToolResult(call_id="c", content="x", untrusted=True))
 
-    found = known(store)
+    declared = profile(store)
 
-    assert (found.sessions, found.tainted_sessions) == (3, 1)
-    assert found.weak_topics == ()
+    assert (declared.sessions, declared.tainted_sessions) == (3, 1)
+    assert declared.weak_topics == ()
 
 
 def test_a_preference_is_an_event_of_the_user(store: SessionStore) -> None:
@@ -165,9 +171,9 @@ def test_a_preference_is_an_event_of_the_user(store: SessionStore) -> None:
     user.prefer("items_at_once", 5)
     user.unprefer("items_at_once")
 
-    found = known(store)
+    declared = profile(store)
 
-    assert found.preferences == {"language": "en-GB", "large_print": False}
+    assert declared.preferences == {"language": "en-GB", "large_print": False}
     event = store.session(user_id="ada", session_id="_user").events()[1]
     assert event.payload == refold.StateUpdate(set={"preference.language": "zh"})
 
@@ -176,7 +182,7 @@ def test_without_consent_no_preference_is_recorded(store: SessionStore) -> None:
     with pytest.raises(refold.InvalidEvent, match=r"user\.consent"):
         store.user("bob").prefer("language", "zh")
 
-    assert [one.session_id for one in store.sessions("bob")] == ["s-0"]
+    assert [info.session_id for info in store.sessions("bob")] == ["s-0"]
 
 
 def test_statements_without_consent_do_not_count(store: SessionStore) -> None:
@@ -184,7 +190,7 @@ def test_statements_without_consent_do_not_count(store: SessionStore) -> None:
     store.session(user_id="bob", session_id="_user").append(update)
     store.user("bob").consent(DECLARATIVE)
 
-    assert known(store, "bob").preferences == {}
+    assert profile(store, "bob").preferences == {}
 
 
 @pytest.mark.parametrize(
@@ -241,20 +247,20 @@ def test_text_that_redaction_changes_is_no_preference(memory: SessionStore) -> N
 
 
 def test_forgotten_topics_are_gone(store: SessionStore) -> None:
-    (gone,) = [one for one in known(store).items if one.kind == "topic"]
+    (gone,) = [item for item in profile(store).items if item.kind == "topic"]
 
     store.user("ada").forget(gone.memory_id)
 
-    for name in kept(store):
+    for name in stored_sessions(store):
         store.log.drop_views("ada", name)
-    assert known(store).weak_topics == ()
+    assert profile(store).weak_topics == ()
 
 
-def test_a_taxonomy_of_ones_own_needs_nothing_made_anew(store: SessionStore) -> None:
-    known(store)
+def test_a_custom_taxonomy_works_with_stored_extracts(store: SessionStore) -> None:
+    profile(store)
     taxonomy = Taxonomy.parse("[slips]\n[slips.types]\nsign_error = []")
 
-    (error, *_) = known(store, taxonomy=taxonomy).items
+    (error, *_) = profile(store, taxonomy=taxonomy).items
 
     assert error.content["category"] == "slips"
 
@@ -262,5 +268,5 @@ def test_a_taxonomy_of_ones_own_needs_nothing_made_anew(store: SessionStore) -> 
 def test_users_share_nothing(store: SessionStore) -> None:
     store.user("bob").consent(DECLARATIVE)
 
-    assert known(store, "bob").error_frequency == {}
-    assert known(store, "nobody") == Profile("nobody")
+    assert profile(store, "bob").error_frequency == {}
+    assert profile(store, "nobody") == Profile("nobody")

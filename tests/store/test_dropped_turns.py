@@ -56,8 +56,8 @@ def test_turns_that_are_dropped_are_named_with_their_seqs(
     shown = {origin.seq for origins in view.origins for origin in origins if origin.seq}
     first = min(shown - {session.head().seq})
     assert cut.reason.startswith(f"neither shown nor summarized: seqs 1-{first - 1}")
-    hidden = [one for one in session.events() if one.seq not in shown]
-    assert cut.tokens >= sum(one.token_estimate for one in hidden)
+    hidden = [event for event in session.events() if event.seq not in shown]
+    assert cut.tokens >= sum(event.token_estimate for event in hidden)
     assert f"seqs 1-{first - 1}" in str(view.to_json()["cuts"])
 
 

@@ -39,14 +39,14 @@ def session() -> Iterator[Session]:
 
 def texts(view: Any) -> list[str]:
     """The texts of a view, in its order, without those that Refold adds."""
-    found: list[str] = []
+    shown: list[str] = []
     for message in view.messages:
         for block in message["content"]:
             if block["type"] == "text":
-                found.append(block["text"])
+                shown.append(block["text"])
             elif block["type"] == "tool_result":
-                found.append(str(block["content"]))
-    return [text for text in found if not text.startswith("(")]
+                shown.append(str(block["content"]))
+    return [text for text in shown if not text.startswith("(")]
 
 
 def say(session: Session, *events: Event) -> int:
@@ -162,8 +162,8 @@ def test_why_names_the_edit_that_left_an_event_out(session: Session) -> None:
 
     explained = session.proofs.why()
 
-    left_out = [one for one in explained.unshown if one.why == "left_out"]
-    assert [(one.seq, one.edit) for one in left_out] == [(3, 5), (4, 5)]
+    left_out = [event for event in explained.unshown if event.why == "left_out"]
+    assert [(event.seq, event.edit) for event in left_out] == [(3, 5), (4, 5)]
     runs = [run for run in explained.to_json()["left_out"] if run["edit"]]
     assert [(run["edit"], run["spans"]) for run in runs] == [(5, [[3, 4]])]
 

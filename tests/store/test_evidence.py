@@ -105,10 +105,10 @@ def test_the_ledger_goes_from_summary_to_summary(strategy: str) -> None:
         )
         view = session.prepare(strategy)
 
-    told = str(view.messages)
-    kept = [n for n in range(12) if f"dam/part{n}.toml" in told]
+    shown = str(view.messages)
+    numbers = [n for n in range(12) if f"dam/part{n}.toml" in shown]
     assert any(span.kind == "summary" for span in view.spans)
-    assert len(kept) == 12
+    assert len(numbers) == 12
 
 
 def test_the_ledger_has_the_turn_of_the_last_change() -> None:
@@ -176,9 +176,9 @@ def test_evidence_that_a_model_omits_stands_next_to_its_summary(strategy: str) -
         )
         view = session.prepare(strategy, summarizer=Model())
 
-    told = str(view.messages)
-    assert "it went on" in told
-    assert all(f"dam/part{number}.toml" in told for number in range(8))
+    shown = str(view.messages)
+    assert "it went on" in shown
+    assert all(f"dam/part{number}.toml" in shown for number in range(8))
     assert session.verify().problems == []
 
 
@@ -202,7 +202,7 @@ def test_the_tool_that_tells_of_summaries_is_defined_where_no_other_is() -> None
 def test_history_summary_reads_tools_as_the_summarizer_was_told() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
-    mine = Abridged(tools={**TOOLS, "save": on_file("modified")})
+    summarizer = Abridged(tools={**TOOLS, "save": on_file("modified")})
     path = {"path": "dam.toml"}
     session.append(
         [
@@ -219,7 +219,7 @@ def test_history_summary_reads_tools_as_the_summarizer_was_told() -> None:
         "history_tail_size_chars_to_exclude=100"
     )
 
-    view = session.prepare(spec, summarizer=mine)
+    view = session.prepare(spec, summarizer=summarizer)
 
     first = view.messages[0]["content"][0]["text"]
     assert "<modified>\ndam.toml\n</modified>" in first

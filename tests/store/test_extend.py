@@ -131,11 +131,11 @@ def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
     assert bring(session, drafts).events == 0
 
 
-def test_progress_is_told_up_to_the_end(session: Session) -> None:
-    told: list[int] = []
+def test_progress_is_reported_up_to_the_end(session: Session) -> None:
+    counts: list[int] = []
 
-    extend(session, transcript(200), where="x", progress=told.append)
+    extend(session, transcript(200), where="x", progress=counts.append)
 
-    assert told[0] == 0
-    assert told[-1] == 600
-    assert told == sorted(told)
+    assert counts[0] == 0
+    assert counts[-1] == 600
+    assert counts == sorted(counts)

@@ -41,10 +41,12 @@ def test_every_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
         )
         store.seal()
         store.export_user("ada", tmp_path / "export")
-        found = modes(tmp_path)
+        modes_by_name = modes(tmp_path)
 
-    assert {"refold.db", "refold.db-wal", "refold.db-shm", "audit.log"} <= set(found)
-    assert set(found.values()) == {0o600}
+    assert {"refold.db", "refold.db-wal", "refold.db-shm", "audit.log"} <= set(
+        modes_by_name
+    )
+    assert set(modes_by_name.values()) == {0o600}
 
 
 def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
@@ -85,8 +87,8 @@ def test_keys_that_others_can_read_are_remarked_on_once(
     for _ in range(2):
         refold.open(sqlite_url).close()
 
-    said = [record.getMessage() for record in caplog.records]
-    assert sorted(one.split("chmod 600 ")[1] for one in said) == sorted(
+    warnings = [record.getMessage() for record in caplog.records]
+    assert sorted(warning.split("chmod 600 ")[1] for warning in warnings) == sorted(
         [str(master), str(keys)]
     )
 
@@ -172,16 +174,18 @@ with refold.open() as store:
 
 @pytest.mark.usefixtures("mountable")
 def test_an_append_where_nothing_can_be_written_says_so(backup: Path) -> None:
-    ran = readonly(backup, sys.executable, "-c", _APPEND)
+    process = readonly(backup, sys.executable, "-c", _APPEND)
 
-    said, count = ran.stdout.splitlines()
-    assert "is read-only" in said
-    assert "copy it to a folder that can be written" in said
+    message, count = process.stdout.splitlines()
+    assert "is read-only" in message
+    assert "copy it to a folder that can be written" in message
     assert count == "1"
 
 
 @pytest.mark.usefixtures("mountable")
-def test_a_log_beside_a_backup_is_read_with_its_index_or_named(backup: Path) -> None:
+def test_a_wal_file_next_to_a_backup_is_read_with_its_index_or_named(
+    backup: Path,
+) -> None:
     copy = backup.with_name("copy")
     with refold.open() as store:
         store.session(user_id="ada", session_id="one").append(

@@ -41,20 +41,22 @@ def fresh() -> Session:
     return store.session(user_id="ada", session_id="s-1")
 
 
-def turn(number: int, calls: list[int], said: int) -> Iterator[Event]:
+def turn(number: int, calls: list[int], lines_of_text: int) -> Iterator[Event]:
     """An input, calls with results of so many lines, and an answer."""
-    yield refold.UserInput(text=f"do {number}: {LINE * said}")
+    yield refold.UserInput(text=f"do {number}: {LINE * lines_of_text}")
     for place, lines in enumerate(calls):
         call = f"c{number}-{place}"
         yield refold.ToolCall(call_id=call, tool_name="bash", arguments={"n": place})
         yield refold.ToolResult(call_id=call, content=LINE * lines)
-    yield refold.AgentResponse(text=f"done {number}: {LINE * said}")
+    yield refold.AgentResponse(text=f"done {number}: {LINE * lines_of_text}")
 
 
 def summaries(session: Session) -> list[Summary]:
     names = [name for name in session.history.streams() if name != "main"]
-    found = [entry.payload for name in names for entry in session.history.derived(name)]
-    return [one for one in found if isinstance(one, Summary)]
+    payloads = [
+        entry.payload for name in names for entry in session.history.derived(name)
+    ]
+    return [payload for payload in payloads if isinstance(payload, Summary)]
 
 
 turns = st.lists(
@@ -70,8 +72,8 @@ def test_the_next_request_always_fits_and_is_valid(
     turns: list[tuple[list[int], int]], strategy: str, open_: bool
 ) -> None:
     session = fresh()
-    for number, (calls, said) in enumerate(turns):
-        session.append([*turn(number, calls, said)])
+    for number, (calls, lines_of_text) in enumerate(turns):
+        session.append([*turn(number, calls, lines_of_text)])
         view = session.prepare(strategy, window=4_000)
         assert view.over_budget == 0
         assert view.tokens <= 4_000
@@ -168,7 +170,7 @@ def test_without_waiting_a_too_large_context_is_refused() -> None:
     session.upkeep.background.wait_idle()
 
 
-def test_the_api_makes_shorter_what_it_was_asked_to() -> None:
+def test_the_api_shortens_the_named_parts() -> None:
     session = fresh()
     session.append([*turn(0, [60] * 30, 1)])
 
@@ -187,17 +189,17 @@ def test_a_context_fits_without_a_model_that_fails() -> None:
     view = session.prepare("turn_window", window=4_000, summarizer=Failing())
 
     assert view.over_budget == 0
-    assert {one.summarizer.kind for one in summaries(session)} == {"abridged"}
+    assert {summary.summarizer.kind for summary in summaries(session)} == {"abridged"}
 
 
 def test_catching_up_reads_the_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     events = History.events
 
-    def counted(self: History, **given: Any) -> Any:
-        for one in events(self, **given):
-            read.append(one.seq)
-            yield one
+    def counted(self: History, **options: Any) -> Any:
+        for event in events(self, **options):
+            read.append(event.seq)
+            yield event
 
     monkeypatch.setattr(History, "events", counted)
     session = fresh()
@@ -209,16 +211,16 @@ def test_catching_up_reads_the_session_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(read) <= 2 * session.head().seq
 
 
-def test_however_often_the_oldest_is_summarised_the_session_is_read_once(
+def test_summarizing_the_oldest_repeatedly_reads_the_session_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[int] = []
     events = History.events
 
-    def counted(self: History, **given: Any) -> Any:
-        for one in events(self, **given):
-            read.append(one.seq)
-            yield one
+    def counted(self: History, **options: Any) -> Any:
+        for event in events(self, **options):
+            read.append(event.seq)
+            yield event
 
     session = fresh()
     session.append([*turn(0, [60] * 60, 1)])
@@ -230,12 +232,13 @@ def test_however_often_the_oldest_is_summarised_the_session_is_read_once(
     assert len(read) <= 3 * session.head().seq
 
 
-def test_a_model_that_refuses_is_asked_a_few_times_at_the_hard_limit() -> None:
-    now, asked = [1_790_000_000_000_000], list[int]()
+def test_a_refusing_model_is_called_a_few_times_at_the_hard_limit() -> None:
+    now = [1_790_000_000_000_000]
+    times: list[int] = []
 
     class Refusing(Failing):
         def summarise(self, source: Any, *, target_tokens: int) -> Any:
-            asked.append(now[0])
+            times.append(now[0])
             return super().summarise(source, target_tokens=target_tokens)
 
     store = SessionStore(memory_log(), Redactor(), Limits(), clock=lambda: now[0])
@@ -246,12 +249,12 @@ def test_a_model_that_refuses_is_asked_a_few_times_at_the_hard_limit() -> None:
         session.prepare("message_window", summarizer=Refusing())
 
     cooldown = 900_000_000
-    assert (now[0] - asked[0]) / cooldown - 1 < len(asked) <= 12
-    late = [one for one in asked if one > asked[0] + 2 * cooldown]
+    assert (now[0] - times[0]) / cooldown - 1 < len(times) <= 12
+    late = [time for time in times if time > times[0] + 2 * cooldown]
     assert all(b - a >= cooldown for a, b in itertools.pairwise(late))
 
 
-def test_a_model_is_asked_for_no_summary_that_another_absorbs(tmp_path: Path) -> None:
+def test_no_model_writes_a_summary_that_another_absorbs(tmp_path: Path) -> None:
     session, model = fresh(), Counting(tmp_path / "calls")
     for number in range(60):
         session.append([*turn(number, [4], 2)])
@@ -259,9 +262,9 @@ def test_a_model_is_asked_for_no_summary_that_another_absorbs(tmp_path: Path) ->
 
     view = session.prepare(spec, summarizer=model)
 
-    made = summaries(session)
-    assert len(called(tmp_path / "calls")) == len(made) <= 12
-    assert not any(one.absorbs for one in made)
+    written = summaries(session)
+    assert len(called(tmp_path / "calls")) == len(written) <= 12
+    assert not any(summary.absorbs for summary in written)
     assert view.over_budget == 0
     assert session.verify().problems == []
 
@@ -280,16 +283,16 @@ def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None
     assert summaries(session)
 
 
-def test_while_another_asks_the_model_it_fits_without(tmp_path: Path) -> None:
+def test_a_context_fits_while_another_process_calls_the_model(tmp_path: Path) -> None:
     session, model = fresh(), Counting(tmp_path / "calls")
     session.append([*turn(0, [60] * 30, 1)])
     compactor = session.strategies.compactor("turn_window")
     stream = session.stream._replace(stream=compactor.strategy.fingerprint)
     log, clock = session.writer.log, session.writer.clock
-    held = Hold.take(log.leases, stream, clock=clock, sec=60)
-    assert held is not None
+    lease = Hold.take(log.leases, stream, clock=clock, sec=60)
+    assert lease is not None
 
-    with held:
+    with lease:
         view = session.prepare("turn_window", window=4_000, summarizer=model)
 
     assert view.over_budget == 0

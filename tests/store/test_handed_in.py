@@ -78,8 +78,8 @@ def test_it_is_redacted_before_it_is_shown_or_kept(session: Session) -> None:
     assert "[REDACTED:EMAIL]" in shown
     assert "13800138000" not in shown
     assert "hunter2" not in shown
-    kept = "".join(event.payload.model_dump_json() for event in session.events())
-    assert "corp.example" not in kept
+    stored = "".join(event.payload.model_dump_json() for event in session.events())
+    assert "corp.example" not in stored
     assert view.tools == tuple(TOOLS)
 
 
@@ -133,8 +133,8 @@ def test_later_than_the_request_evidence_and_state_are_gone(session: Session) ->
     assert not {"evidence", "state"} & kinds
     assert {span.kind for span in session.context(at=before).spans} == {"raw"}
     assert {span.kind for span in session.context().spans} == {"raw"}
-    given = session.context(at=before, memory=["tea"])
-    assert {span.kind for span in given.spans} == {"memory", "raw"}
+    with_memory = session.context(at=before, memory=["tea"])
+    assert {span.kind for span in with_memory.spans} == {"memory", "raw"}
 
 
 def test_prepare_takes_the_same(session: Session) -> None:
@@ -192,7 +192,7 @@ def test_values_that_the_caller_added_are_proved(
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "part"),
     [
         ({"system_digest": "0" * 64}, "the system prompt"),
         ({"tools_digest": "0" * 64}, "the list of tools"),
@@ -200,7 +200,7 @@ def test_values_that_the_caller_added_are_proved(
     ],
 )
 def test_the_first_that_differs_is_named(
-    session: Session, changed: Any, said: str
+    session: Session, changed: Any, part: str
 ) -> None:
     begin(session)
     session.record_request(session.context(**GIVEN))
@@ -210,4 +210,4 @@ def test_the_first_that_differs_is_named(
     (problem,) = session.verify().problems
 
     assert (problem.seq, problem.code) == (5, "request")
-    assert problem.detail == f"{said} has another digest now"
+    assert problem.detail == f"{part} has another digest now"

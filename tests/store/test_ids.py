@@ -108,8 +108,10 @@ def test_the_name_of_an_id_is_of_the_user(opened: Opened) -> None:
     assert ids(store, user="ada") != ids(store, user="bob")
 
 
-def test_an_import_goes_on_at_an_open_call(opened: Opened) -> None:
-    drafts = [Draft(one, meta=Meta(source={"format": "x"})) for one in (CALL, RESULT)]
+def test_an_import_continues_at_an_open_call(opened: Opened) -> None:
+    drafts = [
+        Draft(event, meta=Meta(source={"format": "x"})) for event in (CALL, RESULT)
+    ]
     session = opened(aware()).session(user_id="ada", session_id="s")
 
     done = [extend(session, drafts[:upto], where="x").events for upto in (1, 2, 2)]
@@ -151,7 +153,7 @@ def filled(annotation: Any) -> Any:
 
 
 def fields(kind: type[BaseModel]) -> dict[str, Any]:
-    return {name: filled(one.annotation) for name, one in kind.model_fields.items()}
+    return {name: filled(field.annotation) for name, field in kind.model_fields.items()}
 
 
 @pytest.mark.parametrize("kind", EVENT_CLASSES)
@@ -168,7 +170,7 @@ def test_every_text_of_every_event_is_looked_at(kind: str) -> None:
     assert MAIL not in clean.data.decode()
 
 
-def test_no_table_holds_what_was_found_in_a_name(opened: Opened) -> None:
+def test_no_table_holds_personal_data_from_a_name(opened: Opened) -> None:
     store, day = opened(aware()), timedelta(days=1)
     session = store.session(user_id="ada", session_id="s")
     session.append(
@@ -195,7 +197,9 @@ def test_no_table_holds_what_was_found_in_a_name(opened: Opened) -> None:
 
     assert len(rows) > 20
     assert [row for row in rows if MAIL in row] == []
-    assert not any(MAIL in str(one.said) for one in store.erasures.certificates())
+    assert not any(
+        MAIL in str(certificate.said) for certificate in store.erasures.certificates()
+    )
 
 
 def every_row(store: SessionStore) -> list[Any]:

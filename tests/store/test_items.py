@@ -38,8 +38,8 @@ def view(_: str, value: Any, calls: Mapping[str, Any]) -> Iterator[refold.Draft 
             case {"type": "thinking"}:
                 thinking = refold.events.Thinking(**block)
                 yield refold.AgentResponse(text="", thinking=(thinking,))
-            case {"type": "tool_use", "id": call, "name": name, "input": given}:
-                yield refold.ToolCall(call_id=call, tool_name=name, arguments=given)
+            case {"type": "tool_use", "id": call, "name": name, "input": arguments}:
+                yield refold.ToolCall(call_id=call, tool_name=name, arguments=arguments)
             case {"type": "tool_result", "id": call, "content": content}:
                 if call in calls:
                     yield refold.ToolResult(call_id=call, content=content)
@@ -317,7 +317,7 @@ def test_text_that_utf8_cannot_hold_is_replaced_with_a_warning(
     assert session.native.would_store(PLAIN, [value]) == [clean]
 
 
-def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None:
+def test_bytes_are_stored_only_where_the_caller_asks(session: refold.Session) -> None:
     item = {"role": "user", "content": [], "state": {"raw": [b"\0\xff" * 100]}}
     with pytest.raises(InvalidEvent, match="opaque"):
         session.native.append(CHAT, [item])
@@ -402,7 +402,7 @@ def test_a_result_that_names_a_tool_by_itself_is_judged(
     assert SECRET not in str([event.payload for event in session.events()])
 
 
-def test_an_id_stays_beside_what_is_found(session: refold.Session) -> None:
+def test_an_id_stays_next_to_a_finding(session: refold.Session) -> None:
     entry = {"uuid": "u-1", "message": {"id": "m 1", "text": f"It is {SECRET}."}}
     session.native.append(Format("claude-code"), [entry])
 
@@ -451,7 +451,7 @@ def test_the_newest_of_a_kind_are_read_from_the_end(session: refold.Session) -> 
     assert values(session, kind="user", after=99, newest=9)[0] == user_message("99")
 
 
-def test_a_fold_is_kept_and_folds_only_what_is_new(session: refold.Session) -> None:
+def test_a_stored_fold_reads_only_new_events(session: refold.Session) -> None:
     seen: list[int] = []
 
     def step(state: Any, item: Any) -> Any:
@@ -536,7 +536,7 @@ def test_a_deleted_session_is_unreadable_and_can_begin_again(
     store.upkeep.background.wait_idle()
     assert store.erasures.pending() == []
     assert values(again) == [user_message("hello", name="a")]
-    assert [found.problems for _, found in store.verify()] == [[]]
+    assert [proof.problems for _, proof in store.verify()] == [[]]
 
 
 def test_a_held_user_loses_no_session(store: refold.SessionStore) -> None:
@@ -606,8 +606,8 @@ trees = st.recursive(
 
 @given(trees, st.data())
 def test_any_item_comes_back_of_its_skeleton_and_events(tree: Any, data: Any) -> None:
-    held: list[bytes] = []
-    value = json.loads(json.dumps(without_bytes(tree, held)))
+    contents: list[bytes] = []
+    value = json.loads(json.dumps(without_bytes(tree, contents)))
     parts = [value, *_parts(value)]
     payloads = [
         {"text": data.draw(st.sampled_from(parts)), "other": data.draw(texts)}
@@ -617,7 +617,7 @@ def test_any_item_comes_back_of_its_skeleton_and_events(tree: Any, data: Any) ->
 
     left = skeleton(value, payloads, most=most)
 
-    blobs = {str(index): one for index, one in enumerate(held)}
+    blobs = {str(index): content for index, content in enumerate(contents)}
     native = {"value": left, "bytes": [*blobs]}
     again = whole(native, payloads, blobs.get)
     assert repr(again) == repr(tree)

@@ -201,7 +201,7 @@ def test_another_process_does_the_work_of_a_killed_one(
     assert records(store) == expected_records
 
 
-def test_over_what_every_process_dies_the_work_ends(
+def test_work_that_kills_every_process_is_given_up(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StoreUnavailable, match="a process died: run it again"):

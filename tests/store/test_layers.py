@@ -81,7 +81,7 @@ def test_a_rebuild_makes_the_layers_that_were_made_live(
     assert kinds(other) == kinds(session)
 
 
-def test_why_tells_of_a_layer_what_it_was_made_of(
+def test_why_names_the_sources_of_a_layer(
     store: SessionStore, session: Session
 ) -> None:
     session.append(refold.StateUpdate(set={"user:name": "Ada"}))
@@ -92,7 +92,7 @@ def test_why_tells_of_a_layer_what_it_was_made_of(
 
     shown = {seq for part in explained.parts for seq in part.seqs}
     assert 1 in shown
-    assert 1 not in {one.seq for one in explained.unshown}
+    assert 1 not in {event.seq for event in explained.unshown}
     causes = [part.cause for part in explained.parts]
     assert causes.count("memory") == 4
     of_layers = {record.node.summary.kind for record in explained.records}
@@ -112,8 +112,8 @@ def test_a_layer_that_fails_holds_back_no_compaction_of_the_session(
     session: Session,
 ) -> None:
     for number in range(4):
-        said = [refold.UserInput(text=f"why {number}?"), answer(number)]
-        session.append(said)
+        exchange = [refold.UserInput(text=f"why {number}?"), answer(number)]
+        session.append(exchange)
     for _ in range(3):
         session.compact(LAYERS, summarizer=_FailsAtScope())
 
@@ -167,7 +167,7 @@ def shown(session: Session) -> str:
     return str(session.prepare(ACROSS).messages)
 
 
-def test_a_layer_shows_what_other_sessions_of_the_user_say(
+def test_a_layer_shows_other_sessions_of_the_user(
     store: SessionStore,
 ) -> None:
     earlier(store, "one", project="tea")
@@ -194,7 +194,7 @@ def test_an_end_without_words_is_no_answer(store: SessionStore) -> None:
     assert "The answer of one." in shown(begun(store, project="tea"))
 
 
-def test_a_fork_shows_what_it_goes_on_from_once(store: SessionStore) -> None:
+def test_a_fork_shows_its_parents_layer_once(store: SessionStore) -> None:
     fork = earlier(store, "one").fork(6, session_id="fork")
 
     assert shown(fork).count("name: Ada one") == 1
@@ -223,11 +223,11 @@ def test_layers_from_other_sessions_stay_until_a_compaction(
         session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
         session.prepare(ACROSS)
     assert "Ada two" in shown(session)
-    assert [one.digest for _, one in session.proofs.replay()] == [view.digest]
+    assert [replayed.digest for _, replayed in session.proofs.replay()] == [view.digest]
     assert session.verify().problems == []
 
 
-def test_an_erased_session_is_told_nowhere_any_more(store: SessionStore) -> None:
+def test_no_layer_shows_an_erased_session(store: SessionStore) -> None:
     earlier(store, "one")
     session = begun(store)
     session.record_request(session.prepare(ACROSS))
@@ -242,7 +242,7 @@ def test_an_erased_session_is_told_nowhere_any_more(store: SessionStore) -> None
     assert (verified.problems, verified.superseded_digests) == ([], 1)
 
 
-def test_a_user_who_opted_out_has_no_layers_of_other_sessions(
+def test_an_opted_out_user_has_no_layers_of_other_sessions(
     store: SessionStore,
 ) -> None:
     earlier(store, "one")
@@ -274,7 +274,7 @@ def test_the_profile_and_preferences_are_in_the_layer_of_the_user(
     assert "Ada one" in shown(session)
 
 
-def test_a_digest_of_the_scope_is_told_before_an_answer(store: SessionStore) -> None:
+def test_a_digest_of_the_scope_is_shown_before_an_answer(store: SessionStore) -> None:
     old = earlier(store, "one", project="tea")
     for number in range(3):
         old.append([refold.UserInput(text=f"why {number}?"), answer(number)])
@@ -304,7 +304,7 @@ def test_a_later_redaction_reaches_layers_of_other_sessions(
     assert (verified.problems, verified.superseded_digests) == ([], 1)
 
 
-def test_a_rerun_sends_what_other_sessions_said(store: SessionStore) -> None:
+def test_a_rerun_sends_layers_of_other_sessions(store: SessionStore) -> None:
     earlier(store, "one")
     session = begun(store)
     for number in range(3):
@@ -316,7 +316,7 @@ def test_a_rerun_sends_what_other_sessions_said(store: SessionStore) -> None:
     assert (ran.requests, ran.same) == (3, 3)
 
 
-def test_the_profile_is_told_anew_when_a_session_of_it_is_erased(
+def test_the_profile_changes_when_one_of_its_sessions_is_erased(
     store: SessionStore,
 ) -> None:
     store.user("ada").consent("declarative_memory")

@@ -24,8 +24,8 @@ def of(info: SessionInfo) -> tuple[str, str]:
 
 LOOKS: dict[str, Callable[[SessionStore], list[Any]]] = {
     "verify": lambda store: [of(info) for info, _ in store.verify()],
-    "recheck": lambda store: [of(one.session) for one in store.recheck()],
-    "reredact": lambda store: [of(one.session) for one in store.reredact()],
+    "recheck": lambda store: [of(check.session) for check in store.recheck()],
+    "reredact": lambda store: [of(result.session) for result in store.reredact()],
     "repair": lambda store: [stream[:2] for stream, _ in store.repair()],
     "retain": lambda store: store.erasures.retain(OLD, dry_run=True).sessions,
     "costs": lambda store: NAMES if store.costs() == [] else [],
@@ -57,7 +57,7 @@ def test_all_are_seen_and_few_at_once(
         store.session(user_id=user, session_id=name).append(UserInput(text="hello"))
 
     with heard(monkeypatch) as limits:
-        found = LOOKS[look](store)
+        listed = LOOKS[look](store)
 
-    assert found == NAMES
+    assert listed == NAMES
     assert limits == [2, 2, 2]

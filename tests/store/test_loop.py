@@ -35,15 +35,15 @@ def ask(session: Session, *calls: refold.ToolCall) -> None:
     session.append([refold.UserInput(text="go"), refold.AgentResponse(), *calls])
 
 
-def test_calls_without_results_are_known_after_a_restart(anywhere: Session) -> None:
+def test_open_calls_are_known_after_a_restart(anywhere: Session) -> None:
     ask(anywhere, call("c1", command="make"), call("c2", command=LONG), call("c3"))
     anywhere.append(result("c1"))
 
     again = Session(anywhere.stream, anywhere.writer)
 
     assert again.history.open_calls() == [call("c2", command=LONG), call("c3")]
-    for one in again.history.open_calls():
-        again.append(result(one.call_id))
+    for open_call in again.history.open_calls():
+        again.append(result(open_call.call_id))
     assert again.history.open_calls() == []
 
 
@@ -54,12 +54,12 @@ def test_a_fork_has_the_open_calls_of_its_origin(anywhere: Session) -> None:
     second = first.fork(4, session_id="two")
     anywhere.append([result("c1"), result("c2"), refold.AgentResponse(), call("c2")])
 
-    open_ones = {
-        one.session_id: [call.call_id for call in one.history.open_calls()]
-        for one in (anywhere, first, second)
+    open_calls = {
+        each.session_id: [call.call_id for call in each.history.open_calls()]
+        for each in (anywhere, first, second)
     }
 
-    assert open_ones == {"s-1": ["c2"], "one": ["c2", "c3"], "two": ["c2", "c3"]}
+    assert open_calls == {"s-1": ["c2"], "one": ["c2", "c3"], "two": ["c2", "c3"]}
 
 
 def test_a_session_that_has_not_begun_has_no_calls_to_ask_for(
@@ -70,7 +70,7 @@ def test_a_session_that_has_not_begun_has_no_calls_to_ask_for(
 
 
 @pytest.mark.parametrize("name", ["context", "prepare"])
-def test_views_are_made_beside_the_loop(
+def test_views_are_written_outside_the_event_loop(
     session: Session, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(session)
@@ -126,7 +126,7 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
     session.append(refold.HumanReview(trigger=word, question=word))
     store.user("ada").consent("declarative_memory", reason=word)
     view = session.prepare(WINDOW)
-    memory, ran = store.memory.of("ada"), session.proofs.rerun(prompt=word)
+    memory, rerun = store.memory.of("ada"), session.proofs.rerun(prompt=word)
     whole = [*session.events(), *session.history.derived(view.fingerprint)]
     shown = [
         session,
@@ -147,16 +147,18 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
         store.erasures.certificates(),
         session.proofs.rerun("last_turns:n=1"),
         session.proofs.compare(["keep_all"]),
-        ran,
+        rerun,
         Draft(whole[0].payload, agent=word, meta=whole[0].meta),
         store.sessions(),
         *whole,
-        *(part for one in whole for part in (one.payload, one.meta)),
+        *(part for event in whole for part in (event.payload, event.meta)),
     ]
 
-    found = [repr(one) for one in shown if word in repr(one) or "7654321" in repr(one)]
+    leaks = [
+        repr(each) for each in shown if word in repr(each) or "7654321" in repr(each)
+    ]
 
-    assert found == []
+    assert leaks == []
     assert len(memory.items) > 0
     assert repr(whole[3]).startswith("Envelope(event_id=UUID(")
     assert "seq=4" in repr(whole[3])
@@ -216,7 +218,7 @@ def test_a_session_is_found_by_its_labels(store: SessionStore) -> None:
     assert first.state() == {"step": 2}
     first.label(project=None)
     assert labelled(store, project="refold") == ["c"]
-    assert not [p for _, found in store.verify() for p in found.problems]
+    assert not [p for _, proof in store.verify() for p in proof.problems]
 
 
 def test_a_fork_has_the_labels_of_its_parent(store: SessionStore) -> None:
@@ -227,8 +229,8 @@ def test_a_fork_has_the_labels_of_its_parent(store: SessionStore) -> None:
     fork = session.fork(1, session_id="fork")
     helper = session.delegation.begin("do it", session_id="helper")
 
-    found = store.sessions("ada", label={"owner": "bob@example.org"})
-    assert {one.session_id for one in found} == {"s-1", "fork", "helper"}
+    sessions = store.sessions("ada", label={"owner": "bob@example.org"})
+    assert {info.session_id for info in sessions} == {"s-1", "fork", "helper"}
     assert fork.labels() == helper.labels() == session.labels()
     assert fork.labels()["owner"] == "[REDACTED:EMAIL]"
     assert not fork.verify().problems
@@ -258,7 +260,9 @@ def test_a_label_is_in_no_byte_of_the_database(sqlite_url: str, tmp_path: Path) 
         ask(session)
         session.label(project="marzipan", marchpane="zebra")
 
-    stored = b"".join(one.read_bytes() for one in tmp_path.rglob("*") if one.is_file())
+    stored = b"".join(
+        path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
 
     assert b"marzipan" not in stored
     assert b"marchpane" not in stored
@@ -306,27 +310,27 @@ def test_costs_are_summed_by_session_user_and_day(store: SessionStore) -> None:
     cached = {"input_tokens": 0, "cache_read_input_tokens": 2_000_000}
     prices = refold.strategies.price_of("claude-haiku-4-5")
     long_ago = datetime(2026, 1, 5, 23, 30, tzinfo=timezone(-timedelta(hours=2)))
-    one = store.session(user_id="ada", session_id="one")
-    ask(one)
-    one.record_request(one.context(), model="claude-haiku-4-5")
-    one.append(refold.AgentResponse(text="a", usage=usage))
-    one.append(Draft(refold.AgentResponse(text="b", usage=cached), ts=long_ago))
-    one.append(
+    first_session = store.session(user_id="ada", session_id="one")
+    ask(first_session)
+    first_session.record_request(first_session.context(), model="claude-haiku-4-5")
+    first_session.append(refold.AgentResponse(text="a", usage=usage))
+    first_session.append(
+        Draft(refold.AgentResponse(text="b", usage=cached), ts=long_ago)
+    )
+    first_session.append(
         refold.ToolCall(call_id="c", tool_name="bash"),
         meta={"model": "nobody's", "usage": {"prompt_tokens": 7}},
     )
     for user in ("ada", "bob"):
-        two = store.session(user_id=user, session_id="two")
-        two.append(
+        second_session = store.session(user_id=user, session_id="two")
+        second_session.append(
             refold.AgentResponse(text="a", usage=usage),
             meta={"model": "claude-haiku-4-5"},
         )
 
-    by_session, by_user, by_day = (
-        store.costs("ada"),
-        store.costs(by="user"),
-        store.costs(by="day"),
-    )
+    by_session = store.costs("ada")
+    by_user = store.costs(by="user")
+    by_day = store.costs(by="day")
 
     first, second = by_session
     assert (first.session_id, first.answers, first.unpriced) == ("one", 3, 1)
@@ -376,13 +380,13 @@ def answer() -> refold.AgentResponse:
 
 def test_an_answer_in_parts_costs_once_what_it_came_to(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
-    for output, kept in ((1, "usage"), (40, "source")):
+    for output, place in ((1, "usage"), (40, "source")):
         usage = {"input_tokens": 9, "output_tokens": output}
         session.append(
             refold.AgentResponse(text="a"),
             meta={
                 "response_id": "msg-1",
-                kept: usage if kept == "usage" else {"usage": usage},
+                place: usage if place == "usage" else {"usage": usage},
             },
         )
 

@@ -31,9 +31,9 @@ SMALL_IMAGE = {"type": "image", "source": base64("image/gif", SMALL)}
 DOCUMENT = {"type": "document", "source": base64("application/pdf", PAPER)}
 
 
-def asked(session: Session, *attachments: Any) -> None:
-    given = tuple(refold.events.Attachment(**fields) for fields in attachments)
-    session.append(refold.UserInput(text="What is it?", attachments=given))
+def ask_with(session: Session, *attachments: Any) -> None:
+    files = tuple(refold.events.Attachment(**fields) for fields in attachments)
+    session.append(refold.UserInput(text="What is it?", attachments=files))
 
 
 def looked(session: Session, content: Any) -> None:
@@ -63,7 +63,7 @@ EVERY["token_ratio"] = "token_ratio:max_context_tokens=100000"
 def test_large_images_and_documents_are_sent_whole(
     session: Session, strategy: str
 ) -> None:
-    asked(
+    ask_with(
         session,
         {"kind": "image", "media_type": "image/png", "data": LARGE},
         {"kind": "document", "media_type": "application/pdf", "data": PAPER},
@@ -78,7 +78,7 @@ def test_large_images_and_documents_are_sent_whole(
 
 
 def test_addresses_and_files_of_the_provider_are_sent(session: Session) -> None:
-    asked(
+    ask_with(
         session,
         {"kind": "image", "url": "https://a.example/b.png"},
         {"kind": "document", "url": "file:file_01", "name": "Plan"},
@@ -139,7 +139,7 @@ def test_a_file_that_the_api_does_not_take_is_named_in_the_cuts(
     session: Session,
 ) -> None:
     sound = {"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}
-    asked(session, {"kind": "image", "media_type": "image/tiff", "data": "SUkqAA=="})
+    ask_with(session, {"kind": "image", "media_type": "image/tiff", "data": "SUkqAA=="})
     looked(session, [{"type": "text", "text": "a"}, sound, {"odd": SMALL}])
 
     view = session.context()
@@ -195,7 +195,7 @@ def test_a_fork_shows_large_images_of_its_parent(session: Session) -> None:
 
 
 def test_a_recorded_request_with_media_is_proved(session: Session) -> None:
-    asked(session, {"kind": "image", "media_type": "image/png", "data": LARGE})
+    ask_with(session, {"kind": "image", "media_type": "image/png", "data": LARGE})
     looked(session, [DOCUMENT])
     view = session.context()
 
@@ -212,7 +212,7 @@ def first_version() -> Strategy:
 
 
 def test_version_1_shows_media_as_it_always_did(session: Session) -> None:
-    asked(
+    ask_with(
         session,
         {"kind": "image", "media_type": "image/png", "data": LARGE},
         {"kind": "image", "media_type": "image/gif", "data": SMALL},
@@ -235,7 +235,9 @@ def test_version_1_shows_media_as_it_always_did(session: Session) -> None:
 def test_a_reconstructed_request_is_made_again_in_its_version(
     session: Session, version: int
 ) -> None:
-    asked(session, {"kind": "document", "media_type": "application/pdf", "data": PAPER})
+    ask_with(
+        session, {"kind": "document", "media_type": "application/pdf", "data": PAPER}
+    )
     strategy = spec.parse({"name": "keep_all", "version": version})
     source: dict[str, Any] = {"request": session.context(strategy).digest}
     if version > 1:

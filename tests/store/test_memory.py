@@ -33,10 +33,10 @@ def ran(store: SessionStore, user: str, name: str, outcome: Any) -> None:
     session.append(refold.Final(outcome=outcome))
 
 
-def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None:
+def test_memory_names_what_worked_with_evidence(store: SessionStore) -> None:
     memory = store.memory.of("ada")
 
-    (item,) = [one for one in memory.items if one.kind == "path"]
+    (item,) = [candidate for candidate in memory.items if candidate.kind == "path"]
     assert (memory.sessions, memory.success) == (3, 1.0)
     assert item.content == {"path": [["book"]]}
     assert item.established
@@ -49,13 +49,13 @@ def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None
 
 
 def test_stored_extracts_equal_fresh_ones(store: SessionStore) -> None:
-    made = store.memory.of("ada")
-    kept = store.memory.of("ada")
+    computed = store.memory.of("ada")
+    stored = store.memory.of("ada")
     for info in store.sessions("ada"):
         assert NAME in store.log.view_names("ada", info.session_id)
         store.log.drop_views("ada", info.session_id)
 
-    assert store.memory.of("ada") == kept == made
+    assert store.memory.of("ada") == stored == computed
 
 
 def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
@@ -135,7 +135,11 @@ def test_a_warning_of_runs_leaves_memory_with_the_user_who_had_it(
     for number in range(3):
         session = store.session(user_id="eve", session_id=f"w-{number}")
         session.append(refold.UserInput(text="read the page"), meta=WARNED)
-    (item,) = [one for one in store.memory.of("eve").items if one.kind == "warning"]
+    (item,) = [
+        candidate
+        for candidate in store.memory.of("eve").items
+        if candidate.kind == "warning"
+    ]
     advice = store.memory.advice("eve")
 
     store.erase("eve", "asked for it")
@@ -160,7 +164,11 @@ def test_a_session_that_is_erased_takes_its_evidence_of_a_warning(
 
     store.erase("eve", "asked for it", session_id="w-1")
 
-    (item,) = [one for one in store.memory.of("eve").items if one.kind == "warning"]
+    (item,) = [
+        candidate
+        for candidate in store.memory.of("eve").items
+        if candidate.kind == "warning"
+    ]
     assert "slice_degraded" in before
     assert {evidence.session_id for evidence in item.evidence} == {"w-0", "w-2"}
     assert not item.established

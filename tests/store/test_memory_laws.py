@@ -59,8 +59,8 @@ STEPS = st.lists(
 )
 
 
-def told(store: SessionStore, user: str) -> bytes:
-    """All that memory says, as bytes."""
+def memory_bytes(store: SessionStore, user: str) -> bytes:
+    """Returns everything that memory contains, as bytes."""
     memory = store.memory.of(user)
     whole: dict[str, Any] = {
         "items": [item.to_json() for item in memory.items],
@@ -78,10 +78,10 @@ def lived(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
             store.memory.of(user)
 
 
-def anew(store: SessionStore, user: str) -> bytes:
+def recomputed(store: SessionStore, user: str) -> bytes:
     for info in store.sessions(user, internal=True):
         store.log.drop_views(user, info.session_id)
-    return told(store, user)
+    return memory_bytes(store, user)
 
 
 @pytest.fixture
@@ -92,32 +92,34 @@ def store(store_url: str, tmp_path: Path) -> Any:
 
 @LAW
 @given(STEPS)
-def test_bit_by_bit_is_as_made_anew(store: SessionStore, steps: list[Step]) -> None:
+def test_incremental_memory_equals_recomputed_memory(
+    store: SessionStore, steps: list[Step]
+) -> None:
     user = uuid4().hex
     lived(store, user, steps)
 
-    assert told(store, user) == anew(store, user)
+    assert memory_bytes(store, user) == recomputed(store, user)
 
 
 @LAW
 @given(STEPS)
 @pytest.mark.each_engine
-def test_several_at_once_make_what_one_makes(
+def test_concurrent_readers_compute_the_same_memory(
     store: SessionStore, steps: list[Step]
 ) -> None:
     user = uuid4().hex
     with ThreadPoolExecutor(3) as pool:
-        looking = [pool.submit(told, store, user) for _ in range(2)]
+        looking = [pool.submit(memory_bytes, store, user) for _ in range(2)]
         lived(store, user, steps)
-        looking += [pool.submit(told, store, user) for _ in range(3)]
-        said = [future.result() for future in looking][2:]
+        looking += [pool.submit(memory_bytes, store, user) for _ in range(3)]
+        answers = [future.result() for future in looking][2:]
 
-    assert set(said) == {anew(store, user)}
+    assert set(answers) == {recomputed(store, user)}
 
 
 @LAW
 @given(STEPS, st.sampled_from(NAMES))
-def test_an_erased_session_might_never_have_been(
+def test_memory_after_an_erasure_equals_memory_without_the_session(
     store: SessionStore, steps: list[Step], name: str
 ) -> None:
     user, other = uuid4().hex, uuid4().hex
@@ -134,15 +136,15 @@ def test_an_erased_session_might_never_have_been(
 
 
 def _timeless(store: SessionStore, user: str) -> list[Any]:
-    found: list[Any] = orjson.loads(told(store, user))["items"]
-    for item in found:
+    items: list[Any] = orjson.loads(memory_bytes(store, user))["items"]
+    for item in items:
         for name in ("created_at", "updated_at", "expires_at", "user_id"):
             del item[name]
-        item["provenance"]["sessions"].sort(key=lambda one: one["session_id"])
-    return found
+        item["provenance"]["sessions"].sort(key=lambda evidence: evidence["session_id"])
+    return items
 
 
-def test_advice_is_made_by_several_at_once(store: SessionStore) -> None:
+def test_several_threads_compute_the_same_advice(store: SessionStore) -> None:
     for number in range(4):
         session = store.session(user_id="ada", session_id=f"s-{number}")
         session.append(refold.ToolCall(call_id="c", tool_name="search"))
@@ -150,7 +152,9 @@ def test_advice_is_made_by_several_at_once(store: SessionStore) -> None:
         session.append(refold.Final(outcome="success"))
     now = timedelta(0)
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: store.memory.advice("ada", fresh=now), range(8)))
+        answers = list(
+            pool.map(lambda _: store.memory.advice("ada", fresh=now), range(8))
+        )
 
-    assert {one.text for one in made} == {store.memory.advice("ada").text}
+    assert {advice.text for advice in answers} == {store.memory.advice("ada").text}
     assert store.memory.advice("ada").items

@@ -8,7 +8,7 @@ from tests.support import warm
 PAGE = Path(__file__).parents[2] / "docs/how-to/write-a-strategy.md"
 
 
-def test_the_strategy_of_the_page_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+def test_the_strategy_of_the_page_runs_as_documented(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
     ran = warm.code(

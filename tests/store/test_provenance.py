@@ -16,9 +16,9 @@ from tests.support.redacting import MAIL, unaware
 
 def at(session: Session, seq: int, strategy: str | None = None) -> Provenance:
     view = session.context(strategy, at=seq)
-    found = provenance(session.writer.log, session.stream, view)
-    assert session.why(strategy, at=seq).provenance == found
-    return found
+    result = provenance(session.writer.log, session.stream, view)
+    assert session.why(strategy, at=seq).provenance == result
+    return result
 
 
 def test_a_request_is_recorded_at_its_seq_and_at_the_event_before_it(
@@ -26,9 +26,9 @@ def test_a_request_is_recorded_at_its_seq_and_at_the_event_before_it(
 ) -> None:
     work(session, 2, WINDOW)
     requests = [
-        (one.seq, one.payload.digest)
-        for one in session.events()
-        if isinstance(one.payload, Request)
+        (event.seq, event.payload.digest)
+        for event in session.events()
+        if isinstance(event.payload, Request)
     ]
 
     assert len(requests) == 4
@@ -46,7 +46,7 @@ def test_events_after_the_last_request_are_assumed(session: Session) -> None:
 
 def test_another_strategy_than_that_of_the_request_is_assumed(session: Session) -> None:
     work(session, 3, "keep_all")
-    last = [one.seq for one in session.events() if one.type == "request"][-1]
+    last = [event.seq for event in session.events() if event.type == "request"][-1]
 
     assert at(session, last, "last_turns:n=1").kind == "assumed"
 
@@ -54,9 +54,9 @@ def test_another_strategy_than_that_of_the_request_is_assumed(session: Session) 
 def test_a_context_of_an_import_is_reconstructed(session: Session) -> None:
     extend(session, transcript(3), where="a.jsonl")
     answers = {
-        one.seq: str(source["request"])
-        for one in session.history.pages()
-        if (source := one.meta.source) and "request" in source
+        event.seq: str(source["request"])
+        for event in session.history.pages()
+        if (source := event.meta.source) and "request" in source
     }
 
     assert len(answers) == 6
@@ -78,7 +78,7 @@ def test_the_request_that_activates_a_strategy_was_not_sent(session: Session) ->
     assert session.strategies.activate("last_turns:n=1")
     activated = session.head().seq
 
-    assert [one.meta.status for one in session.events()][-1] == ACTIVATED
+    assert [event.meta.status for event in session.events()][-1] == ACTIVATED
     assert at(session, activated).kind == "assumed"
     assert session.proofs.rerun().recorded_requests == 0
 
@@ -92,10 +92,10 @@ def test_a_request_whose_events_were_redacted_later_has_another_digest(
     seq = before.record_request(sent, matches=True).last_seq
     list(memory.reredact())
 
-    found = at(memory.session(user_id="ada", session_id="run"), seq)
+    result = at(memory.session(user_id="ada", session_id="run"), seq)
 
-    assert found == Provenance("recorded", seq, sent.digest, same=False)
-    assert found.to_json()["request"] == {
+    assert result == Provenance("recorded", seq, sent.digest, same=False)
+    assert result.to_json()["request"] == {
         "seq": seq, "digest": sent.digest, "same": False,
     }  # fmt: skip
 

@@ -33,7 +33,7 @@ COST, SLOWEST, FAILURES, SAVINGS, MEMORY = (
 )
 
 
-class Asked(NamedTuple):
+class Corpus(NamedTuple):
     """A store, its events in all streams, and DuckDB with what was exported of it."""
 
     store: SessionStore
@@ -55,7 +55,7 @@ class Paid:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
     """Runs of all formats, compacted, with memory that a model was shown."""
     folder = tmp_path_factory.mktemp("asked")
     with refold.open("memory://") as store, duckdb.connect() as duck:
@@ -73,7 +73,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         events = [*_all(store)]
         Tables(log_of(store).recorder, store).write(folder / "events")
         duck.sql(f"CREATE VIEW events AS FROM '{folder}/events/*.parquet'")
-        yield Asked(store, events, duck)
+        yield Corpus(store, events, duck)
 
 
 def _all(store: SessionStore) -> Iterator[Envelope]:
@@ -106,86 +106,89 @@ def _shown(session: refold.Session) -> None:
         session.append(refold.UserInput(text="and then?"))
 
 
-def _place(one: Envelope, call: str) -> tuple[str, str, str]:
-    return one.user_id, one.session_id, call
+def _place(event: Envelope, call: str) -> tuple[str, str, str]:
+    return event.user_id, event.session_id, call
 
 
-def test_the_cost_of_a_day_equals_that_of_the_store(asked: Asked) -> None:
-    found = asked.answer(COST)
+def test_the_cost_of_a_day_equals_that_of_the_store(corpus: Corpus) -> None:
+    rows = corpus.answer(COST)
 
-    told = [
-        (one.day, one.answers, pytest.approx(one.dollars, abs=1e-4), one.unpriced)
-        for one in asked.store.costs(by="day")
+    costs = [
+        (cost.day, cost.answers, pytest.approx(cost.dollars, abs=1e-4), cost.unpriced)
+        for cost in corpus.store.costs(by="day")
     ]
-    assert [(str(day), *rest) for day, *rest in found] == told
-    assert len(found) > 2
-    assert sum(row[2] for row in found) > 0
+    assert [(str(day), *rest) for day, *rest in rows] == costs
+    assert len(rows) > 2
+    assert sum(row[2] for row in rows) > 0
 
 
-def test_the_slowest_tools_are_found(asked: Asked) -> None:
-    found = asked.answer(SLOWEST)
+def test_the_slowest_tools_are_found(corpus: Corpus) -> None:
+    rows = corpus.answer(SLOWEST)
 
-    calls, took = dict[Any, Any](), defaultdict[str, list[float]](list)
-    for one in asked.events:
-        event = one.payload
+    calls: dict[Any, Any] = {}
+    took: defaultdict[str, list[float]] = defaultdict(list)
+    for envelope in corpus.events:
+        event = envelope.payload
         if isinstance(event, refold.ToolCall):
-            calls[_place(one, event.call_id)] = one.ts, event.tool_name
+            calls[_place(envelope, event.call_id)] = envelope.ts, event.tool_name
         elif isinstance(event, refold.ToolResult):
-            begun, name = calls[_place(one, event.call_id)]
+            begun, name = calls[_place(envelope, event.call_id)]
             spent = event.duration_ms
             if spent is None:
-                spent = int((one.ts - begun) / timedelta(milliseconds=1))
+                spent = int((envelope.ts - begun) / timedelta(milliseconds=1))
             took[name].append(spent / 1000)
-    assert {row[0]: row[1] for row in found} == {k: len(v) for k, v in took.items()}
-    for name, _, middle, longest in found:
+    assert {row[0]: row[1] for row in rows} == {k: len(v) for k, v in took.items()}
+    for name, _, middle, longest in rows:
         assert middle == pytest.approx(median(took[name]), abs=0.051)
         assert longest == pytest.approx(max(took[name]), abs=0.051)
-    assert [row[2] for row in found] == sorted((row[2] for row in found), reverse=True)
-    assert found[0][2] > 0
+    assert [row[2] for row in rows] == sorted((row[2] for row in rows), reverse=True)
+    assert rows[0][2] > 0
 
 
-def test_failures_are_counted_by_tool(asked: Asked) -> None:
-    found = asked.answer(FAILURES)
+def test_failures_are_counted_by_tool(corpus: Corpus) -> None:
+    rows = corpus.answer(FAILURES)
 
-    results = [one.payload for one in asked.events if one.type == "tool_result"]
-    every = Counter(one.tool_name for one in results)  # type: ignore[union-attr]  # results
+    results = [event.payload for event in corpus.events if event.type == "tool_result"]
+    every = Counter(result.tool_name for result in results)  # type: ignore[union-attr]  # results
     failed = Counter(
-        one.tool_name  # type: ignore[union-attr]  # the same
-        for one in results
-        if one.status == "error"  # type: ignore[union-attr]  # the same
+        result.tool_name  # type: ignore[union-attr]  # the same
+        for result in results
+        if result.status == "error"  # type: ignore[union-attr]  # the same
     )
-    assert {row[0]: row[1:3] for row in found} == {
+    assert {row[0]: row[1:3] for row in rows} == {
         name: (count, failed[name]) for name, count in every.items()
     }
-    assert found[0][2] > 0
+    assert rows[0][2] > 0
 
 
-def test_savings_are_those_of_the_summaries(asked: Asked) -> None:
-    ((strategy, count, before, after, paid),) = asked.answer(SAVINGS)
+def test_savings_are_those_of_the_summaries(corpus: Corpus) -> None:
+    ((strategy, count, before, after, paid),) = corpus.answer(SAVINGS)
 
-    made = [e.payload for e in asked.events if isinstance(e.payload, refold.Summary)]
-    assert (strategy, count) == ("turn_window", len(made))
-    assert before == sum(one.tokens_before for one in made)
-    assert after == sum(one.tokens_after for one in made) < before
-    assert paid == pytest.approx(len(made) * 0.00125, abs=1e-4)
+    summaries = [
+        e.payload for e in corpus.events if isinstance(e.payload, refold.Summary)
+    ]
+    assert (strategy, count) == ("turn_window", len(summaries))
+    assert before == sum(summary.tokens_before for summary in summaries)
+    assert after == sum(summary.tokens_after for summary in summaries) < before
+    assert paid == pytest.approx(len(summaries) * 0.00125, abs=1e-4)
 
 
-def test_the_memory_that_was_shown_is_found(asked: Asked) -> None:
-    found = asked.answer(MEMORY)
+def test_the_memory_that_a_model_was_shown_is_counted(corpus: Corpus) -> None:
+    rows = corpus.answer(MEMORY)
 
     shown, where, last = (
         Counter[str](),
         defaultdict[str, set[Any]](set),
         dict[str, Any](),
     )
-    for one in asked.events:
-        if isinstance(one.payload, refold.Request):
-            for item in one.payload.advised:
+    for event in corpus.events:
+        if isinstance(event.payload, refold.Request):
+            for item in event.payload.advised:
                 shown[item] += 1
-                where[item].add((one.user_id, one.session_id))
-                last[item] = max(one.ts, last.get(item, one.ts))
+                where[item].add((event.user_id, event.session_id))
+                last[item] = max(event.ts, last.get(item, event.ts))
     assert shown
-    assert {row[0]: row[1:] for row in found} == {
+    assert {row[0]: row[1:] for row in rows} == {
         item: (count, len(where[item]), last[item].replace(tzinfo=None))
         for item, count in shown.items()
     }

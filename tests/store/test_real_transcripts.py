@@ -49,14 +49,14 @@ def test_a_real_transcript_comes_in_once_and_whole(
     assert sum(done.events for done in first) == expected.total()
     assert sum(done.events for done in again) == 0
     assert sum(done.duplicates for done in again) == expected.total()
-    found: Counter[str] = Counter()
+    stored: Counter[str] = Counter()
     for info, verified in store.verify():
         assert verified.problems == []
         session = store.session(user_id="ada", session_id=info.session_id)
-        found.update(event.type for event in session.history.pages())
+        stored.update(event.type for event in session.history.pages())
         for strategy in ("keep_all", "turn_window:full_turns=2,cached_turns=2"):
             while session.compact(strategy):
                 pass
             assert violations(session.context(strategy).messages) == []
-    assert found == expected
+    assert stored == expected
     assert all(not verified.problems for _, verified in store.verify())

@@ -89,7 +89,7 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
 
 @pytest.mark.timeout(600)
 @pytest.mark.each_engine
-def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
+def test_a_rebuild_killed_before_any_statement_loses_and_repeats_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
     spec = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=150"
@@ -102,15 +102,18 @@ def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
         )
         assert any(record["absorbs"] for record in expected)
 
-    lines, died = 150, 0
+    lines = 150
+    deaths = 0
     while _killed(store_url, spec, lines):
-        died += 1
-        lines = 150 + 260 * died
+        deaths += 1
+        lines = 150 + 260 * deaths
         with open_at(store_url, tmp_path) as store:
-            made = derived(store.session(user_id="ada", session_id="s"), _parsed(spec))
-            assert made == expected[: len(made)]
+            summaries = derived(
+                store.session(user_id="ada", session_id="s"), _parsed(spec)
+            )
+            assert summaries == expected[: len(summaries)]
 
-    assert died >= 4
+    assert deaths >= 4
     with open_at(store_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="s")
         assert derived(session, _parsed(spec)) == expected
@@ -124,11 +127,11 @@ def _parsed(spec: str) -> Strategy:
 
 
 def _killed(url: str, spec: str, lines: int) -> bool:
-    """Rebuild in a process that dies before so many lines; whether it died of that."""
-    ran = warm.module("tests.support.rebuilder", url, spec, lines)
-    said = ran.communicate()
-    assert ran.returncode in (0, -9), said
-    return ran.returncode == -9
+    """Rebuilds in a process that dies after so many lines. Returns whether it did."""
+    process = warm.module("tests.support.rebuilder", url, spec, lines)
+    output = process.communicate()
+    assert process.returncode in (0, -9), output
+    return process.returncode == -9
 
 
 class Rival:
@@ -145,7 +148,7 @@ class Rival:
         return Abridged().summarise(source, target_tokens=target_tokens)
 
 
-def test_each_summary_of_two_concurrent_rebuilds_is_made_once(
+def test_two_concurrent_rebuilds_write_each_summary_once(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 9)
@@ -153,7 +156,10 @@ def test_each_summary_of_two_concurrent_rebuilds_is_made_once(
 
     rebuild(store, WINDOW, summarizer=rival)
 
-    spans = [(one["first_seq"], one["last_seq"]) for one in derived(session, WINDOW)]
+    spans = [
+        (summary["first_seq"], summary["last_seq"])
+        for summary in derived(session, WINDOW)
+    ]
     assert spans == sorted(set(spans))
     assert session.verify().problems == []
 
@@ -164,7 +170,8 @@ class Fails:
     costs = False
 
     def __init__(self, times: int) -> None:
-        self.times, self.asked = times, 0
+        self.times = times
+        self.asked = 0
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         self.asked += 1
@@ -173,7 +180,7 @@ class Fails:
         return Abridged().summarise(source, target_tokens=target_tokens)
 
 
-def test_failures_are_recorded_and_held_back_in_the_time_of_the_events(
+def test_failures_and_cooldowns_use_the_time_of_the_events(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 8)
@@ -181,12 +188,12 @@ def test_failures_are_recorded_and_held_back_in_the_time_of_the_events(
     (done,) = store.rebuild(WINDOW, summarizer=Fails(2))
 
     entries = session.history.derived(WINDOW.fingerprint)
-    told = [
+    decisions = [
         (entry.type, (entry.ts - START).total_seconds(), _decided(entry))
         for entry in entries
     ]
     # Turn 4 ends at 245 s; for 30 s, then for 60 s after a failure nothing is tried.
-    assert told[:3] == [
+    assert decisions[:3] == [
         ("compaction", 245.0, 8),
         ("compaction", 300.0, 9),
         ("summary", 360.0, 11),
@@ -223,46 +230,53 @@ def test_a_summarizer_that_costs_is_asked_by_one_process_at_a_time(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 8)
-    found: list[Rebuilt] = []
+    concurrent: list[Rebuilt] = []
 
     class Costs(Fails):
         costs = True
 
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
-            if not found:
-                found.extend(store.rebuild(WINDOW, summarizer=Costs(0)))
+            if not concurrent:
+                concurrent.extend(store.rebuild(WINDOW, summarizer=Costs(0)))
             return super().summarise(source, target_tokens=target_tokens)
 
     (done,) = store.rebuild(WINDOW, summarizer=Costs(0))
 
     assert done.compactions > 0
-    assert (found[0].compactions, "another process" in found[0].problem) == (0, True)
+    assert (concurrent[0].compactions, "another process" in concurrent[0].problem) == (
+        0,
+        True,
+    )
 
 
-def test_many_sessions_beside_each_other_come_out_as_one_after_another(
+def test_concurrent_rebuilds_equal_sequential_ones(
     store: SessionStore, threads: Executor
 ) -> None:
     for name in ("a", "b", "c", "d"):
         append_turns(store.session(user_id="ada", session_id=name), 7)
         append_turns(store.session(user_id="bob", session_id=name), 7)
-    told: dict[tuple[str, str], int] = {}
+    progress: dict[tuple[str, str], int] = {}
 
     done = list(
         store.rebuild(
             WINDOW,
             executor=threads,
-            progress=lambda info, n: told.update({(info.user_id, info.session_id): n}),
+            progress=lambda info, n: progress.update(
+                {(info.user_id, info.session_id): n}
+            ),
         )
     )
 
-    assert sorted((one.user_id, one.session_id) for one in done) == sorted(told)
-    assert set(told.values()) == {14}
-    made = {
+    assert sorted((result.user_id, result.session_id) for result in done) == sorted(
+        progress
+    )
+    assert set(progress.values()) == {14}
+    outputs = {
         str(derived(store.session(user_id=key[0], session_id=key[1]), WINDOW))
-        for key in told
+        for key in progress
     }
-    assert len(made) == 1
-    assert all(one.compactions == 2 for one in done)
+    assert len(outputs) == 1
+    assert all(result.compactions == 2 for result in done)
 
 
 def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> None:
@@ -272,8 +286,8 @@ def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> No
 
     done = [
         [
-            (one.user_id, one.session_id)
-            for one in store.rebuild(WINDOW, user_id=user, session_id=name)
+            (result.user_id, result.session_id)
+            for result in store.rebuild(WINDOW, user_id=user, session_id=name)
         ]
         for user, name in [("ada", None), (None, "b"), ("bob", "a")]
     ]
@@ -285,7 +299,9 @@ def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> No
     ]
 
 
-def test_a_failure_ends_those_beside_it(store: SessionStore, threads: Executor) -> None:
+def test_a_failure_ends_concurrent_rebuilds(
+    store: SessionStore, threads: Executor
+) -> None:
     for name in "abcdef":
         append_turns(store.session(user_id="ada", session_id=name), 8)
 
@@ -346,12 +362,12 @@ def test_the_outline_is_stored_so_that_the_next_context_reads_little(
     stored = store.log.load_view(session.stream, WINDOW.fingerprint)
     assert stored is not None
     assert (stored.through_seq, stored.derived_seq) == (16, 3)
-    kept = session.context(WINDOW)
+    view = session.context(WINDOW)
     store.log.drop_views("ada", "s-1")
-    assert session.context(WINDOW) == kept
+    assert session.context(WINDOW) == view
 
 
-def test_it_is_said_when_a_summary_was_made_and_for_when(
+def test_a_summary_names_its_decision_and_its_time(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 6)
@@ -364,16 +380,20 @@ def test_it_is_said_when_a_summary_was_made_and_for_when(
     assert datetime.fromisoformat(rebuilt_at) > datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def test_a_model_is_asked_as_the_strategy_wants_it(store: SessionStore) -> None:
-    asked: list[object] = []
+def test_a_model_gets_the_prompt_of_the_strategy(store: SessionStore) -> None:
+    requested: list[object] = []
 
-    class Asked(Abridged):
+    class Recording(Abridged):
         def for_strategy(self, *, prompt: str | None, model: str | None) -> Abridged:
-            asked.append((prompt, model))
+            requested.append((prompt, model))
             return Abridged()
 
-    list(store.rebuild(parse("history_summary:prompt='In short?'"), summarizer=Asked()))
+    list(
+        store.rebuild(
+            parse("history_summary:prompt='In short?'"), summarizer=Recording()
+        )
+    )
 
-    assert asked == [("In short?", None)]
+    assert requested == [("In short?", None)]
     with pytest.raises(refold.InvalidConfiguration, match="empty prompt"):
-        list(store.rebuild(parse("history_summary:prompt=''"), summarizer=Asked()))
+        list(store.rebuild(parse("history_summary:prompt=''"), summarizer=Recording()))

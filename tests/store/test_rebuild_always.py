@@ -76,11 +76,12 @@ def timed(draw: st.DrawFn) -> list[Timed]:
     """A log with seconds, minutes or nothing between its events."""
     events = draw(logs(max_size=30))
     steps = st.sampled_from([0, 1, 1, 4, 16, 90])
-    at, found = START, []
+    at = START
+    events_with_times = []
     for event in events:
         at += timedelta(seconds=draw(steps))
-        found.append((event, at))
-    return found
+        events_with_times.append((event, at))
+    return events_with_times
 
 
 def write(session: Session, events: Sequence[Timed]) -> None:
@@ -98,15 +99,17 @@ class Always(Walk):
     def run(self, events: Sequence[Envelope], until: datetime) -> list[str]:
         """Walk all; returns the digest of the view at every point."""
         calls, ends = calls_before(events), turn_ends(events)
-        found = []
-        for one, other in pairwise([*events, None]):
-            assert one is not None
-            self.events.append(one)
-            self.outline = self.strategy.fold(self.outline, one)
-            judged = one.seq in ends or (other is not None and other.seq in calls)
-            self.wait(one.ts, other.ts if other else until, judged=judged)
-            found.append(self.view().digest)
-        return found
+        digests = []
+        for event, following in pairwise([*events, None]):
+            assert event is not None
+            self.events.append(event)
+            self.outline = self.strategy.fold(self.outline, event)
+            judged = event.seq in ends or (
+                following is not None and following.seq in calls
+            )
+            self.wait(event.ts, following.ts if following else until, judged=judged)
+            digests.append(self.view().digest)
+        return digests
 
     def wait(self, now: datetime, until: datetime, *, judged: bool) -> None:
         if judged:
@@ -126,49 +129,54 @@ class Always(Walk):
 
 
 def calls_before(events: Sequence[Envelope]) -> set[int]:
-    """The requests, and the first events of the responses that have none."""
+    """Returns the seqs of requests, and of first events of responses without one."""
     starts = {
         exchange[0].seq
         for exchange in arrange(events)
         if isinstance(exchange[0].payload, AgentResponse | ToolCall)
     }
-    shown = {event.seq for one in arrange(events) for event in one}
-    asked, found = False, set()
+    shown = {event.seq for exchange in arrange(events) for event in exchange}
+    requested = False
+    seqs = set()
     for event in events:
         if event.type == "request":
-            found.add(event.seq)
-            asked = True
+            seqs.add(event.seq)
+            requested = True
         elif event.seq in shown:
-            if event.seq in starts and not asked:
-                found.add(event.seq)
-            asked = False
-    return found
+            if event.seq in starts and not requested:
+                seqs.add(event.seq)
+            requested = False
+    return seqs
 
 
 def turn_ends(events: Sequence[Envelope]) -> set[int]:
-    """Finals, and responses that say no more than text."""
+    """Returns the seqs of finals, and of responses without tool calls."""
     one_call = {
         (before.seq, event.seq)
         for exchange in arrange(events)
         for before, event in pairwise(exchange)
         if event.type == "tool_call"
     }
-    found = set()
+    seqs = set()
     for event, after in pairwise([*events, None]):
         assert event is not None
         payload = event.payload
         if isinstance(payload, Final):
-            found.add(event.seq)
-        said_all = after is None or (event.seq, after.seq) not in one_call
-        if isinstance(payload, AgentResponse) and payload.stop_reason != "tool_use":
-            found |= {event.seq} if said_all else set()
-    return found
+            seqs.add(event.seq)
+        is_last_of_answer = after is None or (event.seq, after.seq) not in one_call
+        if (
+            isinstance(payload, AgentResponse)
+            and payload.stop_reason != "tool_use"
+            and is_last_of_answer
+        ):
+            seqs.add(event.seq)
+    return seqs
 
 
 @every
 @given(events=timed())
 @examples
-def test_a_rebuild_is_what_always_running_would_have_made(
+def test_a_rebuild_equals_continuous_compaction(
     strategy: Strategy, events: list[Timed]
 ) -> None:
     clock = Clock()
@@ -190,17 +198,15 @@ def test_a_rebuild_is_what_always_running_would_have_made(
         assert derived(session, strategy) == expected
         assert as_rebuilt(session, strategy) == shown
         # The requests that are drawn are of views that never were.
-        assert {found.code for found in session.verify().problems} <= {"request"}
+        assert {problem.code for problem in session.verify().problems} <= {"request"}
 
 
 @pytest.mark.parametrize("name", ["folding", "message_window"])
-def test_a_rebuild_is_what_a_live_loop_made(memory: SessionStore, name: str) -> None:
+def test_a_rebuild_equals_a_live_loop(memory: SessionStore, name: str) -> None:
     strategy, clock = STRATEGIES[name], Clock()
     store = clocked(memory, clock)
-    live, later = (
-        store.session(user_id="ada", session_id="live"),
-        store.session(user_id="ada", session_id="later"),
-    )
+    live = store.session(user_id="ada", session_id="live")
+    later = store.session(user_id="ada", session_id="later")
     for event, at in _conversation():
         _timers(live, strategy, clock, at)
         if isinstance(event, AgentResponse):
@@ -338,15 +344,13 @@ class Stops(Abridged):
 @every
 @given(events=timed(), stops=st.lists(st.integers(0, 3), max_size=4))
 @examples
-def test_cut_off_it_goes_on_where_it_stopped(
+def test_an_interrupted_rebuild_resumes_where_it_stopped(
     strategy: Strategy, events: list[Timed], stops: list[int]
 ) -> None:
     with refold.open("memory://") as opened:
         store = clocked(opened, Clock())
-        whole, parts = (
-            store.session(user_id="ada", session_id="whole"),
-            store.session(user_id="ada", session_id="parts"),
-        )
+        whole = store.session(user_id="ada", session_id="whole")
+        parts = store.session(user_id="ada", session_id="parts")
         if not events:
             return
         write(whole, events)

@@ -15,11 +15,11 @@ def test_events_that_are_not_at_hand_any_more_are_read_again(
     append_turns(session, 12)
     monkeypatch.setattr(rebuilding, "_RECENT", 3)
 
-    (told,) = store.rebuild(WINDOW)
+    (result,) = store.rebuild(WINDOW)
 
-    assert told.compactions > 1
+    assert result.compactions > 1
     verified = session.verify()
-    assert (verified.compactions, verified.problems) == (told.compactions, [])
+    assert (verified.compactions, verified.problems) == (result.compactions, [])
 
 
 def test_most_summaries_read_nothing_again(
@@ -35,7 +35,7 @@ def test_most_summaries_read_nothing_again(
 
     monkeypatch.setattr(log, "read", counting)
 
-    (told,) = store.rebuild(WINDOW, dry_run=True)
+    (result,) = store.rebuild(WINDOW, dry_run=True)
 
-    assert told.compactions > 1
+    assert result.compactions > 1
     assert spans == []

@@ -235,7 +235,7 @@ def test_a_call_id_that_is_no_unicode_finds_its_result(
 
 
 @pytest.mark.parametrize(
-    ("given", "recorded"),
+    ("arguments", "recorded"),
     [
         ([1, {"a": 2}], '[1,{"a":2}]'),
         ([10**30], "[1000000000000000000000000000000]"),
@@ -245,9 +245,11 @@ def test_a_call_id_that_is_no_unicode_finds_its_result(
         ("not { json", "not { json"),
     ],
 )
-def test_arguments_may_be_any_json(session: Session, given: Any, recorded: Any) -> None:
+def test_arguments_may_be_any_json(
+    session: Session, arguments: Any, recorded: Any
+) -> None:
     session.append(refold.UserInput(text="Go."))
-    session.append(refold.ToolCall(call_id="c", tool_name="t", arguments=given))
+    session.append(refold.ToolCall(call_id="c", tool_name="t", arguments=arguments))
 
     call: Any = session.events()[1].payload
     assert call.arguments == recorded

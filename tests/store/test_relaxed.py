@@ -31,34 +31,34 @@ def relaxed(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{_RELAXED}"
 
 
-def said(session: Session, count: int) -> int:
-    """Append so many events, one by one; the seq of the last."""
+def append_inputs(session: Session, count: int) -> int:
+    """Appends ``count`` events, one by one. Returns the seq of the last."""
     for _ in range(count):
         receipt = session.append(refold.UserInput(text="hello"))
     return receipt.last_seq
 
 
 def whole(store: SessionStore) -> int:
-    """The number of events, which have no gap and verify."""
+    """Returns the number of events, and asserts that they have no gap and verify."""
     events = store.session(user_id="ada", session_id="s").events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert [problem for _, one in store.verify() for problem in one.problems] == []
+    assert [problem for _, proof in store.verify() for problem in proof.problems] == []
     return len(events)
 
 
-def test_a_crash_takes_the_newest_and_the_writer_goes_on_behind_what_is_left(
+def test_a_crash_loses_only_the_newest_events_and_the_writer_continues(
     own_postgres: Postgres, url: str, tmp_path: Path
 ) -> None:
     with open_at(url, tmp_path) as store:
-        said(store.session(user_id="ada", session_id="s"), 3)
+        append_inputs(store.session(user_id="ada", session_id="s"), 3)
     with open_at(relaxed(url), tmp_path) as store:
         session = store.session(user_id="ada", session_id="s")
         session.context("turn_window:full_turns=1,cached_turns=1")
-        assert said(session, 20) == 23
+        assert append_inputs(session, 20) == 23
 
         own_postgres.restart()
         left = whole(store)
-        again = said(session, 1)
+        again = append_inputs(session, 1)
 
         assert 3 <= left < 23
         assert again == left + 1 == whole(store)
@@ -71,9 +71,9 @@ def test_a_durable_append_makes_earlier_ones_durable(
         open_at(relaxed(url), tmp_path) as quick,
         open_at(url, tmp_path) as safe,
     ):
-        said(quick.session(user_id="ada", session_id="s"), 20)
-        durable = said(safe.session(user_id="ada", session_id="s"), 1)
-        said(quick.session(user_id="ada", session_id="s"), 20)
+        append_inputs(quick.session(user_id="ada", session_id="s"), 20)
+        durable = append_inputs(safe.session(user_id="ada", session_id="s"), 1)
+        append_inputs(quick.session(user_id="ada", session_id="s"), 20)
 
         own_postgres.restart()
 

@@ -41,9 +41,15 @@ def filled(store: SessionStore, name: str) -> Session:
     return session
 
 
-def found(store: SessionStore, *, apply: bool = False) -> list[tuple[str, str, bool]]:
-    damages: list[Damage] = [d for _, some in store.repair(apply=apply) for d in some]
-    return [(d.stream.session_id, d.kind, d.mended) for d in damages]
+def damages(store: SessionStore, *, apply: bool = False) -> list[tuple[str, str, bool]]:
+    all_damages: list[Damage] = [
+        damage
+        for _, session_damages in store.repair(apply=apply)
+        for damage in session_damages
+    ]
+    return [
+        (damage.stream.session_id, damage.kind, damage.mended) for damage in all_damages
+    ]
 
 
 def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
@@ -53,7 +59,7 @@ def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
             for event in store.session(user_id="ada", session_id="s").events()
         ]
 
-        assert found(store) == found(store, apply=True) == []
+        assert damages(store) == damages(store, apply=True) == []
         after = [
             event.to_json()
             for event in store.session(user_id="ada", session_id="s").events()
@@ -76,16 +82,16 @@ def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
         "DELETE FROM @heads",
     ],
 )
-def test_a_head_is_made_anew(url: str, harm: str) -> None:
+def test_repair_recomputes_a_head(url: str, harm: str) -> None:
     with refold.open(url) as store:
         context = store.session(user_id="ada", session_id="s").context(WINDOW).digest
     tamper(url, harm)
 
     with refold.open(url) as store:
-        assert {kind for _, kind, _ in found(store)} == {"head"}
-        assert {mended for _, _, mended in found(store, apply=True)} == {True}
+        assert {kind for _, kind, _ in damages(store)} == {"head"}
+        assert {mended for _, _, mended in damages(store, apply=True)} == {True}
         assert problems(store) == []
-        assert found(store) == []
+        assert damages(store) == []
 
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
@@ -94,11 +100,11 @@ def test_a_head_is_made_anew(url: str, harm: str) -> None:
         assert problems(store) == []
 
 
-def test_saying_it_changes_nothing(url: str) -> None:
+def test_a_repair_without_apply_changes_nothing(url: str) -> None:
     tamper(url, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
 
     with refold.open(url) as store:
-        assert found(store) == found(store) == [("s", "head", False)]
+        assert damages(store) == damages(store) == [("s", "head", False)]
         assert problems(store) != []
 
 
@@ -122,18 +128,18 @@ def test_damaged_events_are_reported_and_left(url: str, harm: str) -> None:
 
     with refold.open(url) as store:
         before = problems(store)
-        assert ("s", "events", False) in found(store, apply=True)
+        assert ("s", "events", False) in damages(store, apply=True)
         assert problems(store) == before != []
 
 
-def test_a_view_that_is_not_what_was_stored_is_dropped(url: str) -> None:
+def test_a_changed_view_is_dropped(url: str) -> None:
     with refold.open(url) as store:
         context = store.session(user_id="ada", session_id="s").context(WINDOW).digest
     tamper(url, "UPDATE @views SET body=(SELECT hash FROM @events LIMIT 1)")
 
     with refold.open(url) as store:
-        assert found(store, apply=True) == [("s", "view", True)]
-        assert found(store) == []
+        assert damages(store, apply=True) == [("s", "view", True)]
+        assert damages(store) == []
         assert (
             store.session(user_id="ada", session_id="s").context(WINDOW).digest
             == context
@@ -149,8 +155,8 @@ def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
     )
 
     with refold.open(url) as store:
-        assert found(store, apply=True) == [("s", "blob", True)]
-        assert found(store) == []
+        assert damages(store, apply=True) == [("s", "blob", True)]
+        assert damages(store) == []
         assert problems(store) == []
         assert store.stats()["blobs"] == 1
 
@@ -182,7 +188,7 @@ def test_an_erased_user_is_not_brought_back(url: str) -> None:
 
         with pytest.raises(refold.Erased):
             store.log.repairs.put_head(stream, head)
-        assert found(store, apply=True) == []
+        assert damages(store, apply=True) == []
 
 
 def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
@@ -191,13 +197,13 @@ def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
     tamper(url, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
 
     with refold.open(url) as store:
-        assert ("s", "head", False) in found(store, apply=True)
+        assert ("s", "head", False) in damages(store, apply=True)
         with pytest.raises(refold.RefoldError):
             store.session(user_id="ada", session_id="s").append(
                 refold.UserInput(text="more")
             )
         store.erasures.unfreeze("ada", "settled")
-        assert {mended for _, _, mended in found(store, apply=True)} == {True}
+        assert {mended for _, _, mended in damages(store, apply=True)} == {True}
         assert problems(store) == []
 
 
@@ -211,9 +217,9 @@ def test_destroys_nothing_of_a_user_under_legal_hold(url: str) -> None:
 
     with refold.open(url) as store:
         store.erasures.hold("ada", "case 7", "a court asked")
-        assert found(store, apply=True) == [("s", "blob", False)]
+        assert damages(store, apply=True) == [("s", "blob", False)]
         store.erasures.release("ada", "case 7", "it ended")
-        assert found(store, apply=True) == [("s", "blob", True)]
+        assert damages(store, apply=True) == [("s", "blob", True)]
 
 
 def test_a_session_that_lost_its_head_can_be_erased(url: str) -> None:
@@ -233,7 +239,7 @@ def test_a_session_that_lost_its_head_can_be_erased(url: str) -> None:
 def test_a_sound_store_has_nothing_to_repair(memory: SessionStore) -> None:
     memory.session(user_id="ada", session_id="s").append(CALL)
 
-    assert [found for _, found in memory.repair() if found] == []
+    assert [damage for _, damage in memory.repair() if damage] == []
 
 
 def test_an_export_fails_if_a_session_has_no_head(url: str, tmp_path: Path) -> None:
@@ -244,5 +250,5 @@ def test_an_export_fails_if_a_session_has_no_head(url: str, tmp_path: Path) -> N
             store.export_user("ada", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
-        assert ("t", "head", True) in found(store, apply=True)
+        assert ("t", "head", True) in damages(store, apply=True)
         assert store.export_user("ada", tmp_path / "out").path.exists()

@@ -78,17 +78,17 @@ def proved(store: SessionStore) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_a_recheck_says_where_and_what_type_and_changes_nothing(
+def test_a_recheck_reports_place_and_type_and_changes_nothing(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append([refold.UserInput(text=t) for t in ("a", MAIL, "c")])
 
-    (found,) = after.recheck()
+    (check,) = after.recheck()
 
-    (exposure,) = found.exposures
+    (exposure,) = check.exposures
     assert (exposure.stream, exposure.seq, exposure.types) == ("main", 2, {"EMAIL": 1})
-    assert (found.events, found.applied, found.problem) == (3, None, None)
-    assert MAIL not in str(found)
+    assert (check.events, check.applied, check.problem) == (3, None, None)
+    assert MAIL not in str(check)
     assert MAIL in stored(session_of(after))
 
 
@@ -134,25 +134,25 @@ def test_releases_cached_rows_after_a_new_key(
     assert GONE in str(session_of(after).context().messages)
 
 
-def test_the_log_says_what_was_replaced_and_by_which_rules(
+def test_the_log_records_what_was_replaced_and_by_which_rules(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append([refold.UserInput(text=t) for t in ("a", MAIL)])
 
     list(after.reredact())
 
-    said = session_of(after).events()[-1].payload
-    assert isinstance(said, RedactionApplied)
-    assert (said.stream, said.seqs, said.first_seq, said.last_seq) == (
+    note = session_of(after).events()[-1].payload
+    assert isinstance(note, RedactionApplied)
+    assert (note.stream, note.seqs, note.first_seq, note.last_seq) == (
         "main",
         (2,),
         1,
         2,
     )
-    assert (said.types, said.key_version) == ({"EMAIL": 1}, 2)
-    assert said.rules.startswith("aware")
-    assert [rules.split("-")[0] for rules in said.rules_before] == ["unaware"]
-    assert len(said.hashes) == len(said.first_hashes) == 1
+    assert (note.types, note.key_version) == ({"EMAIL": 1}, 2)
+    assert note.rules.startswith("aware")
+    assert [rules.split("-")[0] for rules in note.rules_before] == ["unaware"]
+    assert len(note.hashes) == len(note.first_hashes) == 1
 
 
 def test_a_second_time_there_is_nothing_to_do(
@@ -178,10 +178,10 @@ def test_only_the_sessions_that_are_named_are_touched(
 
     done = list(after.reredact("ada", session_id="s-1"))
 
-    assert [(one.session.user_id, one.session.session_id) for one in done] == [
+    assert [(result.session.user_id, result.session.session_id) for result in done] == [
         ("ada", "s-1")
     ]
-    left = [one.session for one in after.recheck() if one.exposures]
+    left = [check.session for check in after.recheck() if check.exposures]
     assert [(info.user_id, info.session_id) for info in left] == [
         ("ada", "s-2"),
         ("bob", "s-1"),
@@ -195,11 +195,11 @@ def test_a_blob_is_replaced_with_the_text_it_was_cut_from(
     session_of(before).append([refold.UserInput(text=whole)] * 2)
     session_of(before).append(refold.UserInput(text=whole.replace(MAIL, "x")))
     digest, *_ = digests(before)
-    (found,) = after.recheck()
+    (check,) = after.recheck()
 
     (done,) = after.reredact()
 
-    assert [exposure.blobs for exposure in found.exposures] == [1, 1]
+    assert [exposure.blobs for exposure in check.exposures] == [1, 1]
     assert done.applied is not None
     assert done.applied.blobs == 1
     new = digests(after)
@@ -264,7 +264,7 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
     assert session.verify().compactions == 3
 
 
-def test_events_beside_an_earlier_summary_are_part_of_the_next_ones_source(
+def test_events_next_to_an_earlier_summary_are_part_of_the_next_source(
     before: SessionStore, after: SessionStore
 ) -> None:
     session, nested = session_of(before), parse(NESTED)
@@ -309,8 +309,8 @@ def test_values_that_the_caller_added_are_redacted_again(
 ) -> None:
     session = session_of(before)
     session.append(refold.UserInput(text="fine"))
-    given = [f"ask {MAIL} " + "word " * 400, "a fact"]
-    session.record_request(session.context(evidence=given, system=f"Mail {MAIL}"))
+    evidence = [f"ask {MAIL} " + "word " * 400, "a fact"]
+    session.record_request(session.context(evidence=evidence, system=f"Mail {MAIL}"))
 
     (done,) = after.reredact()
 
@@ -468,7 +468,7 @@ def test_a_compactor_that_knew_the_old_key_compacts_with_the_new_one(
     proved(after)
 
 
-def test_those_who_append_meanwhile_lose_nothing(
+def test_concurrent_appends_lose_nothing(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(refold.UserInput(text="begin"))
@@ -509,7 +509,7 @@ def test_two_at_once_end_with_one_key(opened: Opened, before: SessionStore) -> N
         thread.join()
 
     for store in (*stores, before):
-        assert [one.unfinished for one in store.recheck()] == [False, False]
+        assert [check.unfinished for check in store.recheck()] == [False, False]
         assert proved(store) == {"s-1": (1, 0), "s-2": (1, 0)}
 
 
@@ -530,7 +530,7 @@ def test_a_concurrent_redaction_is_not_undone(
     assert proved(after) == {"s-1": (1, 0)}
 
 
-def test_a_session_that_cannot_be_read_is_said_and_does_not_stop_the_others(
+def test_an_unreadable_session_is_reported_and_does_not_stop_the_others(
     before: SessionStore, after: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("s-1", "s-2"):

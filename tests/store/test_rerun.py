@@ -193,7 +193,7 @@ def copied(
 
 
 @pytest.mark.parametrize("strategy", ["keep_all", CLEARING, "last_turns:n=2"])
-def test_an_event_that_is_not_what_it_was_is_named_at_the_next_request(
+def test_a_changed_event_is_named_at_the_next_request(
     memory: SessionStore, strategy: str
 ) -> None:
     session = work(memory.session(user_id="a", session_id="s"), 4, strategy)
@@ -430,7 +430,9 @@ def reads(number: int, call_id: str = "new") -> list[Event]:
     return [refold.AgentResponse(text="Let me see."), call]
 
 
-def test_a_model_goes_on_until_a_call_has_no_recorded_result(session: Session) -> None:
+def test_a_model_continues_until_a_call_has_no_recorded_result(
+    session: Session,
+) -> None:
     work(session, 3, "keep_all")
     done = [refold.AgentResponse(text="Done.")]
     model = Script(reads(0), done, reads(1), reads(7))

@@ -58,8 +58,8 @@ def run(
             )
             for place in range(chance.randrange(4))
         ]
-        said = "fine " * chance.randrange(40)
-        session.append([refold.AgentResponse(text=said), *calls])
+        answer_text = "fine " * chance.randrange(40)
+        session.append([refold.AgentResponse(text=answer_text), *calls])
         step()
         for call in calls:
             with session.attempt("send a mail"):
@@ -71,8 +71,8 @@ def ready(session: Session) -> bool:
     """Whether the last word was the agent's, or nothing was said at all."""
     if not session.writer.log.head(session.stream).seq:
         return True
-    said = [event.type for event in session.events() if event.type in SAID]
-    return not said or said[-1] == "agent_response"
+    spoken = [event.type for event in session.events() if event.type in SAID]
+    return not spoken or spoken[-1] == "agent_response"
 
 
 def answer(session: Session, call: refold.ToolCall, chance: Random) -> None:

@@ -39,7 +39,7 @@ def session(store: SessionStore) -> Session:
 
 def questions(session: Session) -> list[refold.HumanReview]:
     payloads = [envelope.payload for envelope in session.events()]
-    return [one for one in payloads if isinstance(one, refold.HumanReview)]
+    return [payload for payload in payloads if isinstance(payload, refold.HumanReview)]
 
 
 def fail(session: Session, call_id: str, **how: Any) -> None:
@@ -53,7 +53,8 @@ def fail(session: Session, call_id: str, **how: Any) -> None:
 
 
 def test_a_question_is_asked_once(store: SessionStore, session: Session) -> None:
-    first, again = session.reviews.ask(), session.reviews.ask()
+    first = session.reviews.ask()
+    again = session.reviews.ask()
 
     assert (first.asked, again.asked) == ([3], [])
     (question,) = questions(session)
@@ -88,9 +89,9 @@ def test_a_long_session_is_not_read_again_from_its_start(
     read = session.writer.log.read
     after: list[int] = []
 
-    def reading(*args: Any, **how: Any) -> Any:
-        after.append(how.get("after", 0))
-        return read(*args, **how)
+    def reading(*args: Any, **options: Any) -> Any:
+        after.append(options.get("after", 0))
+        return read(*args, **options)
 
     monkeypatch.setattr(
         type(session.writer.log), "read", lambda _, *a, **h: reading(*a, **h)
@@ -194,11 +195,13 @@ def test_recovery_degrades_then_retries_then_asks_a_human(store: SessionStore) -
         fail(session, f"c-{number}")
 
     steps = []
-    while not (found := session.reviews.ask()).asked:
-        (next_,) = found.recoveries
+    scan = session.reviews.ask()
+    while not scan.asked:
+        (next_,) = scan.recoveries
         steps.append(next_.step)
         key = next_.idempotency_key
         fail(session, f"{next_.step}", meta=next_.meta, idempotency_key=key)
+        scan = session.reviews.ask()
 
     assert steps == ["degrade", "retry"]
     assert session.reviews.ask().recoveries == []
@@ -231,15 +234,17 @@ def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
         session.reviews.ask()
     store.session(user_id="bob", session_id="none").append(refold.UserInput(text="go"))
 
-    found = store.reviews.list()
+    listed = store.reviews.list()
 
-    assert [(one.user_id, one.severity) for one in found] == [
+    assert [(question.user_id, question.severity) for question in listed] == [
         ("bob", "critical"),
         ("ada", "critical"),
         ("bob", "medium"),
         ("ada", "medium"),
     ]
-    assert store.reviews.list("ada") == [one for one in found if one.user_id == "ada"]
+    assert store.reviews.list("ada") == [
+        question for question in listed if question.user_id == "ada"
+    ]
     assert store.reviews.list("ada", session_id="none") == []
     assert store.reviews.list("nobody") == []
 
@@ -264,10 +269,10 @@ def test_a_decision_is_an_event_and_closes_the_question(
     )
     assert event.payload.question
     assert store.reviews.list() == []
-    (one,) = store.reviews.list(open_only=False)
-    assert one.decided is not None
-    assert one.decided[:3] == (4, "corrected", "lin")
-    assert one.decided.note == "asked [REDACTED:EMAIL]"
+    (listed,) = store.reviews.list(open_only=False)
+    assert listed.decided is not None
+    assert listed.decided[:3] == (4, "corrected", "lin")
+    assert listed.decided.note == "asked [REDACTED:EMAIL]"
     assert session.reviews.ask().asked == []
 
 
@@ -342,10 +347,10 @@ def test_a_decision_after_a_rival_decision_is_refused(
     look = reviews._question
 
     def slow(log: EventLog, stream: StreamId, seq: int) -> Any:
-        found = look(log, stream, seq)
+        question = look(log, stream, seq)
         monkeypatch.setattr(reviews, "_question", look)
         session.reviews.decide(seq, "accept" if same else "reject", by="lin")
-        return found
+        return question
 
     monkeypatch.setattr(reviews, "_question", slow)
 
@@ -392,10 +397,10 @@ def test_a_question_appended_by_a_program_is_listed_and_decided(
 ) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
 
-    (one,) = memory.reviews.list()
+    (listed,) = memory.reviews.list()
     anywhere.reviews.decide(1, "accept", by="lin")
 
-    assert (one.trigger, one.question, one.bundle) == ("cost", "Go on?", None)
+    assert (listed.trigger, listed.question, listed.bundle) == ("cost", "Go on?", None)
     assert memory.reviews.list() == []
 
 
@@ -412,13 +417,13 @@ def test_the_first_of_two_appended_decisions_counts(
 ) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
     for word in ("no", "yes"):
-        said = refold.HumanReview(trigger="cost", decision=word, refers_to=1)
-        anywhere.append(said)
+        decision = refold.HumanReview(trigger="cost", decision=word, refers_to=1)
+        anywhere.append(decision)
 
-    (one,) = memory.reviews.list(open_only=False)
+    (listed,) = memory.reviews.list(open_only=False)
 
-    assert one.decided is not None
-    assert (one.decided.seq, one.decided.decision) == (2, "no")
+    assert listed.decided is not None
+    assert (listed.decided.seq, listed.decided.decision) == (2, "no")
 
 
 @pytest.mark.parametrize(
@@ -494,11 +499,12 @@ def test_a_question_is_asked_without_events_if_the_store_refuses_them(
         for number in range(20):
             fail(session, f"c-{number}")
 
-        found, again = session.reviews.ask(rules), session.reviews.ask(rules)
+        first = session.reviews.ask(rules)
+        again = session.reviews.ask(rules)
 
         (question,) = questions(session)
         bundle = read_bundle(json.dumps(question.bundle))
-        assert (found.asked, again.asked) == ([41], [])
+        assert (first.asked, again.asked) == ([41], [])
         assert (bundle.events, bundle.left_out) == ((), 40)
         assert "4096" in (bundle.refused or "")
 
@@ -535,7 +541,7 @@ def test_a_refused_question_does_not_block_the_others(
         with pytest.raises(refold.InvalidEvent):
             session.reviews.ask()
 
-    assert [one.trigger for one in questions(session)] == ["high_risk"]
+    assert [question.trigger for question in questions(session)] == ["high_risk"]
     assert session.reviews.ask().asked == [6]
 
 

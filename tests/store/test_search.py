@@ -25,34 +25,34 @@ def db(store_url: str, tmp_path: Path) -> str:
     return prepare(store_url, tmp_path)
 
 
-def said(session: Session, *words: str) -> None:
+def append_words(session: Session, *words: str) -> None:
     session.append([refold.UserInput(text=text) for text in words])
 
 
-def places(store: SessionStore, text: str, **more: Any) -> list[tuple[str, int]]:
-    return [(one.session_id, one.seq) for one in store.search("ada", text, **more)]
+def places(store: SessionStore, text: str, **options: Any) -> list[tuple[str, int]]:
+    return [(hit.session_id, hit.seq) for hit in store.search("ada", text, **options)]
 
 
 @pytest.mark.each_engine
 def test_events_with_all_words_are_found_newest_first(db: str) -> None:
     with refold.open(db) as store:
-        one, other = (store.session(user_id="ada", session_id=n) for n in ("a", "b"))
-        said(one, "The train to Berlin", "a plane", "TRAIN, from berlin!")
+        first, second = (store.session(user_id="ada", session_id=n) for n in ("a", "b"))
+        append_words(first, "The train to Berlin", "a plane", "TRAIN, from berlin!")
         call = refold.ToolCall(
             call_id="c", tool_name="find_train", arguments={"berlin": {"at": 9.5}}
         )
-        other.append(call)
+        second.append(call)
         bob = store.session(user_id="bob", session_id="a")
-        said(bob, "train berlin")
+        append_words(bob, "train berlin")
 
         for _ in range(2):  # the second time the index is there
             assert places(store, "berlin train") == [("b", 1), ("a", 3), ("a", 1)]
         assert places(store, "train", session_id="a", limit=1) == [("a", 3)]
         assert places(store, "trains") == []
-        (found, *_) = store.search("ada", "find")
-        assert found.type == "tool_call"
-        assert "find_train" in found.snippet
-        said(one, "one more train")
+        (hit, *_) = store.search("ada", "find")
+        assert hit.type == "tool_call"
+        assert "find_train" in hit.snippet
+        append_words(first, "one more train")
         assert places(store, "train", limit=1) == [("a", 4)]
         with pytest.raises(SessionNotFound):
             store.search("ada", "train", session_id="none")
@@ -92,7 +92,7 @@ def test_hits_are_the_events_of_the_log(
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s")
     for number, text in enumerate(texts, 1):
-        said(session, " ".join(text))
+        append_words(session, " ".join(text))
         if number % step == 0:
             store.search("ada", word)  # some of it is indexed by now
 
@@ -110,7 +110,7 @@ def test_a_long_session_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("refold.store.search.SEGMENT", 8)
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s")
-    said(session, *(f"word{number % 3} all" for number in range(50)))
+    append_words(session, *(f"word{number % 3} all" for number in range(50)))
 
     assert places(store, "word1", limit=99) == [("s", n) for n in range(50, 0, -3)]
     names = store.log.view_names("ada", "s")
@@ -121,7 +121,9 @@ def test_a_long_session_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) ->
 def test_erased_events_are_neither_found_nor_indexed(db: str, tmp_path: Path) -> None:
     with refold.open(db, redactor=unaware()) as store:
         for name in ("a", "b"):
-            said(store.session(user_id="ada", session_id=name), f"zebra {MAIL} here")
+            append_words(
+                store.session(user_id="ada", session_id=name), f"zebra {MAIL} here"
+            )
         assert len(places(store, "lovelace zebra")) == 2
         store.session(user_id="ada", session_id="a").delete()
         assert places(store, "lovelace") == [("b", 1)]

@@ -45,13 +45,13 @@ def stores(
     with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
         yield [
             SessionStore(
-                one.log,
-                one.writer.redactor,
-                one.writer.limits,
+                opened.log,
+                opened.writer.redactor,
+                opened.writer.limits,
                 clock=clock,
-                seals=partial(getattr, one, "seals"),
+                seals=partial(getattr, opened, "seals"),
             )
-            for one in (first, second)
+            for opened in (first, second)
         ]
 
 
@@ -130,26 +130,29 @@ def test_one_worker_does_the_duties_of_the_whole_store(
     session = talk(stores[0].session(user_id="ada", session_id="s"), 1)
     stores[0].erase("ada", "asked", session_id="s", grace=timedelta(minutes=5))
     talk(stores[0].session(user_id="bob", session_id="s"), 1)
-    told: list[Unit] = []
+    finished: list[Unit] = []
     policy = RetentionPolicy(sessions=timedelta(days=30))
     duties = {"seal": 60.0, "erase": 60.0, "retain": 60.0}
     workers = [
         Worker(
-            store, duties=duties, retains=policy, done=lambda unit, _: told.append(unit)
+            store,
+            duties=duties,
+            retains=policy,
+            done=lambda unit, _: finished.append(unit),
         )
         for store in stores
     ]
 
     both(workers)
-    assert Counter(told) == {Unit("seal"): 1, Unit("retain"): 1}
+    assert Counter(finished) == {Unit("seal"): 1, Unit("retain"): 1}
     clock.pass_(60)
     both(workers)
-    assert told.count(Unit("retain")) == 2
+    assert finished.count(Unit("retain")) == 2
     assert len(stores[0].seals.heads()) == 1
     clock.pass_(240)
     both(workers)
 
-    assert told.count(Unit("erase")) == 1
+    assert finished.count(Unit("erase")) == 1
     with pytest.raises(refold.Erased):
         session.events()
     verified = stores[0].verify_seals()
@@ -157,7 +160,7 @@ def test_one_worker_does_the_duties_of_the_whole_store(
     assert verified.problems == []
 
 
-def test_a_long_seal_shows_that_it_goes_on(
+def test_a_long_seal_shows_its_progress(
     stores: list[SessionStore], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(stores[0], 2)
@@ -214,7 +217,9 @@ def test_it_begins_no_more_than_so_many_in_a_second(
     assert worker.counts["compact", "done"] == 3
 
 
-def test_it_ends_after_what_it_is_at(stores: list[SessionStore], clock: Clock) -> None:
+def test_a_worker_finishes_its_task_before_it_ends(
+    stores: list[SessionStore], clock: Clock
+) -> None:
     filled(stores[0], 3)
     worker: Worker
     worker = Worker(stores[0], WINDOW, done=lambda *_: worker.stop())

@@ -153,10 +153,10 @@ def test_cached_rows_give_the_same_events(called: Session) -> None:
     read = called.events()
 
     called.context("keep_all")
-    found = called.writer.log.snapshot(called.stream, "keep_all").new
+    cached = called.writer.log.snapshot(called.stream, "keep_all").new
 
-    assert [event.to_json() for event in found] == [event.to_json() for event in read]
-    assert [event.blobs for event in found] == [event.blobs for event in read]
+    assert [event.to_json() for event in cached] == [event.to_json() for event in read]
+    assert [event.blobs for event in cached] == [event.blobs for event in read]
 
 
 def test_a_row_that_was_changed_since_is_not_shown_as_it_was(
@@ -194,12 +194,12 @@ def test_caches_rows_of_few_sessions(memory: SessionStore) -> None:
         session.append(user_inputs("a"))
         session.context("keep_all")
 
-    kept = [
+    rows = [
         len(ring.session("ada", f"s-{number}", now=None).decrypted.rows)
         for number in range(34)
     ]
 
-    assert kept == [0, 0, *[1] * 32]
+    assert rows == [0, 0, *[1] * 32]
 
 
 def test_too_large_state_is_not_kept(memory: SessionStore) -> None:

@@ -65,13 +65,13 @@ def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
     talk(every.session(user_id="ada", session_id="s-2"), 1)
     talk(every.session(user_id="bob", session_id="s-1"), 4)
 
-    ada, one = (
+    ada, session = (
         every.stats("ada"),
         every.session(user_id="ada", session_id="s-2").history.stats(),
     )
 
     assert (ada["sessions"], ada["events"], ada["blobs"]) == (2, 3, 1)
-    assert (one["sessions"], one["events"]) == (1, 2)
+    assert (session["sessions"], session["events"]) == (1, 2)
     assert ada["blob_bytes"] == len(long)
 
 
@@ -80,11 +80,11 @@ def test_a_session_that_is_not_there_has_no_figures(every: SessionStore) -> None
         every.session(user_id="ada", session_id="s-1").history.stats()
 
 
-def test_rates_are_of_what_happened_of_late(every: SessionStore) -> None:
+def test_rates_count_recent_events_only(every: SessionStore) -> None:
     session, now = every.session(user_id="ada", session_id="s-1"), every.clock()
     for age in (30 * HOUR, 2 * HOUR, 0):
-        said = refold.UserInput(text="x" * 100)
-        session.append(said, ts=from_microseconds(now - age))
+        user_input = refold.UserInput(text="x" * 100)
+        session.append(user_input, ts=from_microseconds(now - age))
 
     figures = every.stats()
 
@@ -94,7 +94,7 @@ def test_rates_are_of_what_happened_of_late(every: SessionStore) -> None:
     assert figures["sessions_last_hour"] == 1
 
 
-def test_a_view_is_behind_by_what_it_has_not_folded(every: SessionStore) -> None:
+def test_a_view_is_behind_by_the_events_that_it_lacks(every: SessionStore) -> None:
     for name, turns in (("s-1", 0), ("s-2", 2), ("s-3", 5)):
         session = every.session(user_id="ada", session_id=name)
         talk(session, 3)

@@ -47,20 +47,20 @@ def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
         memory.session(user_id="ada", session_id="s"),
         memory.session(user_id="ada", session_id="t"),
     )
-    for one in (session, other):
-        append_turns(one, 8)
-        one.append(refold.UserInput(text="and now?"))
+    for each in (session, other):
+        append_turns(each, 8)
+        each.append(refold.UserInput(text="and now?"))
     session.strategies.activate(WINDOW)
-    for one in (session, other):
-        one.append(refold.AgentResponse(text="now this"))
+    for each in (session, other):
+        each.append(refold.AgentResponse(text="now this"))
 
     rebuild(memory, FOLDING)
 
-    made = [
-        [(record["first_seq"], record["last_seq"]) for record in derived(one, FOLDING)]
-        for one in (session, other)
+    spans = [
+        [(record["first_seq"], record["last_seq"]) for record in derived(each, FOLDING)]
+        for each in (session, other)
     ]
-    assert made[0] == made[1]
+    assert spans[0] == spans[1]
 
 
 def test_an_activation_is_no_request_of_the_run(memory: SessionStore) -> None:
@@ -176,9 +176,9 @@ def test_a_strategy_stands_in_a_file_of_json(tmp_path: Path) -> None:
     )
     settings = Settings(read_toml=read_toml)
 
-    made = settings.strategy(f"@{flags}")
-    assert made.name == "history_summary"
-    assert made.params["trigger_on_history_size_chars"] == 900
+    strategy = settings.strategy(f"@{flags}")
+    assert strategy.name == "history_summary"
+    assert strategy.params["trigger_on_history_size_chars"] == 900
 
     flags.write_text(
         '{"history_summary_params": {}, "history_summary_min_version": ""}'

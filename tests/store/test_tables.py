@@ -264,7 +264,7 @@ def test_an_erasure_names_exports_of_all_columns_and_their_rows(
     assert of_ada == {key for key in written if key[0] == "ada"}
 
 
-def test_a_user_who_came_back_is_in_another_epoch(
+def test_a_readmitted_user_is_in_another_epoch(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     first: Any = tables(filled).write(tmp_path / "first").manifest

@@ -16,7 +16,7 @@ from tests.support.tampered import Tampered, fill
 from tests.support.tampering import COLUMNS, NOT_PROVED, Tampering, columns, every
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """Codes of problems, each with the session it is of; of the tree it is empty."""
 
     session_id: str
@@ -54,20 +54,20 @@ def case(filled: Tampered) -> Iterator[Tampered]:
     filled.put_back("whole")
 
 
-def found(case: Tampered) -> set[Found]:
+def problems_of(case: Tampered) -> set[Finding]:
     """What is wrong, as ``refold verify`` finds it."""
     try:
         with case.store() as store:
             problems = [p for _, verified in store.verify() for p in verified.problems]
             seals = store.verify_seals()
             assert seals is not None
-            return {Found(p.session_id, p.code) for p in [*problems, *seals.problems]}
+            return {Finding(p.session_id, p.code) for p in [*problems, *seals.problems]}
     except RefoldError:
-        return {Found("", "opening")}
+        return {Finding("", "opening")}
 
 
 def test_nothing_is_found_where_nothing_was_done(case: Tampered) -> None:
-    assert found(case) == set()
+    assert problems_of(case) == set()
 
 
 def cases() -> Iterator[ParameterSet]:
@@ -98,17 +98,17 @@ def cases() -> Iterator[ParameterSet]:
 def test_tampering_is_found_and_named(case: Tampered, tampering: Tampering) -> None:
     tampering.act(case)
 
-    problems = found(case)
+    problems = problems_of(case)
 
     if not tampering.code:
         assert problems == set()
         return
     assert tampering.code in {problem.code for problem in problems}, problems
     if tampering.session is not None:
-        assert Found(tampering.session, tampering.code) in problems
+        assert Finding(tampering.session, tampering.code) in problems
 
 
-def test_every_column_is_tried_or_it_is_said_why_it_is_not_proved() -> None:
+def test_every_column_is_tampered_with_or_has_a_stated_reason() -> None:
     listed = [
         f"{table}.{name}"
         for table, (names, _) in NOT_PROVED.items()
@@ -135,4 +135,4 @@ def test_a_loss_that_is_accepted_is_not_found_any_more(case: Tampered) -> None:
     with case.store() as store:
         store.seal(accept_loss=True)
 
-    assert found(case) == set()
+    assert problems_of(case) == set()

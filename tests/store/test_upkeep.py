@@ -161,7 +161,7 @@ def test_a_store_closes_when_its_background_is_done(
         assert summaries(store.session(user_id="ada", session_id="s-1")) == 1
 
 
-def test_work_runs_once_at_a_time_and_once_more_if_asked_meanwhile() -> None:
+def test_work_runs_one_at_a_time_and_again_if_requested_during_it() -> None:
     background, entered, go, count = Background(), Barrier(2), Event(), [0]
 
     def work() -> None:

@@ -173,7 +173,7 @@ def test_numbers_stay_when_keys_are_replaced(db: str) -> None:
         assert not session.verify().problems
 
 
-def test_a_head_that_is_made_anew_gives_no_number_again(db: str) -> None:
+def test_a_recomputed_head_gives_no_number_twice(db: str) -> None:
     with opened(db) as store:
         session_of(store).append(user_inputs(f"from {ADA} to {BOB}"))
     tamper(db, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
@@ -366,7 +366,7 @@ def test_a_secret_is_kept_only_if_it_is_named(db: str) -> None:
         assert ("hunter2" in revealed, ADA in revealed) == (bool(types), not types)
 
 
-def test_a_vault_is_bounded_and_drops_what_was_not_used_for_longest() -> None:
+def test_a_vault_is_bounded_and_drops_the_least_recently_used_value() -> None:
     stream = StreamId("ada", "s")
     vault = Vault(most=2, most_bytes=20)
     vault.put(stream, {"EMAIL:a": "1", "EMAIL:b": "2"})

@@ -37,26 +37,26 @@ class Gossip:
     costs = False
 
     def __init__(self) -> None:
-        self.given = ""
+        self.source_text = ""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        self.given += source.text
+        self.source_text += source.text
         text = f"They gave {VALUES[0]} and {VALUES[1]}."
         return Written(text, SummarizerRef(kind="gossip"))
 
 
 def live(store: SessionStore, gossip: Gossip) -> refold.Session:
-    """A session in which each value was said, answered, called with and returned."""
+    """Returns a session with each value in an input, an answer, a call and a result."""
     session = store.session(user_id="u-1", session_id="s-1")
     for turn in range(6):
-        told = f"turn {turn}: " + ", ".join(VALUES)
-        session.append(refold.UserInput(text=told))
-        session.append(ToolCall(call_id="c", tool_name="send", arguments={"to": told}))
+        words = f"turn {turn}: " + ", ".join(VALUES)
+        session.append(refold.UserInput(text=words))
+        session.append(ToolCall(call_id="c", tool_name="send", arguments={"to": words}))
         session.append(
-            ToolResult(call_id="c", content={"sent": [told]}, status="error")
+            ToolResult(call_id="c", content={"sent": [words]}, status="error")
         )
-        session.append(AgentResponse(text=f"I wrote to {told}"))
-    session.append(Reflection(pass_=False, confidence=0.1, issues=(told,)))
+        session.append(AgentResponse(text=f"I wrote to {words}"))
+    session.append(Reflection(pass_=False, confidence=0.1, issues=(words,)))
     view = session.prepare(WINDOW, summarizer=gossip)
     session.record_request(session.vault.reveal_view(view))
     session.reviews.ask()
@@ -83,7 +83,7 @@ def rows(url: str) -> Iterator[str]:
 
 @pytest.mark.each_engine
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_that_is_handed_out_has_what_the_vault_knows(
+def test_no_output_contains_values_of_the_vault(
     kind: str, store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -92,11 +92,11 @@ def test_nothing_that_is_handed_out_has_what_the_vault_knows(
         session = live(store, gossip)
         store.user("u-1").consent("training")
         shown = session.vault.reveal_view(session.context(WINDOW))
-        told: dict[str, Any] = {
-            "given to the summarizer": gossip.given,
-            "events": [one.to_json() for one in session.history.timeline()],
+        places: dict[str, Any] = {
+            "given to the summarizer": gossip.source_text,
+            "events": [event.to_json() for event in session.history.timeline()],
             "context": session.context(WINDOW).messages,
-            "reviews": [one._asdict() for one in store.reviews.list("u-1")],
+            "reviews": [question._asdict() for question in store.reviews.list("u-1")],
             "why": session.why(),
             "verified": session.verify(),
             "found": store.search("u-1", "turn"),
@@ -106,17 +106,17 @@ def test_nothing_that_is_handed_out_has_what_the_vault_knows(
             "compared": session.proofs.compare(),
             "access": [*store.access_log.records()],
         }
-        told["export"] = export(store, tmp_path / "export")
-        told["errors"] = [*refusals(session)]
-        told["rows"] = [*rows(db)]
-    told["log"] = caplog.text
+        places["export"] = export(store, tmp_path / "export")
+        places["errors"] = [*refusals(session)]
+        places["rows"] = [*rows(db)]
+    places["log"] = caplog.text
 
     assert VALUES[0] in str(shown.messages)
-    for where, what in told.items():
-        assert what or where == "log", where
+    for where, content in places.items():
+        assert content or where == "log", where
         for value in VALUES:
-            assert value not in str(what), where
-            assert value not in json.dumps(str(what)), where
+            assert value not in str(content), where
+            assert value not in json.dumps(str(content)), where
 
 
 def export(store: SessionStore, folder: Path) -> str:

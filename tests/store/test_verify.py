@@ -131,12 +131,12 @@ def test_changed_data_is_found_at_its_place(
     store, change = filled
     change(statement + " AND session_id='s-1'")
 
-    found = problems(store)
+    reported = problems(store)
 
-    assert found
-    assert {session_id for session_id, _, _ in found} == {"s-1"}
+    assert reported
+    assert {session_id for session_id, _, _ in reported} == {"s-1"}
     if seq is not None:
-        assert seq in {where for _, where, _ in found}
+        assert seq in {where for _, where, _ in reported}
 
 
 @pytest.mark.parametrize(("statement", "seq"), ROWS)
@@ -146,12 +146,12 @@ def test_the_chain_alone_finds_what_was_done_to_rows(
     store, change = filled
     change(statement + " AND session_id='s-1'")
 
-    found = problems(store, chain_only=True)
+    reported = problems(store, chain_only=True)
 
-    assert found
-    assert {session_id for session_id, _, _ in found} == {"s-1"}
+    assert reported
+    assert {session_id for session_id, _, _ in reported} == {"s-1"}
     if seq is not None:
-        assert seq in {where for _, where, _ in found}
+        assert seq in {where for _, where, _ in reported}
 
 
 def _appending(store: SessionStore, end: Event) -> None:
@@ -246,8 +246,8 @@ def test_all_requests_of_a_session_are_derived_in_one_walk(
     assert session.verify().problems == []
 
 
-def _requested(found: tuple[Envelope, View]) -> tuple[refold.Request, View]:
-    envelope, view = found
+def _requested(replayed: tuple[Envelope, View]) -> tuple[refold.Request, View]:
+    envelope, view = replayed
     assert isinstance(envelope.payload, refold.Request)
     return envelope.payload, view
 
@@ -276,9 +276,9 @@ def test_a_fork_of_a_damaged_session_does_not_hide_the_others(filled: Any) -> No
     fork.append(refold.UserInput(text="x"))
     change("UPDATE @events SET ts=ts+1 WHERE seq=3 AND session_id='s-1'")
 
-    found = {session_id for session_id, _, _ in problems(store)}
+    damaged = {session_id for session_id, _, _ in problems(store)}
 
-    assert found == {"s-1", "fork"}
+    assert damaged == {"s-1", "fork"}
     assert len(list(store.verify())) == 3
 
 

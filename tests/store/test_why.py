@@ -62,9 +62,9 @@ def rich(session: Session) -> Session:
 
 
 def check(explained: Explanation) -> None:
-    """That each event is shown or left out, once, and that all is proved."""
+    """Asserts that each event is shown or left out once, and that all is proved."""
     count = Counter(seq for part in explained.parts for seq in part.seqs)
-    count.update(one.seq for one in explained.unshown)
+    count.update(unshown_event.seq for unshown_event in explained.unshown)
     assert count == Counter(list(explained.events))
     assert {record.source for record in explained.records} <= {"holds"}
     assert all(record.asked.same for record in explained.records)
@@ -77,19 +77,19 @@ def test_a_rich_session_and_its_fork_are_explained_at_every_moment(
 ) -> None:
     fork = rich(session)
 
-    for one in (session, fork):
-        for at in range(1, one.head().seq + 1, 3):
-            explained = one.why(WINDOW, at=at)
+    for each in (session, fork):
+        for at in range(1, each.head().seq + 1, 3):
+            explained = each.why(WINDOW, at=at)
 
             check(explained)
-            assert explained.view == one.context(WINDOW, at=at)
+            assert explained.view == each.context(WINDOW, at=at)
 
 
-def test_parts_name_why_they_are_there(session: Session) -> None:
+def test_parts_name_their_cause(session: Session) -> None:
     explained = rich(session).why(WINDOW)
 
     causes = {part.cause for part in explained.parts}
-    left = {one.why for one in explained.unshown}
+    left = {event.why for event in explained.unshown}
     assert causes == {
         "system",
         "summary",
@@ -105,7 +105,7 @@ def test_parts_name_why_they_are_there(session: Session) -> None:
     assert payload(pin, refold.Pin).reason == "the requirement"
 
 
-def test_a_fork_is_proved_with_the_session_it_goes_on_from(session: Session) -> None:
+def test_a_fork_is_proved_together_with_its_parent(session: Session) -> None:
     explained = rich(session).why(WINDOW)
 
     assert [chain.stream.session_id for chain in explained.chains] == [
@@ -113,9 +113,12 @@ def test_a_fork_is_proved_with_the_session_it_goes_on_from(session: Session) -> 
         "s-1",
         "s-2",
     ]
-    told = explained.to_json()
+    printed = explained.to_json()
     inherited = [
-        event for part in told["parts"] for event in part["events"] if event["seq"] < 1
+        event
+        for part in printed["parts"]
+        for event in part["events"]
+        if event["seq"] < 1
     ]
     assert {event["session_id"] for event in inherited} == {"s-1"}
 
@@ -152,7 +155,7 @@ def test_a_summary_of_summaries_can_be_opened_down_to_its_events(
     assert max(seqs) <= summary.last_seq
 
 
-def test_one_message_is_explained_with_what_it_stands_for(session: Session) -> None:
+def test_a_message_is_explained_with_its_events(session: Session) -> None:
     rich(session)
     whole = session.why(WINDOW)
 
@@ -161,7 +164,7 @@ def test_one_message_is_explained_with_what_it_stands_for(session: Session) -> N
 
     assert first.parts == tuple(part for part in whole.parts if part.message == 1)
     assert first.records == whole.records
-    assert {one.why for one in first.unshown} == {"compacted", "pins_budget"}
+    assert {event.why for event in first.unshown} == {"compacted", "pins_budget"}
     assert {part.message for part in last.parts} == {len(whole.view.messages)}
     assert (last.records, last.unshown) == ((), ())
 
@@ -268,13 +271,15 @@ def test_places_that_are_not_there_are_refused(
 def test_the_json_is_complete_and_holds_no_text_of_events(session: Session) -> None:
     explained = rich(session).why(WINDOW)
 
-    told = orjson.loads(orjson.dumps(explained.to_json()))
+    printed = orjson.loads(orjson.dumps(explained.to_json()))
 
-    left = sum(run["events"] for run in told["left_out"])
-    shown = sum(len(part["events"]) for part in told["parts"])
+    left = sum(run["events"] for run in printed["left_out"])
+    shown = sum(len(part["events"]) for part in printed["parts"])
     assert left + shown == len(explained.events)
-    live = [one for one in told["summaries"] if one["live"]]
-    own = [event["seq"] for one in told["summaries"] for event in one["events"]]
-    assert len(own) == sum(one["source_event_count"] for one in live)
-    assert {one["source"] for one in told["summaries"]} == {"holds"}
-    assert "question 12" not in str(told["parts"])
+    live = [summary for summary in printed["summaries"] if summary["live"]]
+    own = [
+        event["seq"] for summary in printed["summaries"] for event in summary["events"]
+    ]
+    assert len(own) == sum(summary["source_event_count"] for summary in live)
+    assert {summary["source"] for summary in printed["summaries"]} == {"holds"}
+    assert "question 12" not in str(printed["parts"])

@@ -71,7 +71,7 @@ class Idle(TurnWindow):
 IDLE: Strategy = Idle(full_turns=1, cached_turns=1)
 
 
-def test_all_that_is_due_is_compacted(
+def test_a_worker_compacts_all_pending_sessions(
     store: SessionStore, clock: Clock, calls: Path
 ) -> None:
     long = talk(store.session(user_id="ada", session_id="long"), 4)
@@ -83,7 +83,7 @@ def test_all_that_is_due_is_compacted(
     assert len(called(calls)) == 3
 
 
-def test_only_what_grew_is_looked_at_again(
+def test_a_worker_reads_only_sessions_that_grew(
     store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (
@@ -93,9 +93,11 @@ def test_only_what_grew_is_looked_at_again(
     assert worker.round() == EVERY
     compactor = SessionStrategies.compactor
 
-    def looking(part: SessionStrategies, *given: object, **named: object) -> object:
+    def looking(
+        part: SessionStrategies, *arguments: object, **options: object
+    ) -> object:
         looked.append(part.session_id)
-        return compactor(part, *given, **named)  # type: ignore[arg-type]  # as given
+        return compactor(part, *arguments, **options)  # type: ignore[arg-type]  # as given
 
     monkeypatch.setattr(SessionStrategies, "compactor", looking)
     talk(second, 1)
@@ -176,10 +178,12 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
     ]
     compactor, broken = SessionStrategies.compactor, ["b"]
 
-    def breaking(part: SessionStrategies, *given: object, **named: object) -> object:
+    def breaking(
+        part: SessionStrategies, *arguments: object, **options: object
+    ) -> object:
         if part.session_id in broken:
             raise refold.CorruptEvent("session 'b'", seq=1, reason="its row is gone")
-        return compactor(part, *given, **named)  # type: ignore[arg-type]  # as given
+        return compactor(part, *arguments, **options)  # type: ignore[arg-type]  # as given
 
     monkeypatch.setattr(SessionStrategies, "compactor", breaking)
     worker = Worker(store, WINDOW, duties={"compact": EVERY})
@@ -248,24 +252,26 @@ def test_without_a_strategy_each_session_has_its_own(
 
 
 def test_it_can_be_of_one_user(store: SessionStore, clock: Clock) -> None:
-    mine, theirs = (
+    adas, bobs = (
         talk(store.session(user_id=user, session_id="s"), 2) for user in ("ada", "bob")
     )
 
     Worker(store, WINDOW, user_id="ada").round()
 
-    assert (summaries(mine), summaries(theirs)) == (1, 0)
+    assert (summaries(adas), summaries(bobs)) == (1, 0)
 
 
-def test_it_tells_what_it_did(store: SessionStore, clock: Clock) -> None:
+def test_a_worker_reports_its_results(store: SessionStore, clock: Clock) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
-    told: list[tuple[Unit, str, int]] = []
+    reported: list[tuple[Unit, str, int]] = []
 
     Worker(
-        store, WINDOW, done=lambda unit, made: told.append((unit, made.type, made.seq))
+        store,
+        WINDOW,
+        done=lambda unit, event: reported.append((unit, event.type, event.seq)),
     ).round()
 
-    assert told == [(Unit("compact", "ada", "s-1"), "summary", 1)]
+    assert reported == [(Unit("compact", "ada", "s-1"), "summary", 1)]
     assert summaries(session) == 1
 
 

@@ -185,9 +185,9 @@ def test_values_that_a_session_keeps_outlast_a_wrong_clock(
     python_at(seconds, append)
 
     with refold.open(url, policy=policy) as store:
-        kept = store.session(user_id="ada", session_id="s").head().state.kept
-        values = sorted(value for value, _ in kept.values())
-        ages = [store.clock() - at for _, at in kept.values()]
+        stored = store.session(user_id="ada", session_id="s").head().state.kept
+        values = sorted(value for value, _ in stored.values())
+        ages = [store.clock() - at for _, at in stored.values()]
 
     assert values == ["ada@example.org", "bob@example.org"]
     assert all(0 <= age < DAY for age in ages)
