@@ -52,8 +52,8 @@ def refold(
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     def run(*args: object, stdin: bytes = b"", asked: bool = False) -> Ran:
-        given = Terminal if asked else io.TextIOWrapper
-        monkeypatch.setattr(sys, "stdin", given(io.BytesIO(stdin)))
+        kind = Terminal if asked else io.TextIOWrapper
+        monkeypatch.setattr(sys, "stdin", kind(io.BytesIO(stdin)))
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         out, err = capsys.readouterr()
@@ -65,13 +65,13 @@ def refold(
 @pytest.fixture(scope="session")
 def _imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample in a store, made once; tests work on copies."""
-    made = tmp_path_factory.mktemp("imported")
+    folder = tmp_path_factory.mktemp("imported")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REFOLD_HOME", str(made / "home"))
-        url = f"sqlite:///{made / 'refold.db'}"
+        patch.setenv("REFOLD_HOME", str(folder / "home"))
+        url = f"sqlite:///{folder / 'refold.db'}"
         args = ["--db", url, "import", str(SAMPLE), "--user", "lin", "--session", "run"]
         assert main(args) == 0
-    return made
+    return folder
 
 
 @pytest.fixture

@@ -26,15 +26,15 @@ def events(lines: list[dict[str, object]]) -> list[tuple[object, object]]:
     return [(line["event"], line["status"]) for line in lines]
 
 
-def test_each_command_left_what_it_did(audited: Refold) -> None:
+def test_each_command_left_its_record(audited: Refold) -> None:
     lines = audited("audit", "--json").lines()
 
-    said = events(lines)
-    assert ("session_load", "ok") in said
-    assert ("session_context", "ok") in said
-    assert ("export", "ok") in said
-    assert ("session_list", "ok") in said
-    assert said[-1] == ("session_load", "denied")
+    recorded = events(lines)
+    assert ("session_load", "ok") in recorded
+    assert ("session_context", "ok") in recorded
+    assert ("export", "ok") in recorded
+    assert ("session_list", "ok") in recorded
+    assert recorded[-1] == ("session_load", "denied")
     assert lines[-1]["error_code"] == "SessionNotFound"
 
 
@@ -70,7 +70,7 @@ def test_since_hides_earlier_records(audited: Refold) -> None:
 @pytest.mark.parametrize(
     "wrong", [("--since", "yesterday"), ("--since", "2026-13-01"), ("--session", "run")]
 )
-def test_a_wrong_argument_is_said(
+def test_a_wrong_argument_is_reported(
     refold: Refold, sample: Path, wrong: tuple[str, str]
 ) -> None:
     ran = refold("audit", *wrong)
@@ -79,7 +79,7 @@ def test_a_wrong_argument_is_said(
     assert "refold audit --help" in ran.err
 
 
-def test_where_nothing_is_kept_it_is_said(refold: Refold, sample: Path) -> None:
+def test_a_disabled_access_log_is_reported(refold: Refold, sample: Path) -> None:
     ran = refold("audit")
 
     assert (ran.code, ran.out) == (0, "")
@@ -106,7 +106,7 @@ def test_lines_for_programs_are_no_complaints(
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_setting_that_is_wrong_is_said(
+def test_a_wrong_setting_is_reported(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "everywhere")

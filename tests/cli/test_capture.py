@@ -20,9 +20,9 @@ CODEX: tuple[object, ...] = ("capture", "codex", "--user", "ada")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "client" / "projects"
-    (made / "-work").mkdir(parents=True)
-    return made
+    projects = tmp_path / "client" / "projects"
+    (projects / "-work").mkdir(parents=True)
+    return projects
 
 
 def written(folder: Path, *texts: str) -> None:
@@ -44,9 +44,9 @@ def test_each_capture_appends_new_entries(refold: Refold, folder: Path) -> None:
     shown = refold("log", "--user", "ada", "--session", "s-1").out
     assert "most" in shown
     assert "ann@build.test" not in shown
-    told = refold("capture", "--status").out
-    assert "claude-code" in told
-    assert "not running" in told
+    status = refold("capture", "--status").out
+    assert "claude-code" in status
+    assert "not running" in status
 
 
 def test_nothing_is_captured_without_a_program(refold: Refold) -> None:
@@ -54,7 +54,7 @@ def test_nothing_is_captured_without_a_program(refold: Refold) -> None:
     assert refold("capture", "--status").out == "nothing is captured yet\n"
 
 
-def test_the_folder_is_where_the_program_is_told_to_keep_it(
+def test_the_folder_is_the_one_of_the_programs_settings(
     refold: Refold, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(folder, "hello")
@@ -63,7 +63,7 @@ def test_the_folder_is_where_the_program_is_told_to_keep_it(
     assert refold(*CLAUDE, "--once").out == "1 entry appended\n"
 
 
-def test_a_folder_that_is_not_there_is_said(refold: Refold, tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(refold: Refold, tmp_path: Path) -> None:
     ran = refold(*CLAUDE, "--folder", tmp_path / "none", "--once")
 
     assert "there is no folder" in ran.err
@@ -144,7 +144,7 @@ def test_settings_that_only_held_the_hook_are_removed_with_it(
     assert [path.name for path in folder.parent.iterdir()] == ["projects"]
 
 
-def test_an_older_hook_is_replaced_and_others_beside_it_stay(
+def test_an_older_hook_is_replaced_and_other_hooks_stay(
     refold: Refold, folder: Path
 ) -> None:
     settings = folder.parent / "settings.json"
@@ -160,8 +160,8 @@ def test_an_older_hook_is_replaced_and_others_beside_it_stay(
     assert len(hooks_of(settings, "Stop")) == 2
     refold(*CLAUDE, "--folder", folder, "--uninstall")
 
-    kept = {"hooks": {"Stop": [{"matcher": "", "hooks": [theirs]}]}}
-    assert json.loads(settings.read_text()) == kept
+    expected = {"hooks": {"Stop": [{"matcher": "", "hooks": [theirs]}]}}
+    assert json.loads(settings.read_text()) == expected
 
 
 def test_a_link_to_settings_stays_a_link(refold: Refold, folder: Path) -> None:
@@ -334,7 +334,7 @@ def test_removing_the_hook_keeps_later_edits(refold: Refold, folder: Path) -> No
     assert json.loads(settings.read_text()) == {"model": "opus"}
 
 
-def test_a_hook_with_what_undoes_it_runs_in_the_background(
+def test_a_hook_runs_in_the_background_and_names_its_undo(
     refold: Refold, folder: Path
 ) -> None:
     settings = folder.parent / "settings.json"

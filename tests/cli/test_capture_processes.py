@@ -232,7 +232,7 @@ def test_a_process_that_lingers_ends_by_itself(capturing: Capturing) -> None:
     assert capturing.captured() == 1
 
 
-def test_a_hook_starts_a_process_that_goes_on_without_its_client(
+def test_a_hook_starts_a_process_that_outlives_its_client(
     capturing: Capturing,
 ) -> None:
     # The client reads what its hook prints to the end, and then kills all it started.
@@ -252,7 +252,7 @@ def test_a_hook_starts_a_process_that_goes_on_without_its_client(
     assert os.getsid(pid) not in (client.pid, os.getsid(0))
 
 
-def test_a_client_that_reads_what_its_hook_prints_is_not_kept(
+def test_a_client_that_reads_its_hooks_output_does_not_wait(
     capturing: Capturing,
 ) -> None:
     ran = subprocess.run(capturing.hook, capture_output=True, timeout=NEVER_SEC)

@@ -22,7 +22,7 @@ def test_one_step_is_one_compaction(refold: Refold, sample: Path) -> None:
     assert record["tokens_after"] < record["tokens_before"]
 
 
-def test_it_can_go_on_until_nothing_is_due(refold: Refold, sample: Path) -> None:
+def test_compact_can_run_until_idle(refold: Refold, sample: Path) -> None:
     records = refold("compact", *SESSION, *STRATEGY, "--until-idle", "--json").json()
     again = refold("compact", *SESSION, *STRATEGY, "--json").json()
 
@@ -40,7 +40,7 @@ def test_a_context_shrinks_and_names_summaries(refold: Refold, sample: Path) -> 
     assert [span["kind"] for span in after["spans"]] == ["summary", "summary", "raw"]
 
 
-def test_a_person_reads_what_was_compacted(refold: Refold, sample: Path) -> None:
+def test_people_see_the_compacted_events(refold: Refold, sample: Path) -> None:
     ran = refold("compact", *SESSION, *STRATEGY)
 
     assert ran.code == 0
@@ -50,7 +50,7 @@ def test_a_person_reads_what_was_compacted(refold: Refold, sample: Path) -> None
     assert "due at seq 57" in ran.out
 
 
-def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
+def test_an_idle_compaction_is_no_error(refold: Refold, sample: Path) -> None:
     ran = refold("compact", *SESSION, "--strategy", "keep_all")
 
     assert ran.code == 0
@@ -58,7 +58,7 @@ def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("strategy", "reason"),
     [
         ("turn_window:full_turns=9", "7 complete turns; turn_window compacts at 12"),
         ("tool_clearing+turn_window", "4 complete turns; turn_window compacts at 7"),
@@ -80,15 +80,15 @@ def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
         ("native", "native makes no summaries"),
     ],
 )
-def test_nothing_due_says_why_and_when_it_would_be(
-    refold: Refold, sample: Path, strategy: str, said: str
+def test_an_idle_compaction_names_the_reason_and_the_next_time(
+    refold: Refold, sample: Path, strategy: str, reason: str
 ) -> None:
     refold("compact", *SESSION, "--strategy", strategy, "--until-idle")
 
     ran = refold("compact", *SESSION, "--strategy", strategy)
 
     assert ran.code == 0
-    assert ran.out.startswith(f"nothing is due: {said}")
+    assert ran.out.startswith(f"nothing is due: {reason}")
 
 
 def test_after_a_failure_it_says_when_the_next_attempt_may_be(

@@ -36,11 +36,15 @@ def test_each_strategy_is_an_entry(refold: Refold, sample: Path) -> None:
     assert keep["compactions"] == 0
     assert window["compactions"] == len(window["compacted_before"]) > 0
     assert window["tokens_total"] < keep["tokens_total"]
-    for one in (keep, window):
+    for strategy in (keep, window):
         assert (
-            one["cached"] + one["cache_writes"] + one["uncached"] == one["tokens_total"]
+            strategy["cached"] + strategy["cache_writes"] + strategy["uncached"]
+            == strategy["tokens_total"]
         )
-        assert max(each["tokens"] for each in one["per_request"]) == one["tokens_peak"]
+        assert (
+            max(each["tokens"] for each in strategy["per_request"])
+            == strategy["tokens_peak"]
+        )
 
 
 def test_nothing_is_written(refold: Refold, sample: Path) -> None:
@@ -55,9 +59,9 @@ def test_nothing_is_written(refold: Refold, sample: Path) -> None:
 def test_left_out_all_strategies_are_compared(refold: Refold, sample: Path) -> None:
     ran = refold("compare", *SESSION, "--json")
 
-    told = [one["strategy"] for one in ran.json()]
+    compared = [entry["strategy"] for entry in ran.json()]
     left = [line.split()[1] for line in ran.err.splitlines() if "left out" in line]
-    assert sorted([*told, *left]) == sorted(spec.STRATEGIES)
+    assert sorted([*compared, *left]) == sorted(spec.STRATEGIES)
 
 
 def test_the_table_fits_100_columns(refold: Refold, sample: Path) -> None:
@@ -105,7 +109,7 @@ def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("--strategy", "no_such"), "no such strategy"),
         (("--model", "no-such"), "not known"),
@@ -115,12 +119,12 @@ def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
     ],
 )
 def test_failures_of_compare_draw_nothing(
-    refold: Refold, sample: Path, tmp_path: Path, args: tuple[str, ...], said: str
+    refold: Refold, sample: Path, tmp_path: Path, args: tuple[str, ...], message: str
 ) -> None:
     ran = refold("compare", *SESSION, "--plot", "figure.png", *args)
 
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
     assert ran.out == ""
     assert not list(tmp_path.glob("figure*"))
 
@@ -138,13 +142,13 @@ def test_prices_of_ones_own(refold: Refold, sample: Path, tmp_path: Path) -> Non
         "[models.mine]\ncontext_tokens = 3000\nprices = { input = 2.0, output = 4.0 }\n"
     )
 
-    (one,) = refold(
+    (outcome,) = refold(
         "compare", *SESSION, *TWO[:2], "--prices", file, "--model", "mine", "--json"
     ).json()
 
-    assert one["model"] == "mine"
-    assert one["cost"] == pytest.approx(one["tokens_total"] * 2 / 1_000_000)
-    assert one["over_budget"] == one["tokens_peak"] - 3000
+    assert outcome["model"] == "mine"
+    assert outcome["cost"] == pytest.approx(outcome["tokens_total"] * 2 / 1_000_000)
+    assert outcome["over_budget"] == outcome["tokens_peak"] - 3000
 
 
 def test_summaries_of_the_log_can_be_used(refold: Refold, sample: Path) -> None:

@@ -10,14 +10,14 @@ SESSION = ("--user", "lin", "--session", "run")
 
 
 def context(refold: Refold, *args: object) -> dict[str, Any]:
-    told: dict[str, Any] = refold("context", *SESSION, *args, "--json").json()
-    return told
+    printed: dict[str, Any] = refold("context", *SESSION, *args, "--json").json()
+    return printed
 
 
 def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
-    told = context(refold)
+    printed = context(refold)
 
-    assert list(told) == [
+    assert list(printed) == [
         "strategy",
         "fingerprint",
         "at",
@@ -32,15 +32,13 @@ def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
         "request",
         "rules",
     ]
-    assert (told["strategy"], told["at"]) == ("keep_all", 57)
-    assert told["spans"] == [{"kind": "raw", "first": 1, "last": 57}]
-    assert told["messages"][0]["role"] == "user"
-    assert (told["provenance"], told["request"]) == ("assumed", None)
+    assert (printed["strategy"], printed["at"]) == ("keep_all", 57)
+    assert printed["spans"] == [{"kind": "raw", "first": 1, "last": 57}]
+    assert printed["messages"][0]["role"] == "user"
+    assert (printed["provenance"], printed["request"]) == ("assumed", None)
 
 
-def test_people_are_shown_what_a_context_leaves_out(
-    refold: Refold, sample: Path
-) -> None:
+def test_people_see_the_omissions_of_a_context(refold: Refold, sample: Path) -> None:
     sound = {"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}
     events = refold_package.events
     with refold_package.open(f"sqlite:///{sample}") as store:
@@ -59,18 +57,18 @@ def test_people_are_shown_what_a_context_leaves_out(
 def test_a_context_before_an_imported_answer_is_reconstructed(
     refold: Refold, sample: Path
 ) -> None:
-    told = context(refold, "--before-response", 1)
+    printed = context(refold, "--before-response", 1)
     seen = refold("context", *SESSION, "--before-response", 1).out
 
-    assert told["provenance"] == "reconstructed"
-    assert told["request"] == {
-        "seq": told["at"] + 1,
-        "digest": told["digest"],
+    assert printed["provenance"] == "reconstructed"
+    assert printed["request"] == {
+        "seq": printed["at"] + 1,
+        "digest": printed["digest"],
         "same": True,
     }
     assert "reconstructed from a transcript" in seen
     assert "as sent" not in seen
-    why = refold("why", *SESSION, "--at", told["at"])
+    why = refold("why", *SESSION, "--at", printed["at"])
     assert "provenance  reconstructed from a transcript" in why.out
 
 
@@ -91,18 +89,18 @@ def test_a_request_is_shown_with_what_was_handed_in(
         view = session.context(system="Be brief.", evidence=["a fact"])
         receipt = session.record_request(view)
 
-    told = context(refold, "--at", receipt.last_seq)
+    printed = context(refold, "--at", receipt.last_seq)
 
-    assert (told["digest"], told["system"]) == (view.digest, "Be brief.")
-    assert told["messages"] == view.messages
-    assert "evidence" in {span["kind"] for span in told["spans"]}
+    assert (printed["digest"], printed["system"]) == (view.digest, "Be brief.")
+    assert printed["messages"] == view.messages
+    assert "evidence" in {span["kind"] for span in printed["spans"]}
 
 
 def test_a_place_can_be_named_by_its_call(refold: Refold, sample: Path) -> None:
     """The 5th call is the only one of a response that begins at seq 12."""
-    told = context(refold, "--before-call", 5)
+    printed = context(refold, "--before-call", 5)
 
-    assert told == context(refold, "--at", 11)
+    assert printed == context(refold, "--at", 11)
 
 
 def test_parallel_calls_share_the_context_of_their_response(
@@ -127,7 +125,7 @@ def test_a_person_reads_figures_and_messages(refold: Refold, sample: Path) -> No
     assert "    command: git log" in out
 
 
-def test_a_person_reads_what_is_hidden(refold: Refold, sample: Path) -> None:
+def test_people_see_what_is_hidden(refold: Refold, sample: Path) -> None:
     out = refold("context", *SESSION, "--at", 14).out
 
     hidden = out.partition("replaced before storing")[2]

@@ -115,7 +115,7 @@ def test_retain_erases_the_sessions_that_a_dry_run_names(
     assert refold("sessions", "--json").json() == []
 
 
-def test_a_policy_file_says_what_expires(
+def test_a_policy_file_names_what_expires(
     refold: Refold, sample: Path, tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.toml"
@@ -149,9 +149,9 @@ def test_an_export_of_a_user_is_written_and_checked(
     assert [json.loads(line) for line in events.read_text().splitlines()] == log
 
     events.write_text("")
-    found = refold("verify", "--export", "lin-out")
-    assert found.code == 1
-    assert "not what was written" in found.out
+    check = refold("verify", "--export", "lin-out")
+    assert check.code == 1
+    assert "not what was written" in check.out
 
 
 @pytest.mark.parametrize(

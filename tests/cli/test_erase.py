@@ -22,7 +22,7 @@ def _there(sample: Path) -> None:
     """Lin's session is in refold.db, in the working directory."""
 
 
-def test_an_erasure_reports_what_went_and_that_nothing_is_left(
+def test_an_erasure_reports_deleted_rows_and_that_none_are_left(
     refold: Refold, tmp_path: Path
 ) -> None:
     ran = refold(*ERASE, "--out", tmp_path / "c.json", "--operator", "ops")
@@ -62,14 +62,14 @@ def test_the_report_names_the_places_beyond_reach(refold: Refold) -> None:
     assert "replicas and pg_wal of PostgreSQL" in places
 
 
-def test_json_is_the_certificate_with_its_salt_beside(refold: Refold) -> None:
+def test_json_is_the_certificate_with_its_salt(refold: Refold) -> None:
     ran = refold(*ERASE, "--json")
 
-    told = ran.json()
-    assert told["certificate"]["act"] == "erased"
-    assert told["certificate"]["counts"]["events"] > 50
-    assert set(told["left"].values()) == {0}
-    assert len(told["salt"]) == 64
+    result = ran.json()
+    assert result["certificate"]["act"] == "erased"
+    assert result["certificate"]["counts"]["events"] > 50
+    assert set(result["left"].values()) == {0}
+    assert len(result["salt"]) == 64
     again = refold(*ERASE, "--json").json()
     assert again["already"]
     assert again["salt"] is None
@@ -78,11 +78,11 @@ def test_json_is_the_certificate_with_its_salt_beside(refold: Refold) -> None:
 def test_a_certificate_is_verified_and_a_forged_one_found(
     refold: Refold, tmp_path: Path
 ) -> None:
-    told = refold(*ERASE, "--json")
+    erased = refold(*ERASE, "--json")
     file, key = tmp_path / "c.json", tmp_path / "key.pem"
-    file.write_text(told.out)
+    file.write_text(erased.out)
     key.write_text(refold("prove", "--public-key").out)
-    salt = told.json()["salt"]
+    salt = erased.json()["salt"]
 
     assert refold("verify", "--certificate", file).code == 0
     assert refold("verify", "--certificate", file, "--public-key", key).code == 0
@@ -92,7 +92,7 @@ def test_a_certificate_is_verified_and_a_forged_one_found(
 
     for old, new in (("lin asked", "he asked"), ('"events":', '"event":')):
         file.write_text(
-            told.out.replace("[REDACTED:USER_ID] asked", "x").replace(old, new)
+            erased.out.replace("[REDACTED:USER_ID] asked", "x").replace(old, new)
         )
         forged = refold("verify", "--certificate", file, "--json")
         assert forged.code == 1
@@ -100,7 +100,7 @@ def test_a_certificate_is_verified_and_a_forged_one_found(
     file.write_text("{}")
     assert "not a certificate" in refold("verify", "--certificate", file).err
 
-    file.write_text(told.out)
+    file.write_text(erased.out)
     key.write_bytes(b"\x8c\xff")
     ran = refold("verify", "--certificate", file, "--public-key", key)
     assert (ran.code, "not an Ed25519 public key" in ran.err) == (2, True)
@@ -116,7 +116,7 @@ def test_a_dry_run_counts_and_changes_nothing(refold: Refold) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("arguments", "why"),
     [
         (("--reason", "x"), "--user"),
         ((*LIN,), "--reason"),
@@ -126,16 +126,16 @@ def test_a_dry_run_counts_and_changes_nothing(refold: Refold) -> None:
     ],
 )
 def test_a_missing_argument_changes_nothing(
-    refold: Refold, given: tuple[str, ...], why: str
+    refold: Refold, arguments: tuple[str, ...], why: str
 ) -> None:
-    ran = refold("erase", *given)
+    ran = refold("erase", *arguments)
 
     assert ran.code == 2
     assert why in ran.err
     assert refold("log", *LIN, "--session", "run").code == 0
 
 
-def test_a_user_who_is_not_there_is_refused_and_nothing_signed(refold: Refold) -> None:
+def test_an_unknown_user_is_refused_and_nothing_is_signed(refold: Refold) -> None:
     ran = refold("erase", "--user", "nobdy", "--reason", "asked", "--yes")
 
     assert (ran.code, ran.out) == (1, "")
@@ -189,8 +189,8 @@ def test_a_user_without_data_can_be_held_if_that_is_meant(
 
 
 def test_a_grace_can_be_used(refold: Refold) -> None:
-    held = refold(*ERASE, "--grace", "30d")
-    assert "refold restore" in held.out
+    scheduled = refold(*ERASE, "--grace", "30d")
+    assert "refold restore" in scheduled.out
     assert refold("log", *LIN, "--session", "run").code == 1
     assert refold("erase", "--due", "--json").json() == []
     assert (

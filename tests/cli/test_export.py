@@ -43,7 +43,7 @@ def test_a_file_is_the_owners_alone(
     assert len(list(map(json.loads, output.read_text().splitlines()))) == 57
 
 
-def test_a_person_is_told_what_was_written(refold: Refold, sample: Path) -> None:
+def test_people_see_what_was_written(refold: Refold, sample: Path) -> None:
     ran = refold("export", "--out", "out.jsonl")
 
     assert ran.out == "wrote 57 events of 1 session to out.jsonl\n"
@@ -89,10 +89,12 @@ def test_a_trajectory_is_a_session_with_its_sub_agents(
 
     ran = refold("export", "--user", "ada", "--format", "atif")
 
-    (found,) = ran.lines()
-    assert found["notes"] == "a run"
-    assert len(found["steps"]) == 8
-    assert [one["trajectory_id"] for one in found["subagent_trajectories"]] == ["sub"]
+    (trajectory,) = ran.lines()
+    assert trajectory["notes"] == "a run"
+    assert len(trajectory["steps"]) == 8
+    assert [
+        agent["trajectory_id"] for agent in trajectory["subagent_trajectories"]
+    ] == ["sub"]
 
 
 def test_secrets_in_any_field_of_a_trajectory_are_in_no_export(
@@ -111,22 +113,24 @@ def test_secrets_in_any_field_of_a_trajectory_are_in_no_export(
     assert ran.out.count("[REDACTED:EMAIL]") == 4
 
 
-def test_a_dataset_is_of_those_who_consented(refold: Refold, tmp_path: Path) -> None:
+def test_a_dataset_contains_only_users_with_consent(
+    refold: Refold, tmp_path: Path
+) -> None:
     refold("import", SAMPLE, "--user", "ada", "--session", "one")
     refold("import", SAMPLE, "--user", "bob", "--session", "two")
     refold("consent", "--user", "ada", "--grant", "training")
 
     ran = refold("export", "--format", "dataset", "--out", "rows.jsonl", "--json")
 
-    told = ran.json()
-    assert (told["rows"], told["users"], told["left_out"]) == (1, 1, 1)
+    report = ran.json()
+    assert (report["rows"], report["users"], report["left_out"]) == (1, 1, 1)
     (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     assert row["messages"][0]["role"] in ("system", "user")
     plan = refold("erase", "--user", "ada", "--dry-run", "--json").json()
     rows = [row["lineage"]["user"]]
-    assert plan["exports"] == [{"export": told["export"], "rows": rows}]
-    said = refold("erase", "--user", "ada", "--dry-run").out
-    assert f"drop its rows from dataset {told['export']}" in said
+    assert plan["exports"] == [{"export": report["export"], "rows": rows}]
+    printed = refold("erase", "--user", "ada", "--dry-run").out
+    assert f"drop its rows from dataset {report['export']}" in printed
 
 
 @pytest.mark.parametrize(
@@ -146,22 +150,26 @@ def test_incomplete_options_of_a_dataset_are_refused(
     assert "dataset" in ran.err
 
 
-def test_tables_are_told_as_they_were_written(
+def test_an_export_of_tables_is_reported(
     refold: Refold, sample: Path, tmp_path: Path
 ) -> None:
-    asked = ["export", "--format", "parquet", "--columns", "all", "--out"]
+    command = ["export", "--format", "parquet", "--columns", "all", "--out"]
 
-    told = refold(*asked, "out", "--json").json()
-    said = refold(*asked, "again", "--buckets", "1").out
+    report = refold(*command, "out", "--json").json()
+    printed = refold(*command, "again", "--buckets", "1").out
 
     counts = {"events": 57, "users": 1, "left": 0}
-    assert (told["out"], told["columns"], told["counts"]) == ("out", "all", counts)
+    assert (report["out"], report["columns"], report["counts"]) == (
+        "out",
+        "all",
+        counts,
+    )
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert {
         name: manifest[name] for name in ("export", "digest")
-    }.items() <= told.items()
+    }.items() <= report.items()
     # That they are exported is two more events.
-    assert said == "wrote 59 events of 1 user to again\n"
+    assert printed == "wrote 59 events of 1 user to again\n"
     assert (tmp_path / "again" / "0000.parquet").exists()
 
 
@@ -219,7 +227,7 @@ def test_incomplete_options_of_tables_are_refused(
     assert "parquet" in ran.err or "buckets" in ran.err
 
 
-def test_an_erasure_names_what_was_exported_and_where(
+def test_an_erasure_names_exports_and_their_places(
     refold: Refold, tmp_path: Path
 ) -> None:
     refold("import", SAMPLE, "--user", "ada", "--session", "one")
@@ -232,8 +240,8 @@ def test_an_erasure_names_what_was_exported_and_where(
     plan = refold("erase", "--user", "ada", "--dry-run").out
     ran = refold("erase", "--user", "ada", "--reason", "asked", "--yes")
 
-    for told in (plan, ran.out):
-        assert told.count("delete the export of") == 3
-        assert "which Refold cannot" in told
+    for output in (plan, ran.out):
+        assert output.count("delete the export of") == 3
+        assert "which Refold cannot" in output
         for place in places:
-            assert place.format(tmp_path) in told
+            assert place.format(tmp_path) in output

@@ -62,7 +62,7 @@ def test_a_text_that_takes_too_much_work_is_counted_and_costs_nothing_else(
     assert again.json()["duplicates"] == 3
 
 
-def test_json_reports_what_was_imported(refold: Refold) -> None:
+def test_json_reports_the_import(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "lin", "--json")
 
     report = ran.json()
@@ -216,7 +216,9 @@ def test_nothing_is_written_if_one_file_cannot_be_read(
     assert not (tmp_path / "refold.db").exists()
 
 
-def test_a_failure_says_what_was_written_before(refold: Refold, tmp_path: Path) -> None:
+def test_a_failure_reports_the_events_written_before(
+    refold: Refold, tmp_path: Path
+) -> None:
     first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
     second = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
     refold("import", second, "--user", "ada")
@@ -434,7 +436,7 @@ def batches(
         (5, "interrupted; 202 events written, 1 session complete: import again to add"),
     ],
 )
-def test_ctrl_c_says_what_was_written(
+def test_ctrl_c_reports_the_events_written(
     refold: Refold,
     tmp_path: Path,
     batches: Callable[[int, int], None],
@@ -495,7 +497,7 @@ def test_progress_can_be_had_without_a_terminal(refold: Refold, tmp_path: Path) 
     assert shown.out == quiet.out
 
 
-def test_a_file_that_changes_meanwhile_is_said_to(
+def test_a_file_that_changes_during_the_import_is_reported(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = chat(tmp_path / "talk.jsonl", ["hello", "hi"], ["bye", "see you"])

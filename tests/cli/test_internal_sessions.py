@@ -63,9 +63,9 @@ def test_pages_of_a_listing_are_full_though_internal_sessions_are_between(
         store.user(user).consent("training", granted=True)
     store.session(user_id="fay", session_id="s-1").append(api.UserInput(text="Hi."))
 
-    found = store.sessions(limit=2)
+    listed = store.sessions(limit=2)
 
-    assert [info.user_id for info in found] == ["ada", "fay"]
+    assert [info.user_id for info in listed] == ["ada", "fay"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_no_command_lists_an_internal_session(
 
 
 @pytest.mark.usefixtures("store")
-def test_a_user_who_only_allowed_something_has_no_sessions(refold: Refold) -> None:
+def test_a_user_with_only_a_consent_has_no_sessions(refold: Refold) -> None:
     assert "user 'bob' has no sessions" in refold("sessions", "--user", "bob").out
 
 
@@ -151,10 +151,10 @@ def test_a_dataset_has_no_rows_of_internal_sessions(store: SessionStore) -> None
 @pytest.mark.usefixtures("store")
 def test_an_internal_session_is_read_when_it_is_named(refold: Refold) -> None:
     log = refold("log", "--user", "ada", "--session", INTERNAL, "--json")
-    found = refold("search", "--user", "ada", "--session", INTERNAL, "training")
+    results = refold("search", "--user", "ada", "--session", INTERNAL, "training")
 
     assert [event["type"] for event in log.lines()] == ["consent"]
-    assert INTERNAL in found.out
+    assert INTERNAL in results.out
 
 
 def test_an_internal_session_is_verified_exported_and_erased(

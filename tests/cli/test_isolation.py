@@ -56,12 +56,14 @@ def test_a_session_of_another_is_as_one_that_is_not_there(
     refold("import", SAMPLE, "--user", "bob", "--session", "own")
     before = refold("export", "--user", "lin", "--session", HERS).out
 
-    said = []
+    answers = []
     for name in (HERS, NOWHERE):
         ran = refold(command, *ASKS[command], "--user", "bob", "--session", name)
-        said.append((ran.code, ran.out.replace(name, "…"), ran.err.replace(name, "…")))
+        answers.append(
+            (ran.code, ran.out.replace(name, "…"), ran.err.replace(name, "…"))
+        )
 
-    assert said[0] == said[1]
+    assert answers[0] == answers[1]
     assert refold("export", "--user", "lin", "--session", HERS).out == before
     assert before
     assert sample.exists()

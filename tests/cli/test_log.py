@@ -55,7 +55,7 @@ def test_a_part_keeps_the_numbers_of_the_whole(refold: Refold, sample: Path) -> 
     assert part.splitlines()[2:] == whole.splitlines()[-len(part.splitlines()) + 2 :]
 
 
-def test_nothing_behind_the_end_is_said(refold: Refold, sample: Path) -> None:
+def test_an_empty_page_after_the_end_is_reported(refold: Refold, sample: Path) -> None:
     ran = refold("log", *SESSION, "--after", 57)
 
     assert (ran.code, ran.out) == (0, "")
@@ -137,7 +137,7 @@ def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "words"),
     [
         (events.Planner(plan={"goal": "ship"}, iteration=2), "version 2"),
         (events.Reflection(pass_=False, issues=["too slow"]), "- too slow"),
@@ -179,9 +179,9 @@ def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> N
         (events.SystemPrompt(closed=True), "the session was closed"),
     ],
 )
-def test_each_type_says_what_it_holds(
-    refold: Refold, sample: Path, event: events.Draft, said: str
+def test_each_type_of_event_shows_its_content(
+    refold: Refold, sample: Path, event: events.Draft, words: str
 ) -> None:
     session_of(sample).append(event)
 
-    assert said in refold("log", *SESSION, "--after", 57).out
+    assert words in refold("log", *SESSION, "--after", 57).out

@@ -31,13 +31,13 @@ def test_an_item_opens_to_its_events(refold: Refold, sample: Path) -> None:
     items = refold("memory", "--user", "lin", "--all", "--json").json()
     failure = next(item for item in items if item["kind"] == "failure")
 
-    one = refold("memory", "--user", "lin", "--item", failure["memory_id"])
+    opened = refold("memory", "--user", "lin", "--item", failure["memory_id"])
     as_json = refold(
         "memory", "--user", "lin", "--item", failure["memory_id"], "--json"
     )
 
-    assert one.code == 0
-    assert "withheld from a model: not established: 1 of 3" in one.out
+    assert opened.code == 0
+    assert "withheld from a model: not established: 1 of 3" in opened.out
     shown = failure["provenance"]["sessions"]
     seqs = [seq for evidence in shown for seq in evidence["seqs"]]
     assert [event["seq"] for event in as_json.json()["events"]] == seqs
@@ -63,8 +63,8 @@ def test_an_item_can_be_forgotten(refold: Refold, sample: Path) -> None:
 
 def test_advice_without_items_is_empty(refold: Refold, sample: Path) -> None:
     assert refold("memory", "--user", "lin", "--advice").out == "0 items, 0 tokens\n"
-    said = refold("memory", "--user", "lin", "--advice", "--json").json()
-    assert said == {"text": "", "items": [], "tokens": 0, "left_out": []}
+    advice = refold("memory", "--user", "lin", "--advice", "--json").json()
+    assert advice == {"text": "", "items": [], "tokens": 0, "left_out": []}
 
 
 def test_a_profile_is_empty_without_consent(refold: Refold, sample: Path) -> None:
@@ -163,15 +163,17 @@ def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
     seen = {}
     for item in items:
         shown = refold("memory", *LIN, "--item", item["memory_id"])
-        told = refold("memory", *LIN, "--item", item["memory_id"], "--json").json()
+        item_json = refold("memory", *LIN, "--item", item["memory_id"], "--json").json()
         seen[item["kind"]] = shown.out
         places = item["provenance"]["sessions"]
         assert shown.code == 0
-        assert [(one["session_id"], one["seq"]) for one in told.pop("events")] == [
-            (place["session_id"], seq) for place in places for seq in place["seqs"]
-        ]
-        assert bool(told.pop("not_said")) == ("withheld from a model:" in shown.out)
-        assert told == item
+        assert [
+            (event["session_id"], event["seq"]) for event in item_json.pop("events")
+        ] == [(place["session_id"], seq) for place in places for seq in place["seqs"]]
+        assert bool(item_json.pop("not_said")) == (
+            "withheld from a model:" in shown.out
+        )
+        assert item_json == item
 
     assert "weak topic: algebra (math), 0% right" in seen["topic"]
     assert "a model may get this until" in seen["topic"]
@@ -180,7 +182,9 @@ def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
     assert "a model may get this until" in seen["progress"]
 
 
-def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> None:
+def test_memory_is_computed_for_all_users_that_have_it(
+    refold: Refold, sample: Path
+) -> None:
     with package.open(f"sqlite:///{sample}") as store:
         for user in ("out", "ice", "gone"):
             store.session(user_id=user, session_id="s").append(
@@ -213,7 +217,7 @@ def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> No
     }
 
 
-def test_memory_that_is_made_is_kept_for_who_asks_next(
+def test_computed_memory_is_stored_for_the_next_call(
     refold: Refold, sample: Path
 ) -> None:
     judged(sample)

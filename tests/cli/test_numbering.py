@@ -21,11 +21,11 @@ from refold.projections.context.units import arrange
 
 
 def envelopes(*events: SessionEvent | tuple[SessionEvent, str]) -> list[Envelope]:
-    """Events, some with the id of their response, as a session holds them."""
-    made = []
+    """Returns events as a session holds them, some with the id of their response."""
+    events_with_seq = []
     for seq, item in enumerate(events, start=1):
         event, response_id = item if isinstance(item, tuple) else (item, None)
-        made.append(
+        events_with_seq.append(
             Envelope(
                 event_id=UUID(int=seq),
                 seq=seq,
@@ -43,7 +43,7 @@ def envelopes(*events: SessionEvent | tuple[SessionEvent, str]) -> list[Envelope
                 meta=Meta(response_id=response_id),
             )
         )
-    return made
+    return events_with_seq
 
 
 def call(name: str) -> ToolCall:
@@ -76,7 +76,7 @@ def test_a_call_after_a_result_is_another_response() -> None:
     assert numbers(log) == [(1, 1), (None, 1), (2, 2)]
 
 
-def test_a_response_that_names_itself_goes_on_after_a_result() -> None:
+def test_a_response_with_an_id_continues_after_a_result() -> None:
     log = envelopes((call("a"), "m1"), result("a"), (call("b"), "m1"))
 
     assert numbers(log) == [(1, 1), (None, 1), (1, 2)]
@@ -122,7 +122,7 @@ def test_nothing_comes_before_the_first_event() -> None:
         seq_before(envelopes(AgentResponse()), "response", 1)
 
 
-def test_rails_join_what_belongs_together() -> None:
+def test_rails_join_calls_and_results() -> None:
     rails = Rails()
 
     drawn = [rails.open("a"), rails.open("b"), rails.close("a"), rails.close("b")]

@@ -35,18 +35,18 @@ class Process:
 
     def __init__(self, args: tuple[object, ...], stdout: str, folder: Path) -> None:
         command = [sys.executable, "-m", "refold", *map(str, args)]
-        given: dict[str, Any] = {"cwd": folder, "stderr": subprocess.PIPE}
+        options: dict[str, Any] = {"cwd": folder, "stderr": subprocess.PIPE}
         if stdout == "full":
             with FULL.open("wb") as full:
-                ran = subprocess.run(command, stdout=full, check=False, **given)
+                ran = subprocess.run(command, stdout=full, check=False, **options)
         elif stdout == "broken pipe":
             reader, writer = os.pipe()
             os.close(reader)
-            ran = subprocess.run(command, stdout=writer, check=False, **given)
+            ran = subprocess.run(command, stdout=writer, check=False, **options)
             os.close(writer)
         else:
             closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
-            ran = subprocess.run(closed, check=False, **given)
+            ran = subprocess.run(closed, check=False, **options)
         self.code, self.err = ran.returncode, ran.stderr.decode()
 
 
@@ -166,10 +166,10 @@ def test_json_of_an_erasure_says_that_the_certificate_was_not_written(
 ) -> None:
     ran = refold(*ERASE, "--out", FULL, "--json")
 
-    told = ran.json()
+    result = ran.json()
     assert ran.code == 1
-    assert len(told["salt"]) == 64
-    assert "no space left" in told["unwritten"]
+    assert len(result["salt"]) == 64
+    assert "no space left" in result["unwritten"]
 
 
 @pytest.mark.parametrize("way", ["--dry-run", "--due", "--list", "--grace=1d"])
@@ -234,7 +234,7 @@ def change(folder: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize("stdout", LOST)
-def test_a_lost_stdout_stops_no_erasure_that_is_due(
+def test_a_lost_stdout_stops_no_scheduled_erasure(
     refold: Refold, tmp_path: Path, stdout: str
 ) -> None:
     two_held(tmp_path)
@@ -261,12 +261,12 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_report_that_stdout_refuses_goes_to_stderr(tmp_path: Path, name: str) -> None:
-    args, said = COMMANDS[name]
+    args, message = COMMANDS[name]
 
     ran = Process(args, "full", tmp_path)
 
     assert ran.code == 1, ran.err
-    assert said in ran.err
+    assert message in ran.err
 
 
 OUTPUTS = {
@@ -326,7 +326,9 @@ def test_an_output_goes_through_a_link_and_leaves_it(tmp_path: Path) -> None:
     assert target.read_text() == "after\n"
 
 
-def test_an_output_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_an_output_that_appears_during_the_command_is_not_replaced(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "c.json"
     path.touch()
     with Destination(path, overwrite=False) as destination:
@@ -359,13 +361,13 @@ def test_a_retention_that_fails_prints_the_certificates_that_it_has(
     refold("import", SAMPLE, "--user", "ada", "--session", "run")
     change(tmp_path, "UPDATE heads SET updated_at = 1")
     run = Eraser.run
-    done: list[object] = []
+    results: list[object] = []
 
-    def once(eraser: Eraser, *args: Any, **given: Any) -> object:
-        if done:
+    def once(eraser: Eraser, *args: Any, **options: Any) -> object:
+        if results:
             raise errors.StoreUnavailable("the database is gone", remedy="start it")
-        done.append(run(eraser, *args, **given))
-        return done[-1]
+        results.append(run(eraser, *args, **options))
+        return results[-1]
 
     monkeypatch.setattr(Eraser, "run", once)
     policy = tmp_path / "policy.toml"

@@ -21,7 +21,7 @@ def profile() -> Profile:
     return seen(*sessions, steered, once, preferences=stated)
 
 
-def test_it_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_shows_its_items(capsys: pytest.CaptureFixture[str]) -> None:
     profiled(profile(), NOW).print(as_json=False)
 
     shown = capsys.readouterr().out
@@ -33,7 +33,9 @@ def test_it_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert "5 sessions with verdicts, 1 of them tainted" in shown
 
 
-def test_it_says_why_something_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_shows_why_an_item_is_withheld(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     profiled(profile(), NOW).print(as_json=False)
 
     lines = capsys.readouterr().out.splitlines()

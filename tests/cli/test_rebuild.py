@@ -43,7 +43,7 @@ def test_again_there_is_nothing_to_do(refold: Refold, sample: Path) -> None:
     assert (again["compactions"], again["there_before"]) == (0, 2)
 
 
-def test_a_person_reads_what_was_done(refold: Refold, sample: Path) -> None:
+def test_people_see_what_a_rebuild_did(refold: Refold, sample: Path) -> None:
     ran = refold("rebuild", *STRATEGY)
 
     assert ran.code == 0
@@ -74,30 +74,30 @@ def test_a_dry_run_writes_nothing(refold: Refold, sample: Path) -> None:
     before = refold("log", *SESSION, "--json").out
 
     ran = refold("rebuild", *STRATEGY, "--dry-run")
-    told = refold("rebuild", *STRATEGY, "--dry-run", "--json").json()
+    report = refold("rebuild", *STRATEGY, "--dry-run", "--json").json()
 
     assert "2 summaries to make" in ran.out
-    assert (told["dry_run"], told["compactions"], told["cost"]) == (True, 2, None)
+    assert (report["dry_run"], report["compactions"], report["cost"]) == (True, 2, None)
     assert refold("log", *SESSION, "--json").out == before
 
 
-def test_a_dry_run_says_what_a_model_would_cost(
+def test_a_dry_run_estimates_the_cost_of_a_model(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
     asks = ("--summarizer", "anthropic", "--model", "claude-sonnet-5-5", "--dry-run")
 
-    told = refold("rebuild", *STRATEGY, *asks, "--json").json()
+    report = refold("rebuild", *STRATEGY, *asks, "--json").json()
     ran = refold("rebuild", *STRATEGY, *asks)
 
-    assert told["model"] == "claude-sonnet-5-5"
-    assert 0 < told["cost"] < 1
-    assert told["tokens_out"] == 1200
+    assert report["model"] == "claude-sonnet-5-5"
+    assert 0 < report["cost"] < 1
+    assert report["tokens_out"] == 1200
     assert "claude-sonnet-5-5 would read about" in ran.out
     assert "about $" in ran.out
 
 
-def test_a_model_without_a_price_is_told_in_tokens(
+def test_a_model_without_a_price_is_estimated_in_tokens(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
@@ -149,8 +149,8 @@ def test_a_strategy_in_use_is_not_retired(refold: Refold, sample: Path) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert "add --activate" in ran.err
     assert (same.code, same.out) == (2, "")
-    told = refold("rebuild", *STRATEGY, "--dry-run", "--json").json()
-    assert told["there_before"] == 0
+    report = refold("rebuild", *STRATEGY, "--dry-run", "--json").json()
+    assert report["there_before"] == 0
 
 
 def test_a_fingerprint_can_be_retired(refold: Refold, sample: Path) -> None:
@@ -175,7 +175,7 @@ def test_many_sessions_at_a_time(refold: Refold, sample: Path, tmp_path: Path) -
     assert (bobs["sessions"], bobs["there_before"]) == (3, 6)
 
 
-def test_a_failure_is_told_and_is_exit_1(
+def test_a_failure_is_reported_with_exit_status_1(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "_summarizer", lambda *_: _Fails())
@@ -195,15 +195,15 @@ def test_the_models_of_the_settings_are_known_to_strategies(
 ) -> None:
     settings = tmp_path / "mine.toml"
     settings.write_text('[models."acme/house"]\ncontext_tokens = 9000\n')
-    mine = ["rebuild", "--strategy", "token_ratio:model='acme/house'", "--dry-run"]
+    command = ["rebuild", "--strategy", "token_ratio:model='acme/house'", "--dry-run"]
 
-    unknown = refold(*mine)
+    unknown = refold(*command)
     monkeypatch.setenv("REFOLD_CONFIG", str(settings))
-    known = refold(*mine)
+    configured = refold(*command)
 
     assert (unknown.code, unknown.out) == (2, "")
     assert "acme/house" in unknown.err
-    assert known.code == 0, known.err
+    assert configured.code == 0, configured.err
 
 
 class _Fails:

@@ -51,9 +51,9 @@ def test_a_recheck_prints_places_and_types_and_no_value(recheck: Refold) -> None
 
 
 def test_a_program_reads_the_same_as_json(recheck: Refold) -> None:
-    told = recheck("--json").json()
+    report = recheck("--json").json()
 
-    assert told["exposures"] == [
+    assert report["exposures"] == [
         {
             "user_id": "ada",
             "session_id": "s",
@@ -64,8 +64,12 @@ def test_a_program_reads_the_same_as_json(recheck: Refold) -> None:
             "blobs": 1,
         }
     ]
-    assert (told["applied"], told["sessions"], told["events"]) == (False, 2, 3)
-    assert (told["superseded"], told["unfinished"], told["problems"]) == (0, [], [])
+    assert (report["applied"], report["sessions"], report["events"]) == (False, 2, 3)
+    assert (report["superseded"], report["unfinished"], report["problems"]) == (
+        0,
+        [],
+        [],
+    )
 
 
 def test_findings_are_replaced_once(url: str, recheck: Refold) -> None:
@@ -78,7 +82,7 @@ def test_findings_are_replaced_once(url: str, recheck: Refold) -> None:
         assert [verified.superseded for _, verified in store.verify()] == [1, 0]
 
 
-def test_a_person_is_told_what_was_replaced(recheck: Refold) -> None:
+def test_people_see_what_was_replaced(recheck: Refold) -> None:
     code, out, _ = recheck("--apply", "--user", "ada")
 
     assert code == 0
@@ -86,14 +90,18 @@ def test_a_person_is_told_what_was_replaced(recheck: Refold) -> None:
     assert "bob" not in out
 
 
-def test_verify_counts_what_is_superseded(
+def test_verify_counts_superseded_events(
     url: str, refold: Refold, recheck: Refold
 ) -> None:
     recheck("--apply")
 
     assert "1 superseded event" in refold("--db", url, "verify").out
-    told = refold("--db", url, "verify", "--json").json()
-    assert (told["ok"], told["superseded"], told["superseded_digests"]) == (True, 1, 0)
+    report = refold("--db", url, "verify", "--json").json()
+    assert (report["ok"], report["superseded"], report["superseded_digests"]) == (
+        True,
+        1,
+        0,
+    )
 
 
 def test_replaced_values_are_in_no_export(

@@ -32,11 +32,11 @@ def test_text_without_findings_stays_byte_for_byte(refold: Refold) -> None:
 
 
 def test_a_receipt_comes_with_the_value(refold: Refold) -> None:
-    told = refold("redact", "--json", stdin=MAIL.encode()).json()
+    printed = refold("redact", "--json", stdin=MAIL.encode()).json()
 
-    assert list(told) == ["value", "redaction"]
-    assert told["value"] == CLEAN
-    assert told["redaction"]["types"] == {"EMAIL": 1}
+    assert list(printed) == ["value", "redaction"]
+    assert printed["value"] == CLEAN
+    assert printed["redaction"]["types"] == {"EMAIL": 1}
 
 
 def test_a_json_value_stays_json(refold: Refold) -> None:
@@ -108,7 +108,7 @@ examples = ["«BDG-4711»"]
 BADGES = f"BDG-1234 {MAIL}".encode()
 
 
-def test_a_policy_says_what_is_redacted(refold: Refold, tmp_path: Path) -> None:
+def test_a_policy_selects_what_is_redacted(refold: Refold, tmp_path: Path) -> None:
     (tmp_path / "acme.toml").write_text(POLICY)
 
     ran = refold("redact", "--policy", "acme.toml", stdin=BADGES)
@@ -198,21 +198,21 @@ def test_a_wrong_option_is_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"a@build.test b@build.test 13867541209", "redacted EMAIL\u00d72, PHONE"),
         (b"nothing here", "scanned: nothing found that the policy redacts"),
     ],
 )
-def test_a_person_is_told_what_was_found_beside_the_text(
-    refold: Refold, monkeypatch: pytest.MonkeyPatch, text: bytes, said: str
+def test_people_see_the_findings_on_stderr(
+    refold: Refold, monkeypatch: pytest.MonkeyPatch, text: bytes, message: str
 ) -> None:
     quiet = refold("redact", stdin=text)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
     ran = refold("redact", stdin=text)
 
-    assert ran.err == f"refold: {said}\n"
+    assert ran.err == f"refold: {message}\n"
     assert (quiet.out, quiet.err) == (ran.out, "")
     assert refold("redact", "--json", stdin=text).err == ""
 

@@ -18,11 +18,11 @@ _ARGUMENT = re.compile(r"^\| `([A-Z]+)…?` \|", re.MULTILINE)
 
 
 def section(command: str) -> str:
-    found = re.search(
+    match = re.search(
         rf"^## `refold {command}`$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL
     )
-    assert found, f"docs/reference/cli.md has no section for `refold {command}`"
-    return found[1]
+    assert match, f"docs/reference/cli.md has no section for `refold {command}`"
+    return match[1]
 
 
 def test_every_command_has_a_section() -> None:
@@ -82,7 +82,9 @@ def test_every_format_is_documented() -> None:
 
 
 def test_the_help_of_import_lists_the_built_in_formats() -> None:
-    [option] = [one for one in COMMANDS["import"].params if one.name == "form"]
+    [option] = [
+        parameter for parameter in COMMANDS["import"].params if parameter.name == "form"
+    ]
     assert ", ".join(FORMATS) in option.help
 
 
@@ -124,8 +126,8 @@ def test_help_fits_a_terminal_and_is_not_cut(
 def test_help_shows_the_commands_in_groups(refold: Refold) -> None:
     ran = refold("--help")
 
-    found = [ran.out.index(f"\n{group}:\n") for group in GROUPS]
-    assert found == sorted(found)
+    positions = [ran.out.index(f"\n{group}:\n") for group in GROUPS]
+    assert positions == sorted(positions)
     assert list(GROUPS) == ["Look", "Change", "Protect", "Operate"]
 
 
@@ -162,9 +164,9 @@ def test_every_count_agrees_with_its_noun() -> None:
     bare = re.compile(rf"\}} ({nouns.replace(' ', '|')})\b")
     sources = (ROOT / "refold" / "adapters" / "cli").rglob("*.py")
 
-    found = [line for file in sources for line in bare.findall(file.read_text())]
+    bare_counts = [line for file in sources for line in bare.findall(file.read_text())]
 
-    assert found == []
+    assert bare_counts == []
 
 
 def test_help_is_a_command_too(refold: Refold) -> None:

@@ -21,15 +21,15 @@ def test_a_whole_store_has_nothing_to_mend(refold: Refold, sample: Path) -> None
     assert ran.out.strip() == "1 session checked; no damage"
 
 
-def test_a_lost_head_is_said_then_mended(refold: Refold, sample: Path) -> None:
+def test_a_lost_head_is_reported_then_repaired(refold: Refold, sample: Path) -> None:
     harm(sample, "DELETE FROM heads")
 
-    said = refold("repair")
+    report = refold("repair")
     mended = refold("repair", "--user", "lin", "--session", "run", "--apply", "--json")
 
-    assert said.code == 1
-    assert "! lin / run  head: the head is gone" in said.out
-    assert "1 to repair: add --apply" in said.out
+    assert report.code == 1
+    assert "! lin / run  head: the head is gone" in report.out
+    assert "1 to repair: add --apply" in report.out
     assert mended.code == 0
     assert mended.json()["mended"] == 1
     assert refold("verify").code == 0

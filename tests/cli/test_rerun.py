@@ -14,18 +14,18 @@ from tests.support.messages_api import MessagesApi, message, tool_use
 SESSION = ("--user", "lin", "--session", "run")
 
 
-def test_an_imported_run_is_made_again(refold: Refold, sample: Path) -> None:
+def test_an_imported_run_is_derived_again(refold: Refold, sample: Path) -> None:
     before = sample.read_bytes()
 
     ran = refold("rerun", *SESSION)
-    told = refold("rerun", *SESSION, "--json").json()
+    report = refold("rerun", *SESSION, "--json").json()
 
     assert ran.code == 0, ran.err
-    assert told["requests"] == told["same"] > 10
-    assert told["first_difference"] is None
-    assert f"{told['requests']} requests made again" in ran.out
-    assert (told["recorded_requests"], told["same_recorded"]) == (0, 0)
-    assert f"no request was recorded: {told['requests']} reconstructed" in ran.out
+    assert report["requests"] == report["same"] > 10
+    assert report["first_difference"] is None
+    assert f"{report['requests']} requests made again" in ran.out
+    assert (report["recorded_requests"], report["same_recorded"]) == (0, 0)
+    assert f"no request was recorded: {report['requests']} reconstructed" in ran.out
     assert "as sent" not in ran.out
     assert sample.read_bytes() == before
 
@@ -41,26 +41,32 @@ def test_the_first_request_that_differs_is_shown(
     assert ran.code == 1
     assert "request 1 of" in ran.out
     assert "Answer in verse." in ran.out
-    told = refold("rerun", *SESSION, "--prompt", prompt, "--json")
-    found = told.json()["first_difference"]
-    assert told.code == 1
-    assert list(found) == ["request", "seq", "where", "then", "now", "call"]
-    assert (found["request"], found["where"], found["call"]) == (1, "system", None)
-    assert found["now"]["text"] == "Answer in verse."
+    rerun = refold("rerun", *SESSION, "--prompt", prompt, "--json")
+    difference = rerun.json()["first_difference"]
+    assert rerun.code == 1
+    assert list(difference) == ["request", "seq", "where", "then", "now", "call"]
+    assert (difference["request"], difference["where"], difference["call"]) == (
+        1,
+        "system",
+        None,
+    )
+    assert difference["now"]["text"] == "Answer in verse."
 
 
-def test_another_strategy_is_held_against_the_run(refold: Refold, sample: Path) -> None:
+def test_another_strategy_is_compared_with_the_run(
+    refold: Refold, sample: Path
+) -> None:
     window = "turn_window:full_turns=2,cached_turns=2"
 
-    told = refold("rerun", *SESSION, "--strategy", window, "--json")
+    rerun = refold("rerun", *SESSION, "--strategy", window, "--json")
 
-    found = told.json()["first_difference"]
-    assert told.code == 1
-    assert found["request"] == told.json()["same"] + 1 > 1
-    assert found["then"]["tokens"] != found["now"]["tokens"]
+    difference = rerun.json()["first_difference"]
+    assert rerun.code == 1
+    assert difference["request"] == rerun.json()["same"] + 1 > 1
+    assert difference["then"]["tokens"] != difference["now"]["tokens"]
 
 
-def test_another_policy_is_held_against_the_run(
+def test_another_policy_is_compared_with_the_run(
     refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with library.open(f"sqlite:///{sample}") as store:
@@ -75,15 +81,17 @@ def test_another_policy_is_held_against_the_run(
     )
     monkeypatch.setenv("REFOLD_POLICY", str(policy))
 
-    told = refold("rerun", "--user", "lin", "--session", "later", "--json")
+    rerun = refold("rerun", "--user", "lin", "--session", "later", "--json")
 
-    found = told.json()["first_difference"]
-    assert (told.code, found["request"], found["seq"]) == (1, 2, 4), told.err
-    assert "BDG-QX4711" in found["then"]["text"]
-    assert "[REDACTED:BADGE]" in found["now"]["text"]
+    difference = rerun.json()["first_difference"]
+    assert (rerun.code, difference["request"], difference["seq"]) == (1, 2, 4), (
+        rerun.err
+    )
+    assert "BDG-QX4711" in difference["then"]["text"]
+    assert "[REDACTED:BADGE]" in difference["now"]["text"]
 
 
-def test_a_model_goes_on_live(
+def test_a_model_continues_live(
     refold: Refold,
     sample: Path,
     tmp_path: Path,
@@ -98,11 +106,11 @@ def test_a_model_goes_on_live(
 
     ran = refold("rerun", *SESSION, "--prompt", prompt, "--model", "claude-x", "--json")
 
-    told = ran.json()
+    report = ran.json()
     assert ran.code == 1
-    assert told["live"]["ended"] == "unrecorded_call"
-    assert told["live"]["call"] == {"name": "nowhere", "arguments": {"path": "/x"}}
-    assert told["first_difference"]["call"]["now"] == [told["live"]["call"]]
+    assert report["live"]["ended"] == "unrecorded_call"
+    assert report["live"]["call"] == {"name": "nowhere", "arguments": {"path": "/x"}}
+    assert report["first_difference"]["call"]["now"] == [report["live"]["call"]]
     (request,) = api.requests
     assert request.body["model"] == "claude-x"
     assert "Answer in verse." in json.dumps(request.body["system"])
@@ -131,10 +139,10 @@ def test_a_prompt_that_cannot_be_read_is_named(refold: Refold, sample: Path) -> 
     assert "nowhere.txt" in ran.err
 
 
-def test_a_session_without_requests_is_told_so(refold: Refold, sample: Path) -> None:
+def test_a_session_without_requests_is_reported(refold: Refold, sample: Path) -> None:
     with library.open(f"sqlite:///{sample}") as store:
-        one = store.session(user_id="lin", session_id="bare")
-        one.append([library.UserInput(text="x"), library.AgentResponse(text="y")])
+        session = store.session(user_id="lin", session_id="bare")
+        session.append([library.UserInput(text="x"), library.AgentResponse(text="y")])
 
     ran = refold("rerun", "--user", "lin", "--session", "bare")
 

@@ -31,14 +31,14 @@ def asked(refold: Refold, sample: Path) -> Path:
     return sample
 
 
-def test_a_scan_asks_once_and_says_what_the_agent_is_to_do(
+def test_a_scan_asks_once_and_names_the_agents_next_step(
     refold: Refold, asked: Path
 ) -> None:
     first = refold("review", "scan", "--user", "ada", "--json").json()
     again = refold("review", "scan")
 
     assert (first["skipped"], first["failed"]) == (1, 0)
-    assert [one["asked"] for one in first["sessions"]] == [[4], []]
+    assert [session["asked"] for session in first["sessions"]] == [[4], []]
     (step,) = first["sessions"][1]["recoveries"]
     assert (step["step"], step["rule"]) == ("degrade", "tool_failing")
     assert step["idempotency_key"]
@@ -99,9 +99,9 @@ def test_rules_of_ones_own(refold: Refold, asked: Path, tmp_path: Path) -> None:
 
     ran = refold("review", "scan", "--user", "ada", "--rules", rules, "--json").json()
 
-    assert [(one["session_id"], one["asked"]) for one in ran["sessions"]] == [
-        ("s-2", [7])
-    ]
+    assert [
+        (session["session_id"], session["asked"]) for session in ran["sessions"]
+    ] == [("s-2", [7])]
     rules.write_text('[once]\nwhen = "moon"\n')
     wrong = refold("review", "scan", "--rules", rules)
     assert (wrong.code, "'once': when is one of" in wrong.err) == (2, True)
@@ -179,9 +179,7 @@ def test_a_session_that_cannot_be_read_does_not_stop_a_scan(
     assert "session 'run'" in ran.err
 
 
-def test_a_session_that_cannot_be_read_is_told_not_passed_over(
-    refold: Refold, asked: Path
-) -> None:
+def test_an_unreadable_session_is_reported(refold: Refold, asked: Path) -> None:
     refold("review", "scan")
     with package.open(f"sqlite:///{asked}") as store:
         other = store.session(user_id="ada", session_id="own")
@@ -200,7 +198,10 @@ def test_a_session_that_cannot_be_read_is_told_not_passed_over(
 
     assert (listed.code, "Go on?" in listed.out) == (1, True)
     assert "session 's-1'" in listed.err
-    assert (as_json.code, [one["trigger"] for one in as_json.json()]) == (1, ["cost"])
+    assert (as_json.code, [question["trigger"] for question in as_json.json()]) == (
+        1,
+        ["cost"],
+    )
     assert (shown.code, shown.out) == (1, "")
     assert "no question" not in shown.err
 
@@ -272,7 +273,9 @@ def test_a_bundle_is_replayed_without_a_store(
     )
 
 
-def test_a_bundle_whose_rule_does_not_fire_is_told(refold: Refold, asked: Path) -> None:
+def test_a_bundle_whose_rule_does_not_fire_is_reported(
+    refold: Refold, asked: Path
+) -> None:
     refold("review", "scan")
     shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
     shown["bundle"]["events"].pop()
@@ -292,7 +295,7 @@ def test_a_file_that_is_no_bundle_is_refused(refold: Refold, data: bytes) -> Non
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
 
 
-def test_a_file_that_is_not_there_or_vast_is_told(
+def test_a_missing_or_too_large_file_is_reported(
     refold: Refold, tmp_path: Path
 ) -> None:
     vast = tmp_path / "vast.json"

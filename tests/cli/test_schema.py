@@ -52,7 +52,9 @@ def test_the_big_tables_are_divided(refold: Refold) -> None:
     ran = refold("schema", "--engine", "postgresql", "--partitions", "4", "--json")
 
     assert ran.json()["statements"] == schema("postgresql", partitions=4)
-    assert sum("PARTITION OF" in one for one in ran.json()["statements"]) == 16
+    assert (
+        sum("PARTITION OF" in statement for statement in ran.json()["statements"]) == 16
+    )
 
 
 def test_the_number_of_parts_is_bounded(refold: Refold) -> None:

@@ -18,7 +18,7 @@ from tests.support import warm
 EVENT = ("--user", "lin", "--session", "run", "--seq", "7")
 
 
-def test_a_seal_is_told_and_anchored(refold: Refold, sample: Path) -> None:
+def test_a_seal_is_reported_and_anchored(refold: Refold, sample: Path) -> None:
     head = refold("seal", "--json").json()
 
     assert (head["size"], len(head["root"])) == (1, 64)
@@ -34,7 +34,7 @@ def test_a_seal_is_told_and_anchored(refold: Refold, sample: Path) -> None:
     }
 
 
-def test_a_person_sees_what_was_sealed(refold: Refold, sample: Path) -> None:
+def test_people_see_what_was_sealed(refold: Refold, sample: Path) -> None:
     before = refold("verify")
     sealed = refold("seal")
     after = refold("verify")
@@ -108,7 +108,9 @@ def test_a_proof_that_was_changed_does_not_hold(refold: Refold, sample: Path) ->
     assert "does not hold" in ran.out
 
 
-def test_a_tree_is_proved_to_go_on(refold: Refold, sample: Path) -> None:
+def test_a_tree_is_proved_to_extend_the_earlier_one(
+    refold: Refold, sample: Path
+) -> None:
     refold("seal")
     source = ROOT / "examples" / "sample" / "agent_run.jsonl"
     refold("import", source, "--user", "lin", "--session", "other")
@@ -122,7 +124,7 @@ def test_a_tree_is_proved_to_go_on(refold: Refold, sample: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
         (("prove",), 2, "--user, --session and --seq"),
         (("prove", "--user", "lin", "--session", "run"), 2, "--seq"),
@@ -139,16 +141,16 @@ def test_a_tree_is_proved_to_go_on(refold: Refold, sample: Path) -> None:
     ],
 )
 def test_failures_of_seal_and_prove_are_one_sentence(
-    refold: Refold, sample: Path, args: tuple[str, ...], code: int, said: str
+    refold: Refold, sample: Path, args: tuple[str, ...], code: int, message: str
 ) -> None:
     ran = refold(*args)
 
     assert ran.code == code
-    assert said in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 
-def test_a_key_that_is_none_is_said(refold: Refold, sample: Path) -> None:
+def test_an_invalid_key_is_reported(refold: Refold, sample: Path) -> None:
     refold("seal")
     refold("prove", *EVENT, "--out", "proof.json")
     Path("key.pem").write_bytes(b"\xff not a key")
@@ -169,6 +171,6 @@ def test_watch_seals_until_it_is_stopped(sample: Path) -> None:
     )
     first = json.loads(watching.stdout.readline())
     watching.send_signal(signal.SIGTERM)
-    rest, said = watching.communicate()
+    rest, errors = watching.communicate()
 
-    assert (first["size"], rest, said, watching.returncode) == (1, "", "", 0)
+    assert (first["size"], rest, errors, watching.returncode) == (1, "", "", 0)

@@ -65,7 +65,7 @@ def test_sessions_are_listed_by_label_and_page_by_page(
 
     def listed(*options: str) -> list[str]:
         ran = refold("sessions", "--user", "lin", *options, "--json")
-        return [one["session_id"] for one in ran.json()]
+        return [session["session_id"] for session in ran.json()]
 
     assert listed("--label", "project=tea") == ["run"]
     assert listed("--label", "project=rain") == []
@@ -86,7 +86,13 @@ def test_a_long_list_is_printed_page_by_page(
     programs = refold("sessions", "--json").json()
     people = refold("sessions", "--limit", "5").out.splitlines()
 
-    assert [one["session_id"] for one in programs] == ["a", "b", "c", "d", "run"]
+    assert [session["session_id"] for session in programs] == [
+        "a",
+        "b",
+        "c",
+        "d",
+        "run",
+    ]
     assert [line.split()[1] for line in people] == [
         "session",
         "a",
@@ -100,17 +106,17 @@ def test_a_long_list_is_printed_page_by_page(
 
 
 def test_labels_are_set_and_taken_away(refold: Refold, sample: Path) -> None:
-    one = ("--user", "lin", "--session", "run")
+    session = ("--user", "lin", "--session", "run")
 
-    ran = refold("label", *one, "project=tea", "owner=ada@example.org")
+    ran = refold("label", *session, "project=tea", "owner=ada@example.org")
     assert (ran.code, ran.out) == (0, "owner=[REDACTED:EMAIL], project=tea\n")
-    found = refold("sessions", "--user", "lin", "--label", "project=tea", "--json")
-    assert [info["session_id"] for info in found.json()] == ["run"]
-    assert refold("label", *one, "project=", "--json").json() == {
+    labelled = refold("sessions", "--user", "lin", "--label", "project=tea", "--json")
+    assert [info["session_id"] for info in labelled.json()] == ["run"]
+    assert refold("label", *session, "project=", "--json").json() == {
         "owner": "[REDACTED:EMAIL]"
     }
-    assert refold("label", *one, "Project").code == 2
-    assert refold("label", *one, "Big=x").code == 1
+    assert refold("label", *session, "Project").code == 2
+    assert refold("label", *session, "Big=x").code == 1
     missing = ("--user", "lin", "--session", "no")
     assert refold("label", *missing, "a=b").code == 1
 
@@ -135,7 +141,7 @@ def test_a_misspelt_file_is_no_empty_store(refold: Refold, tmp_path: Path) -> No
 def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     ran = refold("search", "--user", "lin", "the", "--limit", "2", "--json")
 
-    assert [list(one) for one in ran.json()] == [
+    assert [list(hit) for hit in ran.json()] == [
         ["session_id", "seq", "type", "ts", "snippet"]
     ] * 2
     assert ran.json()[0]["session_id"] == "run"

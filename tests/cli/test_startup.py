@@ -60,7 +60,7 @@ def test_help_loads_nothing_heavy(args: list[str]) -> None:
     assert loaded(*args).isdisjoint(HEAVY)
 
 
-def test_a_reading_command_loads_what_reads(sample: Path) -> None:
+def test_a_reading_command_loads_only_modules_that_read(sample: Path) -> None:
     modules = loaded("--db", f"sqlite:///{sample}", "sessions")
 
     commands = {name for name in modules if name.startswith("refold.adapters.cli.com")}
@@ -72,7 +72,7 @@ def test_a_reading_command_loads_what_reads(sample: Path) -> None:
     assert len(modules) < 750
 
 
-def test_no_command_loads_what_draws_or_asks_before_it_runs() -> None:
+def test_no_command_loads_plots_or_prompts_before_it_runs() -> None:
     load = (
         "import sys; from refold.adapters.cli.run import command; "
         f"[command(name) for name in {sorted(COMMANDS)}]; print(*sys.modules)"
@@ -102,7 +102,9 @@ def test_only_a_process_of_ours_looks_for_circles_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_to: list[tuple[int, ...]] = []
-    monkeypatch.setattr(gc, "set_threshold", lambda *given: set_to.append(given))
+    monkeypatch.setattr(
+        gc, "set_threshold", lambda *thresholds: set_to.append(thresholds)
+    )
     monkeypatch.setattr("refold.adapters.cli.mend_streams", lambda: None)
     monkeypatch.setattr(sys, "argv", ["refold", "--version"])
 

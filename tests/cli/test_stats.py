@@ -38,13 +38,13 @@ def test_they_are_a_table_for_people(refold: Refold, sample: Path) -> None:
     assert "views of strategy" not in ran.out
 
 
-def test_a_view_that_is_behind_is_told(refold: Refold, sample: Path) -> None:
+def test_a_view_that_is_behind_is_listed(refold: Refold, sample: Path) -> None:
     refold("compact", *OF, *WINDOW)
-    (one,) = refold("stats", *OF, "--json").json()["lag"]
+    (view,) = refold("stats", *OF, "--json").json()["lag"]
 
     header, row = refold("stats").out.splitlines()[-2:]
 
-    assert (one["views"], one["behind"], one["events"], one["most"]) == (1, 0, 0, 0)
+    assert (view["views"], view["behind"], view["events"], view["most"]) == (1, 0, 0, 0)
     assert header.split() == [
         "views",
         "of",
@@ -56,7 +56,7 @@ def test_a_view_that_is_behind_is_told(refold: Refold, sample: Path) -> None:
         "at",
         "most",
     ]
-    assert row.split() == [one["fingerprint"][:12], "1", "0", "0", "0"]
+    assert row.split() == [view["fingerprint"][:12], "1", "0", "0", "0"]
 
 
 def test_they_can_be_of_one_user_or_session(refold: Refold, sample: Path) -> None:
@@ -102,9 +102,7 @@ def test_costs_of_answers_are_a_table(refold: Refold, sample: Path) -> None:
     assert refold("stats", "--cost", "--by", "week").code == 2
 
 
-def test_where_no_answer_says_what_it_used_that_is_told(
-    refold: Refold, sample: Path
-) -> None:
+def test_stats_report_that_no_answer_has_usage(refold: Refold, sample: Path) -> None:
     with open_store("sqlite:///refold.db") as store:
         store.session(user_id="bob", session_id="s").append(AgentResponse(text="x"))
 

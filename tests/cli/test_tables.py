@@ -39,8 +39,10 @@ numbers = st.integers(0, 10**9).map(values.number)
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
     numeric = [False, *draw(st.lists(st.booleans(), min_size=1, max_size=8))]
-    heads = [("#" if one else "") + draw(names).strip() for one in numeric]
-    row = st.tuples(*(numbers if one else texts for one in numeric)).map(list)
+    heads = [("#" if is_number else "") + draw(names).strip() for is_number in numeric]
+    row = st.tuples(*(numbers if is_number else texts for is_number in numeric)).map(
+        list
+    )
     return heads, draw(st.lists(row, min_size=1, max_size=4))
 
 
@@ -81,7 +83,7 @@ def test_no_word_or_number_is_cut(
         assert cell_len(line.rstrip()) <= width or max(map(cell_len, line.split())) > 20
 
 
-def test_figures_go_on_below_and_repeat_their_first_column(
+def test_wide_tables_continue_below_with_their_first_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heads = ["strategy", "#tokens", "#peak", "#uncached"]
@@ -136,9 +138,9 @@ def test_every_cell_of_a_command_is_there(
     table = output.Terminal.table
 
     def noted(screen: output.Terminal, columns: list[str], rows: object) -> None:
-        kept = [[output._plain(cell) for cell in row] for row in rows]  # type: ignore[attr-defined]
-        cells.extend(cell for row in kept for cell in row)
-        table(screen, columns, kept)
+        plain_rows = [[output._plain(cell) for cell in row] for row in rows]  # type: ignore[attr-defined]
+        cells.extend(cell for row in plain_rows for cell in row)
+        table(screen, columns, plain_rows)
 
     monkeypatch.setattr(output.Terminal, "table", noted)
     monkeypatch.setattr(output, "paint", lambda show: show(output.Terminal()))

@@ -73,7 +73,7 @@ def codex(*items: Entry) -> list[Entry]:
     ]
 
 
-def said(role: str, text: str) -> Entry:
+def codex_message(role: str, text: str) -> Entry:
     kind = "input_text" if role == "user" else "output_text"
     return {
         "type": "message",
@@ -91,7 +91,7 @@ def command(call_id: str) -> list[Entry]:
 
 def write(path: Path, entries: list[Entry]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in entries))
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return path
 
 
@@ -112,14 +112,14 @@ def typed(refold: Refold, session: str = SESSION) -> list[tuple[str, Any]]:
     ran = refold("log", *USER, "--session", session, "--json")
     assert ran.code == 0, ran.err
     return [
-        (one["type"], one["payload"])
-        for one in ran.lines()
-        if one["type"] not in ("item", "state")
+        (event["type"], event["payload"])
+        for event in ran.lines()
+        if event["type"] not in ("item", "state")
     ]
 
 
 def sessions(refold: Refold) -> list[str]:
-    return [one["session_id"] for one in refold("sessions", "--json").json()]
+    return [info["session_id"] for info in refold("sessions", "--json").json()]
 
 
 def check(refold: Refold) -> None:
@@ -175,7 +175,9 @@ def test_a_session_of_claude_code_is_recorded_once(
 def test_a_rollout_of_codex_is_recorded_once(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
-    entries = codex(said("user", "go"), *command("c1"), said("assistant", "done"))
+    entries = codex(
+        codex_message("user", "go"), *command("c1"), codex_message("assistant", "done")
+    )
     name = f"rollout-2026-07-01T10-00-00-{SESSION}.jsonl"
     path = write(work / name, entries)
 
@@ -199,10 +201,10 @@ def test_messages_and_tokens_of_the_client_are_recorded_once(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     entries = codex(
-        said("developer", "Ask first."),
-        said("user", "go"),
+        codex_message("developer", "Ask first."),
+        codex_message("user", "go"),
         *command("c1"),
-        said("assistant", "done"),
+        codex_message("assistant", "done"),
     )
     last = {"input_tokens": 10, "cached_input_tokens": 0, "output_tokens": 2}
     info = {"total_token_usage": {"total_tokens": 12}, "last_token_usage": last}
@@ -279,7 +281,7 @@ def test_a_forked_session_has_its_own_copy_of_the_entries(
 ) -> None:
     """The entries are copied with their ids, and name the new session."""
     old = write(work / f"{SESSION}.jsonl", conversation())
-    copied = [{**one, "sessionId": OTHER} for one in conversation()]
+    copied = [{**entry, "sessionId": OTHER} for entry in conversation()]
     new = conversation("x", sessionId=OTHER)
     forked = write(work / f"{OTHER}.jsonl", [*copied, *new])
 
@@ -329,17 +331,17 @@ def test_a_sub_agent_has_one_name_and_comes_with_its_parent(
     assert len(typed(refold)) == 4
 
 
-@pytest.mark.parametrize("given", [f"{SESSION}.jsonl", SESSION, "."])
+@pytest.mark.parametrize("place", [f"{SESSION}.jsonl", SESSION, "."])
 def test_the_file_or_a_folder_of_a_session_brings_its_sub_agents(
-    refold: Refold, work: Path, given: str
+    refold: Refold, work: Path, place: str
 ) -> None:
     write(work / f"{SESSION}.jsonl", conversation())
     sub_agent(work)
 
-    told = imported(refold, work / given)
+    report = imported(refold, work / place)
 
-    assert told["sessions"] == [SESSION, f"{SESSION}~{AGENT}"]
-    assert imported(refold, work / given)["events"] == 0
+    assert report["sessions"] == [SESSION, f"{SESSION}~{AGENT}"]
+    assert imported(refold, work / place)["events"] == 0
 
 
 def test_sub_agents_go_by_the_name_that_their_session_is_given(
@@ -348,9 +350,9 @@ def test_sub_agents_go_by_the_name_that_their_session_is_given(
     path = write(work / f"{SESSION}.jsonl", conversation())
     sub_agent(work)
 
-    told = refold("import", path, *USER, "--session", "mine", "--json").json()
+    report = refold("import", path, *USER, "--session", "mine", "--json").json()
 
-    assert told["sessions"] == ["mine", f"mine~{AGENT}"]
+    assert report["sessions"] == ["mine", f"mine~{AGENT}"]
 
 
 @BOTH_WAYS
@@ -423,7 +425,7 @@ def test_a_queued_message_that_has_an_entry_is_an_input_once(
 def test_import_and_capture_at_once_record_each_entry_once(
     refold: Refold, projects: Path, work: Path, tmp_path: Path
 ) -> None:
-    entries = [one for number in range(150) for one in conversation(f"{number}-")]
+    entries = [entry for number in range(150) for entry in conversation(f"{number}-")]
     path = write(work / f"{SESSION}.jsonl", entries)
     refold("import", write(tmp_path / "x.jsonl", conversation("x")), "--user", "bob")
     run = [sys.executable, "-m", "refold"]
@@ -433,15 +435,15 @@ def test_import_and_capture_at_once_record_each_entry_once(
     ]
 
     processes = [
-        subprocess.Popen(one, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        for one in commands
+        subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        for command in commands
     ]
     errors = [process.communicate()[1] for process in processes]
 
     assert [process.returncode for process in processes] == [0, 0], errors
     questions = [payload for kind, payload in typed(refold) if kind == "user_input"]
     assert len(questions) == 150
-    assert len({one["text"] for one in questions}) == 150
+    assert len({question["text"] for question in questions}) == 150
     assert len(typed(refold)) == 600
     check(refold)
 
@@ -463,7 +465,7 @@ main(["import", {path!r}, "--user", "ada"])
 def test_capture_completes_an_import_that_was_killed(
     refold: Refold, projects: Path, work: Path, tmp_path: Path
 ) -> None:
-    entries = [one for number in range(150) for one in conversation(f"{number}-")]
+    entries = [entry for number in range(150) for entry in conversation(f"{number}-")]
     path = write(work / f"{SESSION}.jsonl", entries)
     script = KILLED_IMPORT.format(path=str(path))
 
@@ -496,7 +498,7 @@ main(["capture", "claude-code", "--user", "ada", "--folder", {folder!r}, "--once
 def test_import_completes_a_capture_that_was_killed(
     refold: Refold, projects: Path, work: Path, tmp_path: Path
 ) -> None:
-    entries = [one for number in range(150) for one in conversation(f"{number}-")]
+    entries = [entry for number in range(150) for entry in conversation(f"{number}-")]
     path = write(work / f"{SESSION}.jsonl", entries)
     script = KILLED_CAPTURE.format(folder=str(projects))
 

@@ -56,7 +56,7 @@ def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["--chain-only", "--since-seal"])
-def test_a_check_without_keys_says_what_it_does_not_find(
+def test_a_check_without_keys_names_its_limits(
     refold: Refold, sample: Path, mode: str
 ) -> None:
     ran = refold("verify", mode)
@@ -70,8 +70,8 @@ def test_a_check_without_keys_says_what_it_does_not_find(
 def test_a_check_since_the_seal_says_that_it_skips_holds(
     refold: Refold, sample: Path
 ) -> None:
-    held = refold("hold", "--user", "lin", "--name", "case", "--reason", "a lawsuit")
-    assert held.code == 0
+    hold = refold("hold", "--user", "lin", "--name", "case", "--reason", "a lawsuit")
+    assert hold.code == 0
     with closing(sqlite3.connect(sample)) as database, database:
         database.execute("DELETE FROM holds")
 
@@ -117,9 +117,9 @@ def test_compactions_are_counted(refold: Refold, sample: Path) -> None:
         "--until-idle",
     )
 
-    told = refold("verify", "--user", "lin", "--session", "run", "--json").json()
+    report = refold("verify", "--user", "lin", "--session", "run", "--json").json()
 
-    assert (told["ok"], told["events"], told["compactions"]) == (True, 59, 2)
+    assert (report["ok"], report["events"], report["compactions"]) == (True, 59, 2)
 
 
 def test_damage_is_found_and_named(refold: Refold, sample: Path) -> None:
@@ -127,10 +127,10 @@ def test_damage_is_found_and_named(refold: Refold, sample: Path) -> None:
 
     ran = refold("verify", "--json")
 
-    told = ran.json()
+    report = ran.json()
     assert ran.code == 1
-    assert told["ok"] is False
-    problem = told["problems"][0]
+    assert report["ok"] is False
+    problem = report["problems"][0]
     assert (problem["user_id"], problem["session_id"], problem["seq"]) == (
         "lin",
         "run",
@@ -138,7 +138,7 @@ def test_damage_is_found_and_named(refold: Refold, sample: Path) -> None:
     )
 
 
-def test_a_person_sees_what_is_wrong(refold: Refold, sample: Path) -> None:
+def test_people_see_what_is_wrong(refold: Refold, sample: Path) -> None:
     damage(sample, 7)
 
     ran = refold("verify")
@@ -154,8 +154,8 @@ def test_since_seal_checks_only_newer_events(refold: Refold, sample: Path) -> No
     session = ("--user", "lin", "--session", "run")
     refold("label", *session, "project=tea")
 
-    told = refold("verify", "--since-seal", "--json").json()
+    report = refold("verify", "--since-seal", "--json").json()
 
-    assert (told["ok"], told["sessions"], told["events"]) == (True, 1, 1)
-    assert told["seals"]["tree_heads"] == 1
+    assert (report["ok"], report["sessions"], report["events"]) == (True, 1, 1)
+    assert report["seals"]["tree_heads"] == 1
     assert refold("verify", "--since-seal", "--user", "lin").code == 2

@@ -186,9 +186,9 @@ class Reader:
         self.viewer.query_one(Input).insert_text_at_cursor(text)
         await self.press("enter")
 
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
+    async def until(self, holds: Callable[[], bool], expected: str) -> None:
         await until_async(
-            holds, what, state=lambda: self.screen, pause=self.pilot.pause
+            holds, expected, state=lambda: self.screen, pause=self.pilot.pause
         )
 
     @property
@@ -205,11 +205,11 @@ class Reader:
     def lines(self) -> list[str]:
         """The lines of the tree that are open, whole."""
         tree = self.viewer.query_one(Tree)
-        found = (tree.get_node_at_line(n) for n in range(tree.last_line + 1))
-        return [str(node.label) for node in found if node is not None]
+        nodes = (tree.get_node_at_line(n) for n in range(tree.last_line + 1))
+        return [str(node.label) for node in nodes if node is not None]
 
     @property
-    def told(self) -> str:
+    def shown_text(self) -> str:
         """The whole text at the right."""
         return str(self.viewer.query_one("#text", Static).content)
 
@@ -258,61 +258,63 @@ def test_turns_open_to_events_and_calls_stand_with_their_results(
 
         await reader.press("down", "enter")
         await reader.press("down")
-        assert "Question 0" in reader.told
-        for said in ("8 events", "$0.00", "redacted EMAIL", "1 failed"):
-            assert said in reader.lines[2]
+        assert "Question 0" in reader.shown_text
+        for text in ("8 events", "$0.00", "redacted EMAIL", "1 failed"):
+            assert text in reader.lines[2]
         assert reader.lines[6].startswith("5 ∥ tool_call read → ok")
         assert reader.lines[7].startswith("6 ∥ ✗ tool_call list → error")
         assert not any("tool_result" in line for line in reader.lines)
 
         await reader.press("down", "down", "down")
-        assert "n: 0" in reader.told
-        assert "content of file 0" in reader.told
-        assert "tool_result · read · ok" in reader.told
+        assert "n: 0" in reader.shown_text
+        assert "content of file 0" in reader.shown_text
+        assert "tool_result · read · ok" in reader.shown_text
 
     assert reading(store, session, script) is None
 
 
-def test_a_turn_says_what_it_cost_and_what_was_redacted(store: SessionStore) -> None:
+def test_a_turn_shows_its_cost_and_redactions(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         await reader.press("down")
-        told = words(reader.told)
-        assert told.startswith("Question 0: what is in file 0?")
-        assert "$0.0030 · redacted EMAIL · 1 failed" in told
-        assert "Answers: 1. Tokens: 1,000 in, 0 from cache" in told
-        assert "Answer 0: mail [REDACTED:EMAIL]." in told
+        shown = words(reader.shown_text)
+        assert shown.startswith("Question 0: what is in file 0?")
+        assert "$0.0030 · redacted EMAIL · 1 failed" in shown
+        assert "Answers: 1. Tokens: 1,000 in, 0 from cache" in shown
+        assert "Answer 0: mail [REDACTED:EMAIL]." in shown
 
     assert reading(store, spoken(store), script) is None
 
 
-def test_keys_move_between_requests_and_show_what_was_sent(store: SessionStore) -> None:
+def test_keys_move_between_requests_and_show_their_contexts(
+    store: SessionStore,
+) -> None:
     session = spoken(store)
-    requests = [one.seq for one in session.events(types=["request"])]
+    requests = [event.seq for event in session.events(types=["request"])]
 
     async def script(reader: Reader) -> None:
         for seq in requests:
             await reader.press("right")
             assert f"seq {seq} / 33" in reader.place
             view = session.context(at=seq)
-            assert view.digest in reader.told
+            assert view.digest in reader.shown_text
             for message in view.messages:
                 for block in message["content"]:
-                    said = block.get("text") or block.get("content")
-                    if isinstance(said, str):
-                        assert words(said) in words(reader.told)
-        told = words(reader.told)
-        assert "Answer briefly." in told
-        assert "covers what was compacted" in told
-        assert "sent word for word: no summary covers it" in told
-        assert "left out not shown: events of this type stay in the log" in told
-        assert "covered by a summary: summary 1" in told
-        assert "replaced before storing in the events of this context" in told
-        assert f"seq {requests[-1]}, digest {view.digest[:12]} ✓" in told
+                    text = block.get("text") or block.get("content")
+                    if isinstance(text, str):
+                        assert words(text) in words(reader.shown_text)
+        shown = words(reader.shown_text)
+        assert "Answer briefly." in shown
+        assert "covers what was compacted" in shown
+        assert "sent word for word: no summary covers it" in shown
+        assert "left out not shown: events of this type stay in the log" in shown
+        assert "covered by a summary: summary 1" in shown
+        assert "replaced before storing in the events of this context" in shown
+        assert f"seq {requests[-1]}, digest {view.digest[:12]} ✓" in shown
 
         await reader.press("right")
         assert f"seq {requests[-1]} / 33" in reader.place
         await reader.press("left", "left")
-        assert session.context(at=requests[-3]).digest in reader.told
+        assert session.context(at=requests[-3]).digest in reader.shown_text
 
     assert reading(store, session, script) is None
 
@@ -335,11 +337,11 @@ def test_where_no_request_was_recorded_responses_are_gone_through(
     async def script(reader: Reader) -> None:
         await reader.press("right")
         assert "seq 5 / 6" in reader.place
-        assert "There." not in reader.told
+        assert "There." not in reader.shown_text
         await reader.press("left")
         assert "seq 1 / 6" in reader.place
-        assert session.context(at=1).digest in reader.told
-        assert "none recorded" in reader.told
+        assert session.context(at=1).digest in reader.shown_text
+        assert "none recorded" in reader.shown_text
 
     assert reading(store, session, script) is None
 
@@ -348,16 +350,16 @@ def test_the_context_is_shown_at_the_selected_event(store: SessionStore) -> None
     session = spoken(store)
 
     async def script(reader: Reader) -> None:
-        assert "content of file 2" in reader.told
+        assert "content of file 2" in reader.shown_text
         await reader.press("c")
-        assert session.context(at=21).digest in reader.told
+        assert session.context(at=21).digest in reader.shown_text
 
     assert reading(store, session, script, seq=21) is None
 
 
 def test_a_run_opens_at_the_seq_that_was_asked_for(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
-        assert "seq 24 · " in reader.told
+        assert "seq 24 · " in reader.shown_text
         assert "seq 22 / 33" in reader.place
         opened = [line for line in reader.lines if "request" in line]
         assert [line.split()[0] for line in opened] == ["19"]
@@ -373,9 +375,9 @@ def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> No
         assert "type:tool_call · esc: all" in reader.place
 
         await reader.ask("t", "agent_response redacted")
-        found = [line for line in reader.lines if "agent_response" in line]
-        assert len(found) == 4
-        assert all("redacted EMAIL" in line for line in found)
+        responses = [line for line in reader.lines if "agent_response" in line]
+        assert len(responses) == 4
+        assert all("redacted EMAIL" in line for line in responses)
 
         await reader.press("escape")
         assert any("request" in line for line in reader.lines)
@@ -387,12 +389,12 @@ def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> No
 def test_a_search_shows_the_events_that_have_the_words(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         await reader.ask("slash", "content file")
-        found = [line for line in reader.lines if "tool_result" in line]
-        assert [line.split()[0] for line in found] == ["7", "15", "23", "31"]
+        results = [line for line in reader.lines if "tool_result" in line]
+        assert [line.split()[0] for line in results] == ["7", "15", "23", "31"]
 
         await reader.press("home", "down", "down", "escape")
         assert reader.lines[0].startswith("1 before")
-        assert "content of file" in reader.told
+        assert "content of file" in reader.shown_text
 
         await reader.ask("slash", "nowhere")
         await reader.note("no event matches")
@@ -415,7 +417,7 @@ def test_a_run_is_followed_while_it_is_written(store: SessionStore) -> None:
         session.append(refold.UserInput(text="And now?"))
         await reader.until(lambda: "And now?" in reader.screen, "the new event")
         assert "seq 34 / 34" in reader.place
-        assert "And now?" in reader.told
+        assert "And now?" in reader.shown_text
 
         await reader.press("f")
         assert "following" not in reader.place
@@ -460,13 +462,14 @@ def test_a_long_run_is_read_by_pages(
     session = store.session(user_id="ada", session_id="long")
     for n in range(25):
         session.append([refold.UserInput(text=f"Say {n}.{k}") for k in range(60)])
-    rows, recorder = list[int](), cast(Any, store.log).recorder
+    rows: list[int] = []
+    recorder = cast(Any, store.log).recorder
     select = recorder.select_events
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        found = select(*args, **kwargs)
-        rows.append(len(found))
-        return found
+        selected = select(*args, **kwargs)
+        rows.append(len(selected))
+        return selected
 
     monkeypatch.setattr(recorder, "select_events", counted)
     monkeypatch.setattr(run_pages, "MANY", 1_000)
@@ -474,7 +477,7 @@ def test_a_long_run_is_read_by_pages(
     async def script(reader: Reader) -> None:
         assert len(reader.lines) == 101
         assert 0 < sum(rows) < 400
-        assert "Say 15.0" in reader.told
+        assert "Say 15.0" in reader.shown_text
 
         rows.clear()
         await reader.press("n")
@@ -486,10 +489,10 @@ def test_a_long_run_is_read_by_pages(
         rows.clear()
         session.append(refold.AgentResponse(text="Done."))
         await reader.press("right")
-        assert "This reads 1,500 events" in words(reader.told)
+        assert "This reads 1,500 events" in words(reader.shown_text)
         assert sum(rows) < 1_000
         await reader.press("c")
-        assert session.context(at=1_500).digest in reader.told
+        assert session.context(at=1_500).digest in reader.shown_text
 
     assert reading(store, session, script, seq=901) is None
 
@@ -513,7 +516,7 @@ def test_content_of_events_is_shown_as_text(store: SessionStore) -> None:
             assert {cell_len(row) for row in rows} == {80}
             assert len(rows) == 24
             assert values._CONTROL.search("".join(rows)) is None
-            seen += reader.told
+            seen += reader.shown_text
         assert "␛]0;ran␇␛[2J␛[31m end" in seen
         assert "[bold red]ran[/bold red][@click=app.quit]go[/] [/nothing]" in seen
         assert "left<U+202E>tfel<U+2066><U+2069> <U+200F> end" in seen
@@ -521,7 +524,7 @@ def test_content_of_events_is_shown_as_text(store: SessionStore) -> None:
         assert "one\ttab␍back\u2028line<U+0085>next<U+009B>31m end" in seen
 
         await reader.press("c")
-        assert "␛]0;ran␇" in reader.told
+        assert "␛]0;ran␇" in reader.shown_text
         assert values._CONTROL.search(reader.screen) is None
 
     assert reading(store, session, script) is None
@@ -613,7 +616,7 @@ OF = ("view", "--user", "lin", "--session", "run")
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_without_a_terminal_it_says_what_to_use(
+def test_without_a_terminal_view_names_the_alternative(
     refold: Refold, sample: Path, json: tuple[str, ...]
 ) -> None:
     ran = refold("--db", f"sqlite:///{sample}", *OF, *json)
@@ -624,7 +627,7 @@ def test_without_a_terminal_it_says_what_to_use(
 
 
 @pytest.mark.parametrize("missing", ["textual", "jinja2"])
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_view_names_the_package_to_install(
     missing: str,
     sample: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -635,8 +638,9 @@ def test_without_the_extra_it_says_what_to_install(
 
     assert main(["--db", f"sqlite:///{sample}", *OF]) == 2
 
-    assert f"{missing} is not installed" in (said := capsys.readouterr().err)
-    assert "pip install 'refold[tui]'" in said
+    printed = capsys.readouterr().err
+    assert f"{missing} is not installed" in printed
+    assert "pip install 'refold[tui]'" in printed
 
 
 def test_a_seq_that_is_not_there_is_refused_before_a_screen_is_opened(

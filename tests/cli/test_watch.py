@@ -61,7 +61,7 @@ def test_a_person_reads_whose_session_it_was(
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("--watch", "--until-idle"), "leave --until-idle out"),
         (("--watch", "--every", "0"), "every so many seconds"),
@@ -74,12 +74,12 @@ def test_a_person_reads_whose_session_it_was(
     ],
 )
 def test_conflicting_options_are_refused(
-    refold: Refold, sample: Path, args: tuple[str, ...], said: str
+    refold: Refold, sample: Path, args: tuple[str, ...], message: str
 ) -> None:
     ran = refold("compact", *args)
 
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_it_does_not_make_a_store(refold: Refold) -> None:

@@ -48,40 +48,44 @@ def test_it_can_be_read_in_a_hundred_columns(refold: Refold, compacted: Path) ->
 
 
 def test_a_program_is_given_every_event_once(refold: Refold, compacted: Path) -> None:
-    told = refold("why", *SESSION, *STRATEGY, "--json").json()
+    explained = refold("why", *SESSION, *STRATEGY, "--json").json()
 
-    shown = Counter(event["seq"] for part in told["parts"] for event in part["events"])
+    shown = Counter(
+        event["seq"] for part in explained["parts"] for event in part["events"]
+    )
     left = [
         seq
-        for run in told["left_out"]
+        for run in explained["left_out"]
         for first, last in run["spans"]
         for seq in range(first, last + 1)
     ]
     shown.update(left)
     assert shown == Counter(range(1, 58))
-    assert told["request"] is None
+    assert explained["request"] is None
     view = refold("context", *SESSION, *STRATEGY, "--json").json()
-    assert told["view"]["digest"] == view["digest"]
+    assert explained["view"]["digest"] == view["digest"]
 
 
-def test_one_message_is_told_event_by_event(refold: Refold, compacted: Path) -> None:
+def test_one_message_is_explained_event_by_event(
+    refold: Refold, compacted: Path
+) -> None:
     view = refold("context", *SESSION, *STRATEGY, "--json").json()
     number = len(view["messages"])
 
     out = refold("why", *SESSION, *STRATEGY, "--message", number).out
-    told = refold("why", *SESSION, *STRATEGY, "--message", number, "--json").json()
+    explained = refold("why", *SESSION, *STRATEGY, "--message", number, "--json").json()
 
     assert f"message {number}  assistant" in out
     assert "message 1 " not in out
-    assert {part["message"] for part in told["parts"]} == {number}
-    (event,) = told["parts"][-1]["events"]
+    assert {part["message"] for part in explained["parts"]} == {number}
+    (event,) = explained["parts"][-1]["events"]
     assert f"  {event['seq']}  " in out
     assert event["hash"][:12] in out
 
 
 def test_a_summary_opens_down_to_events(refold: Refold, compacted: Path) -> None:
-    told = refold("why", *SESSION, *STRATEGY, "--json").json()
-    fold = next(one for one in told["summaries"] if one["absorbs"])
+    explained = refold("why", *SESSION, *STRATEGY, "--json").json()
+    fold = next(summary for summary in explained["summaries"] if summary["absorbs"])
 
     out = refold("why", *SESSION, *STRATEGY, "--open", fold["seq"]).out
     opened = refold("why", *SESSION, *STRATEGY, "--open", fold["seq"], "--json").json()
@@ -89,12 +93,14 @@ def test_a_summary_opens_down_to_events(refold: Refold, compacted: Path) -> None
     assert out.startswith(f"summary {fold['seq']}  level {fold['level']}")
     for seq in fold["absorbs"]:
         assert f"\n  summary {seq}  level " in out
-    events = [event["seq"] for one in opened["summaries"] for event in one["events"]]
+    events = [
+        event["seq"] for summary in opened["summaries"] for event in summary["events"]
+    ]
     assert sorted(events) == list(range(fold["first_seq"], fold["last_seq"] + 1))
     assert all(f"  {seq}  01:" in out for seq in events)
 
 
-def test_a_recorded_request_is_told_as_it_was_sent(
+def test_a_recorded_request_is_explained_as_it_was_sent(
     refold: Refold, compacted: Path
 ) -> None:
     with library.open(f"sqlite:///{compacted}") as store:
@@ -103,35 +109,39 @@ def test_a_recorded_request_is_told_as_it_was_sent(
         at = session.record_request(view, model="m-1", matches=True).last_seq
 
     ran = refold("why", *SESSION, "--at", at)
-    told = refold("why", *SESSION, "--at", at, "--json").json()
+    explained = refold("why", *SESSION, "--at", at, "--json").json()
 
     assert f"request     seq {at}, digest {view.digest[:12]} ✓ derived again" in ran.out
     assert "m-1, sent unchanged" in ran.out
-    assert told["request"]["is_this_view"]
-    assert told["request"]["derived_again"] == told["view"]["digest"] == view.digest
-    assert told["parts"][0]["cause"] == "handed_in"
+    assert explained["request"]["is_this_view"]
+    assert (
+        explained["request"]["derived_again"]
+        == explained["view"]["digest"]
+        == view.digest
+    )
+    assert explained["parts"][0]["cause"] == "handed_in"
 
 
 def test_an_adopted_summary_names_its_origin(refold: Refold, compacted: Path) -> None:
     other = ("--strategy", "turn_window:full_turns=3,cached_turns=1")
-    made = refold("compact", *SESSION, *other).out
+    printed = refold("compact", *SESSION, *other).out
 
     ran = refold("why", *SESSION, *other)
 
-    told = refold("why", *SESSION, *other, "--json").json()
+    explained = refold("why", *SESSION, *other, "--json").json()
     place = parse(SPEC).fingerprint
-    assert ", adopted" in made
-    written = told["summaries"][0]["adopted"]["seq"]
+    assert ", adopted" in printed
+    written = explained["summaries"][0]["adopted"]["seq"]
     where = f"summary {written} of strategy {place[:DIGEST]}"
     assert f"adopted: written as {where}" in ran.out
     assert "cannot be derived again" not in ran.out
-    told = refold("why", *SESSION, *other, "--json").json()
-    assert told["summaries"][0]["adopted"]["stream"] == place
+    explained = refold("why", *SESSION, *other, "--json").json()
+    assert explained["summaries"][0]["adopted"]["stream"] == place
     assert ran.code == 0
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "said"),
+    ("options", "code", "message"),
     [
         (("--at", 99), 1, "seq 99 is not in session 'run'"),
         (("--message", 99), 1, "message 99 is not in this context"),
@@ -141,12 +151,16 @@ def test_an_adopted_summary_names_its_origin(refold: Refold, compacted: Path) ->
     ],
 )
 def test_missing_things_are_refused_in_a_sentence(
-    refold: Refold, compacted: Path, asked: tuple[object, ...], code: int, said: str
+    refold: Refold,
+    compacted: Path,
+    options: tuple[object, ...],
+    code: int,
+    message: str,
 ) -> None:
-    ran = refold("why", *SESSION, *STRATEGY, *asked)
+    ran = refold("why", *SESSION, *STRATEGY, *options)
 
     assert (ran.code, ran.out) == (code, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_a_proof_that_does_not_hold_is_a_failure(
@@ -170,6 +184,6 @@ def test_a_proof_that_does_not_hold_is_a_failure(
     assert ran.code == 1
     assert "✗ does not follow" in ran.out
     assert "rule: cannot be derived again" in ran.out
-    told = refold("why", *SESSION, *STRATEGY, "--json")
-    assert json.loads(told.out)["summaries"][0]["source"] == "broken"
-    assert told.code == 1
+    explained = refold("why", *SESSION, *STRATEGY, "--json")
+    assert json.loads(explained.out)["summaries"][0]["source"] == "broken"
+    assert explained.code == 1

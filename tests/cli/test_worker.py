@@ -60,29 +60,29 @@ def test_it_works_tells_how_it_goes_and_ends_in_order(
     out, _ = working.communicate()
 
     assert (working.returncode, out) == (0, "")
-    assert sorted(one["duty"] for one in done) == ["compact", "compact", "seal"]
+    assert sorted(unit["duty"] for unit in done) == ["compact", "compact", "seal"]
     assert refold("verify", "--json").json()["compactions"] == 2
 
 
 def test_a_stuck_worker_is_not_healthy(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[int, ...]] = []
+    statuses: list[tuple[int, ...]] = []
 
     def once(worker: Worker) -> None:
         worker.failing.add("list")
         with health.served(worker, 0) as port:
             paths = ("/health", "/health/ready", "/metrics")
-            found.append(tuple(asked(str(port), path)[0] for path in paths))
+            statuses.append(tuple(asked(str(port), path)[0] for path in paths))
             worker.turned_at -= 601_000_000
-            found.append(tuple(asked(str(port), path)[0] for path in paths))
+            statuses.append(tuple(asked(str(port), path)[0] for path in paths))
 
     monkeypatch.setattr(Worker, "run", once)
 
     ran = refold("worker")
 
     assert ran.code == 0
-    assert found == [(200, 503, 200), (503, 503, 200)]
+    assert statuses == [(200, 503, 200), (503, 503, 200)]
 
 
 def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
@@ -124,23 +124,23 @@ def test_a_port_that_is_taken_is_named(refold: Refold, sample: Path) -> None:
 def test_metrics_say_which_format_they_have(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[str | None] = []
+    content_types: list[str | None] = []
 
     def once(worker: Worker) -> None:
         with (
             health.served(worker, 0) as port,
             urlopen(f"http://127.0.0.1:{port}/metrics") as answer,
         ):
-            found.append(answer.headers["Content-Type"])
+            content_types.append(answer.headers["Content-Type"])
 
     monkeypatch.setattr(Worker, "run", once)
 
     refold("worker")
 
-    assert found == ["text/plain; version=0.0.4"]
+    assert content_types == ["text/plain; version=0.0.4"]
 
 
-def test_it_rebuilds_and_retains_if_it_is_told_how(
+def test_a_worker_rebuilds_and_retains_if_configured(
     refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tmp_path / "policy.toml"
@@ -155,7 +155,7 @@ def test_it_rebuilds_and_retains_if_it_is_told_how(
     assert lines["retain"]["sessions"] == []
 
 
-def test_people_see_what_it_sealed_in_words(
+def test_people_see_what_a_worker_sealed_in_words(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "run", lambda worker: worker.round())
@@ -198,7 +198,7 @@ def test_files_are_imported_checked_and_exported_by_several_processes(
         "import", *paths, "--user", "bob", "--session", "s", "--jobs", "2", "--json"
     ).json()
     verified = refold("verify", "--jobs", "2", "--json").json()
-    found = refold("redact", "--recheck", "--jobs", "2", "--json").json()
+    recheck = refold("redact", "--recheck", "--jobs", "2", "--json").json()
     exported = refold(
         "export", "--user", "bob", "--out", "out", "--jobs", "2", "--json"
     ).json()
@@ -206,6 +206,6 @@ def test_files_are_imported_checked_and_exported_by_several_processes(
     assert sorted(imported["sessions"]) == ["s-0001", "s-0002"]
     assert (imported["events"], verified["events"]) == (114, 114)
     assert verified["problems"] == []
-    assert (found["sessions"], found["exposures"]) == (2, [])
+    assert (recheck["sessions"], recheck["exposures"]) == (2, [])
     assert exported["counts"]["events"] == 114
     assert refold("verify", "--export", "out").code == 0
