@@ -54,8 +54,8 @@ def why(api: MessagesApi, *replies: Reply, **options: Any) -> str:
 
 def test_the_summary_is_the_text_in_the_tags(api: MessagesApi) -> None:
     usage = {"input_tokens": 70, "output_tokens": 9, "cache_read_input_tokens": 5}
-    said = "Here it is.\n<summary>\nI fixed the build.\n</summary>\n"
-    api.reply(message(thinking("Hm."), said, usage=usage, model="claude-x-1"))
+    answer = "Here it is.\n<summary>\nI fixed the build.\n</summary>\n"
+    api.reply(message(thinking("Hm."), answer, usage=usage, model="claude-x-1"))
 
     written = summarizer(api, model="claude-x").summarise(SOURCE, target_tokens=40)
 
@@ -178,14 +178,18 @@ def test_a_prompt_of_ones_own_is_sent_instead(api: MessagesApi) -> None:
 
 def test_it_knows_what_it_wrote_from_what_another_would_have(api: MessagesApi) -> None:
     api.reply(GOOD)
-    mine: dict[str, Any] = {"prompt": "In {words} words.", "temperature": 0.5}
+    settings: dict[str, Any] = {"prompt": "In {words} words.", "temperature": 0.5}
 
-    by = summarizer(api, **mine).summarise(SOURCE, target_tokens=40).by
+    by = summarizer(api, **settings).summarise(SOURCE, target_tokens=40).by
 
     others = ({"model": "another"}, {"prompt": "Shortly, {words}."}, {"temperature": 0})
-    assert summarizer(api, **mine, max_tokens=9).wrote(by)
-    assert not any(summarizer(api, **{**mine, **other}).wrote(by) for other in others)
-    assert not summarizer(api, **mine).wrote(by.model_copy(update={"kind": "abridged"}))
+    assert summarizer(api, **settings, max_tokens=9).wrote(by)
+    assert not any(
+        summarizer(api, **{**settings, **other}).wrote(by) for other in others
+    )
+    assert not summarizer(api, **settings).wrote(
+        by.model_copy(update={"kind": "abridged"})
+    )
 
 
 def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:
@@ -195,7 +199,7 @@ def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"prompt": " "}, "empty"),
         ({"model": ""}, "model"),
@@ -206,9 +210,9 @@ def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:
     ],
 )
 def test_unusable_settings_are_refused_at_once(
-    api: MessagesApi, options: dict[str, Any], said: str
+    api: MessagesApi, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(refold.InvalidConfiguration, match=said):
+    with pytest.raises(refold.InvalidConfiguration, match=message):
         summarizer(api, **options)
 
 
@@ -282,10 +286,12 @@ def test_an_answer_without_a_summary_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"), [("", "empty"), ("why " * 66, "longer than its source")]
+    ("summary", "reason"), [("", "empty"), ("why " * 66, "longer than its source")]
 )
-def test_a_useless_summary_is_refused(api: MessagesApi, said: str, reason: str) -> None:
-    api.reply(message(f"<summary>{said}</summary>"))
+def test_a_useless_summary_is_refused(
+    api: MessagesApi, summary: str, reason: str
+) -> None:
+    api.reply(message(f"<summary>{summary}</summary>"))
 
     with pytest.raises(refold.errors.SummaryRefused, match=reason):
         summarizer(api).summarise(SOURCE, target_tokens=40)
@@ -367,14 +373,14 @@ class TestInASession:
     ) -> None:
         api.reply(GOOD)
 
-        made = session.compact(WINDOW, summarizer=summarizer(api, model="claude-x"))
+        entry = session.compact(WINDOW, summarizer=summarizer(api, model="claude-x"))
 
-        assert made is not None
-        assert isinstance(made.payload, Summary)
-        assert made.payload.text == "I fixed the build."
-        assert made.payload.summarizer.model == "claude-x"
-        assert made.payload.usage is not None
-        assert made.payload.prompt_digest is not None
+        assert entry is not None
+        assert isinstance(entry.payload, Summary)
+        assert entry.payload.text == "I fixed the build."
+        assert entry.payload.summarizer.model == "claude-x"
+        assert entry.payload.usage is not None
+        assert entry.payload.prompt_digest is not None
         shown = str(session.context(WINDOW).messages)
         assert "I fixed the build." in shown
         assert "answer 1" not in shown
@@ -386,15 +392,15 @@ class TestInASession:
     ) -> None:
         api.reply(GOOD)
 
-        made = session.compact(WINDOW, summarizer=summarizer(api))
+        entry = session.compact(WINDOW, summarizer=summarizer(api))
 
         body = api.requests[0].body
         assert "Do not repeat them." in body["system"]
         assert '<user seq="1">' in body["messages"][0]["content"]
-        assert made is not None
-        assert isinstance(made.payload, Summary)
-        assert made.payload.summarizer.params["prompt"] == "summary-2"
-        assert summarizer(api).wrote(made.payload.summarizer)
+        assert entry is not None
+        assert isinstance(entry.payload, Summary)
+        assert entry.payload.summarizer.params["prompt"] == "summary-2"
+        assert summarizer(api).wrote(entry.payload.summarizer)
 
     def test_without_words_that_stay_the_model_writes_them_down(
         self, api: MessagesApi, session: Session
@@ -441,10 +447,10 @@ class TestInASession:
             )
         api.reply(message(f"<summary>{answer}</summary>"))
 
-        made = worked.compact(WINDOW, summarizer=summarizer(api))
+        entry = worked.compact(WINDOW, summarizer=summarizer(api))
 
         # A refused answer leaves everything raw.
-        assert (made is None) == (answer == "" or len(answer) > 1_000)
+        assert (entry is None) == (answer == "" or len(answer) > 1_000)
         shown = str(worked.context(WINDOW).messages)
         for number in range(4):
             assert f"task {number}: never touch vendored/." in shown
@@ -475,9 +481,9 @@ class TestInASession:
         before = session.context(WINDOW)
         api.reply(overloaded())
 
-        made = session.compact(WINDOW, summarizer=summarizer(api))
+        entry = session.compact(WINDOW, summarizer=summarizer(api))
 
-        assert made is None
+        assert entry is None
         assert session.context(WINDOW).messages == before.messages
         note = notes(session)[-1].payload
         assert isinstance(note, CompactionNote)

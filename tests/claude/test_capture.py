@@ -48,13 +48,13 @@ def payloads(session: Session, kind: str) -> list[Any]:
 def unmarked(messages: Any) -> Any:
     return [
         {
-            **one,
+            **message,
             "content": [
                 {k: v for k, v in block.items() if k != "cache_control"}
-                for block in one["content"]
+                for block in message["content"]
             ],
         }
-        for one in messages
+        for message in messages
     ]
 
 
@@ -79,15 +79,15 @@ def test_a_call_is_in_the_session_with_its_request_and_answer(
     assert block.text == "Because."
     assert types(session) == ["user_input", "request", "agent_response"]
     assert {event.request_id for event in session.events()} == {"r-1"}
-    asked, (said,) = api.requests[0].body, payloads(session, "agent_response")
-    assert (said.text, said.stop_reason) == ("Because.", "end_turn")
-    assert (said.usage["input_tokens"], said.usage["output_tokens"]) == (7, 3)
-    assert (asked["model"], asked["max_tokens"]) == ("claude-x", 99)
-    assert asked["stop_sequences"] == ["END"]
+    request, (response,) = api.requests[0].body, payloads(session, "agent_response")
+    assert (response.text, response.stop_reason) == ("Because.", "end_turn")
+    assert (response.usage["input_tokens"], response.usage["output_tokens"]) == (7, 3)
+    assert (request["model"], request["max_tokens"]) == ("claude-x", 99)
+    assert request["stop_sequences"] == ["END"]
     ((envelope, view),) = session.proofs.replay()
-    assert unmarked(asked["messages"]) == view.messages
-    assert asked["system"][0]["text"] == view.system == "Be brief."
-    assert asked["tools"] == TOOLS == [*view.tools]
+    assert unmarked(request["messages"]) == view.messages
+    assert request["system"][0]["text"] == view.system == "Be brief."
+    assert request["tools"] == TOOLS == [*view.tools]
     assert isinstance(envelope.payload, Request)
     assert (envelope.payload.matches, envelope.payload.model) == (True, "claude-x")
     assert envelope.meta.dump()["options"] == {"stop_sequences": ["END"]}
@@ -135,12 +135,12 @@ def test_tools_are_called_and_answered_from_the_log(
 def test_a_call_whose_id_holds_an_address_is_answered_from_the_log(
     session: Session, api: MessagesApi
 ) -> None:
-    given = "ada@lovelace.test"
-    api.reply(message(tool_use("bash", {}, call_id=given)), message("Two files."))
+    call_id = "ada@lovelace.test"
+    api.reply(message(tool_use("bash", {}, call_id=call_id)), message("Two files."))
     ask = capture(session, api, tools=TOOLS)
 
     ask.create("What is there?")
-    ask.create([{"type": "tool_result", "tool_use_id": given, "content": "a b"}])
+    ask.create([{"type": "tool_result", "tool_use_id": call_id, "content": "a b"}])
 
     sent = unmarked(api.requests[1].body["messages"])
     assert sent[1]["content"][-1]["id"] == sent[2]["content"][0]["tool_use_id"]
@@ -180,8 +180,8 @@ def test_a_text_that_takes_too_much_work_costs_nothing_else(
     assert "a8f5" not in str(api.requests[1].body)
     assert payloads(session, "agent_response")[0].text == stub
     assert payloads(session, "user_input")[1].text == "Thanks."
-    said = [event for event in session.events() if event.type == "agent_response"]
-    assert said[0].redaction["types"] == {"UNSCANNED": 1}
+    responses = [event for event in session.events() if event.type == "agent_response"]
+    assert responses[0].redaction["types"] == {"UNSCANNED": 1}
     proved(session)
 
 
@@ -260,7 +260,10 @@ def test_an_outage_is_not_in_the_next_request(
 
     first, *others = [request.body["messages"] for request in api.requests]
     assert others == [first] * 3
-    assert [one["role"] for one in session.context().messages] == ["user", "assistant"]
+    assert [sent["role"] for sent in session.context().messages] == [
+        "user",
+        "assistant",
+    ]
     proved(session)
 
 
@@ -285,10 +288,10 @@ def test_the_window_is_the_models_without_the_answer(
     session: Session, api: MessagesApi
 ) -> None:
     api.reply(message("Because."), message("Because."))
-    known = Capture(api.client(), session, model="claude-haiku-5-5", max_tokens=99)
+    capturing = Capture(api.client(), session, model="claude-haiku-5-5", max_tokens=99)
 
-    known.create("Why?")
-    known.create("Why?", window=5_000)
+    capturing.create("Why?")
+    capturing.create("Why?", window=5_000)
 
     whole = refold.strategies.window_of("claude-haiku-5-5")
     windows = [request.window_tokens for request in payloads(session, "request")]
@@ -300,8 +303,8 @@ def test_a_refusal_is_an_answer(session: Session, api: MessagesApi) -> None:
 
     capture(session, api).create("Why?")
 
-    (said,) = payloads(session, "agent_response")
-    assert (said.text, said.stop_reason) == ("", "refusal")
+    (response,) = payloads(session, "agent_response")
+    assert (response.text, response.stop_reason) == ("", "refusal")
     proved(session)
 
 
@@ -310,9 +313,9 @@ def test_a_stream_is_recorded_whole(session: Session, api: MessagesApi) -> None:
     api.reply(message(thought, "I look.", tool_use("bash", {"command": "ls"})))
 
     with capture(session, api, tools=TOOLS).stream("Look!") as stream:
-        said = "".join(stream.text_stream)
+        text = "".join(stream.text_stream)
 
-    assert said == "I look."
+    assert text == "I look."
     (response,) = payloads(session, "agent_response")
     assert (response.text, response.stop_reason) == ("I look.", "tool_use")
     assert response.thinking[0].signature == SIGNATURE

@@ -307,7 +307,10 @@ def test_an_asynchronous_client_has_the_same_surface(
     assert counted.input_tokens > 0
     assert city == City(name="Paris", country="France")
     assert last.content[0].text == "Done."
-    assert [one.content for one in payloads(session, "tool_result")] == ["A", "nine"]
+    assert [result.content for result in payloads(session, "tool_result")] == [
+        "A",
+        "nine",
+    ]
     assert request.request["params"]["messages"][-1]["role"] == "user"
 
 

@@ -66,12 +66,12 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             client.close()
 
     assert printed.getvalue() == ("Answer 0.tool_use\nend_turn\nfile='a.c' line=3\n")
-    one, again, two = verified()
-    assert one.count("request") == 9
-    assert one.count("agent_response") == 9
-    assert "error" not in one
-    assert again == ["fork"]
-    assert two == ["user_input", "request", "agent_response"]
+    first, forks, second = verified()
+    assert first.count("request") == 9
+    assert first.count("agent_response") == 9
+    assert "error" not in first
+    assert forks == ["fork"]
+    assert second == ["user_input", "request", "agent_response"]
 
 
 def test_several_agents(here: Path) -> None:

@@ -20,9 +20,9 @@ SIGNATURE = "c2lnbmF0dXJl/+="
 # Blocks that the log holds as other events, or that a request must ask for.
 OTHERS = {"text", "thinking", "redacted_thinking", "tool_use", "compaction"}
 BLOCKS = {
-    one.__name__: sample(one)
-    for one in members(ContentBlock) + members(BetaContentBlock)
-    if sample(one)["type"] not in OTHERS
+    block.__name__: sample(block)
+    for block in members(ContentBlock) + members(BetaContentBlock)
+    if sample(block)["type"] not in OTHERS
 }
 SEARCH: Any = {
     "type": "server_tool_use",
@@ -184,8 +184,8 @@ def test_a_redacted_block_with_encrypted_parts_is_left_out_with_its_call(
     session: Session, api: MessagesApi
 ) -> None:
     (page,) = FOUND["content"]
-    found = {**FOUND, "content": [{**page, "title": "write to ada@example.org"}]}
-    api.reply(message("Searching.", SEARCH, found, "Done."), message("Fine."))
+    results = {**FOUND, "content": [{**page, "title": "write to ada@example.org"}]}
+    api.reply(message("Searching.", SEARCH, results, "Done."), message("Fine."))
     ask = capture(session, api)
 
     ask.create("Search.")

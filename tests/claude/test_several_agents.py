@@ -130,14 +130,14 @@ def test_a_session_each_is_linked_and_hands_its_result_over(
     assert store.session(
         user_id="ada", session_id="s-1.helper"
     ).delegation.parent() == ("s-1", 3)
-    given = session.events()[-1]
-    assert given.seq == receipt.first_seq == 4
-    assert isinstance(given.payload, refold.ToolResult)
-    assert (given.payload.content, given.payload.status) == ("A drink.", "ok")
-    assert given.meta.source == {"session_id": "s-1.helper", "seq": 3}
+    result = session.events()[-1]
+    assert result.seq == receipt.first_seq == 4
+    assert isinstance(result.payload, refold.ToolResult)
+    assert (result.payload.content, result.payload.status) == ("A drink.", "ok")
+    assert result.meta.source == {"session_id": "s-1.helper", "seq": 3}
     assert "Reading" not in str(session.context().messages)
     assert "What is tea" not in str(child.context().messages)
-    assert [one.verify().problems for one in (session, child)] == [[], []]
+    assert [each.verify().problems for each in (session, child)] == [[], []]
 
 
 def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
@@ -149,10 +149,10 @@ def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
 
     child.delegation.hand_over(to=session)
 
-    given = session.events()[-1].payload
-    assert isinstance(given, refold.UserInput)
-    assert "<agent_result" in given.text
-    assert "A drink." in given.text
+    user_input = session.events()[-1].payload
+    assert isinstance(user_input, refold.UserInput)
+    assert "<agent_result" in user_input.text
+    assert "A drink." in user_input.text
 
 
 def test_handing_over_needs_a_parent_and_a_result(

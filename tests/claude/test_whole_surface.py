@@ -70,7 +70,7 @@ def test_every_block_of_an_answer_is_recorded(
         ask.create("And?")
     else:
         (edit,) = recorded(session, "provider_edit")
-        assert [one["type"] for one in edit.blocks] == [kind]
+        assert [recorded_block["type"] for recorded_block in edit.blocks] == [kind]
         ask.create("And?")
     assert violations(session.context().messages) == []
     assert session.verify().problems == []
@@ -84,11 +84,11 @@ def test_every_file_block_of_a_user_is_recorded(
 
     capture(session, api).create([{"type": "text", "text": "Look."}, block])
 
-    (said,) = recorded(session, "user_input")
-    (attachment,) = said.attachments
-    known = str(attachment.model_dump())
+    (user_input,) = recorded(session, "user_input")
+    (attachment,) = user_input.attachments
+    stored = str(attachment.model_dump())
     for part in ("Paris is in France.", "https://example.org", "file_12"):
-        assert (part in str(block)) == (part in known)
+        assert (part in str(block)) == (part in stored)
     assert session.verify().problems == []
 
 
@@ -203,8 +203,8 @@ def test_a_raw_response_is_recorded(session: Session, api: MessagesApi) -> None:
 def test_an_odd_answer_is_recorded_and_its_results_find_their_calls(
     session: Session, api: MessagesApi
 ) -> None:
-    def use(name: str, given: Any) -> Any:
-        return {"type": "tool_use", "id": "t1", "name": name, "input": given}
+    def use(name: str, arguments: Any) -> Any:
+        return {"type": "tool_use", "id": "t1", "name": name, "input": arguments}
 
     odd = {"wei": 25 * 10**18}
     api.reply(message(use("pay", odd), use("ping", [1, 2]), stop_reason="tool_use"))
@@ -220,10 +220,10 @@ def test_an_odd_answer_is_recorded_and_its_results_find_their_calls(
     ask.create(results)
     ask.create(results)
 
-    made, given = recorded(session, "tool_call"), recorded(session, "tool_result")
-    assert [one.tool_name for one in made] == ["pay", "ping"]
-    assert made[0].arguments == {"wei": str(25 * 10**18)}
-    assert [one.content for one in given] == ["paid \ufffd", "pong"]
-    assert [one.call_id for one in given] == [one.call_id for one in made]
+    calls, results = recorded(session, "tool_call"), recorded(session, "tool_result")
+    assert [call.tool_name for call in calls] == ["pay", "ping"]
+    assert calls[0].arguments == {"wei": str(25 * 10**18)}
+    assert [result.content for result in results] == ["paid \ufffd", "pong"]
+    assert [result.call_id for result in results] == [call.call_id for call in calls]
     assert violations(session.context().messages) == []
     assert session.verify().problems == []

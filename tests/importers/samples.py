@@ -66,9 +66,9 @@ def results(transcripts: Sequence[Transcript]) -> int:
 
 
 def accepted(drafts: Sequence[Draft]) -> bool:
-    """Whether an empty session takes the drafts just as they are."""
-    made = tuple(draft.event for draft in drafts)
-    return decide(SessionState(StreamId("ada", "s-1")), made)[0] == [*made]
+    """Returns whether an empty session accepts the drafts unchanged."""
+    drafted = tuple(draft.event for draft in drafts)
+    return decide(SessionState(StreamId("ada", "s-1")), drafted)[0] == [*drafted]
 
 
 def user_entry(uuid: str, content: Any, **more: Any) -> Entry:
@@ -531,24 +531,26 @@ def _attribute(value: Any) -> Entry:
     if isinstance(value, int):
         return {"intValue": str(value)}
     if isinstance(value, dict):
-        pairs = [{"key": key, "value": _attribute(one)} for key, one in value.items()]
+        pairs = [{"key": key, "value": _attribute(item)} for key, item in value.items()]
         return {"kvlistValue": {"values": pairs}}
     return {"stringValue": value if isinstance(value, str) else json.dumps(value)}
 
 
-def spans(*found: Entry) -> Entry:
-    return {"resourceSpans": [{"scopeSpans": [{"spans": [*found]}]}]}
+def spans(*entries: Entry) -> Entry:
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [*entries]}]}]}
 
 
-def _chat(start: int, end: int, given: list[Entry], said: Entry, **more: Any) -> Entry:
+def _chat(
+    start: int, end: int, inputs: list[Entry], output: Entry, **more: Any
+) -> Entry:
     return span(
         "chat",
         start,
         end,
         gen_ai__conversation__id="conv-1",
         gen_ai__request__model="gpt-5",
-        gen_ai__input__messages=given,
-        gen_ai__output__messages=[{**said, "finish_reason": "stop"}],
+        gen_ai__input__messages=inputs,
+        gen_ai__output__messages=[{**output, "finish_reason": "stop"}],
         **more,
     )
 

@@ -102,15 +102,15 @@ def test_thinking_is_kept_byte_for_byte(tmp_path: Path) -> None:
 def test_blocks_only_the_provider_can_read_stay_in_their_place(tmp_path: Path) -> None:
     compaction = {"type": "compaction", "content": "…", "encrypted_content": "xyz"}
     search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
-    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
-    message = spoken(compaction, words("I search."), search, found, words("So."))
+    result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    message = spoken(compaction, words("I search."), search, result, words("So."))
 
     transcript = read_one(write_document(tmp_path, [message]))
 
     assert events(transcript) == [
         ProviderEdit(blocks=(compaction,)),
         AgentResponse(text="I search."),
-        ProviderEdit(blocks=(search, found)),
+        ProviderEdit(blocks=(search, result)),
         AgentResponse(text="So."),
     ]
     assert {draft.meta.response_id for draft in transcript.drafts} == {"msg:0"}
@@ -141,7 +141,7 @@ def test_results_and_what_the_user_added_keep_their_order(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("source", "kept"),
+    ("source", "attached"),
     [
         (
             {"type": "base64", "media_type": "application/pdf", "data": "AA"},
@@ -157,14 +157,16 @@ def test_results_and_what_the_user_added_keep_their_order(tmp_path: Path) -> Non
     ],
 )
 def test_a_document_is_attached_however_it_was_given(
-    tmp_path: Path, source: Any, kept: Any
+    tmp_path: Path, source: Any, attached: Any
 ) -> None:
     block = {"type": "document", "title": "T", "source": source}
     path = write_document(tmp_path, [{"role": "user", "content": [block]}])
 
     (event,) = events(read_one(path))
 
-    assert event == UserInput(attachments=({"kind": "document", "name": "T", **kept},))
+    assert event == UserInput(
+        attachments=({"kind": "document", "name": "T", **attached},)
+    )
 
 
 def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:

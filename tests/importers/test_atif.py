@@ -43,10 +43,10 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls")
 
 
-def check(found: dict[str, Any]) -> None:
-    """What the published validator asks, of the schema and beyond it."""
-    Draft202012Validator(SCHEMA).validate(found)
-    for number, step in enumerate(found["steps"], start=1):
+def check(document: dict[str, Any]) -> None:
+    """Asserts the published schema, and the rules that it cannot express."""
+    Draft202012Validator(SCHEMA).validate(document)
+    for number, step in enumerate(document["steps"], start=1):
         assert step["step_id"] == number
         calls = {call["tool_call_id"] for call in step.get("tool_calls", ())}
         named = {
@@ -59,8 +59,8 @@ def check(found: dict[str, Any]) -> None:
             assert not step.keys() & {*AGENT_ONLY, "metrics"}
         if step.get("llm_call_count") == 0:
             assert not step.keys() & {"metrics", "reasoning_content"}
-    below = found.get("subagent_trajectories", [])
-    assert len({one["trajectory_id"] for one in below}) == len(below)
+    below = document.get("subagent_trajectories", [])
+    assert len({child["trajectory_id"] for child in below}) == len(below)
 
 
 def recorded(drafts: Iterable[Draft], session: str = "s-1") -> list[Envelope]:
@@ -76,10 +76,13 @@ def recorded(drafts: Iterable[Draft], session: str = "s-1") -> list[Envelope]:
 
 
 def again(transcripts: list[importers.Transcript]) -> dict[str, Any]:
-    """The trajectory of what was read of one file."""
+    """Exports what was read from one file as a trajectory."""
     main, *below = transcripts
     prefix = f"{main.session_id}~"
-    runs = {one.session_id.removeprefix(prefix): recorded(one.drafts) for one in below}
+    runs = {
+        transcript.session_id.removeprefix(prefix): recorded(transcript.drafts)
+        for transcript in below
+    }
     return trajectory(recorded(main.drafts), main.session_id, runs)
 
 
@@ -131,15 +134,15 @@ def test_steps_become_events_of_the_session(tmp_path: Path) -> None:
 
 
 def test_an_export_restores_the_imported_fields(tmp_path: Path) -> None:
-    found = again(importers.read(write_document(tmp_path, samples.ATIF)))
+    exported = again(importers.read(write_document(tmp_path, samples.ATIF)))
 
-    check(found)
-    (below,) = found["subagent_trajectories"]
+    check(exported)
+    (below,) = exported["subagent_trajectories"]
     for added in ("final_metrics", "session_id"):
         del below[added]
     for step in below["steps"]:
         del step["timestamp"]
-    assert found == samples.ATIF
+    assert exported == samples.ATIF
 
 
 def test_totals_of_a_run_that_has_grown_are_counted_anew(tmp_path: Path) -> None:
@@ -152,11 +155,11 @@ def test_totals_of_a_run_that_has_grown_are_counted_anew(tmp_path: Path) -> None
         store.import_transcript(path, user_id="ada")
         events = [*store.session(user_id="ada", session_id="run-1").history.timeline()]
 
-    found: Any = trajectory(events, "run-1")
+    exported: Any = trajectory(events, "run-1")
 
-    assert len(found["steps"]) == 8
-    assert found["final_metrics"]["total_steps"] == 8
-    assert found["final_metrics"]["total_prompt_tokens"] == 100
+    assert len(exported["steps"]) == 8
+    assert exported["final_metrics"]["total_steps"] == 8
+    assert exported["final_metrics"]["total_prompt_tokens"] == 100
 
 
 def test_copied_steps_are_recorded_once(tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_copied_steps_are_recorded_once(tmp_path: Path) -> None:
 
     main = importers.read(write_document(tmp_path, first, "first.json"))[0]
 
-    inputs = [one.text for one in events(main) if isinstance(one, UserInput)]
+    inputs = [event.text for event in events(main) if isinstance(event, UserInput)]
     assert inputs == ["Fix it.", "Look.", "Files were listed.", "And now?"]
     why = reasons(main)["first.json next.json steps[1]"]
     assert why == "copied context of the run that it continues"
@@ -273,22 +276,22 @@ def test_an_export_restores_edits_of_the_context(tmp_path: Path) -> None:
     steps = [*OLD, edit, step("agent", "Done."), injected]
     document = {"schema_version": "ATIF-v1.7", "session_id": "r", "steps": steps}
 
-    found = again(importers.read(write_document(tmp_path, document)))
+    exported = again(importers.read(write_document(tmp_path, document)))
 
-    check(found)
+    check(exported)
     fields = ("source", "message", "extra", "observation")
     assert [
-        {key: step[key] for key in fields if key in step} for step in found["steps"]
+        {key: step[key] for key in fields if key in step} for step in exported["steps"]
     ] == steps
 
 
 def test_a_continuation_that_is_not_there_is_named(tmp_path: Path) -> None:
     document = {**samples.ATIF, "continued_trajectory_ref": "../../gone.json"}
 
-    found = importers.read(write_document(tmp_path, document))
+    transcripts = importers.read(write_document(tmp_path, document))
 
-    assert "no such file" in reasons(found[0])["file.json"]
-    assert again(found)["continued_trajectory_ref"] == "../../gone.json"
+    assert "no such file" in reasons(transcripts[0])["file.json"]
+    assert again(transcripts)["continued_trajectory_ref"] == "../../gone.json"
 
 
 def test_a_trajectory_that_continues_itself_ends(tmp_path: Path) -> None:
@@ -303,10 +306,10 @@ def test_other_versions_are_read(version: str, tmp_path: Path) -> None:
     agent = {"name": "a", "version": "1"}
     document = {"schema_version": f"ATIF-v{version}", "agent": agent, "steps": steps}
 
-    found = importers.read(write_document(tmp_path, document))
+    transcripts = importers.read(write_document(tmp_path, document))
 
-    assert kinds(found[0]) == ["user_input"]
-    check(again(found))
+    assert kinds(transcripts[0]) == ["user_input"]
+    check(again(transcripts))
 
 
 def test_a_file_without_steps_is_refused(tmp_path: Path) -> None:
@@ -343,13 +346,13 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()):
             step["reasoning_content"] = draw(NAMED)
         names += draw(st.lists(st.sampled_from(["c1", "c2", "c3"]), unique=True))
-        made = [
+        calls = [
             {"tool_call_id": name, "function_name": "bash", "arguments": {"cmd": "ls"}}
             for name in names
             if name
         ]
-        if made:
-            step["tool_calls"] = made
+        if calls:
+            step["tool_calls"] = calls
         if draw(st.booleans()):
             prompt = draw(COUNT)
             step["metrics"] = {
@@ -374,26 +377,26 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(st.lists(steps(), min_size=1, max_size=6))
 def test_any_trajectory_is_written_as_it_was_read(
-    tmp_path_factory: pytest.TempPathFactory, made: list[dict[str, Any]]
+    tmp_path_factory: pytest.TempPathFactory, drawn_steps: list[dict[str, Any]]
 ) -> None:
     numbered = [
         {"step_id": number, "timestamp": "2026-01-01T00:00:00Z", **step}
-        for number, step in enumerate(made, start=1)
+        for number, step in enumerate(drawn_steps, start=1)
     ]
     document = {
         "schema_version": "ATIF-v1.7",
         "session_id": "run-1",
         "agent": {"name": "a", "version": "1"},
         "steps": numbered,
-        "final_metrics": {"total_steps": len(made)},
+        "final_metrics": {"total_steps": len(drawn_steps)},
     }
     check(document)
     path = write_document(tmp_path_factory.mktemp("a"), document)
 
-    found = again(importers.read(path))
+    exported = again(importers.read(path))
 
-    check(found)
-    assert found == document
+    check(exported)
+    assert exported == document
 
 
 def made_by_refold() -> list[Event]:

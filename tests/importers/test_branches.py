@@ -124,12 +124,12 @@ def captured(
 
 
 def texts(session: Session, at: int | None) -> list[str]:
-    found: list[str] = []
+    shown: list[str] = []
     for message in session.context("keep_all", at=at).messages:
         for block in message["content"]:
             text = block.get("text") or block.get("content") or block.get("name")
-            found.append(str(text))
-    return [text for text in found if not text.startswith("(")]
+            shown.append(str(text))
+    return [text for text in shown if not text.startswith("(")]
 
 
 def edits(path: Path) -> list[ProviderEdit]:

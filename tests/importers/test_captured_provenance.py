@@ -60,17 +60,17 @@ def captured(store: SessionStore, entries: Sequence[Entry], home: Path) -> Sessi
 
 
 def before_answers(of: Session) -> list[Provenance]:
-    """What is known of the context before each event of the model, and at the end."""
+    """Returns the provenance before each event of the model, and at the end."""
     answers = [
         event.seq
         for event in of.history.pages()
         if event.type in ("agent_response", "tool_call")
     ]
-    found: list[Provenance] = []
+    results: list[Provenance] = []
     for at in [*(seq - 1 for seq in answers), of.head().seq]:
         view = of.context("keep_all", at=at)
-        found.append(provenance(of.writer.log, of.stream, view))
-    return found
+        results.append(provenance(of.writer.log, of.stream, view))
+    return results
 
 
 @pytest.mark.parametrize("entries", [PLAIN, RESUMED], ids=["plain", "resumed"])
@@ -78,13 +78,17 @@ def test_a_capture_knows_as_much_of_its_contexts_as_an_import(
     entries: list[Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
-    with refold.open("memory://") as one, refold.open("memory://") as other:
-        of_import = before_answers(imported(one, entries, tmp_path))
-        of_capture = before_answers(captured(other, entries, tmp_path))
+    with refold.open("memory://") as importing, refold.open("memory://") as capturing:
+        of_import = before_answers(imported(importing, entries, tmp_path))
+        of_capture = before_answers(captured(capturing, entries, tmp_path))
 
-    assert [known.kind for known in of_capture] == [known.kind for known in of_import]
-    assert [known.rules for known in of_capture] == [known.rules for known in of_import]
-    assert "reconstructed" in {known.kind for known in of_capture}
+    assert [provenance_.kind for provenance_ in of_capture] == [
+        provenance_.kind for provenance_ in of_import
+    ]
+    assert [provenance_.rules for provenance_ in of_capture] == [
+        provenance_.rules for provenance_ in of_import
+    ]
+    assert "reconstructed" in {provenance_.kind for provenance_ in of_capture}
     assert of_capture[-1].kind == "assumed", "no answer follows"
 
 
@@ -93,13 +97,13 @@ def test_the_rules_of_a_context_are_named(
 ) -> None:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     with refold.open("memory://") as store:
-        known = before_answers(captured(store, RESUMED, tmp_path))
+        provenances = before_answers(captured(store, RESUMED, tmp_path))
 
-    assert known[-2].rules == (
+    assert provenances[-2].rules == (
         "context of a resumed session",
         "files sent again after a compaction",
     )
-    assert known[0].rules == ()
+    assert provenances[0].rules == ()
 
 
 def test_a_context_of_another_strategy_is_assumed(

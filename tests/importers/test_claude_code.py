@@ -122,7 +122,7 @@ def test_a_call_without_a_result_stays_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "milliseconds"),
+    ("outcome", "milliseconds"),
     [
         ({"durationMs": 12}, 12),
         ({"totalDurationMs": 4.5}, 4.5),
@@ -133,11 +133,11 @@ def test_a_call_without_a_result_stays_open(tmp_path: Path) -> None:
     ],
 )
 def test_a_result_has_the_duration_that_its_entry_tells(
-    tmp_path: Path, told: Any, milliseconds: float | None
+    tmp_path: Path, outcome: Any, milliseconds: float | None
 ) -> None:
     entries = [
         answered("a", "m", use("c1")),
-        user_entry("u", [returned("c1")], toolUseResult=told),
+        user_entry("u", [returned("c1")], toolUseResult=outcome),
     ]
 
     event = events(read_one(write_lines(tmp_path, entries)))[1]
@@ -274,10 +274,10 @@ def test_runs_side_by_side_are_told_apart_by_their_roots(tmp_path: Path) -> None
         user_entry("y", "More of two.", isSidechain=True, parentUuid="root-two"),
     ]
 
-    one, two = importers.read(write_lines(tmp_path, entries))
+    first, second = importers.read(write_lines(tmp_path, entries))
 
-    assert events(one) == [UserInput(text="One."), UserInput(text="More of one.")]
-    assert events(two) == [UserInput(text="Two."), UserInput(text="More of two.")]
+    assert events(first) == [UserInput(text="One."), UserInput(text="More of one.")]
+    assert events(second) == [UserInput(text="Two."), UserInput(text="More of two.")]
 
 
 def test_a_file_of_a_sub_agent_alone_names_its_parent(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def queue(operation: str, **more: Any) -> dict[str, Any]:
 
 
 def inputs(transcript: Any) -> list[str]:
-    return [one.text for one in events(transcript) if isinstance(one, UserInput)]
+    return [event.text for event in events(transcript) if isinstance(event, UserInput)]
 
 
 @pytest.mark.parametrize("removed", [queue("remove"), queue("remove", content="STEER")])
@@ -440,8 +440,8 @@ def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
 def test_an_entry_with_the_id_of_another_is_said_to_differ(tmp_path: Path) -> None:
     entries = [user_entry("u1", "one"), user_entry("u1", "another")]
 
-    told = reasons(read_one(write_lines(tmp_path, entries)))
+    skipped = reasons(read_one(write_lines(tmp_path, entries)))
 
-    assert told["file.jsonl line 2, first in line 1"] == (
+    assert skipped["file.jsonl line 2, first in line 1"] == (
         "entry with the id of an earlier one and other content"
     )

@@ -121,9 +121,11 @@ def test_lines_without_a_frame_are_read(tmp_path: Path) -> None:
 def test_a_sub_agents_rollout_belongs_to_its_session(tmp_path: Path) -> None:
     spawned = {"thread_spawn": {"parent_thread_id": "main", "depth": 1}}
     meta = framed("session_meta", id="child", source={"subagent": spawned})
-    said = framed("response_item", type="message", role="user", content="Do it.")
+    user_message = framed(
+        "response_item", type="message", role="user", content="Do it."
+    )
 
-    transcript = read_one(write_lines(tmp_path, [meta, said]))
+    transcript = read_one(write_lines(tmp_path, [meta, user_message]))
 
     assert transcript.session_id == "main~child"
     assert transcript.parent_session_id == "main"
@@ -193,16 +195,18 @@ def test_a_command_that_failed_is_an_error(tmp_path: Path) -> None:
 
     transcript = read_one(write_lines(tmp_path, lines))
 
-    results = [one for one in events(transcript) if isinstance(one, ToolResult)]
-    statuses = [one.status for one in results]
+    results = [
+        result for result in events(transcript) if isinstance(result, ToolResult)
+    ]
+    statuses = [result.status for result in results]
     assert statuses == ["error", "ok", "ok", "error", "ok"]
 
 
 def test_a_turn_that_failed_leaves_an_error(tmp_path: Path) -> None:
-    said = {"message": "unexpected status 500 Internal Server Error"}
+    failure = {"message": "unexpected status 500 Internal Server Error"}
     lines = [
         META,
-        framed("event_msg", type="task_complete", turn_id="t", error=said),
+        framed("event_msg", type="task_complete", turn_id="t", error=failure),
         framed("event_msg", type="task_complete", turn_id="u", error="no more credit"),
         framed("event_msg", type="task_complete", turn_id="v"),
     ]
@@ -211,7 +215,7 @@ def test_a_turn_that_failed_leaves_an_error(tmp_path: Path) -> None:
 
     first, second = events(transcript)
     assert isinstance(first, AgentError)
-    assert (first.code, first.message) == ("task_failed", said["message"])
+    assert (first.code, first.message) == ("task_failed", failure["message"])
     assert (first.context, first.retryable) == ({"status": 500}, True)
     assert isinstance(second, AgentError)
     assert (second.message, second.retryable) == ("no more credit", False)
@@ -219,11 +223,15 @@ def test_a_turn_that_failed_leaves_an_error(tmp_path: Path) -> None:
 
 
 def test_text_of_the_client_in_the_users_name_is_marked(tmp_path: Path) -> None:
-    def said(text: str) -> dict[str, Any]:
+    def user_text(text: str) -> dict[str, Any]:
         content = [{"type": "input_text", "text": text}]
         return framed("response_item", type="message", role="user", content=content)
 
-    lines = [META, said("<environment_context>\n<cwd>/w</cwd>"), said("Fix it.")]
+    lines = [
+        META,
+        user_text("<environment_context>\n<cwd>/w</cwd>"),
+        user_text("Fix it."),
+    ]
 
     transcript = read_one(write_lines(tmp_path, lines))
 
@@ -242,8 +250,12 @@ def client_said(role: str, text: str) -> dict[str, Any]:
     return framed("response_item", type="message", role=role, content=content)
 
 
-def spent(total: int, given: int, made: int) -> dict[str, Any]:
-    last = {"input_tokens": given, "cached_input_tokens": 0, "output_tokens": made}
+def spent(total: int, input_tokens: int, output_tokens: int) -> dict[str, Any]:
+    last = {
+        "input_tokens": input_tokens,
+        "cached_input_tokens": 0,
+        "output_tokens": output_tokens,
+    }
     info = {"total_token_usage": {"total_tokens": total}, "last_token_usage": last}
     return framed("event_msg", type="token_count", info=info)
 
@@ -264,11 +276,15 @@ def test_tokens_are_on_the_response_that_they_are_of(tmp_path: Path) -> None:
 
     drafts = read_one(write_lines(tmp_path, lines)).drafts
 
-    said = [one.event for one in drafts if isinstance(one.event, AgentResponse)]
-    assert [one.usage and one.usage["output_tokens"] for one in said] == [2, 3]
-    assert [one.meta.usage for one in drafts] == [None] * len(drafts)
+    responses = [
+        draft.event for draft in drafts if isinstance(draft.event, AgentResponse)
+    ]
+    assert [
+        response.usage and response.usage["output_tokens"] for response in responses
+    ] == [2, 3]
+    assert [draft.meta.usage for draft in drafts] == [None] * len(drafts)
     counted = answers(recorded(drafts))
-    assert [(one.usage.input, one.usage.output) for one in counted] == [
+    assert [(answer.usage.input, answer.usage.output) for answer in counted] == [
         (10, 2),
         (20, 3),
     ]
@@ -281,7 +297,7 @@ def test_a_response_without_text_has_its_tokens_on_its_first_call(
 
     drafts = read_one(write_lines(tmp_path, lines)).drafts
 
-    call = next(one for one in drafts if isinstance(one.event, ToolCall))
+    call = next(draft for draft in drafts if isinstance(draft.event, ToolCall))
     assert call.meta.usage is not None
     assert call.meta.usage["output_tokens"] == 2
     assert len(answers(recorded(drafts))) == 1

@@ -31,7 +31,7 @@ def message(role: str, text: str) -> Entry:
     return {"type": "message", "role": role, "content": content}
 
 
-def said(role: str, text: str) -> Entry:
+def spoken(role: str, text: str) -> Entry:
     return framed("response_item", **message(role, text))
 
 
@@ -85,8 +85,8 @@ def imported(store: SessionStore, folder: Path, *lines: Entry) -> Session:
 
 
 OLD_ANSWER = ("assistant", "old answer")
-OLD = [said("user", "old question"), said("assistant", "old answer")]
-NEW = [said("user", "new question"), said("assistant", "new answer")]
+OLD = [spoken("user", "old question"), spoken("assistant", "old answer")]
+NEW = [spoken("user", "new question"), spoken("assistant", "new answer")]
 
 
 def test_a_replacement_takes_the_place_of_the_history(
@@ -115,7 +115,7 @@ def test_inputs_that_a_replacement_repeats_stay_where_they_are(
 def test_an_old_compaction_keeps_the_inputs_and_its_summary(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    context = said("user", "<environment_context>\n  <cwd>/w</cwd>")
+    context = spoken("user", "<environment_context>\n  <cwd>/w</cwd>")
     session = imported(store, tmp_path, context, *OLD, compacted(), *NEW[:1])
 
     assert sent(session) == [
@@ -128,8 +128,8 @@ def test_an_old_compaction_keeps_the_inputs_and_its_summary(
 def test_turns_that_the_user_took_back_are_left_out(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    context = said("user", "<environment_context>\n  <cwd>/w</cwd>")
-    undone = [context, said("user", "undone"), said("assistant", "undone answer")]
+    context = spoken("user", "<environment_context>\n  <cwd>/w</cwd>")
+    undone = [context, spoken("user", "undone"), spoken("assistant", "undone answer")]
     session = imported(store, tmp_path, *OLD, *undone, rolled_back(1), *NEW)
 
     assert contexts(session)[2:] == [
@@ -146,9 +146,11 @@ def test_turns_that_the_user_took_back_are_left_out(
         ],
     ]
     left_out = {
-        one.seq for one in session.why("keep_all").unshown if one.why == "left_out"
+        event.seq
+        for event in session.why("keep_all").unshown
+        if event.why == "left_out"
     }
-    texts = [e.payload.payload().get("text") for e in session.events()]
+    texts = [event.payload.payload().get("text") for event in session.events()]
     assert [texts[seq - 1] for seq in sorted(left_out)][1:] == [
         "undone",
         "undone answer",
@@ -164,7 +166,7 @@ def test_a_call_that_was_taken_back_leaves_with_its_result(
     output = framed(
         "response_item", type="function_call_output", call_id="c", output="done"
     )
-    turn = [said("user", "undone"), call, output]
+    turn = [spoken("user", "undone"), call, output]
     session = imported(store, tmp_path, *OLD, *turn, rolled_back(1), *NEW)
 
     messages = session.context("keep_all").messages
@@ -175,7 +177,7 @@ def test_a_call_that_was_taken_back_leaves_with_its_result(
 def test_a_rollback_behind_a_compaction_brings_the_old_history_back(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    turn = [said("user", "undone"), compacted(("user", "SUMMARY"))]
+    turn = [spoken("user", "undone"), compacted(("user", "SUMMARY"))]
     session = imported(store, tmp_path, *OLD, *turn, rolled_back(1), *NEW[:1])
 
     assert sent(session) == [
@@ -248,7 +250,7 @@ def lines_of(steps: list[Step]) -> Iterator[Entry]:
         elif kind == "back":
             yield rolled_back(value)
         else:
-            yield said(kind, value)
+            yield spoken(kind, value)
 
 
 def expected(steps: list[Step]) -> list[list[Message]]:
@@ -277,17 +279,19 @@ def with_roles_joined(views: list[list[Message]]) -> list[list[Message]]:
 def followed(
     store: SessionStore, folder: Path, lines: list[Entry], cuts: set[int]
 ) -> Session:
-    """The session of a file that grew while it was captured."""
-    with TemporaryDirectory(dir=folder) as made:
-        follower = Follower(store, "codex", user_id="ada", folder=Path(made))
-        file = Path(made, "2026", "rollout-run.jsonl")
+    """Returns the session of a file that grew while it was captured."""
+    with TemporaryDirectory(dir=folder) as directory:
+        follower = Follower(store, "codex", user_id="ada", folder=Path(directory))
+        file = Path(directory, "2026", "rollout-run.jsonl")
         file.parent.mkdir()
         with follower.alone():
             for end in sorted({*cuts, len(lines)}):
-                file.write_text("".join(json.dumps(one) + "\n" for one in lines[:end]))
+                file.write_text(
+                    "".join(json.dumps(entry) + "\n" for entry in lines[:end])
+                )
                 follower.look()
             assert follower.refused == 0
-        again = Follower(store, "codex", user_id="ada", folder=Path(made))
+        again = Follower(store, "codex", user_id="ada", folder=Path(directory))
         again.state.forget()
         with again.alone():
             assert again.look() == 0
@@ -315,7 +319,7 @@ def test_a_capture_records_a_replacement_as_an_import_does(
 
     path = write_lines(tmp_path, [META, *lines], "again.jsonl")
     added = store.import_transcript(path, user_id="ada", session_id="run-1")
-    assert [one.events for one in added] == [0]
+    assert [result.events for result in added] == [0]
 
 
 @settings(
@@ -346,8 +350,8 @@ def test_every_context_is_what_codex_sent_however_the_file_grew(
             assert again.events == 0
         captured = followed(store, tmp_path, lines, cuts)
         views = [contexts(whole), contexts(grown), contexts(captured)]
-        counts = [len(list(one.events())) for one in (whole, grown)]
-        assert [found for _, found in store.verify() if found.problems] == []
+        counts = [len(list(each.events())) for each in (whole, grown)]
+        assert [proof for _, proof in store.verify() if proof.problems] == []
 
     assert with_roles_joined(views[0]) == with_roles_joined(expected(steps))
     assert views[1] == views[0]

@@ -44,7 +44,9 @@ def test_the_formats_are_those_of_the_command_line() -> None:
 def test_each_format_is_recognised_by_one_importer(tmp_path: Path, name: str) -> None:
     source = Source(write_sample(tmp_path, name))
 
-    assert [one.NAME for one in IMPORTERS if one.recognises(source)] == [name]
+    assert [importer.NAME for importer in IMPORTERS if importer.recognises(source)] == [
+        name
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,7 +96,9 @@ def test_messages_are_told_by_what_only_one_api_has(
 ) -> None:
     path = write_document(tmp_path, {"messages": messages})
 
-    names = [one.NAME for one in IMPORTERS if one.recognises(Source(path))]
+    names = [
+        importer.NAME for importer in IMPORTERS if importer.recognises(Source(path))
+    ]
 
     assert names == [form]
 
@@ -121,9 +125,11 @@ def test_a_chat_of_either_api_gives_the_same_events(tmp_path: Path) -> None:
         ],
     )
 
-    one, other = (read_one(path, form) for form in ("openai", "anthropic"))
+    from_openai, from_anthropic = (
+        read_one(path, form) for form in ("openai", "anthropic")
+    )
 
-    assert samples.events(one) == samples.events(other)
+    assert samples.events(from_openai) == samples.events(from_anthropic)
 
 
 def test_messages_of_two_apis_at_once_are_nobodys(tmp_path: Path) -> None:

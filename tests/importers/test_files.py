@@ -148,11 +148,11 @@ def test_a_file_that_grows_over_the_bound_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_lines(tmp_path, MADE)
-    found = source.Source(path, strict=True)
+    growing = source.Source(path, strict=True)
     monkeypatch.setattr(source, "MAX_FILE", 100)
 
     with pytest.raises(ImportFailed, match="the limit is 100"):
-        list(found.lines())
+        list(growing.lines())
 
 
 def test_a_line_over_the_bound_is_refused_without_holding_it(
@@ -206,7 +206,7 @@ def test_half_a_character_is_replaced_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "kept"),
+    ("number", "imported"),
     [
         ("18446744073709551615", 18446744073709551615),
         ("18446744073709551616", "18446744073709551616"),
@@ -216,14 +216,14 @@ def test_half_a_character_is_replaced_and_told(tmp_path: Path) -> None:
         ("1e999", "inf"),
     ],
 )
-def test_no_number_loses_a_digit(tmp_path: Path, number: str, kept: Any) -> None:
+def test_no_number_loses_a_digit(tmp_path: Path, number: str, imported: Any) -> None:
     use = samples.answered("a", "m", samples.use("c1", n="HERE"))
     path = tmp_path / "file.jsonl"
     path.write_text(json.dumps(use).replace('"HERE"', number))
 
     (event,) = events(read_one(path))
 
-    assert event.payload()["arguments"] == {"n": kept}
+    assert event.payload()["arguments"] == {"n": imported}
 
 
 @pytest.mark.parametrize("levels", [150, 230, 900])
@@ -269,7 +269,7 @@ DAMAGED = json.dumps(user_entry("u2", "two")).encode()
 
 
 @pytest.mark.parametrize(
-    ("damage", "kept", "reason"),
+    ("damage", "drafts", "reason"),
     [
         (DAMAGED[:50] + b"\n", 2, "is the start of an entry that was never finished"),
         (b"\0" * 300 + b"\n", 2, "holds 300 NUL bytes in place of text"),
@@ -281,7 +281,7 @@ DAMAGED = json.dumps(user_entry("u2", "two")).encode()
 )
 @pytest.mark.parametrize("first", [True, False])
 def test_a_damaged_line_costs_no_other_line(
-    tmp_path: Path, *, damage: bytes, kept: int, reason: str, first: bool
+    tmp_path: Path, *, damage: bytes, drafts: int, reason: str, first: bool
 ) -> None:
     good = json.dumps(user_entry("u1", "one")).encode() + b"\n"
     last = json.dumps(user_entry("u9", "nine")).encode() + b"\n"
@@ -291,8 +291,8 @@ def test_a_damaged_line_costs_no_other_line(
 
     transcript = read_one(path)
 
-    assert len(transcript.drafts) == kept
-    (left_out,) = [one for one in transcript.skipped if one.damaged]
+    assert len(transcript.drafts) == drafts
+    (left_out,) = [skipped for skipped in transcript.skipped if skipped.damaged]
     assert left_out.why.startswith(reason)
     assert left_out.where == f"file.jsonl line {1 if first else 2}"
     refused = refusal(path)
@@ -304,7 +304,7 @@ def test_damage_inside_a_line_names_its_byte(tmp_path: Path) -> None:
     good = json.dumps(user_entry("u1", "one")).encode()
     path.write_bytes(good + b"oops\n" + good.replace(b"u1", b"u2"))
 
-    (left_out,) = [one for one in read_one(path).skipped if one.damaged]
+    (left_out,) = [skipped for skipped in read_one(path).skipped if skipped.damaged]
 
     assert left_out.where == f"file.jsonl line 1 byte {len(good) + 1}"
 

@@ -30,9 +30,9 @@ from tests.support.capturing import USER
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
-    made = tmp_path / "projects" / "-work"
-    made.mkdir(parents=True)
-    return made
+    projects = tmp_path / "projects" / "-work"
+    projects.mkdir(parents=True)
+    return projects
 
 
 @pytest.fixture
@@ -221,10 +221,13 @@ def test_a_session_is_as_it_was_imported(store: SessionStore, folder: Path) -> N
     store.import_transcript(path, user_id="bob", session_id="s")
 
     ours, theirs = (
-        [one.payload for one in store.session(user_id=user, session_id=name).events()]
+        [
+            event.payload
+            for event in store.session(user_id=user, session_id=name).events()
+        ]
         for user, name in ((USER, SESSION), ("bob", "s"))
     )
-    assert [one for one in ours if one.type not in ("state", "item")] == theirs
+    assert [event for event in ours if event.type not in ("state", "item")] == theirs
     labels = session(store, SESSION).labels()
     assert labels == {"client": "claude-code", "folder": "-work"}
 
@@ -248,14 +251,14 @@ def test_a_rollout_of_codex_is_captured_with_what_it_cost(
     path = write_lines(folder, CODEX[:4], "rollout-2026-01-01-019a.jsonl")
     captured(store, folder, "codex")
     with path.open("ab") as file:
-        file.write(b"".join(json.dumps(one).encode() + b"\n" for one in CODEX[4:]))
+        file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in CODEX[4:]))
     captured(store, folder, "codex")
 
-    found = session(store, "019a-run")
-    assert [item.value for item in found.native.read()][:3] == CODEX[:3]
-    spent = [one.meta for one in found.events() if one.meta.usage]
-    assert [one.model for one in spent] == ["gpt-5-codex"]
-    kinds = [one.type for one in found.events()]
+    captured_session = session(store, "019a-run")
+    assert [item.value for item in captured_session.native.read()][:3] == CODEX[:3]
+    spent = [event.meta for event in captured_session.events() if event.meta.usage]
+    assert [event.model for event in spent] == ["gpt-5-codex"]
+    kinds = [event.type for event in captured_session.events()]
     assert kinds.count("user_input") == 2
     assert kinds.count("system") == 2
     assert kinds.count("tool_call") == kinds.count("tool_result") == 2
@@ -270,7 +273,7 @@ def test_reports_entries_that_cannot_be_appended_and_continues(
     assert captured(store, folder) == 2
 
     assert ids(store) == ["u-1", "u-3"]
-    assert [one["refused"] for one in status()] == [1]
+    assert [capture["refused"] for capture in status()] == [1]
 
 
 def test_a_file_that_is_rotated_while_it_is_listed_is_read_whole(
@@ -350,8 +353,8 @@ def test_the_state_of_a_user_is_found_and_removed(
     assert {*capture_files(folder)} == before - {*removed}
     assert states_of(USER) == []
     assert [capture["user"] for capture in status()] == ["bob"]
-    kept = b"".join(path.read_bytes() for path in capture_files(folder))
-    assert json.dumps(USER).encode() not in kept
+    left = b"".join(path.read_bytes() for path in capture_files(folder))
+    assert json.dumps(USER).encode() not in left
 
 
 def test_a_follower_whose_state_was_removed_writes_none_again(
@@ -404,14 +407,14 @@ def test_a_look_that_was_asked_for_while_another_ended_is_made(
     assert first.answer_requests() is None
 
 
-@pytest.mark.parametrize("kept", [b"", b"{}", b'{"appended": 1}', b"\xff"])
+@pytest.mark.parametrize("stored", [b"", b"{}", b'{"appended": 1}', b"\xff"])
 def test_a_broken_note_of_where_it_was_costs_nothing_but_work(
-    store: SessionStore, folder: Path, kept: bytes
+    store: SessionStore, folder: Path, stored: bytes
 ) -> None:
     (folder / "s.jsonl").write_bytes(line(1))
     captured(store, folder)
     places = states_of(USER)[0].places
-    places.write_bytes(kept)
+    places.write_bytes(stored)
     (folder / "s.jsonl").write_bytes(line(1) + line(2))
 
     captured(store, folder)
@@ -424,8 +427,10 @@ def rollout(name: str, text: str) -> bytes:
     about = {"type": "session_meta", "timestamp": stamp, "payload": {"id": name}}
     content = [{"type": "input_text", "text": text}]
     message = {"type": "message", "role": "user", "content": content}
-    said = {"type": "response_item", "timestamp": stamp, "payload": message}
-    return b"".join(json.dumps(one).encode() + b"\n" for one in (about, said))
+    spoken_entry = {"type": "response_item", "timestamp": stamp, "payload": message}
+    return b"".join(
+        json.dumps(entry).encode() + b"\n" for entry in (about, spoken_entry)
+    )
 
 
 def test_a_new_file_with_the_inode_of_an_old_one_is_a_session_of_its_own(

@@ -127,14 +127,14 @@ def without_usage(transcript: Transcript) -> Transcript:
     return replace(transcript, drafts=tuple(drafts))
 
 
-def check_kept(transcripts: list[Transcript], given: int) -> None:
+def check_kept(transcripts: list[Transcript], expected: int) -> None:
     """Every result is an event, or was skipped; and a session takes them all."""
     skipped = sum(
-        told.why.startswith("tool result")
+        entry.why.startswith("tool result")
         for transcript in transcripts
-        for told in transcript.skipped
+        for entry in transcript.skipped
     )
-    assert results(transcripts) + skipped == given
+    assert results(transcripts) + skipped == expected
     assert all(accepted(transcript.drafts) for transcript in transcripts)
 
 

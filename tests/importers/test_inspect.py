@@ -91,9 +91,9 @@ def test_events_that_are_no_messages_are_counted_by_kind(tmp_path: Path) -> None
     messages = [{"role": "user", "content": "Go."}]
     path = write_document(tmp_path, log(messages=messages, events=other))
 
-    told = [skipped.why for skipped in read_one(path).skipped]
+    reasons = [skipped.why for skipped in read_one(path).skipped]
 
-    assert told == [
+    assert reasons == [
         "2 info events: no message",
         "1 other event: no message",
         "1 model event without a message of that id",

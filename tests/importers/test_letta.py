@@ -92,12 +92,16 @@ def test_the_envelope_of_a_result_tells_its_status(
 def test_a_file_of_several_agents_is_a_session_each(tmp_path: Path) -> None:
     hello = {"role": "user", "content": [words("Hello")]}
 
-    found = importers.read(write_document(tmp_path, {"agents": [agent(hello)] * 2}))
+    transcripts = importers.read(
+        write_document(tmp_path, {"agents": [agent(hello)] * 2})
+    )
 
-    assert [events(transcript) for transcript in found] == [
+    assert [events(transcript) for transcript in transcripts] == [
         [UserInput(text="Hello")]
     ] * 2
-    assert (found[1].drafts[0].meta.source or {})["place"] == "agents[1] messages[0]"
+    assert (transcripts[1].drafts[0].meta.source or {})[
+        "place"
+    ] == "agents[1] messages[0]"
 
 
 def test_an_agent_file_in_a_json_text_is_read(tmp_path: Path) -> None:
@@ -178,7 +182,7 @@ def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:
     assert "secret" not in str(transcript.skipped)
 
 
-def told(number: int, **more: Any) -> dict[str, Any]:
+def spoken(number: int, **more: Any) -> dict[str, Any]:
     content = [words(f"Word {number}")]
     return {"role": "user", "id": f"message-{number}", "content": content, **more}
 
@@ -191,9 +195,9 @@ def shown(store: refold.SessionStore) -> list[str]:
 
 
 def test_messages_that_left_the_context_are_in_no_later_one(tmp_path: Path) -> None:
-    young = {**agent(*map(told, range(4)))}
+    young = {**agent(*map(spoken, range(4)))}
     young["in_context_message_ids"] = ["message-2", "message-3"]
-    grown = {**agent(*map(told, range(6)))}
+    grown = {**agent(*map(spoken, range(6)))}
     grown["in_context_message_ids"] = ["message-4", "message-5"]
     with refold.open("memory://") as store:
         path = write_document(tmp_path, {"agents": [young]}, "a.af")
@@ -271,10 +275,10 @@ def test_unclear_places_of_the_context_change_nothing(
 @pytest.mark.parametrize(
     ("messages", "in_context"),
     [
-        ([told(1), told(1)], ["message-1"]),
-        ([told(1), {"role": "user", "content": "Hi"}], ["message-1"]),
-        ([told(1), told(2)], ["message-3"]),
-        ([told(1), told(2)], []),
+        ([spoken(1), spoken(1)], ["message-1"]),
+        ([spoken(1), {"role": "user", "content": "Hi"}], ["message-1"]),
+        ([spoken(1), spoken(2)], ["message-3"]),
+        ([spoken(1), spoken(2)], []),
     ],
     ids=["two of an id", "no id", "an unknown id", "no list"],
 )

@@ -72,7 +72,7 @@ def test_an_entry_behind_any_torn_start_is_read() -> None:
 
         assert values(line) == [entry(2)], first[:cut]
         assert line.values[0].start == cut
-        assert [(one.start, one.end) for one in line.damage] == [(0, cut)]
+        assert [(damage.start, damage.end) for damage in line.damage] == [(0, cut)]
 
 
 def test_a_torn_entry_gives_none_of_its_parts() -> None:
@@ -101,7 +101,7 @@ def test_a_torn_entry_before_nul_bytes_and_an_entry_is_passed_over() -> None:
     line = parse_line(torn + b"\0" * 9 + dumped(entry(2)) + b"\n")
 
     assert values(line) == [entry(2)]
-    assert [(one.start, one.end) for one in line.damage] == [(0, 79)]
+    assert [(damage.start, damage.end) for damage in line.damage] == [(0, 79)]
 
 
 def test_bytes_in_another_encoding_spoil_only_their_entry() -> None:
@@ -154,8 +154,8 @@ def test_every_byte_that_is_not_blank_is_a_value_or_damage(raw: bytes) -> None:
 
     line = parse_line(raw)
 
-    places = [(one.start, one.end) for one in line.values]
-    places += [(one.start, one.end) for one in line.damage]
+    places = [(value.start, value.end) for value in line.values]
+    places += [(damage.start, damage.end) for damage in line.damage]
     covered = {at for start, end in places for at in range(start, end)}
     start = 3 if raw.startswith(b"\xef\xbb\xbf") else 0
     for at in range(start, len(raw)):
@@ -186,12 +186,12 @@ def test_lines_know_their_places_and_whether_they_are_complete() -> None:
 
     lines = [*raw_lines(file)]
 
-    assert [tuple(one) for one in lines] == [
+    assert [tuple(line) for line in lines] == [
         (1, 0, 3, b"ab\n", True),
         (2, 3, 4, b"\n", True),
         (3, 4, 6, b"cd", False),
     ]
-    assert [one.data for one in raw_lines(file, 4)] == [b"cd"]
+    assert [line.data for line in raw_lines(file, 4)] == [b"cd"]
 
 
 @pytest.mark.parametrize(
@@ -201,4 +201,4 @@ def test_a_line_beyond_the_limit_is_passed_over(text: bytes, ended: bool) -> Non
     first, *rest = raw_lines(io.BytesIO(text), limit=8)
 
     assert tuple(first) == (1, 0, 41 if ended else 40, None, ended)
-    assert [one.data for one in rest] == ([b"y\n"] if ended else [])
+    assert [line.data for line in rest] == ([b"y\n"] if ended else [])

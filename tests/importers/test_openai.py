@@ -37,8 +37,8 @@ WHOLE = [
 
 
 def call(call_id: str | None, name: str, arguments: Any = "{}") -> dict[str, Any]:
-    made = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    return made if call_id is None else {"id": call_id, **made}
+    entry = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return entry if call_id is None else {"id": call_id, **entry}
 
 
 def calling(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -77,7 +77,9 @@ def test_lines_of_messages_are_one_session(tmp_path: Path) -> None:
     assert (transcript.drafts[3].meta.source or {})["place"] == "line 4"
 
 
-@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"messages": one}])
+@pytest.mark.parametrize(
+    "wrap", [lambda messages: messages, lambda messages: {"messages": messages}]
+)
 def test_lines_of_conversations_are_a_session_each(tmp_path: Path, wrap: Any) -> None:
     path = write_lines(tmp_path, [wrap(samples.OPENAI), wrap(samples.OPENAI[:2])])
 
@@ -103,7 +105,7 @@ def test_a_file_of_one_line_reads_as_it_will_when_it_has_grown(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kept"),
+    ("arguments", "parsed"),
     [
         ('{"a": 1}', {"a": 1}),
         ("[1]", "[1]"),
@@ -115,14 +117,14 @@ def test_a_file_of_one_line_reads_as_it_will_when_it_has_grown(tmp_path: Path) -
     ],
 )
 def test_arguments_are_parsed_if_they_are_an_object(
-    tmp_path: Path, arguments: Any, kept: Any
+    tmp_path: Path, arguments: Any, parsed: Any
 ) -> None:
     path = write_document(tmp_path, [calling(call("c1", "f", arguments))])
 
     (event,) = events(read_one(path))
 
     assert isinstance(event, ToolCall)
-    assert event.arguments == kept
+    assert event.arguments == parsed
 
 
 def test_replaces_and_reports_values_that_json_cannot_hold(tmp_path: Path) -> None:
@@ -165,8 +167,8 @@ def test_functions_without_ids_meet_their_results(tmp_path: Path) -> None:
 
     transcript = read_one(write_document(tmp_path, messages))
 
-    found = [event for event in events(transcript) if isinstance(event, ToolResult)]
-    assert [(event.tool_name, event.content) for event in found] == [
+    results = [event for event in events(transcript) if isinstance(event, ToolResult)]
+    assert [(event.tool_name, event.content) for event in results] == [
         ("f", "one"),
         ("g", "two"),
         ("f", "three"),
@@ -233,12 +235,12 @@ SAME_ID = [
 def test_calls_of_one_id_are_all_imported_with_their_results(tmp_path: Path) -> None:
     transcript = read_one(write_document(tmp_path, SAME_ID))
 
-    made = [e for e in events(transcript) if isinstance(e, ToolCall)]
+    calls = [e for e in events(transcript) if isinstance(e, ToolCall)]
     results = [e for e in events(transcript) if isinstance(e, ToolResult)]
-    assert [e.tool_name for e in made] == ["weather", "delete_file", "weather"]
+    assert [e.tool_name for e in calls] == ["weather", "delete_file", "weather"]
     assert [e.content for e in results] == ["sun", "deleted", "rain"]
-    assert [e.call_id for e in results] == [e.call_id for e in made]
-    assert made[0].call_id != made[1].call_id
+    assert [e.call_id for e in results] == [e.call_id for e in calls]
+    assert calls[0].call_id != calls[1].call_id
     assert [draft.meta.call_id for draft in transcript.drafts[1:5]] == [
         None, "call_0", None, "call_0"
     ]  # fmt: skip
@@ -293,7 +295,7 @@ def test_skips_values_that_are_no_messages_with_their_place(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "when"),
+    ("written", "when"),
     [
         ("2026-01-02T03:04:05+02:00", datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
         ("2026-01-02 03:04:05", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
@@ -307,9 +309,9 @@ def test_skips_values_that_are_no_messages_with_their_place(tmp_path: Path) -> N
     ],
 )
 def test_a_time_in_any_zone_becomes_utc(
-    tmp_path: Path, told: Any, when: datetime | None
+    tmp_path: Path, written: Any, when: datetime | None
 ) -> None:
-    message = {"role": "user", "content": "Hello", "timestamp": told}
+    message = {"role": "user", "content": "Hello", "timestamp": written}
 
     (draft,) = read_one(write_document(tmp_path, [message])).drafts
 

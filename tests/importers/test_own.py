@@ -72,15 +72,22 @@ def exported(session: Session, path: Path) -> Path:
     return path
 
 
-def told(session: Session) -> list[Any]:
+def contents(session: Session) -> list[Any]:
     return [
-        (one.seq, one.type, one.payload, one.ts, one.request_id, one.meta.scenario)
-        for one in session.events()
+        (
+            event.seq,
+            event.type,
+            event.payload,
+            event.ts,
+            event.request_id,
+            event.meta.scenario,
+        )
+        for event in session.events()
     ]
 
 
 def whole(store: SessionStore) -> bool:
-    return not [p for _, found in store.verify() for p in found.problems]
+    return not [problem for _, proof in store.verify() for problem in proof.problems]
 
 
 def test_an_export_of_a_user_becomes_the_same_sessions(
@@ -90,25 +97,25 @@ def test_an_export_of_a_user_becomes_the_same_sessions(
     seen: list[tuple[str, int, int]] = []
 
     done = new.import_transcript(
-        tmp_path / "out", user_id="eve", progress=lambda *one: seen.append(one)
+        tmp_path / "out", user_id="eve", progress=lambda *place: seen.append(place)
     )
 
-    assert [one.session_id for one in done if one.events] == ["s-1", "fork"]
+    assert [result.session_id for result in done if result.events] == ["s-1", "fork"]
     for name in ("s-1", "fork"):
-        was = old.session(user_id="ada", session_id=name)
-        now = new.session(user_id="eve", session_id=name)
+        original = old.session(user_id="ada", session_id=name)
+        copy = new.session(user_id="eve", session_id=name)
         forked = int(name == "fork")  # which is done now
-        assert told(now)[forked:] == told(was)[forked:]
-        assert now.context().digest == was.context().digest
-        assert now.events()[-1].hash != was.events()[-1].hash
+        assert contents(copy)[forked:] == contents(original)[forked:]
+        assert copy.context().digest == original.context().digest
+        assert copy.events()[-1].hash != original.events()[-1].hash
     again = new.session(user_id="eve", session_id="s-1")
     assert len(again.history.derived(again.strategies.default_fingerprint())) > 0
-    assert [one[1].digest for one in again.proofs.replay()] == [
-        one[0].payload.digest  # type: ignore[union-attr]  # they are requests
-        for one in old.session(user_id="ada", session_id="s-1").proofs.replay()
+    assert [replayed[1].digest for replayed in again.proofs.replay()] == [
+        replayed[0].payload.digest  # type: ignore[union-attr]  # they are requests
+        for replayed in old.session(user_id="ada", session_id="s-1").proofs.replay()
     ]
     labelled = new.sessions("eve", label={"project": "refold"})
-    assert [one.session_id for one in labelled] == ["fork", "s-1"]
+    assert [info.session_id for info in labelled] == ["fork", "s-1"]
     assert not new.user("eve").status().declarative_memory
     assert seen[-1] == ("fork", 2, 2)
     assert whole(new)
@@ -126,11 +133,13 @@ def test_importing_again_adds_only_what_is_new(
 
     done = new.import_transcript(tmp_path / "second", user_id="ada")
 
-    assert {one.session_id: one.events for one in done if one.duplicates} == {
+    assert {
+        result.session_id: result.events for result in done if result.duplicates
+    } == {
         "s-1": 2,
         "fork": 0,
     }
-    assert told(new.session(user_id="ada", session_id="s-1")) == told(session)
+    assert contents(new.session(user_id="ada", session_id="s-1")) == contents(session)
     assert whole(new)
 
 
@@ -143,12 +152,12 @@ def test_a_file_is_a_session_without_what_it_does_not_hold(
     (done,) = new.import_transcript(path, user_id="ada", session_id="copy")
 
     copy = new.session(user_id="ada", session_id="copy")
-    kinds = [one.type for one in session.events() if one.type != "request"]
-    assert [one.type for one in copy.events()] == kinds
-    assert [one.why.partition(":")[0] for one in done.skipped] == [
+    kinds = [event.type for event in session.events() if event.type != "request"]
+    assert [event.type for event in copy.events()] == kinds
+    assert [skipped.why.partition(":")[0] for skipped in done.skipped] == [
         "requests and summaries"
     ]
-    (pin,) = (one for one in copy.events() if one.type == "pin")
+    (pin,) = (event for event in copy.events() if event.type == "pin")
     assert pin.payload == refold.Pin(seqs=(2,))
     assert copy.context("keep_all").digest == session.context("keep_all").digest
     assert whole(new)
@@ -164,7 +173,7 @@ def test_new_redactions_make_another_session(old: SessionStore, tmp_path: Path) 
         session = store.session(user_id="ada", session_id="s-1")
         assert "because because" not in str(session.context().messages)
         assert session.history.streams() == ["main"]
-        assert not [one for one in session.events() if one.type == "request"]
+        assert not [event for event in session.events() if event.type == "request"]
         assert done[0].redactions or done[1].redactions
         assert whole(store)
 
@@ -241,7 +250,7 @@ def test_a_fork_may_use_the_id_of_a_call_again_after_its_result(
 
     assert [result.skipped for result in imported] == [(), ()]
     copy = new.session(user_id="ada", session_id="calls-fork")
-    assert told(copy)[1:] == told(fork)[1:]
+    assert contents(copy)[1:] == contents(fork)[1:]
 
 
 def test_a_fork_needs_the_session_that_it_goes_on_from(
@@ -289,7 +298,7 @@ def test_an_export_of_any_session_is_read_back(
         path = exported(session, Path(folder) / "export.jsonl")
         new.import_transcript(path, user_id="eve")
         again = new.session(user_id="eve", session_id=name)
-        read = [one.payload for one in again.events()]
-        written = [one.payload for one in session.events()]
+        read = [event.payload for event in again.events()]
+        written = [event.payload for event in session.events()]
 
     assert read == written

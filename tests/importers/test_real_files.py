@@ -51,8 +51,8 @@ def test_every_result_of_a_real_run_is_kept(name: str) -> None:
 
     transcripts = importers.read(path)
 
-    skipped = [told for transcript in transcripts for told in transcript.skipped]
+    skipped = [entry for transcript in transcripts for entry in transcript.skipped]
     assert {transcript.format for transcript in transcripts} == {form}
     assert results(transcripts) == count(path.read_text()) > 0
-    assert not [told for told in skipped if "result of no" in told.why]
+    assert not [entry for entry in skipped if "result of no" in entry.why]
     assert all(accepted(transcript.drafts) for transcript in transcripts)

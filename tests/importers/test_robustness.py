@@ -71,9 +71,9 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 def put(document: Any, data: st.DataObject) -> Any:
     changed = copy.deepcopy(document)
     for _ in range(data.draw(st.integers(1, 3))):
-        found = places(changed)
-        if found:
-            holder, key = data.draw(st.sampled_from(found))
+        holders = places(changed)
+        if holders:
+            holder, key = data.draw(st.sampled_from(holders))
             holder[key] = copy.deepcopy(data.draw(ODD))
     return changed
 
@@ -103,7 +103,9 @@ def test_odd_values_in_a_file_do_no_harm(name: str, data: st.DataObject) -> None
     for transcript in transcripts:
         assert accepted(transcript.drafts)
         assert SECRET not in str(transcript.skipped)
-        assert json.dumps([[told.where, told.why] for told in transcript.skipped])
+        assert json.dumps(
+            [[skipped.where, skipped.why] for skipped in transcript.skipped]
+        )
 
 
 ONE_ODD: tuple[Any, ...] = (None, -1, "x", [], {}, 10**25)

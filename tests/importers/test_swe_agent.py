@@ -88,8 +88,8 @@ def test_durations_end_where_steps_and_history_part(tmp_path: Path) -> None:
 
     transcript = read_one(write_document(tmp_path, {**document, "trajectory": steps}))
 
-    found = [event for event in events(transcript) if isinstance(event, ToolResult)]
-    assert [event.duration_ms for event in found] == [1000, None, None]
+    results = [event for event in events(transcript) if isinstance(event, ToolResult)]
+    assert [event.duration_ms for event in results] == [1000, None, None]
 
 
 def test_one_observation_ends_all_the_calls_it_names(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_run_that_has_ended_says_how(
 ) -> None:
     document = run({"role": "user", "content": "Fix it."}, info=info)
 
-    found = events(read_one(write_document(tmp_path, document)))[1:]
+    imported = events(read_one(write_document(tmp_path, document)))[1:]
 
-    assert [event.outcome for event in found if isinstance(event, Final)] == (
+    assert [event.outcome for event in imported if isinstance(event, Final)] == (
         [outcome] if outcome else []
     )
 

@@ -213,11 +213,11 @@ def test_a_note_in_the_conversation_is_compacted_with_its_turn(
     assert view.system == PROMPT
     assert [text for text in seen if NOTE in text]
     assert not [text for text in seen if text.startswith("<system>")]
-    assert {one.seq: one.why for one in explained.unshown}[4] == "compacted"
+    assert {event.seq: event.why for event in explained.unshown}[4] == "compacted"
 
 
 def test_why_names_the_note_as_a_part(store: SessionStore) -> None:
     explained = live(store).why("keep_all")
 
     assert [part.seqs for part in explained.parts if 4 in part.seqs]
-    assert not [one for one in explained.unshown if one.seq == 4]
+    assert not [event for event in explained.unshown if event.seq == 4]

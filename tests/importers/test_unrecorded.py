@@ -35,29 +35,31 @@ def read(number: int, path: str, text: str, **file: Any) -> list[Entry]:
     """A call that reads a file, and its result."""
     lines = len(text.split("\n"))
     about = {"filePath": path, "content": text, "numLines": lines, "startLine": 1}
-    told = {"type": "text", "file": {**about, "totalLines": lines, **file}}
-    return called(number, "Read", path, told)
+    outcome = {"type": "text", "file": {**about, "totalLines": lines, **file}}
+    return called(number, "Read", path, outcome)
 
 
 def edited(number: int, path: str, before: str, old: str, new: str) -> list[Entry]:
     """A call that edits a file, and its result."""
     strings = {"oldString": old, "newString": new, "replaceAll": False}
-    told = {"filePath": path, "originalFile": before, **strings}
-    return called(number, "Edit", path, told)
+    outcome = {"filePath": path, "originalFile": before, **strings}
+    return called(number, "Edit", path, outcome)
 
 
 def wrote(number: int, path: str, text: str) -> list[Entry]:
     """A call that writes a file, and its result."""
-    told = {"type": "create", "filePath": path, "content": text}
-    return called(number, "Write", path, told)
+    outcome = {"type": "create", "filePath": path, "content": text}
+    return called(number, "Write", path, outcome)
 
 
-def called(number: int, tool: str, path: str, told: dict[str, Any]) -> list[Entry]:
+def called(number: int, tool: str, path: str, outcome: dict[str, Any]) -> list[Entry]:
     call_id = f"c{number}"
     call = use(call_id, tool, file_path=path)
     return [
         answered(f"call{number}", f"m{number}", call),
-        user_entry(f"result{number}", [returned(call_id, "done")], toolUseResult=told),
+        user_entry(
+            f"result{number}", [returned(call_id, "done")], toolUseResult=outcome
+        ),
     ]
 
 
@@ -191,12 +193,12 @@ def test_the_plan_that_a_session_began_with_is_sent_again() -> None:
     begun = user_entry("u2", "Implement the plan.", planContent="1. Paint the fence.")
     plan = "/home/ada/.claude/plans/calm-fox.md"
 
-    (given,) = sent_again(session(begun, slug="calm-fox"))
+    (unchanged,) = sent_again(session(begun, slug="calm-fox"))
     (changed,) = sent_again(
         session(begun, *wrote(1, plan, "2. Paint it green."), slug="calm-fox")
     )
 
-    assert "1. Paint the fence." in given
+    assert "1. Paint the fence." in unchanged
     assert "2. Paint it green." in changed
     assert "1. Paint the fence." not in changed
 
