@@ -28,51 +28,54 @@ EXAMPLE = ROOT / "examples" / "two_agents.py"
 
 
 def message(name: str, *parts: Json, **more: Any) -> Json:
-    told = {"messageId": name, "role": "ROLE_USER", "parts": [*parts]}
-    return {"message": {**told, **more}}
+    fields = {"messageId": name, "role": "ROLE_USER", "parts": [*parts]}
+    return {"message": {**fields, **more}}
 
 
 def text(words: str) -> Json:
     return {"text": words}
 
 
-def session_of(store: SessionStore, told: Json) -> Session:
-    return store.session(user_id="team", session_id=told["id"])
+def session_of(store: SessionStore, answer: Json) -> Session:
+    return store.session(user_id="team", session_id=answer["id"])
 
 
-def state(told: Json) -> str:
-    return str(told["status"]["state"]).removeprefix("TASK_STATE_")
+def state(answer: Json) -> str:
+    return str(answer["status"]["state"]).removeprefix("TASK_STATE_")
 
 
 def test_a_task_goes_through_its_states(store: SessionStore) -> None:
-    told = receive(store, message("m-1", text("Look.")), user_id="team")
-    session = session_of(store, told)
-    seen = [state(told)]
+    received = receive(store, message("m-1", text("Look.")), user_id="team")
+    session = session_of(store, received)
+    seen = [state(received)]
 
     session.append(refold.ToolCall(call_id="c", tool_name="ls"))
     seen.append(state(task(session)))
     session.append(refold.ToolResult(call_id="c", content="a"))
     session.append(HumanReview(trigger="unsure", question="Which of them?"))
-    asked = task(session)
-    seen.append(state(asked))
-    answer = message("m-2", text("The first."), taskId=told["id"])
+    asking = task(session)
+    seen.append(state(asking))
+    answer = message("m-2", text("The first."), taskId=received["id"])
     seen.append(state(receive(store, answer, user_id="team")))
-    done = refold.Final(text="It is a.", outcome="success", result={"found": ["a"]})
-    session.append(done)
+    final = refold.Final(text="It is a.", outcome="success", result={"found": ["a"]})
+    session.append(final)
     seen.append(state(task(session)))
 
     assert seen == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
-    assert asked["status"]["message"]["parts"] == [text("Which of them?")]
+    assert asking["status"]["message"]["parts"] == [text("Which of them?")]
     (artifact,) = task(session)["artifacts"]
     assert artifact["parts"] == [text("It is a."), {"data": {"found": ["a"]}}]
-    assert [one["messageId"] for one in task(session)["history"]][::2] == ["m-1", "m-2"]
+    assert [entry["messageId"] for entry in task(session)["history"]][::2] == [
+        "m-1",
+        "m-2",
+    ]
 
 
 def test_a_failed_task_says_so(store: SessionStore) -> None:
-    told = receive(store, message("m-1", text("Look.")), user_id="team")
-    session_of(store, told).append(refold.Final(text="No.", outcome="failure"))
+    received = receive(store, message("m-1", text("Look.")), user_id="team")
+    session_of(store, received).append(refold.Final(text="No.", outcome="failure"))
 
-    assert state(task(session_of(store, told))) == "FAILED"
+    assert state(task(session_of(store, received))) == "FAILED"
 
 
 def test_a_message_is_taken_once(store: SessionStore) -> None:
@@ -81,12 +84,12 @@ def test_a_message_is_taken_once(store: SessionStore) -> None:
     again = receive(store, asked, user_id="team")
     more = message("m-2", text("More."), taskId=first["id"])
     receive(store, more, user_id="team")
-    told = receive(store, more, user_id="team")
+    third = receive(store, more, user_id="team")
 
     assert first == again
-    assert first["contextId"] == told["contextId"] == "ctx"
+    assert first["contextId"] == third["contextId"] == "ctx"
     events = session_of(store, first).events()
-    assert [one.payload.payload()["text"] for one in events] == [
+    assert [event.payload.payload()["text"] for event in events] == [
         'Look.\n\n{"data":{"a":1}}',
         "More.",
     ]
@@ -107,16 +110,16 @@ def test_an_invalid_message_is_refused(store: SessionStore, request_: Json) -> N
 def test_only_tasks_of_the_user_are_reached(store: SessionStore) -> None:
     own = store.session(user_id="team", session_id="private")
     own.append(refold.UserInput(text="mine"))
-    told = receive(store, message("m-1", text("Look.")), user_id="team")
+    received = receive(store, message("m-1", text("Look.")), user_id="team")
 
-    for user, name in (("team", "private"), ("eve", told["id"]), ("team", "none")):
+    for user, name in (("team", "private"), ("eve", received["id"]), ("team", "none")):
         with pytest.raises(SessionNotFound):
             receive(store, message("m-2", text("x"), taskId=name), user_id=user)
     assert len(own.events()) == 1
 
-    session_of(store, told).append(refold.Final(text="Done."))
+    session_of(store, received).append(refold.Final(text="Done."))
     with pytest.raises(InvalidEvent, match="has ended"):
-        receive(store, message("m-3", text("x"), taskId=told["id"]), user_id="team")
+        receive(store, message("m-3", text("x"), taskId=received["id"]), user_id="team")
     assert state(receive(store, message("m-1", text("Look.")), user_id="team"))
 
 
@@ -211,12 +214,14 @@ def test_any_answer_of_the_other_agent_is_stored_or_refused(
     here: Session, place: int
 ) -> None:
     for odd in (None, 1, "", "x", [], {}, [1], {"a": 1}):
-        told: Any = copy.deepcopy(DONE)
+        answer: Any = copy.deepcopy(DONE)
         if place:
-            holder, key = places(told)[place - 1]
+            holder, key = places(answer)[place - 1]
             holder[key] = odd
+        else:
+            answer = odd
         with suppress(refold.RefoldError):
-            deliver(here, "c1", lambda _, told=told if place else odd: told)  # type: ignore[misc]
+            deliver(here, "c1", lambda _, answer=answer: answer)  # type: ignore[misc]
 
     assert here.verify().problems == []
 
@@ -255,11 +260,11 @@ def test_a_task_outlives_both_of_its_processes(
         running[role].communicate()
         running[role] = start(role, tmp_path)
         kills += 1
-    printed, said = running["lead"].communicate()
+    printed, errors = running["lead"].communicate()
     running["research"].send_signal(signal.SIGKILL)
     running["research"].communicate()
 
-    assert (running["lead"].returncode, printed) == (0, ""), said
+    assert (running["lead"].returncode, printed) == (0, ""), errors
     assert database.exists()
     for user, name, kinds in (
         ("ada", "lead", ["user_input", "tool_call", "tool_result", "agent_response"]),
@@ -278,8 +283,8 @@ def test_the_example_shows_what_each_agent_knows(tmp_path: Path) -> None:
     script += "runpy.run_path(sys.argv[0], run_name='__main__')"
     ran = warm.code(script, cwd=ROOT, environment=environment)
 
-    printed, said = ran.communicate()
+    printed, errors = ran.communicate()
 
-    assert ran.returncode == 0, said
+    assert ran.returncode == 0, errors
     assert "lead: ['user_input', 'tool_call', 'tool_result'" in printed
     assert "researcher: ['user_input', 'agent_response', 'final']" in printed

@@ -30,7 +30,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 def replaced(path: Path, place: int, line: bytes) -> None:
     lines = path.read_bytes().splitlines()
     lines[place] = line
-    path.write_bytes(b"".join(one + b"\n" for one in lines))
+    path.write_bytes(b"".join(kept_line + b"\n" for kept_line in lines))
 
 
 def test_an_anchor_that_names_another_tree_stops_the_sealer(

@@ -109,10 +109,10 @@ class _Nothing:
 @pytest.mark.parametrize(("contract", "promise"), PROMISES)
 def test_the_promise_fails_on_what_does_nothing(contract: type, promise: str) -> None:
     nothing = _Nothing()
-    given = [nothing, list] if contract is AccessSinkContract else [nothing]
+    ports = [nothing, list] if contract is AccessSinkContract else [nothing]
 
     with pytest.raises((AssertionError, LookupError)):
-        getattr(contract(), promise)(*given)
+        getattr(contract(), promise)(*ports)
 
 
 def test_a_file_of_lines_is_its_owners_and_may_be_moved_away(tmp_path: Path) -> None:
@@ -135,6 +135,6 @@ def test_a_line_is_logged_at_the_level_of_what_happened(
     caplog.set_level(logging.INFO, LOGGER)
     statuses = ("ok", "denied", "error")
 
-    LinesSink().write([record(n, status=said) for n, said in enumerate(statuses)])
+    LinesSink().write([record(n, status=status) for n, status in enumerate(statuses)])
 
-    assert [one.levelname for one in caplog.records] == ["INFO", "WARNING", "ERROR"]
+    assert [line.levelname for line in caplog.records] == ["INFO", "WARNING", "ERROR"]

@@ -238,8 +238,8 @@ def test_an_append_does_not_wait_for_its_record() -> None:
 
 
 def appended(store: SessionStore, session_id: str) -> int:
-    found = store.access_log.records("ada", session_id=session_id)
-    return sum(record.event == APPENDED for record in found)
+    records = store.access_log.records("ada", session_id=session_id)
+    return sum(record.event == APPENDED for record in records)
 
 
 def test_kill_9_loses_the_newest_records_and_no_more(
@@ -259,15 +259,17 @@ def test_kill_9_loses_the_newest_records_and_no_more(
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
 
-        kept = [one for one in store.access_log.records() if one.event == APPENDED]
-        versions = [record.state_version for record in kept]
+        appended_records = [
+            record for record in store.access_log.records() if record.event == APPENDED
+        ]
+        versions = [record.state_version for record in appended_records]
         assert versions == list(range(1, len(versions) + 1))
         assert (
             len(store.session(user_id="ada", session_id="s").events()) >= acknowledged
         )
         assert acknowledged - len(versions) <= MOST + BATCH
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="on"))
-        assert [found for _, found in store.verify() if found.problems] == []
+        assert [proof for _, proof in store.verify() if proof.problems] == []
 
 
 def test_a_process_that_ends_without_closing_loses_nothing(
@@ -303,9 +305,9 @@ def test_a_forked_child_writes_what_is_its_own(store_url: str, tmp_path: Path) -
         pass
     forking = warm.module("tests.support.audit_writer", "fork", store_url)
 
-    _, said = forking.communicate()
+    _, errors = forking.communicate()
 
-    assert forking.returncode == 0, said
+    assert forking.returncode == 0, errors
     with open_at(store_url, tmp_path) as store:
         assert appended(store, "parent") == 2
         assert appended(store, "child") == 1

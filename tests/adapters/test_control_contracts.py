@@ -70,7 +70,9 @@ class Noop:
         self._answers = answers
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *given, **__: self._answers.get(name, given[0] if given else None)
+        return lambda *arguments, **__: self._answers.get(
+            name, arguments[0] if arguments else None
+        )
 
 
 JOB = ErasureJob("job", "ref", Whose("ada"), "begun", None, {})

@@ -40,10 +40,10 @@ def test_kill_9_loses_nothing_acknowledged_and_writes_no_half(
         acknowledged = max([acknowledged, *(int(line) for line in rest.split())])
 
         with open_at(store_url, tmp_path) as store:
-            found = seqs(store, f"s-{round_}")
-            assert found == list(range(1, len(found) + 1))
-            assert len(found) >= acknowledged
-            assert len(found) % size == 0
+            stored = seqs(store, f"s-{round_}")
+            assert stored == list(range(1, len(stored) + 1))
+            assert len(stored) >= acknowledged
+            assert len(stored) % size == 0
             assert problems(store) == []
             store.session(user_id="ada", session_id=f"s-{round_}").append(
                 refold.UserInput(text="on")

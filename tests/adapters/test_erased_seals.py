@@ -78,13 +78,13 @@ def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) 
 def proofs_of_a(store: SessionStore, old: TreeHead) -> list[Any]:
     """Proofs of ada's events against two tree heads, and from one to the other."""
     stream = store.session(user_id="ada", session_id="a").stream
-    found: list[Any] = [
+    proofs: list[Any] = [
         store.seals.prove(stream, 1, size=old.size),
         store.seals.prove(stream, 2, size=5),
         store.seals.prove_growth(old.size, 5),
     ]
-    assert all(checked(store, proof).startswith("holds: ") for proof in found)
-    return found
+    assert all(checked(store, proof).startswith("holds: ") for proof in proofs)
+    return proofs
 
 
 def test_one_session_that_is_erased_takes_its_leaves_alone(store: SessionStore) -> None:

@@ -285,15 +285,15 @@ def test_a_key_store_that_another_process_keeps_locked_says_so(
 def test_a_closed_connection_says_nothing_about_later_files(tmp_path: Path) -> None:
     """Its log is removed when it closes, and the next open makes another one."""
     url = f"sqlite:///{tmp_path / 'agent.db'}"
-    kept: list[object] = []
+    connections: list[object] = []
     with refold.open(url) as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="a"))
         database = database_of(store)
         with database.engine().connect() as connection:
-            kept.append(connection.connection.driver_connection)
+            connections.append(connection.connection.driver_connection)
     with refold.open(url) as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="b"))
-        kept.clear()
+        connections.clear()
         gc.collect()
         with refold.open(url) as other:
             assert other.session(user_id="ada", session_id="s").head().seq == 2

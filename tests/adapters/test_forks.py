@@ -24,7 +24,7 @@ from tests.support.stores import open_at, prepare
 
 
 def run(history: str, url: str, folder: Path, *more: str) -> list[str]:
-    """What a history of ``tests.support.forked`` says.
+    """Returns the output lines of a history of ``tests.support.forked``.
 
     Fails if a process of it failed, or the store lacks what one acknowledged.
     """
@@ -40,7 +40,9 @@ def run(history: str, url: str, folder: Path, *more: str) -> list[str]:
             if line.startswith("wrote"):
                 check_written(store, line)
         problems = [verified.problems for _, verified in store.verify()]
-        assert [found for found in problems if found] == []
+        assert [
+            session_problems for session_problems in problems if session_problems
+        ] == []
     return lines
 
 
@@ -255,16 +257,16 @@ def test_a_property_can_be_computed_in_a_child_while_the_parent_computes_it() ->
 
 def test_a_child_finds_no_lock_that_a_thread_of_its_parent_held() -> None:
     lock = forkable_lock()
-    held, done = Event(), Event()
+    holding, done = Event(), Event()
 
     def hold() -> None:
         with lock:
-            held.set()
+            holding.set()
             done.wait()
 
     thread = Thread(target=hold)
     thread.start()
-    held.wait()
+    holding.wait()
     child = os.fork()
     if not child:
         os._exit(0 if lock.acquire(blocking=False) else 1)

@@ -38,16 +38,16 @@ def test_the_master_key_is_made_once_private_and_said(
 ) -> None:
     fill(sqlite_url, tmp_path)
     path = config.home() / "master.key"
-    made = path.read_bytes()
+    master_key = path.read_bytes()
 
     fill(sqlite_url, tmp_path)
 
-    assert path.read_bytes() == made
+    assert path.read_bytes() == master_key
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 1
-    assert str(path) in said[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1
+    assert str(path) in messages[0]
 
 
 def test_the_key_file_is_private_and_names_nobody(sqlite_url: str) -> None:
@@ -71,13 +71,13 @@ def test_another_master_key_is_told_apart(
         open_at(store_url, tmp_path)
 
 
-@pytest.mark.parametrize("given", ["short", "zz" * 32, ""])
+@pytest.mark.parametrize("value", ["short", "zz" * 32, ""])
 def test_a_master_key_of_another_size_is_refused(
-    given: str, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    value: str, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_MASTER_KEY", given)
+    monkeypatch.setenv("REFOLD_MASTER_KEY", value)
 
-    if not given:
+    if not value:
         fill(sqlite_url, tmp_path)
         return
     with pytest.raises(refold.InvalidConfiguration, match="must be 32 bytes"):
@@ -105,15 +105,17 @@ def test_a_lost_key_store_is_not_made_anew(store_url: str, tmp_path: Path) -> No
 
 
 def test_keys_of_another_database_open_nothing(tmp_path: Path) -> None:
-    one, other = (f"sqlite:///{tmp_path / name}.db" for name in ("one", "other"))
-    fill(one, tmp_path)
-    with refold.open(other, keys=f"sqlite:///{tmp_path / 'k2.db'}") as store:
+    own_url, other_url = (
+        f"sqlite:///{tmp_path / name}.db" for name in ("one", "other")
+    )
+    fill(own_url, tmp_path)
+    with refold.open(other_url, keys=f"sqlite:///{tmp_path / 'k2.db'}") as store:
         store.session(user_id="ada", session_id="session-one").append(
             refold.UserInput(text="x")
         )
 
     with pytest.raises(refold.KeyUnavailable, match="belongs to another database"):
-        refold.open(one, keys=f"sqlite:///{tmp_path / 'k2.db'}")
+        refold.open(own_url, keys=f"sqlite:///{tmp_path / 'k2.db'}")
 
 
 def test_an_old_backup_of_the_keys_does_not_mint_new_ones(tmp_path: Path) -> None:
@@ -158,9 +160,11 @@ def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "key"
 
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda n: create_private(path, b"%d" % n * 40), range(8)))
+        results = list(
+            pool.map(lambda n: create_private(path, b"%d" % n * 40), range(8))
+        )
 
-    assert made.count(True) == 1
+    assert results.count(True) == 1
     assert len(path.read_bytes()) == 40
     assert [file.name for file in path.parent.iterdir()] == ["key"]
 

@@ -139,7 +139,9 @@ def test_an_act_returns_the_certificate_that_is_stored(
     assert behind.wire.cuts == 1
     assert signed is not None
     after = behind.store.erasures.certificates("ada")
-    assert [one.statement for one in after[len(before) :]] == [signed.statement]
+    assert [certificate.statement for certificate in after[len(before) :]] == [
+        signed.statement
+    ]
     assert [p for _, v in behind.store.verify() for p in v.problems] == []
 
 

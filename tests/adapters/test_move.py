@@ -91,7 +91,7 @@ def test_every_row_is_there_as_it_was(case: Tampered, postgres_url: str) -> None
 
     counts = move(case.url, to=postgres_url)
 
-    assert counts == {name: len(found) for name, found in before.items()}
+    assert counts == {name: len(table_rows) for name, table_rows in before.items()}
     assert all(before.values()), "a table is not put to the test"
     assert rows(postgres_url) == before
 
@@ -351,8 +351,8 @@ def test_it_goes_on_wherever_it_was_killed(
     case: Tampered, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = rows(case.url)
-    kept = case.folder / "kept.db"
-    shutil.copy(case.folder / "refold.db", kept)
+    copy = case.folder / "kept.db"
+    shutil.copy(case.folder / "refold.db", copy)
     monkeypatch.setattr(moving, "_ROWS", 3)
     last = changes(case.url, postgres.create_database("counted"), monkeypatch)
     postgres.drop_database("counted")
@@ -362,7 +362,7 @@ def test_it_goes_on_wherever_it_was_killed(
     for point in sorted(points):
         for rest in case.folder.glob("refold.db*"):
             rest.unlink()
-        shutil.copy(kept, case.folder / "refold.db")
+        shutil.copy(copy, case.folder / "refold.db")
         to = postgres.create_database("killed")
         for when in ("after", "before"):
             process = warm.module("tests.support.mover", case.url, to, str(point), when)
@@ -433,9 +433,9 @@ def test_changes_between_two_rounds_are_copied(
 
 
 def rows_without_moved(url: str) -> dict[str, set[tuple[Any, ...]]]:
-    found = rows(url)
-    found["settings"] = {row for row in found["settings"] if row[0] != "moved_to"}
-    return found
+    all_rows = rows(url)
+    all_rows["settings"] = {row for row in all_rows["settings"] if row[0] != "moved_to"}
+    return all_rows
 
 
 def test_keys_go_to_a_key_store_of_all(
@@ -518,8 +518,8 @@ def test_a_server_that_is_too_far_behind_is_refused(
         move(case.url, to=postgres_url)
 
     with psycopg.connect(postgres_url) as connection:
-        found = connection.execute("SELECT to_regnamespace('refold')").fetchone()
-    assert found == (None,)
+        namespace = connection.execute("SELECT to_regnamespace('refold')").fetchone()
+    assert namespace == (None,)
 
 
 def test_keys_are_not_copied_onto_themselves_or_into_nothing(

@@ -40,10 +40,10 @@ def test_an_event_takes_less_than_half_of_its_json() -> None:
 
 
 def test_the_dictionary_is_the_one_that_rows_were_written_with() -> None:
-    made = PLACE.joinpath("events-1.zdict").read_bytes()
+    dictionary = PLACE.joinpath("events-1.zdict").read_bytes()
 
     # Rows are read with it for ever: another is another file, with a mark of its own.
-    assert sha256(made).hexdigest() == (
+    assert sha256(dictionary).hexdigest() == (
         "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
     )
 
@@ -54,10 +54,10 @@ def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
 ) -> None:
     packed = pack(orjson.dumps(RESULT))
     if there is not None:
-        made = PLACE.joinpath("events-1.zdict").read_bytes()
+        original = PLACE.joinpath("events-1.zdict").read_bytes()
         (tmp_path / "data").mkdir()
         dictionary = tmp_path / "data" / "events-1.zdict"
-        dictionary.write_bytes(made.replace(b"payload", there))
+        dictionary.write_bytes(original.replace(b"payload", there))
     monkeypatch.setattr(rows, "files", lambda _: tmp_path)
     rows._dictionary.cache_clear()
 
@@ -74,7 +74,7 @@ def test_many_threads_pack_at_once() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         packed = [*pool.map(lambda text: pack(text.encode()), texts)]
-        assert [one.decode() for one in pool.map(unpack, packed)] == texts
+        assert [text_bytes.decode() for text_bytes in pool.map(unpack, packed)] == texts
 
     assert len(rows._idle_codecs) <= rows._MOST_IDLE
 

@@ -89,7 +89,7 @@ ALONE: Batches = lambda written: [written.batch("one", "b")]  # noqa: E731 - a c
 GROUP: Batches = lambda written: [  # noqa: E731 - a case
     written.batch(name, "b") for name in ("one", "new", "two")
 ]
-EACH_WAY = pytest.mark.parametrize("made", [ALONE, GROUP], ids=["alone", "group"])
+EACH_WAY = pytest.mark.parametrize("batches_of", [ALONE, GROUP], ids=["alone", "group"])
 
 
 @EACH_WAY
@@ -97,15 +97,15 @@ EACH_WAY = pytest.mark.parametrize("made", [ALONE, GROUP], ids=["alone", "group"
     "forget", ["DISCARD ALL", "DEALLOCATE ALL"], ids=["discard", "deallocate"]
 )
 def test_dropped_statements_are_prepared_again(
-    written: Written, made: Batches, forget: str
+    written: Written, batches_of: Batches, forget: str
 ) -> None:
     begin(written, "one", "two")
-    written.write(*made(written))
+    written.write(*batches_of(written))
     connection = written.database._writer._connection
     assert connection is not None
     connection.driver.execute(forget)
 
-    outcomes = written.write(*made(written))
+    outcomes = written.write(*batches_of(written))
 
     assert [type(outcome) for outcome in outcomes] == [Wrote] * len(outcomes)
     assert written.lines("one") == ["a", "b", "b"]
@@ -113,25 +113,27 @@ def test_dropped_statements_are_prepared_again(
 
 @EACH_WAY
 def test_a_statement_that_another_client_prepared_is_used(
-    written: Written, made: Batches
+    written: Written, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
-    written.write(*made(written))
+    written.write(*batches_of(written))
     connection = written.database._writer._connection
     assert connection is not None
     connection._prepared.clear()
 
-    outcomes = written.write(*made(written))
+    outcomes = written.write(*batches_of(written))
 
     assert [type(outcome) for outcome in outcomes] == [Wrote] * len(outcomes)
     assert written.lines("one") == ["a", "b", "b"]
 
 
 @EACH_WAY
-def test_a_connection_that_was_cut_is_replaced(written: Written, made: Batches) -> None:
+def test_a_connection_that_was_cut_is_replaced(
+    written: Written, batches_of: Batches
+) -> None:
     begin(written, "one", "two")
     pid = written.backend()
-    batches = made(written)
+    batches = batches_of(written)
     written.other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
     outcomes = written.write(*batches)
@@ -143,10 +145,10 @@ def test_a_connection_that_was_cut_is_replaced(written: Written, made: Batches) 
 
 @EACH_WAY
 def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
-    written: Written, made: Batches
+    written: Written, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
-    batches, pid = made(written), written.backend()
+    batches, pid = batches_of(written), written.backend()
     lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
     cut = "SELECT pg_terminate_backend(%s, 5000)"
     with psycopg.connect(written.url) as holder:
@@ -167,10 +169,10 @@ def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
 
 @EACH_WAY
 def test_a_refused_commit_is_not_reported_as_written(
-    written: Written, made: Batches
+    written: Written, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
-    batches = made(written)
+    batches = batches_of(written)
     written.other.execute(
         "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'no'; END $$"
@@ -190,10 +192,10 @@ def test_a_refused_commit_is_not_reported_as_written(
 
 @EACH_WAY
 def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
-    written: Written, made: Batches
+    written: Written, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
-    batches = made(written)
+    batches = batches_of(written)
     lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
     # Who was started in the background ignores it, unless told otherwise.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -293,9 +295,9 @@ def test_a_group_looks_at_no_other_head(written: Written) -> None:
         connection.driver.execute("SELECT pg_stat_force_next_flush()")
         connection.driver.execute("SELECT 1")
         query = "SELECT seq_scan, n_tup_upd FROM pg_stat_user_tables"
-        found = written.other.execute(f"{query} WHERE relname='heads'").fetchone()
-        assert found is not None
-        return found[0], found[1]
+        statistics = written.other.execute(f"{query} WHERE relname='heads'").fetchone()
+        assert statistics is not None
+        return statistics[0], statistics[1]
 
     scans, updates = looked()
     written.write(*batches)

@@ -46,10 +46,10 @@ def test_on_postgresql(store_url: str, postgres_url: str, tmp_path: Path) -> Non
         for statement in schema("postgresql"):
             connection.execute(statement)
 
-    printed, made = catalogue(postgres_url), catalogue(store_url)
+    printed, created = catalogue(postgres_url), catalogue(store_url)
 
-    assert printed == made
-    assert all(made.values())
+    assert printed == created
+    assert all(created.values())
     with open_at(postgres_url, tmp_path) as store:
         assert store.session(user_id="ada", session_id="s").append(
             refold.UserInput(text="x")
@@ -58,12 +58,12 @@ def test_on_postgresql(store_url: str, postgres_url: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_on_sqlite(store_url: str, tmp_path: Path) -> None:
-    made = Path(store_url.removeprefix("sqlite:///"))
+    created = Path(store_url.removeprefix("sqlite:///"))
     printed = tmp_path / "printed.db"
     with closing(sqlite3.connect(printed)) as connection:
         connection.executescript(";\n".join(schema("sqlite")))
 
-    assert master(printed) == master(made)
+    assert master(printed) == master(created)
     with open_at(f"sqlite:///{printed}", tmp_path) as store:
         assert store.session(user_id="ada", session_id="s").append(
             refold.UserInput(text="x")

@@ -50,10 +50,10 @@ def proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proofs]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REFOLD_HOME", str(folder / "home"))
         with refold.open(f"sqlite:///{folder / 'refold.db'}") as store:
-            yield made(store)
+            yield make_proofs(store)
 
 
-def made(store: SessionStore) -> Proofs:
+def make_proofs(store: SessionStore) -> Proofs:
     """Proofs of the second event of a session that was sealed three times."""
     for number in range(3):
         for name in ("s-1", "s-2", "s-3"):
@@ -70,9 +70,9 @@ def made(store: SessionStore) -> Proofs:
 @BOTH
 @pytest.mark.parametrize("which", ["event", "growth"])
 def test_a_proof_holds_on_both_engines(store: SessionStore, which: str) -> None:
-    found = made(store)
+    proofs = make_proofs(store)
 
-    assert auditor.check(getattr(found, which), found.key).startswith("holds: ")
+    assert auditor.check(getattr(proofs, which), proofs.key).startswith("holds: ")
 
 
 @pytest.mark.parametrize("which", ["event", "growth"])
@@ -179,16 +179,16 @@ def test_a_changed_proof_does_not_hold(proofs: Proofs, which: str) -> None:
     unsigned = {("tree_head", "key_id"), ("old", "key_id"), ("new", "key_id")}
     paths = [path for path in leaves_of(proof) if path not in unsigned]
 
-    held = []
+    accepted = []
     for path in paths:
         try:
             auditor.check(changed(proof, path), proofs.key)
         except (auditor.Refused, ValueError):
             continue
-        held.append(path)
+        accepted.append(path)
 
     assert len(paths) > 15
-    assert held == []
+    assert accepted == []
 
 
 @pytest.mark.parametrize("part", ["chain", "inclusion"])
@@ -347,7 +347,7 @@ def test_an_event_that_was_redacted_again_is_proved_by_its_first_ciphertext(
 def test_an_unsealed_event_has_no_proof(
     store: SessionStore, seq: int, size: int | None
 ) -> None:
-    made(store)
+    make_proofs(store)
     store.session(user_id="ada", session_id="s-2").append(user_inputs("not sealed"))
     stream = store.session(user_id="ada", session_id="s-2").stream
 
@@ -359,7 +359,7 @@ def test_an_unsealed_event_has_no_proof(
 def test_trees_that_were_not_signed_have_no_proof(
     store: SessionStore, old: int, new: int
 ) -> None:
-    made(store)
+    make_proofs(store)
 
     with pytest.raises((LookupError, ValueError)):
         store.seals.prove_growth(old, new)
@@ -379,7 +379,7 @@ def test_anything_else_is_no_proof(value: Any) -> None:
 
 @BOTH
 def test_a_tree_size_over_64_bits_is_one_that_no_tree_has(store: SessionStore) -> None:
-    made(store)
+    make_proofs(store)
 
     with pytest.raises(LookupError, match="no tree head of size 1000"):
         store.seals.prove_growth(3, 10**30)

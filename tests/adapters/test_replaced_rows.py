@@ -45,10 +45,10 @@ def test_a_replacement_that_no_event_binds_is_found(url: str) -> None:
     tamper(url, f"UPDATE @events SET first_digest={digest} WHERE stream='main'")
 
     with refold.open(url, redactor=aware()) as store:
-        found = problems(store)
+        reported = problems(store)
 
-    assert {(seq, "replaced") for seq in range(1, 8)} <= set(found)
-    assert (1, "chain") in found
+    assert {(seq, "replaced") for seq in range(1, 8)} <= set(reported)
+    assert (1, "chain") in reported
 
 
 def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None:
@@ -121,16 +121,16 @@ def test_many_rows_are_bound_by_several_events(
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
 
-        said = [
+        payloads = [
             event.payload.payload()
             for event in store.session(user_id="ada", session_id="s").history.pages()
         ]
-        bound = [one for one in said if one.get("stream") == "main"]
-        assert [(one["first_seq"], one["last_seq"]) for one in bound] == [
+        bound = [payload for payload in payloads if payload.get("stream") == "main"]
+        assert [(payload["first_seq"], payload["last_seq"]) for payload in bound] == [
             (1, 3),
             (4, 7),
         ]
-        assert [one["seqs"] for one in bound] == [[1, 3], [5, 7]]
+        assert [payload["seqs"] for payload in bound] == [[1, 3], [5, 7]]
         assert problems(store) == []
     tamper(url, "UPDATE @events SET first_digest=hash WHERE stream='main' AND seq=4")
     with refold.open(url, redactor=aware()) as store:

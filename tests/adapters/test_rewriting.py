@@ -32,12 +32,12 @@ from tests.support.stores import prepare
 def wrapped_keys(tmp_path: Path) -> list[bytes]:
     """The wrapped session keys of the key file."""
     with sqlite3.connect(key_file(tmp_path)) as keys:
-        found = keys.execute(
+        keys_found = keys.execute(
             "SELECT wrapped FROM session_keys UNION ALL "
             "SELECT wrapped FROM rotated_session_keys"
         ).fetchall()
     keys.close()
-    return [row[0] for row in found]
+    return [row[0] for row in keys_found]
 
 
 def key_file(tmp_path: Path) -> Path:
@@ -46,9 +46,9 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def killed_at(url: str, step: str) -> None:
-    ended = warm.module("tests.support.rewriter", url, step)
-    said = ended.communicate()
-    assert ended.returncode == -signal.SIGKILL, said
+    process = warm.module("tests.support.rewriter", url, step)
+    output = process.communicate()
+    assert process.returncode == -signal.SIGKILL, output
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -61,13 +61,13 @@ def test_kill_9_at_any_step_leaves_a_session_that_is_whole_and_can_be_finished(
     left = read(url)
     assert (MAIL in left) == (not committed)
     with refold.open(url, redactor=aware()) as store:
-        (found,) = store.recheck()
-        assert bool(found.exposures) == (not committed)
-        assert found.unfinished == (step in ("all is committed", "the commit is safe"))
+        (check,) = store.recheck()
+        assert bool(check.exposures) == (not committed)
+        assert check.unfinished == (step in ("all is committed", "the commit is safe"))
         list(store.reredact())
 
-        (found,) = store.recheck()
-        assert (found.exposures, found.unfinished) == ([], False)
+        (check,) = store.recheck()
+        assert (check.exposures, check.unfinished) == ([], False)
     assert MAIL not in read(url)
     assert len(wrapped_keys(tmp_path)) == 1
 
@@ -168,11 +168,11 @@ def test_a_payload_of_an_older_shape_is_written_in_the_present_one(
 def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    steps: list[str] = []
     retire = KeyRing.retire
 
     def retiring(ring: KeyRing, *names: str, before: SessionKey) -> int:
-        said.append("the old key is destroyed")
+        steps.append("the old key is destroyed")
         return retire(ring, *names, before=before)
 
     monkeypatch.setattr(KeyRing, "retire", retiring)
@@ -181,11 +181,11 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
         session.append(refold.UserInput(text=MAIL))
         assert isinstance(store.log, EncryptedLog)
         writer = store.log.recorder.database._writer  # type: ignore[attr-defined]  # SQLite's
-        writer.set_trace_callback(said.append)
+        writer.set_trace_callback(steps.append)
         rechecker = Rechecker(store.writer, session.stream)
         store.log.rewrite(session.stream, rechecker, now=1)
 
-    assert said[-6:] == [
+    assert steps[-6:] == [
         "PRAGMA synchronous=FULL",
         "BEGIN IMMEDIATE",
         sqlite.TOUCH,
@@ -212,8 +212,8 @@ def test_an_acknowledgement_that_was_lost_is_found_out(
 
         assert done.applied is not None
         assert done.applied.key_version == 2
-        (found,) = store.recheck()
-        assert (found.exposures, found.unfinished) == ([], False)
+        (check,) = store.recheck()
+        assert (check.exposures, check.unfinished) == ([], False)
 
 
 APPENDS = (

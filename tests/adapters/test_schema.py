@@ -191,7 +191,7 @@ def test_a_wrong_url_is_a_wrong_configuration(
         refold.open(url)
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(refold.StoreUnavailable, match="folder exists"):
         open_at(f"sqlite:///{tmp_path / 'none' / 'a.db'}", tmp_path)
 
@@ -247,9 +247,9 @@ def test_a_full_disk_writes_nothing_of_the_append(
 ) -> None:
     environment = {**os.environ, "REFOLD_DB": sqlite_url}
     ran = warm.code(FULL_DISK, cwd=ROOT, environment=environment)
-    said, _ = ran.communicate()
+    output, _ = ran.communicate()
 
-    written, kind, _ = said.split(maxsplit=2)
+    written, kind, _ = output.split(maxsplit=2)
     assert kind == "StoreUnavailable"
     with open_at(sqlite_url, tmp_path) as store:
         assert len(store.session(user_id="ada", session_id="s").events()) == int(

@@ -13,37 +13,37 @@ from refold.testing.event_log import user_inputs
 
 def spans(seqs: set[int]) -> list[Span]:
     """The runs of these seqs, in order."""
-    found: list[Span] = []
+    runs: list[Span] = []
     for seq in sorted(seqs):
-        if found and found[-1][1] + 1 == seq:
-            found[-1] = (found[-1][0], seq)
+        if runs and runs[-1][1] + 1 == seq:
+            runs[-1] = (runs[-1][0], seq)
         else:
-            found.append((seq, seq))
-    return found
+            runs.append((seq, seq))
+    return runs
 
 
 def seqs(runs: list[Span]) -> set[int]:
     return {seq for first, last in runs for seq in range(first, last + 1)}
 
 
-some = st.sets(st.integers(1, 40))
+seq_sets = st.sets(st.integers(1, 40))
 
 
-@given(some, some)
+@given(seq_sets, seq_sets)
 def test_minus_keeps_only_positions_missing_from_the_other(
     these: set[int], those: set[int]
 ) -> None:
-    found = list(minus(spans(these), spans(those)))
+    remaining = list(minus(spans(these), spans(those)))
 
-    assert seqs(found) == these - those
-    assert found == sorted(found)
+    assert seqs(remaining) == these - those
+    assert remaining == sorted(remaining)
 
 
 @given(st.lists(st.integers(-5, 9), max_size=4), st.lists(st.integers(-5, 9)))
 def test_positions_are_of_one_digest_only_if_they_are_the_same(
-    one: list[int], other: list[int]
+    first: list[int], second: list[int]
 ) -> None:
-    assert (positions_digest(one) == positions_digest(other)) == (one == other)
+    assert (positions_digest(first) == positions_digest(second)) == (first == second)
 
 
 uses = st.builds(Use, st.binary(max_size=3), st.integers(1, 9), st.integers(1, 9))
@@ -51,11 +51,11 @@ uses = st.builds(Use, st.binary(max_size=3), st.integers(1, 9), st.integers(1, 9
 
 @given(st.lists(uses, max_size=4), st.lists(uses, max_size=4))
 def test_receipts_are_of_one_digest_only_if_they_are_the_same(
-    one: list[Use], other: list[Use]
+    first: list[Use], second: list[Use]
 ) -> None:
-    same = sorted(one) == sorted(other)
+    same = sorted(first) == sorted(second)
 
-    assert (receipts_digest(one) == receipts_digest(other)) == same
+    assert (receipts_digest(first) == receipts_digest(second)) == same
 
 
 def test_a_leaf_is_of_all_that_it_is_made_of() -> None:

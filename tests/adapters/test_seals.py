@@ -203,8 +203,8 @@ def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
 
     assert killed > 5
     with open_at(store_url, tmp_path) as store:
-        found = sealed(store)
-        assert len(found) == len(set(found))
+        heads = sealed(store)
+        assert len(heads) == len(set(heads))
         verified = proved(store)
         assert (verified.problems, verified.unsealed) == ([], 0)
         assert verified.anchored == verified.tree_heads
@@ -226,9 +226,9 @@ def test_of_several_sealers_each_head_is_sealed_by_one(
         assert [rival.returncode for rival in rivals] == [0, 0, 0], printed
         store.seal()
 
-        found = sealed(store)
-        assert len(found) == len(set(found))
-        assert {name: max(s for n, s in found if n == name) for name, _ in found} == {
+        heads = sealed(store)
+        assert len(heads) == len(set(heads))
+        assert {name: max(s for n, s in heads if n == name) for name, _ in heads} == {
             info.session_id: info.head_seq for info in store.sessions(internal=True)
         }
         verified = proved(store)
@@ -319,7 +319,7 @@ def test_verify_raises_no_alarm_while_others_append_and_seal(
 def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: SimpleQueue[int] = SimpleQueue()
+    sizes: SimpleQueue[int] = SimpleQueue()
     failures = iter([SealBroken("made up")])
     seal = TreeSeals.seal
 
@@ -331,14 +331,14 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
     monkeypatch.setattr(TreeSeals, "seal", failing)
     say(store, "a")
     sealer = Worker(
-        store, duties={"seal": 0.01}, done=lambda _, head: told.put(head.size)
+        store, duties={"seal": 0.01}, done=lambda _, head: sizes.put(head.size)
     )
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(sealer.run)
         try:
-            assert told.get(timeout=30) == 1
+            assert sizes.get(timeout=30) == 1
             say(store, "b")
-            assert told.get(timeout=30) == 2
+            assert sizes.get(timeout=30) == 2
         finally:
             sealer.stop()
         running.result(30)

@@ -102,12 +102,12 @@ def test_the_mapper_seals_only_what_passed_redaction(event: Any) -> None:
 
 
 def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
-    class Mine(RedactedEvent):
+    class Subclassed(RedactedEvent):
         def __post_init__(self) -> None:
             pass
 
-    mine = Mine(refold.UserInput(), 1, 1, LOOKALIKE.data, {}, (), None)
-    placed = PlacedEvent(mine, COLUMNS, GENESIS, KEY)
+    subclassed = Subclassed(refold.UserInput(), 1, 1, LOOKALIKE.data, {}, (), None)
+    placed = PlacedEvent(subclassed, COLUMNS, GENESIS, KEY)
 
     with pytest.raises(TypeError, match="passed redaction"):
         EncryptingMapper(memory_log().keys).to_stored_event(placed)
@@ -197,10 +197,14 @@ def test_notifications_come_in_order_with_rising_ids(log: EncryptedLog) -> None:
 
     # Not at once: a transaction elsewhere on the server holds the tail back.
     with recorder.subscribe(gt=0) as subscription:
-        found = [next(subscription) for _ in range(3)]
-    ids = [notification.id for notification in found]
+        notifications = [next(subscription) for _ in range(3)]
+    ids = [notification.id for notification in notifications]
 
-    assert [n.originator_version for n in found] == [1, 2, 1]
+    assert [notification.originator_version for notification in notifications] == [
+        1,
+        2,
+        1,
+    ]
     assert ids == sorted(set(ids))
     assert recorder.max_notification_id() == ids[-1]
     after = recorder.select_notifications(ids[0], 10, inclusive_of_start=False)
@@ -253,7 +257,7 @@ Places: TypeAlias = set[tuple[StreamId, int, bytes]]
 class Seam(NamedTuple):
     """The rows that passed the library's interfaces: stream, seq and ciphertext."""
 
-    made: Places
+    mapped: Places
     inserted: Places
     selected: Places
     opened: Places
@@ -267,30 +271,34 @@ class Seam(NamedTuple):
         def watch(kind: Any, name: str, note: Callable[[Any, Any], object]) -> None:
             method = getattr(kind, name)
 
-            def watched(self: Any, *given: Any, **how: Any) -> Any:
-                done = method(self, *given, **how)
-                note(given[0], done)
-                return done
+            def watched(self: Any, *arguments: Any, **options: Any) -> Any:
+                result = method(self, *arguments, **options)
+                note(arguments[0], result)
+                return result
 
             patch.setattr(kind, name, watched)
 
-        def rows(found: Places) -> Callable[[Any], None]:
-            return lambda rows: found.update(
+        def rows(places: Places) -> Callable[[Any], None]:
+            return lambda rows: places.update(
                 (r.columns[0], r.seq, r.state) for r in rows
             )
 
-        made, inserted, selected, opened = map(rows, seam[:4])
+        note_mapped, note_inserted, note_selected, note_opened = map(rows, seam[:4])
         mapper = EncryptingMapper
-        watch(mapper, "to_stored_event", lambda _, row: made([row]))
-        watch(mapper, "to_domain_event", lambda row, _: opened([row]))
-        watch(Recorder, "insert_events", lambda events, _: inserted(events))
-        watch(Recorder, "select_events", lambda _, found: selected(found))
-        watch(Recorder, "snapshot", lambda _, found: [*map(selected, found[2:])])
+        watch(mapper, "to_stored_event", lambda _, row: note_mapped([row]))
+        watch(mapper, "to_domain_event", lambda row, _: note_opened([row]))
+        watch(Recorder, "insert_events", lambda events, _: note_inserted(events))
+        watch(Recorder, "select_events", lambda _, rows_read: note_selected(rows_read))
+        watch(
+            Recorder,
+            "snapshot",
+            lambda _, snapshot: [*map(note_selected, snapshot[2:])],
+        )
         proved = Envelope.proved.__func__  # type: ignore[attr-defined]  # a class method
 
-        def noted(kind: Any, *given: Any) -> Envelope:
-            seam.envelopes.append(given)
-            envelope: Envelope = proved(kind, *given)
+        def noted(kind: Any, *arguments: Any) -> Envelope:
+            seam.envelopes.append(arguments)
+            envelope: Envelope = proved(kind, *arguments)
             return envelope
 
         patch.setattr(Envelope, "proved", classmethod(noted))
@@ -301,8 +309,8 @@ def rows_in(store: refold.SessionStore) -> Places:
     """Every row of the database, read beside the library."""
     database: Any = store.log.recorder.database  # type: ignore[attr-defined]  # a store over SQL
     query = "SELECT user_id, session_id, stream, seq, body FROM {events}"
-    found = database.fetch("", query, ())
-    return {(StreamId(*row[:3]), row[3], bytes(row[4])) for row in found}
+    stored = database.fetch("", query, ())
+    return {(StreamId(*row[:3]), row[3], bytes(row[4])) for row in stored}
 
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
@@ -346,7 +354,7 @@ def test_writes_pass_the_library(
 
         there = rows_in(store)
         assert there
-        assert there <= seam.made
+        assert there <= seam.mapped
         assert there <= seam.inserted
 
 
@@ -367,14 +375,14 @@ def test_reads_pass_the_library(
 
         assert seam.envelopes
         assert {place[:2] for place in seam.opened} >= {
-            given[0][:2] for given in seam.envelopes if is_adas(given)
+            arguments[0][:2] for arguments in seam.envelopes if is_adas(arguments)
         }
         assert seam.opened <= seam.selected
-        assert rows_in(store) - before <= seam.made
+        assert rows_in(store) - before <= seam.mapped
 
 
-def is_adas(given: Any) -> bool:
-    stream: StreamId = given[0][0]
+def is_adas(arguments: Any) -> bool:
+    stream: StreamId = arguments[0][0]
     return stream[1:] == ADA[1:]
 
 

@@ -24,8 +24,8 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Tampered:
     return case
 
 
-def found(store: SessionStore) -> tuple[int, list[tuple[str, int | None]]]:
-    """How many events were looked at, and what is wrong where."""
+def checked(store: SessionStore) -> tuple[int, list[tuple[str, int | None]]]:
+    """Returns the number of checked events, and each problem with its seq."""
     proved = [verified for _, verified in store.verify_since_seal()]
     problems = [p for verified in proved for p in verified.problems]
     problems += store.seals.verify(newest=True).problems
@@ -35,38 +35,38 @@ def found(store: SessionStore) -> tuple[int, list[tuple[str, int | None]]]:
 
 def test_only_new_events_are_looked_at(case: Tampered) -> None:
     with case.store() as store:
-        assert found(store) == (2, [])
+        assert checked(store) == (2, [])
         store.seal()
 
-        assert found(store) == (0, [])
+        assert checked(store) == (0, [])
 
 
 def test_a_new_event_that_was_changed_is_found(case: Tampered) -> None:
     case.do("UPDATE events SET token_estimate=77 WHERE session_id='grown' AND seq=4")
 
     with case.store() as store:
-        assert found(store) == (2, [("chain", 4)])
+        assert checked(store) == (2, [("chain", 4)])
 
 
 def test_a_new_event_that_is_gone_is_found(case: Tampered) -> None:
     case.do("DELETE FROM events WHERE session_id='grown' AND seq=4")
 
     with case.store() as store:
-        assert found(store)[1] == [("gap", 4)]
+        assert checked(store)[1] == [("gap", 4)]
 
 
 def test_new_events_follow_on_what_was_sealed(case: Tampered) -> None:
     case.do("DELETE FROM events WHERE session_id='grown' AND seq=3")
 
     with case.store() as store:
-        assert ("seal", 3) in found(store)[1]
+        assert ("seal", 3) in checked(store)[1]
 
 
 def test_earlier_events_need_a_full_proof(case: Tampered) -> None:
     case.do("UPDATE events SET token_estimate=77 WHERE session_id='old' AND seq=2")
 
     with case.store() as store:
-        assert found(store) == (2, [])
+        assert checked(store) == (2, [])
         assert "chain" in [p.code for _, v in store.verify() for p in v.problems]
 
 
@@ -74,14 +74,14 @@ def test_a_leaf_that_was_changed_is_found(case: Tampered) -> None:
     case.do("DELETE FROM leaves WHERE leaf=0")
 
     with case.store() as store:
-        assert ("leaf", 0) in found(store)[1]
+        assert ("leaf", 0) in checked(store)[1]
 
 
 def test_a_tree_head_that_the_anchor_does_not_name_is_found(case: Tampered) -> None:
     anchor_file().write_bytes(b"")
 
     with case.store() as store:
-        assert found(store) == (2, [("anchor", None)])
+        assert checked(store) == (2, [("anchor", None)])
 
 
 def test_a_store_that_was_never_sealed_is_proved_whole(
@@ -89,4 +89,4 @@ def test_a_store_that_was_never_sealed_is_proved_whole(
 ) -> None:
     say(store, "one", "one", "two")
 
-    assert found(store) == (3, [])
+    assert checked(store) == (3, [])

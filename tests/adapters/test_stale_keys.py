@@ -35,11 +35,11 @@ DERIVED = ADA._replace(stream="f" * 64)
 NOTE = CompactionNote(phase="retired")
 
 
-class Two(NamedTuple):
+class Pair(NamedTuple):
     """Two processes at one store: each has its own memory of the keys."""
 
-    one: EncryptedLog
-    other: EncryptedLog
+    first: EncryptedLog
+    second: EncryptedLog
 
 
 def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
@@ -52,14 +52,14 @@ def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def two(request: pytest.FixtureRequest) -> Iterator[Two]:
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     rows, keys = recorder(request.param, request), SqlKeyStore("memory://")
     master = LocalMasterKey(os.urandom(32), origin="a test")
-    one, other = (EncryptedLog(rows, KeyRing(keys, master)) for _ in range(2))
-    write(one, ADA, *user_inputs("a secret"))
-    write(one, DERIVED, NOTE)
-    other.read(ADA)
-    yield Two(one, other)
+    first, second = (EncryptedLog(rows, KeyRing(keys, master)) for _ in range(2))
+    write(first, ADA, *user_inputs("a secret"))
+    write(first, DERIVED, NOTE)
+    second.read(ADA)
+    yield Pair(first, second)
     rows.close()
 
 
@@ -75,54 +75,54 @@ def whole(log: EncryptedLog) -> bool:
 
 @pytest.mark.parametrize("stream", [ADA, DERIVED])
 def test_an_append_with_the_old_key_is_a_conflict_and_the_next_is_not(
-    two: Two, stream: object
+    pair: Pair, stream: object
 ) -> None:
     place = DERIVED if stream is DERIVED else ADA
     event = NOTE if place is DERIVED else user_inputs("b")[0]
-    old = two.other.head(place)
-    rewrite(two.one)
+    old = pair.second.head(place)
+    rewrite(pair.first)
 
-    outcome = two.other.append(append_to(old, event))
+    outcome = pair.second.append(append_to(old, event))
 
     assert isinstance(outcome, Conflict)
-    assert isinstance(two.other.append(append_to(outcome.head, event)), Appended)
-    assert whole(two.one)
-    assert whole(two.other)
+    assert isinstance(pair.second.append(append_to(outcome.head, event)), Appended)
+    assert whole(pair.first)
+    assert whole(pair.second)
 
 
-def test_a_stream_does_not_begin_under_the_old_key(two: Two) -> None:
+def test_a_stream_does_not_begin_under_the_old_key(pair: Pair) -> None:
     new = ADA._replace(stream="e" * 64)
-    batch = two.other.batch(append_to(two.other.head(new), NOTE))
-    rewrite(two.one)
+    batch = pair.second.batch(append_to(pair.second.head(new), NOTE))
+    rewrite(pair.first)
 
-    assert isinstance(two.other.recorder.write(batch), Moved)
-    assert isinstance(write(two.other, new, NOTE), Appended)
-    assert len(two.one.read(new)) == 1
+    assert isinstance(pair.second.recorder.write(batch), Moved)
+    assert isinstance(write(pair.second, new, NOTE), Appended)
+    assert len(pair.first.read(new)) == 1
 
 
-def test_a_view_is_not_kept_under_the_old_key(two: Two) -> None:
+def test_a_view_is_not_kept_under_the_old_key(pair: Pair) -> None:
     view = StoredView(1, 0, {"n": 1})
-    rewrite(two.one)
+    rewrite(pair.first)
 
-    assert not two.other.save_view(ADA, "v", view, replaces=0)
-    two.other.read(ADA)
-    assert two.other.save_view(ADA, "v", view, replaces=0)
-    assert two.one.load_view(ADA, "v") == view
-
-
-def test_everything_is_read_with_the_new_key(two: Two) -> None:
-    rewrite(two.one)
-
-    assert texts(two.other.read(ADA)) == ["a -"]
-    assert two.other.head(ADA).seq == two.one.head(ADA).seq == 3
-    assert whole(two.other)
+    assert not pair.second.save_view(ADA, "v", view, replaces=0)
+    pair.second.read(ADA)
+    assert pair.second.save_view(ADA, "v", view, replaces=0)
+    assert pair.first.load_view(ADA, "v") == view
 
 
-def test_rows_that_were_read_before_and_opened_after_are_read_again(two: Two) -> None:
-    fresh = EncryptedLog(two.other.recorder, _forgetful(two.other.keys))
+def test_everything_is_read_with_the_new_key(pair: Pair) -> None:
+    rewrite(pair.first)
+
+    assert texts(pair.second.read(ADA)) == ["a -"]
+    assert pair.second.head(ADA).seq == pair.first.head(ADA).seq == 3
+    assert whole(pair.second)
+
+
+def test_rows_that_were_read_before_and_opened_after_are_read_again(pair: Pair) -> None:
+    fresh = EncryptedLog(pair.second.recorder, _forgetful(pair.second.keys))
     rows = fresh.recorder.select_events
     pages = iter([rows(ADA)])
-    rewrite(two.one)
+    rewrite(pair.first)
 
     events = fresh.envelopes(lambda: next(pages, None) or rows(ADA))
 
@@ -130,12 +130,12 @@ def test_rows_that_were_read_before_and_opened_after_are_read_again(two: Two) ->
 
 
 def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
-    two: Two, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh = EncryptedLog(two.other.recorder, _forgetful(two.other.keys))
+    fresh = EncryptedLog(pair.second.recorder, _forgetful(pair.second.keys))
     kind = type(fresh.recorder)
     now, before = kind.head_row, fresh.recorder.head_row(ADA)
-    rewrite(two.one)
+    rewrite(pair.first)
     stale = iter([before])
     monkeypatch.setattr(kind, "head_row", lambda s, a: next(stale, None) or now(s, a))
 

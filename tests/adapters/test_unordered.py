@@ -40,24 +40,24 @@ def write(store: SessionStore, user: str, *, events: int) -> None:
         session.append(user_inputs(f"{number}"))
 
 
-def user_of(one: Notification) -> str:
-    return StreamId.parse(str(one.originator_id)).user_id
+def user_of(notification: Notification) -> str:
+    return StreamId.parse(str(notification.originator_id)).user_id
 
 
 def test_a_follower_misses_no_concurrent_write(
     store: SessionStore,
 ) -> None:
-    found = Counter[tuple[str, int]]()
+    seen = Counter[tuple[str, int]]()
     recorder = log_of(store).recorder
 
     with ThreadPoolExecutor(len(USERS)) as pool, recorder.subscribe() as followed:
         for user in USERS:
             pool.submit(write, store, user, events=25)
         for _ in range(25 * len(USERS)):
-            one = next(followed)
-            found[user_of(one), one.originator_version] += 1
+            notification = next(followed)
+            seen[user_of(notification), notification.originator_version] += 1
 
-    assert found == Counter((user, seq) for user in USERS for seq in range(1, 26))
+    assert seen == Counter((user, seq) for user in USERS for seq in range(1, 26))
 
 
 def test_each_stream_is_followed_in_its_own_order(store: SessionStore) -> None:
@@ -65,12 +65,18 @@ def test_each_stream_is_followed_in_its_own_order(store: SessionStore) -> None:
         write(store, user, events=3)
 
     with log_of(store).recorder.subscribe() as followed:
-        found = [next(followed) for _ in range(3 * len(USERS))]
+        notifications = [next(followed) for _ in range(3 * len(USERS))]
 
-    assert [one.id for one in found] == list(range(1, len(found) + 1))
+    assert [notification.id for notification in notifications] == list(
+        range(1, len(notifications) + 1)
+    )
     for user in USERS:
-        mine = [one for one in found if user_of(one) == user]
-        assert [one.originator_version for one in mine] == [1, 2, 3]
+        own = [
+            notification
+            for notification in notifications
+            if user_of(notification) == user
+        ]
+        assert [notification.originator_version for notification in own] == [1, 2, 3]
 
 
 def test_topics_are_passed_over(store: SessionStore) -> None:
@@ -79,9 +85,9 @@ def test_topics_are_passed_over(store: SessionStore) -> None:
     topic = "agent_response/1"
 
     with log_of(store).recorder.subscribe(topics=[topic]) as followed:
-        one = next(followed)
+        notification = next(followed)
 
-    assert (one.topic, one.originator_version) == (topic, 2)
+    assert (notification.topic, notification.originator_version) == (topic, 2)
 
 
 def test_followers_skip_erased_events(store: SessionStore) -> None:
@@ -90,9 +96,9 @@ def test_followers_skip_erased_events(store: SessionStore) -> None:
     store.erase(USERS[0], "asked")
 
     with log_of(store).recorder.subscribe() as followed:
-        found = [user_of(next(followed)) for _ in range(2)]
+        users = [user_of(next(followed)) for _ in range(2)]
 
-    assert found == [USERS[1]] * 2
+    assert users == [USERS[1]] * 2
 
 
 def test_a_seal_covers_every_stream_whatever_positions_say(store: SessionStore) -> None:

@@ -46,11 +46,11 @@ def problems(store: SessionStore) -> list[str]:
 
 
 def digests(session: Session) -> list[str]:
-    found: list[str] = []
+    named_digests: list[str] = []
     for event in session.events():
         text = str(event.payload.payload())
-        found += [part[:64] for part in text.split('session.blob("')[1:]]
-    return found
+        named_digests += [part[:64] for part in text.split('session.blob("')[1:]]
+    return named_digests
 
 
 def test_a_text_whose_time_has_come_is_gone_and_its_event_stays(
@@ -81,7 +81,7 @@ def test_an_expired_blob_verifies_as_expired_not_damaged(
     assert proved.problems == []
     assert (proved.superseded, proved.superseded_digests) == (3, 1)
     if store.stats()["engine"] != "memory":
-        assert [damage for _, found in store.repair() for damage in found] == []
+        assert [damage for _, damages in store.repair() for damage in damages] == []
 
 
 def test_a_context_shows_what_is_left(

@@ -51,11 +51,11 @@ def test_every_change_is_an_event_that_stays(store: SessionStore) -> None:
 
     events = store.session(user_id="ada", session_id="_user").events()
 
-    said = [event.payload for event in events]
+    payloads = [event.payload for event in events]
     assert [
-        (one.scope, one.granted)
-        for one in said
-        if isinstance(one, refold.events.Consent)
+        (payload.scope, payload.granted)
+        for payload in payloads
+        if isinstance(payload, refold.events.Consent)
     ]
     assert "ada@mail.test" not in str(events)
     assert not [p for _, proved in store.verify("ada") for p in proved.problems]

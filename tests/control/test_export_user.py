@@ -42,16 +42,18 @@ def test_every_event_of_the_user_is_in_it_and_none_of_others(
     out = filled.export_user("ada", tmp_path / "out").path
 
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
-    for said in manifest["sessions"]:
-        session = filled.session(user_id="ada", session_id=said["session_id"])
-        files = {one["stream"]: out / one["file"] for one in said["streams"]}
+    for listed in manifest["sessions"]:
+        session = filled.session(user_id="ada", session_id=listed["session_id"])
+        files = {
+            streamed["stream"]: out / streamed["file"] for streamed in listed["streams"]
+        }
         assert set(files) == set(session.history.streams())
         for name, file in files.items():
             events = (
                 session.events() if name == "main" else session.history.derived(name)
             )
             assert lines(file) == [envelope.to_json() for envelope in events]
-    assert [one["session_id"] for one in manifest["sessions"]] == [
+    assert [item["session_id"] for item in manifest["sessions"]] == [
         info.session_id for info in filled.sessions("ada", internal=True)
     ]
     everything = b"".join(file.read_bytes() for file in out.rglob("*.*"))
@@ -173,13 +175,13 @@ def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["at the first event", "at the manifest"])
-@pytest.mark.parametrize("what", ["the user", "a session"])
+@pytest.mark.parametrize("scope", ["the user", "a session"])
 def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
     store: SessionStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     when: str,
-    what: str,
+    scope: str,
 ) -> None:
     talk(store.session(user_id="ada", session_id="one"), 3)
     talk(store.session(user_id="ada", session_id="two"), 3)
@@ -189,7 +191,7 @@ def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
     def interrupted(self: Files, path: str) -> Any:
         if path.endswith("events.jsonl" if "event" in when else "manifest.json"):
             monkeypatch.undo()
-            _erase(store, what)
+            _erase(store, scope)
         return opened(self, path)
 
     monkeypatch.setattr(Files, "opened", interrupted)
@@ -201,8 +203,8 @@ def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def _erase(store: SessionStore, what: str) -> None:
-    session = None if what == "the user" else "two"
+def _erase(store: SessionStore, scope: str) -> None:
+    session = None if scope == "the user" else "two"
     erasing = threading.Thread(
         target=lambda: store.erase("ada", "asked", session_id=session)
     )

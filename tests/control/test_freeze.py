@@ -129,9 +129,9 @@ def test_work_on_the_whole_store_leaves_frozen_users_out(
     rebuilt = list(frozen.rebuild(WINDOW))
     redacted = list(frozen.reredact())
 
-    assert [one.session.user_id for one in redacted] == ["bob"]
+    assert [result.session.user_id for result in redacted] == ["bob"]
     assert len(rebuilt) == 1
-    assert not [d for _, found in _repaired(frozen) for d in found]
+    assert not [damage for _, damages in _repaired(frozen) for damage in damages]
     with pytest.raises(Frozen):
         list(frozen.rebuild(WINDOW, user_id="ada"))
 
@@ -176,7 +176,10 @@ def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> No
 def test_a_freeze_is_recorded_once(frozen: SessionStore) -> None:
     assert frozen.erasures.freeze("ada", "again") is None
 
-    acts = [one.statement["act"] for one in frozen.erasures.certificates("ada")]
+    acts = [
+        certificate.statement["act"]
+        for certificate in frozen.erasures.certificates("ada")
+    ]
     assert acts == ["frozen"]
     assert [hold.name for hold in frozen.erasures.holds("ada")] == ["freeze"]
 

@@ -42,34 +42,35 @@ def filled(store: SessionStore) -> SessionStore:
     return store
 
 
-def said(store: SessionStore) -> list[Any]:
-    """What memory holds, whenever it is asked."""
+def memory_items(store: SessionStore) -> list[Any]:
+    """Returns kind, content and sessions of every item of memory."""
     return [
-        (one.kind, one.content, one.sessions) for one in store.memory.of("ada").items
+        (item.kind, item.content, item.sessions)
+        for item in store.memory.of("ada").items
     ]
 
 
-def kept(store: SessionStore) -> list[str]:
-    assert not [one for one in store.sessions() if one.session_id.startswith(KEPT)]
-    found = [info for info in store.log.sessions("ada") if info.status != "erased"]
-    return [info.session_id for info in found if info.session_id.startswith(KEPT)]
+def memory_sessions(store: SessionStore) -> list[str]:
+    assert not [info for info in store.sessions() if info.session_id.startswith(KEPT)]
+    infos = [info for info in store.log.sessions("ada") if info.status != "erased"]
+    return [info.session_id for info in infos if info.session_id.startswith(KEPT)]
 
 
 @BOTH
 def test_memory_says_the_same_after_its_sessions_expired(
     store: SessionStore, later: Later
 ) -> None:
-    before = said(filled(store))
+    before = memory_items(filled(store))
     after = later(store, 31 * DAY)
 
     done = after.erasures.retain(POLICY)
 
     assert [name for _, name in done.sessions] == [f"run-{n}" for n in range(4)]
-    assert said(after) == before != []
+    assert memory_items(after) == before != []
     assert "Suggested tool path: search" in after.memory.advice("ada").text
-    assert len(kept(after)) == 4
-    assert not [p for _, found in after.verify() for p in found.problems]
-    assert said(later(store, 89 * DAY)) == before
+    assert len(memory_sessions(after)) == 4
+    assert not [problem for _, proof in after.verify() for problem in proof.problems]
+    assert memory_items(later(store, 89 * DAY)) == before
 
 
 @BOTH
@@ -77,20 +78,20 @@ def test_it_goes_when_its_own_time_is_up(store: SessionStore, later: Later) -> N
     filled(store)
     later(store, 31 * DAY).erasures.retain(POLICY)
 
-    assert said(later(store, 91 * DAY)) == []
+    assert memory_items(later(store, 91 * DAY)) == []
     dry = later(store, 91 * DAY).erasures.retain(POLICY, dry_run=True)
     done = later(store, 91 * DAY).erasures.retain(POLICY)
 
     assert (dry.memory, done.memory) == (4, 4)
-    assert kept(store) == []
+    assert memory_sessions(store) == []
     assert later(store, 91 * DAY).erasures.retain(POLICY).memory == 0
 
 
-def test_nothing_of_what_was_said_is_kept(store: SessionStore, later: Later) -> None:
+def test_memory_keeps_no_words_of_sessions(store: SessionStore, later: Later) -> None:
     filled(store)
     later(store, 31 * DAY).erasures.retain(POLICY)
 
-    for name in kept(store):
+    for name in memory_sessions(store):
         session = store.log.read(_stream(name))
         assert "marzipan" not in str([event.to_json() for event in session])
         assert "run-" not in name
@@ -106,17 +107,17 @@ def test_erasing_takes_it_too(store: SessionStore, later: Later) -> None:
     filled(store)
     after = later(store, 31 * DAY)
     after.erasures.retain(POLICY)
-    before = said(after)
+    before = memory_items(after)
 
     after.erase("ada", "asked", session_id="run-0")
 
-    assert len(kept(after)) == 3
-    assert said(after) != before
+    assert len(memory_sessions(after)) == 3
+    assert memory_items(after) != before
     assert after.erase("ada", "asked", session_id="run-0").already
     done = after.erase("ada", "asked")
     assert set(done.left.values()) == {0}
     with pytest.raises(refold.Erased):
-        said(after)
+        memory_items(after)
 
 
 def test_an_erasure_of_a_living_session_leaves_no_extract(
@@ -126,8 +127,8 @@ def test_an_erasure_of_a_living_session_leaves_no_extract(
 
     store.erase("ada", "asked", session_id="run-0")
 
-    assert kept(store) == []
-    assert all(sessions == 3 for _, _, sessions in said(store))
+    assert memory_sessions(store) == []
+    assert all(sessions == 3 for _, _, sessions in memory_items(store))
 
 
 def test_users_who_opted_out_leave_nothing(store: SessionStore, later: Later) -> None:
@@ -137,21 +138,19 @@ def test_users_who_opted_out_leave_nothing(store: SessionStore, later: Later) ->
 
     after.erasures.retain(POLICY)
 
-    assert kept(after) == []
+    assert memory_sessions(after) == []
 
 
-def test_an_opt_out_later_takes_what_was_kept(
-    store: SessionStore, later: Later
-) -> None:
+def test_a_later_opt_out_deletes_kept_memory(store: SessionStore, later: Later) -> None:
     filled(store)
     after = later(store, 31 * DAY)
     after.erasures.retain(POLICY)
 
     after.user("ada").opt_out()
 
-    assert said(after) == []
+    assert memory_items(after) == []
     assert after.erasures.retain(POLICY).memory == 4
-    assert kept(after) == []
+    assert memory_sessions(after) == []
 
 
 def test_the_profile_outlives_sessions_with_consent_alone(
@@ -167,11 +166,11 @@ def test_the_profile_outlives_sessions_with_consent_alone(
     again = after.memory.profile("ada")
     assert again.learning_progress == before.learning_progress == {"math": 0.0}
     assert again.common_error_types == before.common_error_types
-    assert len(kept(after)) == 8
+    assert len(memory_sessions(after)) == 8
     after.user("ada").withdraw("declarative_memory")
     assert after.memory.profile("ada").sessions == 0
     assert after.erasures.retain(POLICY).memory == 4
-    assert len(kept(after)) == 4
+    assert len(memory_sessions(after)) == 4
 
 
 def test_each_kind_has_a_time_of_its_own(store: SessionStore, later: Later) -> None:
@@ -182,7 +181,7 @@ def test_each_kind_has_a_time_of_its_own(store: SessionStore, later: Later) -> N
     later(store, 31 * DAY).erasures.retain(policy)
 
     def kinds(day: int) -> set[str]:
-        return {kind for kind, _, _ in said(later(store, day * DAY))}
+        return {kind for kind, _, _ in memory_items(later(store, day * DAY))}
 
     assert kinds(32) == {"path", "effort"}
     assert kinds(61) == {"path"}
@@ -202,10 +201,10 @@ def test_a_shorter_time_counts_for_what_is_kept_already(
 
     assert after.erasures.retain(longer).memory == 0
     assert after.erasures.retain(shorter).memory == 4
-    assert kept(after) == []
+    assert memory_sessions(after) == []
     ran(store, "late", "search")
     assert later(store, 46 * DAY).erasures.retain(shorter).memory == 0
-    assert kept(after) == []
+    assert memory_sessions(after) == []
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_without_a_time_memory_goes_with_its_sessions(
 
     after.erasures.retain(RetentionPolicy(sessions=30 * DAY))
 
-    assert said(after) == kept(after) == []
+    assert memory_items(after) == memory_sessions(after) == []
 
 
 @pytest.fixture
@@ -246,10 +245,12 @@ def test_items_hold_as_long_as_is_set(
     (tmp_path / "refold.toml").write_text('[memory]\npath = "400d"\neffort = "5d"\n')
     monkeypatch.setenv("REFOLD_CONFIG", str(tmp_path / "refold.toml"))
     with refold.open("memory://") as store:
-        found = {one.kind: one for one in filled(store).memory.of("ada").items}
+        items = {item.kind: item for item in filled(store).memory.of("ada").items}
 
-    held = {kind: one.expires_at - one.updated_at for kind, one in found.items()}
-    days = {kind: time // (86_400 * 1_000_000) for kind, time in held.items()}
+    lifetimes = {
+        kind: item.expires_at - item.updated_at for kind, item in items.items()
+    }
+    days = {kind: time // (86_400 * 1_000_000) for kind, time in lifetimes.items()}
     assert days == {"path": 400, "effort": 5}
 
 

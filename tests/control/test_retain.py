@@ -108,7 +108,7 @@ def test_reading_keeps_a_session_where_the_policy_says_so(
         count_uses=True,
     )
     counted.session(user_id="ada", session_id="adas").events()
-    assert [one.reads for one in counted.access_log.accesses("ada")] == [1]
+    assert [access.reads for access in counted.access_log.accesses("ada")] == [1]
     then = later(old, 31 * DAY)
 
     by_use = RetentionPolicy(sessions=30 * DAY, since="access")
@@ -174,8 +174,8 @@ def test_consents_never_expire(old: SessionStore, later: Later) -> None:
 
     later(old, 31 * DAY).erasures.retain(MONTH)
 
-    (kept,) = old.sessions("ada", internal=True)
-    assert kept.session_id == "_user"
+    (info,) = old.sessions("ada", internal=True)
+    assert info.session_id == "_user"
     assert old.user("ada").status().memory_opt_out
 
 
@@ -197,8 +197,8 @@ def test_a_session_used_before_its_erasure_stays(
             elif used == "fork" and "child" not in names(old):
                 session.fork(2, session_id="child")
             elif used == "read":
-                found = list(self.accesses("ada")) or [_access(then)]
-                self.add_accesses("ada", found)
+                accesses = list(self.accesses("ada")) or [_access(then)]
+                self.add_accesses("ada", accesses)
         return begin(self, job, unused)
 
     monkeypatch.setattr(retention, "begin_unused", interrupted)
@@ -224,7 +224,7 @@ def test_many_sessions_of_a_user_are_one_erasure(
     done = later(store, 31 * DAY).erasures.retain(MONTH)
 
     assert len(done.sessions) == 7
-    assert [one.certificate is not None for one in done.erasures] == [True]
+    assert [erasure.certificate is not None for erasure in done.erasures] == [True]
 
 
 def test_the_next_run_completes_an_interrupted_one(
@@ -250,21 +250,21 @@ def test_the_next_run_completes_an_interrupted_one(
 def test_two_retentions_at_once_erase_each_session_once(
     store_url: str, tmp_path: Path, later: Later
 ) -> None:
-    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as two:
+    with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
         for user in "abcd":
-            talk(one.session(user_id=user, session_id="s"), 1)
+            talk(first.session(user_id=user, session_id="s"), 1)
 
         with ThreadPoolExecutor(2) as pool:
             both = [
                 pool.submit(later(store, 31 * DAY).erasures.retain, MONTH)
-                for store in (one, two)
+                for store in (first, second)
             ]
             for done in both:
                 done.result()
 
-        assert names(one) == []
-        assert one.erasures.pending() == []
-        assert len(one.erasures.certificates()) == 4
+        assert names(first) == []
+        assert first.erasures.pending() == []
+        assert len(first.erasures.certificates()) == 4
 
 
 def test_a_policy_is_read_from_toml() -> None:

@@ -33,16 +33,16 @@ def histories(draw: st.DrawFn) -> list[Planned]:
 
 
 def needed(planned: list[Planned]) -> set[int]:
-    """By the definition: who was used, and all that those go on from."""
-    kept = set()
-    for number, one in enumerate(planned):
-        if one.day > 30:
-            kept.add(number)
-            parent = one.parent
+    """Returns the used sessions and all their ancestors, by the definition."""
+    needed_numbers = set()
+    for number, session in enumerate(planned):
+        if session.day > 30:
+            needed_numbers.add(number)
+            parent = session.parent
             while parent is not None:
-                kept.add(parent)
+                needed_numbers.add(parent)
                 parent = planned[parent].parent
-    return kept
+    return needed_numbers
 
 
 @given(histories())
@@ -55,16 +55,18 @@ def test_exactly_the_needed_sessions_are_kept(planned: list[Planned]) -> None:
             writer.limits,
             clock=lambda: (today[0] + 1) * DAY,
         )
-        for number, one in enumerate(planned):
-            if one.parent is None:
+        for number, session in enumerate(planned):
+            if session.parent is None:
                 store.session(user_id="ada", session_id=f"s{number}").append(
                     user_inputs("x")
                 )
             else:
-                store.session(user_id="ada", session_id=f"s{one.parent}").fork(
+                store.session(user_id="ada", session_id=f"s{session.parent}").fork(
                     1, session_id=f"s{number}"
                 )
-        for day, number in sorted((one.day, n) for n, one in enumerate(planned)):
+        for day, number in sorted(
+            (session.day, number) for number, session in enumerate(planned)
+        ):
             today[0] = day
             store.session(user_id="ada", session_id=f"s{number}").append(
                 user_inputs("y")
@@ -74,13 +76,13 @@ def test_exactly_the_needed_sessions_are_kept(planned: list[Planned]) -> None:
         plan = store.erasures.retain(POLICY, dry_run=True)
         done = store.erasures.retain(POLICY)
 
-        kept = {f"s{number}" for number in needed(planned)}
-        assert {info.session_id for info in store.sessions()} == kept
+        expected = {f"s{number}" for number in needed(planned)}
+        assert {info.session_id for info in store.sessions()} == expected
         assert plan.sessions == done.sessions
-        assert len(done.sessions) + len(kept) == len(planned)
+        assert len(done.sessions) + len(expected) == len(planned)
         assert plan.kept == done.kept
         assert not [p for _, proved in store.verify() for p in proved.problems]
-        for name in kept:
+        for name in expected:
             assert (
                 store.session(user_id="ada", session_id=name)
                 .context("keep_all")

@@ -33,7 +33,7 @@ def uses(store: SessionStore) -> Iterator[Reads]:
 
 
 def counted(store: SessionStore) -> list[tuple[str, str, int]]:
-    return [one[:3] for one in store.log.retention.accesses()]
+    return [access[:3] for access in store.log.retention.accesses()]
 
 
 def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> None:
@@ -49,12 +49,12 @@ def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> 
         session.state()
         list(session.proofs.replay())
 
-        (found,) = store.access_log.accesses("ada")
-        assert (found.reads, found.session_id) == (6, "s")
-        assert before <= found.last_at <= store.clock()
+        (used,) = store.access_log.accesses("ada")
+        assert (used.reads, used.session_id) == (6, "s")
+        assert before <= used.last_at <= store.clock()
         session.events()
     with open_at(store_url, tmp_path) as store:
-        assert [one.reads for one in store.access_log.accesses()] == [7]
+        assert [access.reads for access in store.access_log.accesses()] == [7]
 
 
 def test_appends_verifying_and_listing_are_no_reads(
@@ -155,7 +155,7 @@ def test_a_forked_child_writes_only_its_own(store_url: str, tmp_path: Path) -> N
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
 
-        assert [one.reads for one in store.access_log.accesses()] == [2]
+        assert [access.reads for access in store.access_log.accesses()] == [2]
 
 
 def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Reads) -> None:

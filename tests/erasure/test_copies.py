@@ -152,13 +152,15 @@ def test_copies_are_named_when_a_grace_ends_although_their_key_was_aside(
 ) -> None:
     fill(store)
     store.export_user("ada", tmp_path / "out")
-    held = store.erase("ada", "asked", grace=timedelta(days=1))
-    assert [copy["location"] for copy in held.copies or ()] == [str(tmp_path / "out")]
+    scheduled = store.erase("ada", "asked", grace=timedelta(days=1))
+    assert [copy["location"] for copy in scheduled.copies or ()] == [
+        str(tmp_path / "out")
+    ]
 
     done = store.erase("ada", "asked")
 
     assert done.certificate is not None
-    assert done.copies == held.copies
+    assert done.copies == scheduled.copies
     assert len(done.certificate.statement["copies"]) == 1
 
 

@@ -100,7 +100,7 @@ def test_holding_back_that_was_killed_is_completed(
 
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]
-        assert [one.due_at is None for one in store.erasures.complete()] == [False]
+        assert [state.due_at is None for state in store.erasures.complete()] == [False]
         assert problems(store) == []
         store.erasures.restore("ada", "a mistake")
         assert store.session(user_id="ada", session_id="one").events()
@@ -163,7 +163,10 @@ BEFORE: dict[str, Callable[[SessionStore], object]] = {
 
 
 def _acts(store: SessionStore) -> list[str]:
-    return [one.statement["act"] for one in store.erasures.certificates("ada")]
+    return [
+        certificate.statement["act"]
+        for certificate in store.erasures.certificates("ada")
+    ]
 
 
 def _state(store: SessionStore) -> tuple[list[str], str]:

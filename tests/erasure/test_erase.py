@@ -89,12 +89,12 @@ def test_a_certificate_says_what_was_deleted_and_of_whom_only_to_who_has_the_sal
 
     signed = erased.certificate
     assert signed is not None
-    said_ = signed.statement
-    assert said_["counts"] == counts
-    assert counts["events"] == said_["leaves"]["count"] == 20
-    assert said_["reason"] == "[REDACTED:USER_ID] wrote from [REDACTED:EMAIL]"
-    assert said_["operator"] == "ops-7"
-    assert said_["subject"] == subject(bytes.fromhex(erased.salt), "ada")
+    statement = signed.statement
+    assert statement["counts"] == counts
+    assert counts["events"] == statement["leaves"]["count"] == 20
+    assert statement["reason"] == "[REDACTED:USER_ID] wrote from [REDACTED:EMAIL]"
+    assert statement["operator"] == "ops-7"
+    assert statement["subject"] == subject(bytes.fromhex(erased.salt), "ada")
     assert not re.search(rb"\bada\b", signed.message())
     assert (
         filled.erasures.certificates("ada")
@@ -268,10 +268,10 @@ def test_held_back_data_is_unreadable_and_can_be_restored(
     before = filled.session(user_id="ada", session_id="one").events()
     context = filled.session(user_id="ada", session_id=FORK).context(WINDOW)
 
-    held = filled.erase("ada", "she asked", grace=timedelta(days=30))
+    scheduled = filled.erase("ada", "she asked", grace=timedelta(days=30))
 
-    assert held.due_at is not None
-    assert held.certificate is None
+    assert scheduled.due_at is not None
+    assert scheduled.certificate is None
     for use in (
         filled.session(user_id="ada", session_id="one").events,
         filled.session(user_id="ada", session_id="x").head,
@@ -404,13 +404,11 @@ def test_the_users_own_stream_cannot_be_erased_alone(
 def test_reasons_of_holds_are_redacted_and_erased_with_the_user(
     filled: SessionStore,
 ) -> None:
-    name, why = (
-        "case of bob@evil.test",
-        "because of a call to 13812345678, says Zebulon",
-    )
-    held = filled.erasures.hold("ada", name, why, operator="Zebulon")
+    name = "case of bob@evil.test"
+    why = "because of a call to 13812345678, says Zebulon"
+    certificate = filled.erasures.hold("ada", name, why, operator="Zebulon")
     again = filled.erasures.hold("ada", name, why)
-    (kept,) = filled.erasures.holds("ada")
+    (hold,) = filled.erasures.holds("ada")
     filled.erasures.release("ada", name, why)
     filled.erasures.freeze("ada", why)
     filled.erasures.unfreeze("ada", why)
@@ -418,17 +416,21 @@ def test_reasons_of_holds_are_redacted_and_erased_with_the_user(
 
     filled.erase("ada", "asked")
 
-    said = "because of a call to [REDACTED:PHONE], says Zebulon"
-    assert (held is not None, again) == (True, None)
-    assert (kept.name[:9], kept.reason) == ("redacted_", said)
-    assert [one.said and one.said["reason"] for one in before] == [said] * 4
-    assert before[0].said == {"reason": said, "operator": "Zebulon", "hold": kept.name}
+    redacted_reason = "because of a call to [REDACTED:PHONE], says Zebulon"
+    assert (certificate is not None, again) == (True, None)
+    assert (hold.name[:9], hold.reason) == ("redacted_", redacted_reason)
+    assert [act.said and act.said["reason"] for act in before] == [redacted_reason] * 4
+    assert before[0].said == {
+        "reason": redacted_reason,
+        "operator": "Zebulon",
+        "hold": hold.name,
+    }
     *acts, erased = filled.erasures.certificates("ada")
-    assert [one.statement for one in acts] == [one.statement for one in before]
-    assert [one.said for one in acts] == [None] * 4
+    assert [act.statement for act in acts] == [act.statement for act in before]
+    assert [act.said for act in acts] == [None] * 4
     assert erased.statement["reason"] == "asked"
-    assert "Zebulon" not in str([one.to_json() for one in acts])
-    assert "redacted_" not in str([one.to_json() for one in acts])
+    assert "Zebulon" not in str([act.to_json() for act in acts])
+    assert "redacted_" not in str([act.to_json() for act in acts])
     assert not filled.erasures.holds("ada")
 
 

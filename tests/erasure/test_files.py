@@ -53,8 +53,8 @@ def needles(bodies: list[bytes]) -> list[bytes]:
     return [PLANTED.encode(), *(name.encode() for name in names), *bodies]
 
 
-def found(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
-    """Which files hold any of them, and how many.
+def files_with(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
+    """Returns the names of files that contain a needle, with the number of needles.
 
     All are looked for in one pass: one after the other, 170 took 10 seconds.
     """
@@ -83,7 +83,7 @@ def test_every_needle_is_found_in_files(tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"\0\xffx" + b"PLAIN" + b"\n[(")
     (tmp_path / "none").write_bytes(b"")
 
-    assert found(tmp_path.rglob("*"), wanted) == {"all": 3, "one": 1}
+    assert files_with(tmp_path.rglob("*"), wanted) == {"all": 3, "one": 1}
 
 
 def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> 
         store.session(user_id=OTHER, session_id="first").append(user_inputs("x"))
         bodies = plant(store)
         store.seal()
-        assert found(tmp_path.rglob("*"), needles(bodies))
+        assert files_with(tmp_path.rglob("*"), needles(bodies))
 
         erased = store.erase(USER, f"{USER} asked", operator=USER)
 
-        assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
         assert erased.cleaned["wal_emptied"]
         assert set(erased.files["files"].values()) == {0}
         assert erased.files["names"] >= 14
-    assert found(tmp_path.rglob("*"), needles(bodies)) == {}
-    assert found(config.home().rglob("*"), needles(bodies)) == {}
+    assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
+    assert files_with(config.home().rglob("*"), needles(bodies)) == {}
 
 
 def test_an_open_reader_keeps_the_log_and_that_is_said(
@@ -119,7 +119,7 @@ def test_an_open_reader_keeps_the_log_and_that_is_said(
         again = store.erase(USER, "asked")
 
         assert again.cleaned["wal_emptied"]
-        assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
 
 
 def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> None:
@@ -156,22 +156,22 @@ def test_a_postgresql_database_holds_no_byte_of_it_once_it_is_vacuumed(
     with open_at(url, tmp_path) as store:
         bodies = plant(store)
         run(url, "CHECKPOINT")
-        assert found((data / "base").rglob("*"), needles(bodies))
+        assert files_with((data / "base").rglob("*"), needles(bodies))
 
         erased = store.erase(USER, "asked", vacuum=True)
 
         assert erased.cleaned["vacuum"]
         run(url, "CHECKPOINT")
-        assert found((data / "base").rglob("*"), needles(bodies)) == {}
-        assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert files_with((data / "base").rglob("*"), needles(bodies)) == {}
+        assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
         # The log of changes keeps what it was told, until its segments are used again.
-        kept = found((data / "pg_wal").rglob("*"), needles(bodies))
-        assert kept
+        in_wal = files_with((data / "pg_wal").rglob("*"), needles(bodies))
+        assert in_wal
         for _ in range(200):
-            if not found((data / "pg_wal").rglob("*"), needles(bodies)):
+            if not files_with((data / "pg_wal").rglob("*"), needles(bodies)):
                 break
             churn(url)
-        assert found((data / "pg_wal").rglob("*"), needles(bodies)) == {}
+        assert files_with((data / "pg_wal").rglob("*"), needles(bodies)) == {}
 
 
 def test_without_a_vacuum_it_is_said_what_is_left_to_do(
@@ -233,8 +233,8 @@ def test_appends_after_an_erasure_and_another_process_are_kept(
     subprocess.run(command, check=True)
 
     with refold.open(sqlite_url) as store:
-        told = store.session(user_id="ada", session_id="s").events()
-        texts = [one.payload.payload()["text"] for one in told]
+        events = store.session(user_id="ada", session_id="s").events()
+        texts = [event.payload.payload()["text"] for event in events]
     assert texts == ["before", "other", "after", "other"]
 
 

@@ -22,19 +22,19 @@ from tests.support.operations import log_of
 from tests.support.stores import open_at, prepare
 
 
-class Two(NamedTuple):
+class Pair(NamedTuple):
     """Two processes at one store: each has its own memory of the keys."""
 
-    one: SessionStore
-    other: SessionStore
+    first: SessionStore
+    second: SessionStore
 
 
 @pytest.fixture
-def two(store_url: str, tmp_path: Path) -> Iterator[Two]:
-    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as other:
-        fill(one, "ada", "one")
-        other.session(user_id="ada", session_id="one").events()
-        yield Two(one, other)
+def pair(store_url: str, tmp_path: Path) -> Iterator[Pair]:
+    with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
+        fill(first, "ada", "one")
+        second.session(user_id="ada", session_id="one").events()
+        yield Pair(first, second)
 
 
 def works(store: SessionStore, name: str) -> None:
@@ -80,74 +80,76 @@ def test_rotation_wraps_every_key_with_the_new_master_key(
         open_at(store_url, tmp_path)
 
 
-def test_a_users_key_is_replaced_while_others_work(two: Two) -> None:
-    ring = log_of(two.one).keys
+def test_a_users_key_is_replaced_while_others_work(pair: Pair) -> None:
+    ring = log_of(pair.first).keys
     before = ring.user("ada", now=None)
 
-    assert two.one.keys.rotate_user("ada") == 2
+    assert pair.first.keys.rotate_user("ada") == 2
 
-    works(two.other, "others")
-    works(two.one, "ours")
+    works(pair.second, "others")
+    works(pair.first, "ours")
     assert ring.user("ada", now=None).wrapped != before.wrapped
-    two.one.erase("ada", "gone")
+    pair.first.erase("ada", "gone")
     with pytest.raises(refold.Erased):
-        two.other.keys.rotate_user("ada")
+        pair.second.keys.rotate_user("ada")
 
 
-def test_the_slower_of_two_key_rotations_still_returns_its_version(two: Two) -> None:
-    store: Any = log_of(two.one).keys.store
+def test_the_slower_of_two_key_rotations_still_returns_its_version(pair: Pair) -> None:
+    store: Any = log_of(pair.first).keys.store
     keys_of = store.keys_of
 
     def late(user_ref: str) -> Any:
         store.keys_of = keys_of
-        two.other.keys.rotate_user("ada")
+        pair.second.keys.rotate_user("ada")
         return keys_of(user_ref)
 
     store.keys_of = late
-    assert two.one.keys.rotate_user("ada") == 2
+    assert pair.first.keys.rotate_user("ada") == 2
 
-    works(two.other, "others")
+    works(pair.second, "others")
 
 
-def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> None:
+def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(pair: Pair) -> None:
     ring, session = (
-        log_of(two.one).keys,
-        two.one.session(user_id="ada", session_id="one"),
+        log_of(pair.first).keys,
+        pair.first.session(user_id="ada", session_id="one"),
     )
     before = ring.session("ada", "one", now=None)
     events, view = session.events(), session.context(WINDOW)
 
-    done = two.one.keys.rotate_session("ada", session_id="one")
+    done = pair.first.keys.rotate_session("ada", session_id="one")
 
     assert done.key_version == 2
     assert ring.session("ada", "one", now=None).check != before.check
     again = session.events()
-    kept, bound = again[: len(events)], again[len(events) :]
-    assert [e.payload for e in kept] == [e.payload for e in events]
-    assert [e.hash for e in kept] == [e.hash for e in events]
-    assert {e.type for e in bound} == {"redaction_applied"}
+    replaced, bound = again[: len(events)], again[len(events) :]
+    assert [event.payload for event in replaced] == [event.payload for event in events]
+    assert [event.hash for event in replaced] == [event.hash for event in events]
+    assert {event.type for event in bound} == {"redaction_applied"}
     assert session.context(WINDOW).messages == view.messages
-    assert two.one.keys.status()["retired"] == 0
-    works(two.other, "others")
+    assert pair.first.keys.status()["retired"] == 0
+    works(pair.second, "others")
 
 
-def test_a_session_whose_user_was_erased_has_no_key_to_replace(two: Two) -> None:
-    two.one.erase("ada", "she asked")
+def test_a_session_whose_user_was_erased_has_no_key_to_replace(pair: Pair) -> None:
+    pair.first.erase("ada", "she asked")
 
     with pytest.raises(refold.Erased):
-        two.other.keys.rotate_session("ada", session_id="one")
+        pair.second.keys.rotate_session("ada", session_id="one")
 
 
-def test_a_session_that_is_not_there_has_no_key_to_replace(two: Two) -> None:
+def test_a_session_that_is_not_there_has_no_key_to_replace(pair: Pair) -> None:
     with pytest.raises(refold.SessionNotFound):
-        two.one.keys.rotate_session("ada", session_id="none")
+        pair.first.keys.rotate_session("ada", session_id="none")
     with pytest.raises(refold.errors.UserNotFound):
-        two.one.keys.rotate_user("nobody")
+        pair.first.keys.rotate_user("nobody")
 
 
 def key_file(tmp_path: Path) -> Path:
-    given = tmp_path / "keys.db"
-    return given if given.exists() else next((config.home() / "keys").glob("*.db"))
+    explicit = tmp_path / "keys.db"
+    return (
+        explicit if explicit.exists() else next((config.home() / "keys").glob("*.db"))
+    )
 
 
 def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
@@ -233,12 +235,12 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
         assert left[1].problems == []
 
 
-def test_status_counts_keys_and_names_no_one(two: Two) -> None:
-    two.one.erase("ada", "a slip", session_id="one")
-    two.one.session(user_id="bob", session_id="b").append(user_inputs("x"))
-    two.one.erase("bob", "later", grace=timedelta(days=1))
+def test_status_counts_keys_and_names_no_one(pair: Pair) -> None:
+    pair.first.erase("ada", "a slip", session_id="one")
+    pair.first.session(user_id="bob", session_id="b").append(user_inputs("x"))
+    pair.first.erase("bob", "later", grace=timedelta(days=1))
 
-    status = two.one.keys.status()
+    status = pair.first.keys.status()
 
     assert status["users"] == 1
     assert status["erased_sessions"] == 2

@@ -126,7 +126,7 @@ def test_a_group_of_appends_is_written_in_one_commit(divided: str) -> None:
 
         done = log.recorder.database.write_group(batches)
 
-        assert [type(one) for one in done] == [Wrote] * len(batches)
+        assert [type(outcome) for outcome in done] == [Wrote] * len(batches)
         for number, user in enumerate(USERS):
             stream = StreamId(user, "s")
             more = ["at once"] if number < 6 else []
@@ -164,11 +164,11 @@ def test_the_printed_parts_refuse_what_the_whole_refuses(
 ) -> None:
     live(parted)
     with psycopg.connect(postgres_url, autocommit=True) as server:
-        found = server.execute(
+        parts = server.execute(
             "SELECT inhparent::regclass::text, count(*) FROM pg_inherits "
             "JOIN pg_class c ON c.oid = inhrelid WHERE c.relkind = 'r' GROUP BY 1"
         ).fetchall()
-        assert dict(found) == {f"refold.{name}": 3 for name in BIG}
+        assert dict(parts) == {f"refold.{name}": 3 for name in BIG}
         for table in ("events", "events_0", "events_1", "events_2"):
             for harm in (f"DELETE FROM refold.{table}", f"TRUNCATE refold.{table}"):
                 with pytest.raises(psycopg.errors.RaiseException, match="immutable"):

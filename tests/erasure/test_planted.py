@@ -141,7 +141,7 @@ def unpacked(content: bytes) -> Iterator[bytes]:
 
 def traces(roots: Iterable[Path], *leaving_out: str) -> dict[str, set[str]]:
     """The files that hold a marker, or are named by one, and which markers."""
-    found: dict[str, set[str]] = {}
+    markers_by_file: dict[str, set[str]] = {}
     for root in roots:
         for path in root.rglob("*"):
             if not path.is_file() or set(leaving_out) & set(path.parts):
@@ -155,8 +155,8 @@ def traces(roots: Iterable[Path], *leaving_out: str) -> dict[str, set[str]]:
                 if form in text
             }
             if markers:
-                found[path.name] = markers
-    return found
+                markers_by_file[path.name] = markers
+    return markers_by_file
 
 
 @pytest.mark.parametrize("marker", MARKERS)
@@ -166,10 +166,10 @@ def test_the_search_finds_a_marker_in_each_form(tmp_path: Path, marker: str) -> 
     for number, content in enumerate(written):
         (tmp_path / str(number)).write_bytes(b"\0\x01 some bytes" + content + b"\xff")
 
-    found = traces([tmp_path])
+    markers_by_file = traces([tmp_path])
 
-    assert set(found) == {str(number) for number in range(len(written))}
-    assert all(marker in markers for markers in found.values())
+    assert set(markers_by_file) == {str(number) for number in range(len(written))}
+    assert all(marker in markers for markers in markers_by_file.values())
 
 
 def check_every_place_was_filled(planting: Planting) -> None:

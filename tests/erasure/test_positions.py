@@ -24,8 +24,8 @@ acts = st.lists(
 def places(store: SessionStore) -> list[int]:
     """The positions of all rows there are."""
     assert isinstance(store.log, EncryptedLog)
-    found = store.log.recorder.select_notifications(None, 1000)
-    return [int(one.id) for one in found]
+    notifications = store.log.recorder.select_notifications(None, 1000)
+    return [int(notification.id) for notification in notifications]
 
 
 def say(store: SessionStore, user: str, session: str) -> None:
@@ -56,24 +56,26 @@ def test_no_position_comes_again(
                 assert min(fresh, default=highest + 1) > highest
                 highest = max({highest, *fresh})
             else:
-                for told in {one.user_id for one in store.sessions(internal=True)}:
-                    if told.startswith(user):
-                        store.erase(told, "they asked")
+                for erased_user in {
+                    info.user_id for info in store.sessions(internal=True)
+                }:
+                    if erased_user.startswith(user):
+                        store.erase(erased_user, "they asked")
 
 
 def test_a_deletion_elsewhere_raises_the_floor(store_url: str, tmp_path: Path) -> None:
     url = prepare(store_url, tmp_path)
     with (
-        closing(open_at(url, tmp_path)) as mine,
-        closing(open_at(url, tmp_path)) as other,
+        closing(open_at(url, tmp_path)) as first_store,
+        closing(open_at(url, tmp_path)) as second_store,
     ):
-        say(mine, "ada", "s")
-        say(mine, "bob", "s")
-        highest = max(places(mine))
+        say(first_store, "ada", "s")
+        say(first_store, "bob", "s")
+        highest = max(places(first_store))
 
-        other.erase("bob", "he asked")
-        say(mine, "ada", "s")
+        second_store.erase("bob", "he asked")
+        say(first_store, "ada", "s")
 
-        assert len(places(mine)) == 4
-        assert max(places(mine)) > highest
-        assert sum(place > highest for place in places(mine)) == 2
+        assert len(places(first_store)) == 4
+        assert max(places(first_store)) > highest
+        assert sum(place > highest for place in places(first_store)) == 2

@@ -135,9 +135,9 @@ def test_operations_during_an_erasure_raise_erased(
         for each in going:
             assert each.wait(PATIENCE_SEC)
         erased = eraser.erase("ada", "she asked")
-        found = [end.result(60) for end in ends]
+        errors = [end.result(60) for end in ends]
 
-    assert [type(error) for error in found] == [refold.Erased] * 2, found
+    assert [type(error) for error in errors] == [refold.Erased] * 2, errors
     assert set(erased.left.values()) == {0}
     assert set(eraser.erasures.plan("ada").counts.values()) == {0}
     assert user.sessions("ada", internal=True) == []
@@ -307,9 +307,9 @@ def test_reencrypting_an_erased_session_is_refused(
 
 def test_reencrypting_succeeds_after_every_conflict(sqlite_url: str) -> None:
     """A rival rotates between each draft and its writing: nobody starves of that."""
-    with refold.open(sqlite_url) as one, refold.open(sqlite_url) as rival:
-        fill(one, "ada", "one")
-        recorder: Any = one.log.recorder  # type: ignore[attr-defined]  # an EncryptedLog
+    with refold.open(sqlite_url) as store, refold.open(sqlite_url) as rival:
+        fill(store, "ada", "one")
+        recorder: Any = store.log.recorder  # type: ignore[attr-defined]  # an EncryptedLog
         rewrite = recorder.rewrite
 
         def late(stream: Any, build: Any) -> Any:
@@ -317,9 +317,9 @@ def test_reencrypting_succeeds_after_every_conflict(sqlite_url: str) -> None:
             return rewrite(stream, build)
 
         recorder.rewrite = late
-        assert one.keys.rotate_session("ada", session_id="one").key_version > 3
+        assert store.keys.rotate_session("ada", session_id="one").key_version > 3
 
-        assert [p for _, v in one.verify() for p in v.problems] == []
+        assert [p for _, v in store.verify() for p in v.problems] == []
 
 
 @BOTH
@@ -348,16 +348,18 @@ def test_a_timeout_during_an_erasure_raises_erased(
 def test_two_that_erase_one_user_at_once_sign_one_certificate(
     store_url: str, tmp_path: Path
 ) -> None:
-    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as other:
-        fill(one, "ada", "one")
+    with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
+        fill(first, "ada", "one")
         with ThreadPoolExecutor(2) as pool:
-            done = list(pool.map(lambda s: s.erase("ada", "she asked"), (one, other)))
+            done = list(
+                pool.map(lambda store: store.erase("ada", "she asked"), (first, second))
+            )
 
-        assert [e.certificate is not None and bool(e.salt) for e in done].count(
-            True
-        ) == 1
-        assert len(one.erasures.certificates()) == 1
-        assert set(one.erasures.plan("ada").counts.values()) == {0}
+        assert [
+            erased.certificate is not None and bool(erased.salt) for erased in done
+        ].count(True) == 1
+        assert len(first.erasures.certificates()) == 1
+        assert set(first.erasures.plan("ada").counts.values()) == {0}
 
 
 @BOTH

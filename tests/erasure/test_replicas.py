@@ -115,8 +115,10 @@ def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
             store.erase("ada", "she asked")
             store.session(user_id="bob", session_id="bobs").append(user_inputs("lost"))
             (segment,) = asked(primary, "SELECT pg_walfile_name(pg_switch_wal())")
-            kept = f"SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver"
-            until(lambda: asked(primary, kept) == (True,), f"{segment} in the archive")
+            archived = f"SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver"
+            until(
+                lambda: asked(primary, archived) == (True,), f"{segment} in the archive"
+            )
 
             restored.run()
             recovering = "SELECT pg_is_in_recovery()"

@@ -161,5 +161,5 @@ def test_statistics_that_stay_are_reported(postgres_url: str, tmp_path: Path) ->
 
     assert "refold.events.user_id" in done.unfinished
     assert any(
-        "refold.events.user_id" in one for one in done.cleaned["statistics_left"]
+        "refold.events.user_id" in column for column in done.cleaned["statistics_left"]
     )

@@ -206,16 +206,16 @@ class Scenario:
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A store on which every command and feature has worked."""
-    made = Scenario(Path(os.path.realpath(tmp_path_factory.mktemp("scenario"))))
-    commands = [["--db", made.url, *map(str, command)] for command in COMMANDS]
-    code, out = made.run("-c", RUN_ALL, json.dumps(commands))
+    worked = Scenario(Path(os.path.realpath(tmp_path_factory.mktemp("scenario"))))
+    commands = [["--db", worked.url, *map(str, command)] for command in COMMANDS]
+    code, out = worked.run("-c", RUN_ALL, json.dumps(commands))
     assert code == 0, out[-2000:]
     assert "bug in Refold" not in out
-    code, out = made.run("-c", PROGRAM, made.url)
+    code, out = worked.run("-c", PROGRAM, worked.url)
     assert code == 0, out
-    assert "http" in made.serve("serve", "--port", "0", "--user", "ada")
-    made.serve("worker", "--health", "0", "--json")
-    return made
+    assert "http" in worked.serve("serve", "--port", "0", "--user", "ada")
+    worked.serve("worker", "--health", "0", "--json")
+    return worked
 
 
 @pytest.mark.load
@@ -232,12 +232,12 @@ def test_every_write_is_to_a_registered_place(scenario: Scenario) -> None:
 @pytest.mark.load
 def test_every_file_that_is_left_is_registered(scenario: Scenario) -> None:
     """SQLite opens its own files, which no hook of Python sees."""
-    given = scenario.work / "client" / "projects"
+    transcripts = scenario.work / "client" / "projects"
     left = [
         path
         for place in (scenario.work, scenario.home, scenario.folder / "temporary")
         for path in place.rglob("*")
-        if path.is_file() and not path.is_relative_to(given)
+        if path.is_file() and not path.is_relative_to(transcripts)
     ]
 
     assert len(left) > 10
@@ -246,7 +246,7 @@ def test_every_file_that_is_left_is_registered(scenario: Scenario) -> None:
 
 @pytest.mark.load
 def test_every_table_is_registered(scenario: Scenario) -> None:
-    known = {
+    patterns = {
         place.pattern or place.name
         for place in inventory.PLACES
         if place.kind == "table" or place.pattern == "es_*"
@@ -259,7 +259,9 @@ def test_every_table_is_registered(scenario: Scenario) -> None:
 
     assert {name for name in tables if name.startswith("es_")}
     assert [
-        name for name in tables if not any(fnmatchcase(name, k) for k in known)
+        name
+        for name in tables
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
     ] == []
     assert set(keys) == key_tables
 
@@ -286,5 +288,5 @@ subprocess.run([sys.executable, "-c", "open('left.txt', 'a')"], check=True)
 
     assert scenario.run("-c", program) == (0, "")
 
-    found = [Path(write).name for write in scenario.unregistered()]
-    assert found == ["cache.json", "titles", "index.db", "keys.json", "left.txt"]
+    names = [Path(write).name for write in scenario.unregistered()]
+    assert names == ["cache.json", "titles", "index.db", "keys.json", "left.txt"]

@@ -64,7 +64,7 @@ def conversation(prefix: str = "", **more: Any) -> list[Entry]:
 
 def sub_conversation() -> list[Entry]:
     entries = conversation("s", isSidechain=True, agentId=AGENT)
-    return [one for one in entries if "uuid" in one]
+    return [entry for entry in entries if "uuid" in entry]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def transcript(projects: Path, key: Any = KEY) -> Path:
 def write(projects: Path, entries: list[Entry], key: Any = KEY) -> Path:
     path = transcript(projects, key)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(one, separators=(",", ":")) for one in entries]
+    lines = [json.dumps(entry, separators=(",", ":")) for entry in entries]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
@@ -111,8 +111,8 @@ def load(store: refold.SessionStore, key: Any = KEY) -> list[Entry] | None:
 
 def by_mirror(store: refold.SessionStore, projects: Path) -> None:
     """Give the whole transcript, as a client does whose mirror was behind."""
-    given = import_session_to_store(SESSION, mirror(store), batch_size=4)
-    asyncio.run(given)
+    importing = import_session_to_store(SESSION, mirror(store), batch_size=4)
+    asyncio.run(importing)
 
 
 def by_import(store: refold.SessionStore, projects: Path) -> None:
@@ -132,14 +132,14 @@ def typed(store: refold.SessionStore, session_id: str = SESSION) -> list[Any]:
     """The events of a session that contexts are made of."""
     session = store.session(user_id="ada", session_id=session_id)
     return [
-        one.payload.payload() | {"type": one.type}
-        for one in session.events()
-        if one.type not in ("item", "state")
+        event.payload.payload() | {"type": event.type}
+        for event in session.events()
+        if event.type not in ("item", "state")
     ]
 
 
 def inputs(store: refold.SessionStore) -> list[str]:
-    return [one["text"] for one in typed(store) if one["type"] == "user_input"]
+    return [event["text"] for event in typed(store) if event["type"] == "user_input"]
 
 
 def names(store: refold.SessionStore) -> list[str]:
@@ -159,7 +159,7 @@ def test_a_transcript_is_one_session_whatever_ways_it_comes_in(
         way(store, projects)
 
     assert names(store) == [SESSION, f"{SESSION}~{AGENT}"]
-    kinds = [one["type"] for one in first]
+    kinds = [event["type"] for event in first]
     assert kinds == [
         "user_input",
         "tool_call",
@@ -254,7 +254,7 @@ def test_a_captured_session_is_listed_and_loaded_with_all_of_its_lines(
     assert load(store, SUB_KEY) == sub_conversation()
     assert asyncio.run(mirrored.list_subkeys(KEY)) == [SUB_KEY["subpath"]]
     listed = asyncio.run(mirrored.list_sessions(PROJECT))
-    assert [one["session_id"] for one in listed] == [SESSION]
+    assert [info["session_id"] for info in listed] == [SESSION]
     assert asyncio.run(mirrored.list_sessions("-srv-other")) == []
     summaries = asyncio.run(mirrored.list_session_summaries(PROJECT))
     assert summaries[0]["data"]["first_prompt"] == "question"

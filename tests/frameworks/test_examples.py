@@ -34,4 +34,4 @@ def test_an_example_goes_on_where_it_was(
     assert second.startswith("You are welcome.\n")
     with refold.open(url) as store:
         assert "ada@example.org" not in first + second + everything(store)
-        assert not any(one.problems for _, one in store.verify())
+        assert not any(proof.problems for _, proof in store.verify())
