@@ -133,7 +133,7 @@ def postgres() -> Iterator[dict[str, list[float]]]:
     """Steps with a server of PostgreSQL."""
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    with Postgres.given() or Postgres.start() as server:
+    with Postgres.from_environment() or Postgres.start() as server:
         os.environ["REFOLD_KEYS"] = f"sqlite:///{tempfile.mkdtemp()}/keys.db"
         names = [f"frameworks_{os.getpid()}_{name}" for name in ("ours", "theirs")]
         urls = [server.create_database(name) for name in names]

@@ -65,7 +65,7 @@ def pytest_configure_node(node: Any) -> None:
 def _hand_out(config: pytest.Config) -> dict[str, str]:
     if _handed not in config.stash:
         try:
-            config.stash[_shared] = Postgres.given() or Postgres.start()
+            config.stash[_shared] = Postgres.from_environment() or Postgres.start()
             config.stash[_handed] = {"postgres": config.stash[_shared].url}
         except PostgresUnavailable as error:
             config.stash[_handed] = {"no_postgres": str(error)}
@@ -105,8 +105,10 @@ def _clean_environment(
 
 def _ours() -> list[str]:
     """The settings of Refold that are in the environment now."""
-    kept = (VARIABLE, CITUS)
-    return [n for n in os.environ if n.startswith("REFOLD_") and n not in kept]
+    shared = (VARIABLE, CITUS)
+    return [
+        name for name in os.environ if name.startswith("REFOLD_") and name not in shared
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +120,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
     elif "no_postgres" in handed:
         pytest.fail(handed["no_postgres"], pytrace=False)
     else:
-        server = Postgres.given() or _started()
+        server = Postgres.from_environment() or _started()
     with server:
         yield server
 

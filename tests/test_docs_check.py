@@ -16,13 +16,13 @@ def problems(root: Path, **pages: str) -> list[str]:
 def test_links_that_lead_somewhere_are_fine(tmp_path: Path) -> None:
     (tmp_path / "Makefile").touch()
 
-    found = problems(
+    reported = problems(
         tmp_path,
         one="# One\nSee [two](two.md#a-part), [here](#one), [make](Makefile).\n",
         two='## A `part`!\n[out](https://a.org "Title"), [ref]\n\n[ref]: one.md',
     )
 
-    assert found == []
+    assert reported == []
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_links_that_lead_somewhere_are_fine(tmp_path: Path) -> None:
 def test_a_link_that_leads_nowhere_is_found(
     tmp_path: Path, link: str, problem: str
 ) -> None:
-    found = problems(tmp_path, page=f"# Page\n\n{link}\n")
+    reported = problems(tmp_path, page=f"# Page\n\n{link}\n")
 
-    assert len(found) == 1
-    assert found[0].startswith(f"page.md:3: {problem}")
+    assert len(reported) == 1
+    assert reported[0].startswith(f"page.md:3: {problem}")
 
 
 def test_links_in_code_are_ignored(tmp_path: Path) -> None:
@@ -60,17 +60,17 @@ def test_equal_headings_get_numbered_anchors() -> None:
 
 @pytest.mark.parametrize("directory", ["home", "root", "work", "Users"])
 def test_a_path_of_one_machine_is_found(tmp_path: Path, directory: str) -> None:
-    found = problems(tmp_path, page=f"# Page\nopen `/{directory}/ada/x`\n")
+    reported = problems(tmp_path, page=f"# Page\nopen `/{directory}/ada/x`\n")
 
-    assert found == [f"page.md:2: names a path of one machine: /{directory}/"]
+    assert reported == [f"page.md:2: names a path of one machine: /{directory}/"]
 
 
 @pytest.mark.parametrize("registry", ["pypi", "files.pythonhosted", "registry.npmjs"])
 def test_a_package_registry_is_found(tmp_path: Path, registry: str) -> None:
-    found = problems(tmp_path, page=f"see https://{registry}.org/simple")
+    reported = problems(tmp_path, page=f"see https://{registry}.org/simple")
 
-    assert len(found) == 1
-    assert "registry" in found[0]
+    assert len(reported) == 1
+    assert "registry" in reported[0]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_files_that_are_there_may_be_named(tmp_path: Path, named: str) -> None:
 
 @pytest.mark.parametrize("named", ["refold/gone.py", "tests/gone/", "refold/*/gone.py"])
 def test_a_file_that_is_not_there_is_found(tmp_path: Path, named: str) -> None:
-    found = problems(tmp_path, page=f"# Page\nopen `{named}`\n")
+    reported = problems(tmp_path, page=f"# Page\nopen `{named}`\n")
 
-    assert found == [f"page.md:2: no such file: {named}"]
+    assert reported == [f"page.md:2: no such file: {named}"]
 
 
 def test_hidden_directories_are_not_read(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ def test_a_circle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
     ],
 )
 def test_public_names_need_a_docstring(tmp_path: Path, text: str, lacking: str) -> None:
-    (found,) = check_house.undocumented(house(tmp_path, a=f"'A.'\n{text}\n"))
+    (problem,) = check_house.undocumented(house(tmp_path, a=f"'A.'\n{text}\n"))
 
-    assert found.endswith(f": {lacking} has no docstring")
+    assert problem.endswith(f": {lacking} has no docstring")
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def test_a_stream_can_break_off(api: MessagesApi) -> None:
     reply = message("Here is a long answer.")
     api.reply(reply.broken(after=3), reply.broken(after=3, error=overloaded()))
 
-    for said in ("incomplete chunked read", "overloaded_error"):
+    for error_text in ("incomplete chunked read", "overloaded_error"):
         with (
-            pytest.raises(Exception, match=said),
+            pytest.raises(Exception, match=error_text),
             api.client().messages.stream(**ASK) as stream,
         ):
             stream.get_final_message()
@@ -104,11 +104,11 @@ def test_a_function_answers_and_tokens_are_counted() -> None:
     with MessagesApi(answer) as api:
         client = api.client()
 
-        said = client.messages.create(**ASK)
+        response = client.messages.create(**ASK)
         counted = client.messages.count_tokens(model="x", messages=ASK["messages"])
 
-        assert said.stop_reason == "refusal"
-        assert counted.input_tokens == said.usage.input_tokens
+        assert response.stop_reason == "refusal"
+        assert counted.input_tokens == response.usage.input_tokens
         assert len(api.counted) == len(api.requests) == 1
 
 

@@ -154,15 +154,15 @@ def steps(page: str) -> Iterator[list[tuple[Block, str]]]:
     yield part
 
 
-def _runnable(block: Block, given: Given) -> str:
+def _runnable(block: Block, settings: Given) -> str:
     if block.language == "sh":
         lines = commands(block.text)
-        return "".join(line for line in lines if not _without(line, given))
-    return "" if _without(block.text, given) else block.text
+        return "".join(line for line in lines if not _without(line, settings))
+    return "" if _without(block.text, settings) else block.text
 
 
-def _without(text: str, given: Given) -> bool:
-    return any(part in text for part in given.without)
+def _without(text: str, settings: Given) -> bool:
+    return any(part in text for part in settings.without)
 
 
 def answer(request: Request) -> Reply:
@@ -177,8 +177,8 @@ def answer(request: Request) -> Reply:
 
 def _arguments(tool: str) -> dict[str, Any]:
     files = {"command": "create", "path": "/memories/plan.md", "file_text": "Book.\n"}
-    known = {"memory": files, "memory_retrieval": {"user_id": "ada"}}
-    return known.get(tool, {"command": "make"})
+    arguments = {"memory": files, "memory_retrieval": {"user_id": "ada"}}
+    return arguments.get(tool, {"command": "make"})
 
 
 def furnish(place: Path) -> None:
@@ -230,7 +230,7 @@ def run(page: str, part: list[tuple[Block, str]], place: Path, url: str) -> list
     _, errors = ran.communicate()
     assert ran.returncode == 0, errors
     _, *printed = json.loads((place / "printed.json").read_text())
-    return [str(one) for one in printed]
+    return [str(output) for output in printed]
 
 
 @pytest.mark.timeout(600)  # some twenty processes
@@ -268,8 +268,8 @@ def test_every_exception_is_of_something_that_a_page_has() -> None:
 
     idle = [
         (page, part)
-        for page, given in GIVEN.items()
-        for part in given.without
+        for page, settings in GIVEN.items()
+        for part in settings.without
         if not any(part in text for text in texts.get(page, []))
     ]
 
@@ -278,13 +278,13 @@ def test_every_exception_is_of_something_that_a_page_has() -> None:
 
 def test_every_block_runs_is_shown_or_is_an_exception() -> None:
     """Settings are read where they are at home: tests/redaction, tests/projections."""
-    known = {"sh", "python", "toml", "text", "json"}
+    languages = {"sh", "python", "toml", "text", "json"}
 
     left = [
         (page, block.text)
         for page in PAGES
         for block in blocks(page)
-        if block.language not in known
+        if block.language not in languages
         and not _without(block.text, GIVEN.get(page, Given()))
     ]
 

@@ -140,11 +140,11 @@ def test_a_killed_parent_leaves_neither_server_nor_directory() -> None:
 def test_root_starts_binaries_that_only_root_can_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = support.find_binaries()
+    binaries = support.find_binaries()
     closed = tmp_path / "closed"
-    shutil.copytree(found.parent, closed, symlinks=True)
+    shutil.copytree(binaries.parent, closed, symlinks=True)
     closed.chmod(0o700)
-    monkeypatch.setattr(support, "find_binaries", lambda: closed / found.name)
+    monkeypatch.setattr(support, "find_binaries", lambda: closed / binaries.name)
 
     with Postgres.start() as server:
         answer = ask(server.url, "SELECT 1")
@@ -158,14 +158,14 @@ def test_a_given_server_is_used_and_left_alone(
 ) -> None:
     monkeypatch.setenv(support.VARIABLE, postgres.url)
 
-    given = Postgres.given()
+    server = Postgres.from_environment()
 
-    assert given is not None
-    with given:
-        assert ask(given.create_database("test_given"), "SELECT 1") == 1
-        given.drop_database("test_given")
+    assert server is not None
+    with server:
+        assert ask(server.create_database("test_given"), "SELECT 1") == 1
+        server.drop_database("test_given")
         with pytest.raises(PostgresUnavailable, match="own_postgres"):
-            given.restart()
+            server.restart()
     assert ask(postgres.url, "SELECT 1") == 1
 
 

@@ -94,18 +94,19 @@ def test_type_checkers_see_the_names_that_star_import_gives() -> None:
 )
 def test_a_session_is_named_by_keyword(kind: type) -> None:
     methods = vars(kind).items()
-    found = [
+    positional = [
         name
         for name, method in methods
         if inspect.isfunction(method) and not name.startswith("_")
-        for given in inspect.signature(method).parameters.values()
-        if given.name == "session_id" and given.kind is not given.KEYWORD_ONLY
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.name == "session_id"
+        and parameter.kind is not parameter.KEYWORD_ONLY
     ]
 
-    assert found == []
+    assert positional == []
     for ids in ("session_id", "user_id"):
-        given = inspect.signature(SessionStore.session).parameters[ids]
-        assert given.kind is given.KEYWORD_ONLY
+        parameter = inspect.signature(SessionStore.session).parameters[ids]
+        assert parameter.kind is parameter.KEYWORD_ONLY
 
 
 def test_private_names_are_no_attributes() -> None:

@@ -20,8 +20,8 @@ def test_every_pack_rule_and_type_is_there() -> None:
 
     assert [f"## `{name}`" for name in PACKS] == re.findall("^## `.*?`", PAGE, re.M)
     for rule in RULES:  # those of commands are told by their programs
-        told = [f"`{name}`" for name in rule.gate] if rule.of_list else []
-        assert all(name in PAGE for name in told or [f"\n| `{rule.id}` | "])
+        programs = [f"`{name}`" for name in rule.gate] if rule.of_list else []
+        assert all(name in PAGE for name in programs or [f"\n| `{rule.id}` | "])
     for name in used & set(TYPES):
         assert f"\n| `{name}` | " in PAGE
 
@@ -29,12 +29,12 @@ def test_every_pack_rule_and_type_is_there() -> None:
 def test_every_row_has_as_many_cells_as_its_table() -> None:
     cells = 0
     for line in PAGE.splitlines():
-        found = len(re.findall(r"(?<!\\)\|", line))
+        bars = len(re.findall(r"(?<!\\)\|", line))
         if not line.startswith("|"):
             cells = 0
         else:
-            assert found == (cells or found), line
-            cells = found
+            assert bars == (cells or bars), line
+            cells = bars
 
 
 def test_an_example_is_marked_where_it_is_redacted() -> None:

@@ -28,29 +28,32 @@ def test_its_figures_are_those_of_compare() -> None:
 
 
 def test_the_text_on_short_sessions_follows_from_the_figures() -> None:
-    found = by_name(short().outcomes)
+    outcomes = by_name(short().outcomes)
 
-    assert min(found.values(), key=price).name == "keep_all"
-    assert max(found.values(), key=lambda one: one.tokens_total).name == "keep_all"
-    assert max(found.values(), key=price).name == "token_budget"
+    assert min(outcomes.values(), key=price).name == "keep_all"
+    assert (
+        max(outcomes.values(), key=lambda outcome: outcome.tokens_total).name
+        == "keep_all"
+    )
+    assert max(outcomes.values(), key=price).name == "token_budget"
 
 
 def test_the_text_on_longer_sessions_follows_from_the_figures() -> None:
-    found = by_name(long().outcomes)
-    keep = price(found["keep_all"])
+    outcomes = by_name(long().outcomes)
+    keep = price(outcomes["keep_all"])
     saving = {"turn_window", "hybrid", "recursive_summary", "history_summary"}
 
-    assert all(price(found[name]) < keep for name in saving)
+    assert all(price(outcomes[name]) < keep for name in saving)
     many_summaries = {"hybrid", "recursive_summary"}
     by_model = saving - many_summaries
-    assert all(with_summaries(found[name]) < keep for name in by_model)
+    assert all(with_summaries(outcomes[name]) < keep for name in by_model)
     assert all(
-        keep < with_summaries(found[name]) < 1.1 * keep for name in many_summaries
+        keep < with_summaries(outcomes[name]) < 1.1 * keep for name in many_summaries
     )
-    recall = {name: one.reference_recall or 0 for name, one in found.items()}
+    recall = {name: outcome.reference_recall or 0 for name, outcome in outcomes.items()}
     assert min(recall[name] for name in saving) > 0.9
-    turn_window = found["turn_window"]
+    turn_window = outcomes["turn_window"]
     assert recall["turn_window"] >= 0.94
-    assert turn_window.tokens_total <= 0.5 * found["keep_all"].tokens_total
+    assert turn_window.tokens_total <= 0.5 * outcomes["keep_all"].tokens_total
     assert price(turn_window) <= 0.75 * keep
     assert min(recall, key=lambda name: recall[name]) == "last_turns"

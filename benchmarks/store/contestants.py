@@ -94,7 +94,7 @@ def engines(
     wanted, server = [ENGINES[name] for name in names], None
     if POSTGRES in wanted:
         try:
-            server = Postgres.given() or Postgres.start(**_DURABLE)
+            server = Postgres.from_environment() or Postgres.start(**_DURABLE)
         except PostgresUnavailable as error:
             print(f"{POSTGRES}: not measured ({error})")
             wanted.remove(POSTGRES)

@@ -53,9 +53,9 @@ def test_a_hash_depends_on_every_part() -> None:
 
 @given(st.lists(st.binary(max_size=5), max_size=5), st.lists(st.binary(max_size=5)))
 def test_different_parts_never_give_the_same_bytes(
-    one: list[bytes], other: list[bytes]
+    first: list[bytes], second: list[bytes]
 ) -> None:
-    assert (length_prefixed(one) == length_prefixed(other)) == (one == other)
+    assert (length_prefixed(first) == length_prefixed(second)) == (first == second)
 
 
 json_values = st.recursive(
@@ -100,9 +100,9 @@ def test_times_are_kept_to_the_microsecond(value: datetime) -> None:
 
 
 @given(st.text(), st.text())
-def test_more_text_never_costs_fewer_tokens(one: str, other: str) -> None:
-    assert estimate_text(one + other) >= estimate_text(one)
-    assert estimate({"a": [one, other]}) >= estimate_text(one)
+def test_more_text_never_costs_fewer_tokens(first: str, second: str) -> None:
+    assert estimate_text(first + second) >= estimate_text(first)
+    assert estimate({"a": [first, second]}) >= estimate_text(first)
 
 
 def test_chinese_costs_more_per_character_than_english() -> None:

@@ -109,8 +109,8 @@ def test_another_hash_or_time_is_another_envelope() -> None:
 def test_encrypted_fields_are_decoded_once_at_first_use(asked: str) -> None:
     decoded: list[object] = []
 
-    def noted(*given: object) -> dict[str, Any]:
-        decoded.append(given)
+    def noted(*arguments: object) -> dict[str, Any]:
+        decoded.append(arguments)
         return decoded_fields()
 
     columns = (StreamId("ada", "s-1"), 7, "user_input", AT, UUID(int=5).bytes, 3, 1)
@@ -126,11 +126,11 @@ def test_encrypted_fields_are_decoded_once_at_first_use(asked: str) -> None:
 
 
 def test_a_copy_keeps_its_changes() -> None:
-    said = UserInput(text="another")
+    user_input = UserInput(text="another")
 
-    changed = stored_envelope().model_copy(update={"payload": said, "seq": -1})
+    changed = stored_envelope().model_copy(update={"payload": user_input, "seq": -1})
 
-    assert (changed.agent, changed.payload, changed.seq) == (None, said, -1)
+    assert (changed.agent, changed.payload, changed.seq) == (None, user_input, -1)
     assert changed.blobs == ("ab",)
 
 

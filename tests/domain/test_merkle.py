@@ -105,24 +105,24 @@ def test_a_proof_holds_only_for_its_own_leaf(size: int, data: st.DataObject) -> 
     index = data.draw(st.integers(0, size - 1))
     other = data.draw(st.integers(0, size + 1))
 
-    found = [*inclusion_proof(leaves, index)]
+    inclusion = [*inclusion_proof(leaves, index)]
 
-    assert found == path(index, leaves)
-    assert included(leaves[index], index, size, found, tree(leaves))
+    assert inclusion == path(index, leaves)
+    assert included(leaves[index], index, size, inclusion, tree(leaves))
     assert not included(
-        with_flipped_bits(leaves[index]), index, size, found, tree(leaves)
+        with_flipped_bits(leaves[index]), index, size, inclusion, tree(leaves)
     )
     assert not included(
-        leaves[index], index, size, found, with_flipped_bits(tree(leaves))
+        leaves[index], index, size, inclusion, with_flipped_bits(tree(leaves))
     )
     if other != index:
-        assert not included(leaves[index], other, size, found, tree(leaves))
-    for place, part in enumerate(found):
-        changed = [*found[:place], with_flipped_bits(part), *found[place + 1 :]]
+        assert not included(leaves[index], other, size, inclusion, tree(leaves))
+    for place, part in enumerate(inclusion):
+        changed = [*inclusion[:place], with_flipped_bits(part), *inclusion[place + 1 :]]
         assert not included(leaves[index], index, size, changed, tree(leaves))
-        without = [*found[:place], *found[place + 1 :]]
+        without = [*inclusion[:place], *inclusion[place + 1 :]]
         assert not included(leaves[index], index, size, without, tree(leaves))
-    longer = [*found, EMPTY_ROOT]
+    longer = [*inclusion, EMPTY_ROOT]
     assert not included(leaves[index], index, size, longer, tree(leaves))
 
 
@@ -134,18 +134,22 @@ def test_a_consistency_proof_holds_only_for_its_older_tree(
     old = data.draw(st.integers(1, size))
     roots = tree(leaves[:old]), tree(leaves)
 
-    found = [*consistency_proof(leaves, old)]
+    consistency = [*consistency_proof(leaves, old)]
 
-    assert found == proof(old, leaves)
-    assert consistent(old, roots[0], size, roots[1], found)
-    assert not consistent(old, with_flipped_bits(roots[0]), size, roots[1], found)
-    assert not consistent(old, roots[0], size, with_flipped_bits(roots[1]), found)
-    for place, part in enumerate(found):
-        changed = [*found[:place], with_flipped_bits(part), *found[place + 1 :]]
+    assert consistency == proof(old, leaves)
+    assert consistent(old, roots[0], size, roots[1], consistency)
+    assert not consistent(old, with_flipped_bits(roots[0]), size, roots[1], consistency)
+    assert not consistent(old, roots[0], size, with_flipped_bits(roots[1]), consistency)
+    for place, part in enumerate(consistency):
+        changed = [
+            *consistency[:place],
+            with_flipped_bits(part),
+            *consistency[place + 1 :],
+        ]
         assert not consistent(old, roots[0], size, roots[1], changed)
-        without = [*found[:place], *found[place + 1 :]]
+        without = [*consistency[:place], *consistency[place + 1 :]]
         assert not consistent(old, roots[0], size, roots[1], without)
-    assert not consistent(old, roots[0], size, roots[1], [*found, EMPTY_ROOT])
+    assert not consistent(old, roots[0], size, roots[1], [*consistency, EMPTY_ROOT])
 
 
 @given(st.integers(2, 40), st.data())
@@ -155,9 +159,9 @@ def test_no_valid_proof_hides_a_changed_leaf(size: int, data: st.DataObject) -> 
     index = data.draw(st.integers(0, old - 1))
     forged = [*leaves[:index], with_flipped_bits(leaves[index]), *leaves[index + 1 :]]
 
-    made = [*consistency_proof(forged, old)]
+    forged_proof = [*consistency_proof(forged, old)]
 
-    assert not consistent(old, tree(leaves[:old]), size, tree(forged), made)
+    assert not consistent(old, tree(leaves[:old]), size, tree(forged), forged_proof)
 
 
 @pytest.mark.parametrize(("index", "size"), [(0, 0), (-1, 3), (3, 3)])

@@ -50,8 +50,8 @@ def payloads() -> Iterator[Any]:
 def kinds(value: object) -> Any:
     """The types of a value and of all that is in it."""
     if isinstance(value, Model):
-        held = {name: kinds(item) for name, item in value}
-        return type(value), held, value.model_fields_set
+        fields = {name: kinds(item) for name, item in value}
+        return type(value), fields, value.model_fields_set
     if isinstance(value, dict):
         return {key: kinds(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

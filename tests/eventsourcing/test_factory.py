@@ -57,9 +57,9 @@ def test_without_a_setting_the_database_is_that_of_refold(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    made = Factory({})
-    made.application_recorder().insert_events([stored()])
-    made.close()
+    application_factory = Factory({})
+    application_factory.application_recorder().insert_events([stored()])
+    application_factory.close()
 
     assert (tmp_path / "refold.db").exists()
 
@@ -69,10 +69,10 @@ def test_a_setting_for_one_application_is_its_own(
 ) -> None:
     own = f"sqlite:///{tmp_path / 'own.db'}"
 
-    made = factory(empty_url, "Mine", MINE_REFOLD_DB=own)
+    application_factory = factory(empty_url, "Mine", MINE_REFOLD_DB=own)
 
-    assert made.database.url == own
-    made.close()
+    assert application_factory.database.url == own
+    application_factory.close()
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,19 @@ def test_a_setting_for_one_application_is_its_own(
     ],
 )
 def test_a_recorder_of_another_module_is_refused(make: Make, topic: str) -> None:
-    made = make(APPLICATION_RECORDER_TOPIC=topic)
+    application_factory = make(APPLICATION_RECORDER_TOPIC=topic)
 
     with pytest.raises(InfrastructureFactoryError, match="derive it from that"):
-        made.application_recorder()
+        application_factory.application_recorder()
 
 
 def test_a_recorder_can_be_named_by_its_topic(make: Make) -> None:
-    made = make(APPLICATION_RECORDER_TOPIC=f"{__name__}:Own", PROCESS_RECORDER_TOPIC="")
+    application_factory = make(
+        APPLICATION_RECORDER_TOPIC=f"{__name__}:Own", PROCESS_RECORDER_TOPIC=""
+    )
 
-    assert type(made.application_recorder()).__name__ == "Own"
-    assert type(made.process_recorder()) is SqlProcessRecorder
+    assert type(application_factory.application_recorder()).__name__ == "Own"
+    assert type(application_factory.process_recorder()) is SqlProcessRecorder
 
 
 def test_ids_are_of_the_type_that_was_set(make: Make) -> None:
@@ -108,8 +110,8 @@ def test_ids_are_of_the_type_that_was_set(make: Make) -> None:
         uuids.application_recorder().insert_events([stored(of="order-1")])
 
     assert [e.originator_version for e in recorder.select_events("order-1")] == [1, 2]
-    found = recorder.select_notifications(1, 9)
-    assert [n.originator_id for n in found] == ["order-1", "order-1"]
+    notifications = recorder.select_notifications(1, 9)
+    assert [n.originator_id for n in notifications] == ["order-1", "order-1"]
     assert uuids.application_recorder().max_notification_id() is None
 
 
@@ -144,10 +146,10 @@ def test_applications_do_not_see_each_other(make: Make) -> None:
 
 
 @given(st.text(max_size=70), st.text(max_size=70))
-def test_two_applications_never_share_a_table(one: str, other: str) -> None:
+def test_two_applications_never_share_a_table(first: str, second: str) -> None:
     names = [
         table_name(name, purpose)
-        for name in {one.lower(), other.lower()}
+        for name in {first.lower(), second.lower()}
         for purpose in ("events", "snapshots", "tracking")
     ]
 
@@ -175,9 +177,9 @@ def test_a_store_and_an_application_share_a_database(
             assert session.verify().problems == []
 
     def use_application() -> None:
-        with factory(empty_url, "App") as made:
-            made.application_recorder().insert_events([stored()])
-            made.close()
+        with factory(empty_url, "App") as application_factory:
+            application_factory.application_recorder().insert_events([stored()])
+            application_factory.close()
 
     steps = [use_application, use_store]
     for step in steps if application_first else reversed(steps):
@@ -200,19 +202,19 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_library(tmp_path: Path) -> None:
-    made = factory(f"postgresql://x:secret@/db?host={tmp_path}", "App")
+    application_factory = factory(f"postgresql://x:secret@/db?host={tmp_path}", "App")
 
     with pytest.raises(OperationalError, match="cannot be reached") as caught:
-        made.application_recorder()
-    made.close()
+        application_factory.application_recorder()
+    application_factory.close()
 
     assert "secret" not in str(caught.value)
 
 
 def test_a_closed_factory_says_so(make: Make) -> None:
-    made = make()
-    recorder = made.application_recorder()
-    made.close()
+    application_factory = make()
+    recorder = application_factory.application_recorder()
+    application_factory.close()
 
     with pytest.raises(OperationalError, match="was closed"):
         recorder.max_notification_id()
@@ -270,12 +272,14 @@ def test_an_application_is_configured_by_its_environment(
 
 
 def test_only_tables_of_applications_are_made(make: Make) -> None:
-    made = make()
-    made.process_recorder()
-    made.aggregate_recorder("snapshots")
+    application_factory = make()
+    application_factory.process_recorder()
+    application_factory.aggregate_recorder("snapshots")
 
-    with made.database.transaction() as connection:
-        names = tables_of(connection).get_table_names(schema=made.database.schema)
+    with application_factory.database.transaction() as connection:
+        names = tables_of(connection).get_table_names(
+            schema=application_factory.database.schema
+        )
 
     assert sorted(name for name in names if name.startswith("es_")) == [
         "es_app_events",
@@ -290,9 +294,9 @@ def test_a_role_that_may_not_make_tables_can_use_them(
     postgres_url: str, postgres: Postgres
 ) -> None:
     role = f"app_{uuid4().hex[:12]}"
-    with factory(postgres_url, "App") as made:
-        made.process_recorder()
-        made.close()
+    with factory(postgres_url, "App") as application_factory:
+        application_factory.process_recorder()
+        application_factory.close()
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'made-up'")
         for grant in (
@@ -306,12 +310,12 @@ def test_a_role_that_may_not_make_tables_can_use_them(
     _, _, host = parts.netloc.rpartition("@")
     limited = urlunsplit(parts._replace(netloc=f"{role}:made-up@{host}"))
 
-    with factory(limited, "App") as made:
-        recorder = made.process_recorder()
+    with factory(limited, "App") as application_factory:
+        recorder = application_factory.process_recorder()
         ids = recorder.insert_events([stored()], tracking=Tracking("up", 1))
         with pytest.raises(PersistenceError, match="insufficient privilege"):
-            made.aggregate_recorder("snapshots")
-        made.close()
+            application_factory.aggregate_recorder("snapshots")
+        application_factory.close()
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(f"DROP OWNED BY {role}")
         owner.execute(f"DROP ROLE {role}")

@@ -103,10 +103,10 @@ def test_a_runner_follows_sessions_and_goes_on_where_it_stopped(
     with open_at(url, tmp_path) as store:
         call(store, "s-1", "edit")
     with run() as runner:
-        found = seen_until(runner, 3)
+        seen = seen_until(runner, 3)
         runner.view.database.close()
 
-    assert found == [("s-1", "bash"), ("s-2", "read"), ("s-1", "edit")]
+    assert seen == [("s-1", "bash"), ("s-2", "read"), ("s-1", "edit")]
 
 
 def test_a_follower_is_given_envelopes_that_passed_redaction(url: str) -> None:

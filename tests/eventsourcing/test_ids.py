@@ -21,8 +21,10 @@ Make = Callable[..., Factory]
 
 
 def ids(recorder: SqlApplicationRecorder, after: int = 0) -> list[int]:
-    found = recorder.select_notifications(after, 100_000, inclusive_of_start=False)
-    return [notification.id for notification in found]
+    notifications = recorder.select_notifications(
+        after, 100_000, inclusive_of_start=False
+    )
+    return [notification.id for notification in notifications]
 
 
 def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) -> None:
@@ -45,8 +47,8 @@ def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) 
 
 
 def test_a_later_id_is_committed_later(postgres_url: str) -> None:
-    made = factory(postgres_url, "App")
-    recorder = made.application_recorder()
+    application = factory(postgres_url, "App")
+    recorder = application.application_recorder()
     rival = Thread(target=recorder.insert_events, args=([stored()],))
 
     with recorder.database.transaction() as slow:
@@ -59,7 +61,7 @@ def test_a_later_id_is_committed_later(postgres_url: str) -> None:
     rival.join()
 
     assert recorder.max_notification_id() == 2
-    made.close()
+    application.close()
 
 
 def waits(looker: psycopg.Connection[Any]) -> bool:
@@ -105,14 +107,16 @@ def test_processes_that_begin_at_once_make_the_tables_once(empty_url: str) -> No
     ]
 
     release(processes)
-    said = [process.communicate() for process in processes]
+    outputs = [process.communicate() for process in processes]
 
-    assert [errors for _, errors in said if "Traceback" in errors] == []
+    assert [errors for _, errors in outputs if "Traceback" in errors] == []
     for name in set(names):
-        given = [
-            int(out) for (out, _), own in zip(said, names, strict=True) if own == name
+        numbers = [
+            int(out)
+            for (out, _), own in zip(outputs, names, strict=True)
+            if own == name
         ]
-        assert sorted(given) == [1, 2]
+        assert sorted(numbers) == [1, 2]
 
 
 def test_a_count_that_was_lost_begins_after_the_events(make: Make) -> None:

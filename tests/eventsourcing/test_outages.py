@@ -24,10 +24,10 @@ insert = database._insert
 
 
 @pytest.fixture
-def made(postgres_url: str) -> Iterator[Factory]:
-    made = factory(postgres_url, "App")
-    yield made
-    made.close()
+def application_factory(postgres_url: str) -> Iterator[Factory]:
+    application_factory = factory(postgres_url, "App")
+    yield application_factory
+    application_factory.close()
 
 
 def break_once(monkeypatch: pytest.MonkeyPatch, *, after_writing: bool) -> None:
@@ -46,9 +46,9 @@ def break_once(monkeypatch: pytest.MonkeyPatch, *, after_writing: bool) -> None:
 
 @pytest.mark.parametrize("after_writing", [True, False])
 def test_an_insert_whose_answer_was_lost_is_found_or_done_again(
-    made: Factory, monkeypatch: pytest.MonkeyPatch, after_writing: bool
+    application_factory: Factory, monkeypatch: pytest.MonkeyPatch, after_writing: bool
 ) -> None:
-    recorder = made.application_recorder()
+    recorder = application_factory.application_recorder()
     break_once(monkeypatch, after_writing=after_writing)
 
     ids = recorder.insert_events([stored(), stored()])
@@ -59,9 +59,9 @@ def test_an_insert_whose_answer_was_lost_is_found_or_done_again(
 
 
 def test_a_rival_that_wrote_the_same_is_not_taken_for_the_lost_one(
-    made: Factory, monkeypatch: pytest.MonkeyPatch
+    application_factory: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = made.application_recorder()
+    recorder = application_factory.application_recorder()
     event = stored()
     recorder.insert_events([event])
     break_once(monkeypatch, after_writing=False)
@@ -71,9 +71,9 @@ def test_a_rival_that_wrote_the_same_is_not_taken_for_the_lost_one(
 
 
 def test_progress_that_breaks_off_is_written_with_its_events_once(
-    made: Factory, monkeypatch: pytest.MonkeyPatch
+    application_factory: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder: ProcessRecorder = made.process_recorder()
+    recorder: ProcessRecorder = application_factory.process_recorder()
     break_once(monkeypatch, after_writing=True)
 
     ids = recorder.insert_events([stored()], tracking=Tracking("up", 5))
@@ -86,8 +86,8 @@ def test_progress_that_breaks_off_is_written_with_its_events_once(
 def test_an_application_outlives_a_restart_of_its_server(
     own_postgres: Postgres,
 ) -> None:
-    made = factory(own_postgres.create_database("app"), "App")
-    recorder = made.process_recorder()
+    application_factory = factory(own_postgres.create_database("app"), "App")
+    recorder = application_factory.process_recorder()
     event = stored()
     recorder.insert_events([event], tracking=Tracking("up", 1))
 
@@ -96,20 +96,20 @@ def test_an_application_outlives_a_restart_of_its_server(
     own_postgres.restart()
     recorder.insert_tracking(Tracking("up", 3))
     own_postgres.restart()
-    found = recorder.select_events(event.originator_id)
+    stored_events = recorder.select_events(event.originator_id)
 
-    assert found == [event]
+    assert stored_events == [event]
     assert recorder.max_notification_id() == 2
     assert recorder.max_tracking_id("up") == 3
-    made.close()
+    application_factory.close()
 
 
 def test_a_file_that_another_process_keeps_locked_is_an_error_of_the_library(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "BUSY_MS", 10)
-    made = factory(sqlite_url, "App")
-    recorder = made.application_recorder()
+    application_factory = factory(sqlite_url, "App")
+    recorder = application_factory.application_recorder()
     other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
@@ -119,4 +119,4 @@ def test_a_file_that_another_process_keeps_locked_is_an_error_of_the_library(
     other.close()
 
     assert recorder.insert_events([stored()]) == [1]
-    made.close()
+    application_factory.close()

@@ -34,14 +34,14 @@ class Made:
 
     @pytest.fixture(autouse=True)
     def _closing(self) -> Iterator[None]:
-        self._made: list[Factory] = []
+        self._factories: list[Factory] = []
         yield
-        for made in self._made:
-            made.close()
+        for made_factory in self._factories:
+            made_factory.close()
 
     def factory(self) -> Factory:
-        self._made.append(factory(self.url, "App"))
-        return self._made[-1]
+        self._factories.append(factory(self.url, "App"))
+        return self._factories[-1]
 
 
 class Aggregates(Made):
@@ -170,8 +170,8 @@ class Counts(SqlTrackingRecorder, projection.EventCountersView):
 
     def _count(self, kind: str) -> int:
         counts = self.counts.c
-        found = self.database.read(select(counts.count).where(counts.kind == kind))
-        return int(found[0][0]) if found else 0
+        rows = self.database.read(select(counts.count).where(counts.kind == kind))
+        return int(rows[0][0]) if rows else 0
 
     def _increment(self, kind: str, tracking: Tracking) -> None:
         counts = self.counts

@@ -103,8 +103,8 @@ def test_a_page_that_is_full_of_matches_is_followed_by_the_next(make: Make) -> N
 def test_a_follower_goes_on_after_the_server_was_restarted(
     own_postgres: Postgres,
 ) -> None:
-    with factory(own_postgres.create_database("app"), "App") as made:
-        recorder = made.application_recorder()
+    with factory(own_postgres.create_database("app"), "App") as application:
+        recorder = application.application_recorder()
         with recorder.subscribe() as following:
             recorder.insert_events([stored()])
             seen = [next(following).id]
@@ -114,4 +114,4 @@ def test_a_follower_goes_on_after_the_server_was_restarted(
             seen.append(next(following).id)
 
         assert seen == [1, 2]
-        made.close()
+        application.close()

@@ -14,19 +14,23 @@ with atheris.instrument_imports(include=["refold"]):
 
 
 def main() -> None:
-    """Run until the time is over; a fault is printed with the input that did it."""
+    """Fuzzes until the time is over. A fault is printed with its input."""
     parser = argparse.ArgumentParser(prog="make fuzz")
     parser.add_argument("target", choices=sorted(FUZZED))
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--corpus", type=Path, help="kept from run to run")
-    given = parser.parse_args()
-    fuzzed = FUZZED[given.target]
-    corpus = given.corpus or Path(tempfile.mkdtemp(prefix="refold-fuzz-"))
+    options = parser.parse_args()
+    fuzzed = FUZZED[options.target]
+    corpus = options.corpus or Path(tempfile.mkdtemp(prefix="refold-fuzz-"))
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(fuzzed.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    options = [f"-max_total_time={given.seconds}", "-max_len=20000", "-timeout=20"]
-    atheris.Setup([sys.argv[0], *options, str(corpus)], fuzzed.target)
+    fuzzer_options = [
+        f"-max_total_time={options.seconds}",
+        "-max_len=20000",
+        "-timeout=20",
+    ]
+    atheris.Setup([sys.argv[0], *fuzzer_options, str(corpus)], fuzzed.target)
     atheris.Fuzz()
 
 

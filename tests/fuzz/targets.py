@@ -109,22 +109,22 @@ def importer(form: str) -> Target:
 
 
 def command(*arguments: str) -> Target:
-    """Any file that a command is given is taken or refused in one sentence."""
+    """Returns a target: a command accepts any file or refuses it in one sentence."""
 
     def run(data: bytes) -> None:
         out, err = io.StringIO(), io.StringIO()
-        given = io.TextIOWrapper(io.BytesIO(data))
+        stdin = io.TextIOWrapper(io.BytesIO(data))
         with _file(data) as path, tempfile.TemporaryDirectory() as folder:
-            named = [one.format(file=path) for one in arguments]
-            before, sys.stdin = sys.stdin, given
+            named = [argument.format(file=path) for argument in arguments]
+            before, sys.stdin = sys.stdin, stdin
             try:
                 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                     main(["--db", f"sqlite:///{folder}/none.db", *named])
             finally:
                 sys.stdin = before
-        said = err.getvalue()
-        if "fault of Refold" in said or "Traceback" in said or SECRET in said:
-            raise Fault(said)
+        errors = err.getvalue()
+        if "fault of Refold" in errors or "Traceback" in errors or SECRET in errors:
+            raise Fault(errors)
 
     return run
 
@@ -205,7 +205,10 @@ FUZZED: Final[Mapping[str, Fuzzed]] = {
     "redact-text": Fuzzed(redact_text, _TEXTS),
     "redact-value": Fuzzed(
         redact_value,
-        (*(_seed({"note": one.decode("latin-1")}) for one in _TEXTS), b'{"a":[1,{}]}'),
+        (
+            *(_seed({"note": text.decode("latin-1")}) for text in _TEXTS),
+            b'{"a":[1,{}]}',
+        ),
     ),
     "policy": Fuzzed(policy, (_POLICY,)),
     "strategy": Fuzzed(strategy, _SPECS),

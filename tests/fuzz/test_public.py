@@ -170,8 +170,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionSto
 def public(kind: type) -> list[str]:
     return [
         name
-        for name, found in inspect.getmembers(kind)
-        if not name.startswith("_") and inspect.isfunction(found) and name not in ENDS
+        for name, member in inspect.getmembers(kind)
+        if not name.startswith("_") and inspect.isfunction(member) and name not in ENDS
     ]
 
 
@@ -194,10 +194,10 @@ def arguments(method: Callable[..., Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(needed, optional=more)
 
 
-def done(call: Callable[..., Any], given_: dict[str, Any]) -> None:
-    """Do it to its end.  What it raises must be of ours, and must not tell."""
+def done(call: Callable[..., Any], values: dict[str, Any]) -> None:
+    """Runs a call to its end. Its errors must be Refold's, and quote no secret."""
     try:
-        result = call(**given_)
+        result = call(**values)
         if inspect.iscoroutine(result):
             result.close()
         elif isinstance(result, Iterator):
@@ -213,7 +213,7 @@ def target(store: SessionStore, kind: type) -> Any:
     session = store.session(user_id="ada", session_id="s-1")
     if kind in SESSION_PARTS:
         return kind(session)
-    return next(one for one in (store, session, *parts) if type(one) is kind)
+    return next(part for part in (store, session, *parts) if type(part) is kind)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_a_call_is_done_or_refused(store: SessionStore, kind: type, name: str) -
     @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     def holds(data: st.DataObject) -> None:
         method = getattr(target(store, kind), name)
-        given_ = data.draw(arguments(method))
+        values = data.draw(arguments(method))
         if "events" in inspect.signature(method).parameters:
-            given_["events"] = data.draw(events)
-        done(method, given_)
+            values["events"] = data.draw(events)
+        done(method, values)
 
     holds()
 
@@ -245,7 +245,7 @@ def test_a_call_is_done_or_refused(store: SessionStore, kind: type, name: str) -
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_parameter_is_given_something(kind: type) -> None:
     """A new one must be named above, or nobody tries it."""
-    known = {*GIVEN, *LEFT_OUT, "events"}
+    tried = {*GIVEN, *LEFT_OUT, "events"}
     for name in public(kind):
         names = set(inspect.signature(getattr(kind, name)).parameters)
-        assert names <= known, f"{name}: {names - known}"
+        assert names <= tried, f"{name}: {names - tried}"

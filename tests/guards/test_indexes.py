@@ -50,21 +50,25 @@ def heard(
         patch.setenv("REFOLD_HOME", str(folder / "home"))
         if request.param == "sqlite":
             path = folder / "refold.db"
-            asked, functions = _tour(Traced(patch), f"sqlite:///{path}", folder)
-            yield Heard(asked, functions, lambda one: whole_on_sqlite(str(path), one))
+            statements, functions = _tour(Traced(patch), f"sqlite:///{path}", folder)
+            yield Heard(
+                statements,
+                functions,
+                lambda statement: whole_on_sqlite(str(path), statement),
+            )
             return
         patch.setenv("REFOLD_KEYS", "")  # ``open_at`` sets it: it must not outlast this
         name = f"guards_{uuid.uuid4().hex[:12]}"
         url = postgres.create_database(name)
         wire = Wire(url)
         try:
-            asked, functions = _tour(wire, wire.url, folder)
+            statements, functions = _tour(wire, wire.url, folder)
             with psycopg.connect(url, autocommit=True) as connection:
                 crowd(connection)
                 yield Heard(
-                    asked,
+                    statements,
                     functions,
-                    lambda one: whole_on_postgres(connection, one),
+                    lambda statement: whole_on_postgres(connection, statement),
                 )
         finally:
             wire.close()
@@ -78,9 +82,9 @@ def _tour(
     with called() as functions, open_at(url, folder) as store:
         fill(store)
         for name, operation in OPERATIONS.items():
-            with ear.listen() as said:
+            with ear.listen() as recording:
                 operation(store)
-            asked[name] = queries(said.statements)
+            asked[name] = queries(recording.statements)
     return asked, functions
 
 
@@ -88,12 +92,16 @@ def _tour(
 def test_no_operation_of_a_session_reads_a_table_whole(
     heard: Heard, operation: str
 ) -> None:
-    asked = heard.asked[operation]
+    statements = heard.asked[operation]
 
-    assert asked
-    whole = {one.text: heard.whole(one) for one in asked}
+    assert statements
+    whole = {statement.text: heard.whole(statement) for statement in statements}
     allowed = WHOLE.get(operation, frozenset())
-    assert {text: found for text, found in whole.items() if found - allowed} == {}
+    assert {
+        text: tables_read
+        for text, tables_read in whole.items()
+        if tables_read - allowed
+    } == {}
 
 
 # They are of all users, and nobody waits for them.
@@ -120,8 +128,10 @@ OF_ALL: Final = frozenset(
 def test_an_operation_of_a_user_says_whose_rows_it_is_about(
     heard: Heard, operation: str
 ) -> None:
-    found = {one.text: unrouted(one.text) for one in heard.asked[operation]}
-    missed = {text: parts for text, parts in found.items() if parts}
+    parts_by_text = {
+        statement.text: unrouted(statement.text) for statement in heard.asked[operation]
+    }
+    missed = {text: parts for text, parts in parts_by_text.items() if parts}
 
     if operation in OF_ALL:
         assert missed, "it is not of all users any more"
@@ -228,19 +238,21 @@ def test_every_method_of_a_recorder_was_called(heard: Heard) -> None:
 
 
 def test_every_table_was_asked_for(heard: Heard) -> None:
-    texts = " ".join(one.text for asked in heard.asked.values() for one in asked)
+    texts = " ".join(
+        statement.text for asked in heard.asked.values() for statement in asked
+    )
 
     assert [table for table in TABLES if table not in texts] == []
 
 
 def test_the_guard_sees_what_is_read_whole(heard: Heard) -> None:
-    (one,) = heard.asked["all sessions"]
+    (statement,) = heard.asked["all sessions"]
     anywhere = Statement(
-        one.text.partition("SELECT")[0]
+        statement.text.partition("SELECT")[0]
         + "SELECT seq FROM "
-        + ("refold." if "refold." in one.text else "")
+        + ("refold." if "refold." in statement.text else "")
         + "events WHERE seq = 1 AND stream = 'main'"
     )
 
-    assert heard.whole(one) == {"heads"}
+    assert heard.whole(statement) == {"heads"}
     assert heard.whole(anywhere) == {"events"}

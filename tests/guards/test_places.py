@@ -22,9 +22,9 @@ def test_rows_of_a_user_who_has_most_of_them(store_url: str, tmp_path: Path) -> 
         talk(store.session(user_id="ada", session_id="s"), 400)
         database = log_of(store).recorder.database
         events = database.tables.events
-        mine = events.c.user_id == "ada"
+        of_ada = events.c.user_id == "ada"
         place: Any = literal_column(database.place_column)
-        some = select(place).select_from(events).where(mine).limit(100)
+        batch = select(place).select_from(events).where(of_ada).limit(100)
         plans: list[str] = []
 
         @event.listens_for(database.engine(), "before_cursor_execute", retval=True)
@@ -37,11 +37,11 @@ def test_rows_of_a_user_who_has_most_of_them(store_url: str, tmp_path: Path) -> 
             return statement, values
 
         @event.listens_for(database.engine(), "after_cursor_execute")
-        def found(_: Connection, cursor: Any, statement: str, *__: Any) -> None:
+        def note_plan(_: Connection, cursor: Any, statement: str, *__: Any) -> None:
             if statement.startswith("EXPLAIN"):
                 plans.append(str(cursor.fetchall()))
 
-        database.run_among("ada", delete(events).where(database.among(some, mine)))
+        database.run_among("ada", delete(events).where(database.among(batch, of_ada)))
 
     _, plan = plans
     assert AT_ONCE[database.name] in plan

@@ -21,7 +21,7 @@ from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import user_inputs
 from tests.support import files
-from tests.support.statements import Ear, Said, Traced, Wire
+from tests.support.statements import Ear, Recording, Traced, Wire
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
@@ -83,7 +83,7 @@ class Counted(NamedTuple):
     postgres: bool
     url: str
 
-    def costs(self, operation: Callable[[], Any], *, before: Any = None) -> Said:
+    def costs(self, operation: Callable[[], Any], *, before: Any = None) -> Recording:
         """What ``operation`` says, once everything is warm; ``before`` goes unheard."""
         for _ in range(WARM):
             if before is not None:
@@ -95,10 +95,12 @@ class Counted(NamedTuple):
             operation()
         return heard
 
-    def check(self, heard: Said, cost: Cost) -> None:
+    def check(self, heard: Recording, cost: Cost) -> None:
         """Compare what was heard to what is written down."""
         expected = cost[1:] if self.postgres else (cost.sqlite, 0)
-        assert heard.counts == expected, [one.text for one in heard.statements]
+        assert heard.counts == expected, [
+            statement.text for statement in heard.statements
+        ]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -127,29 +129,31 @@ def session(counted: Counted) -> Session:
     return session
 
 
-@pytest.mark.parametrize("what", APPEND)
-def test_an_append(counted: Counted, session: Session, what: str) -> None:
+@pytest.mark.parametrize("case", APPEND)
+def test_an_append(counted: Counted, session: Session, case: str) -> None:
     keys = (f"key {number}" for number in count())
-    one = user_inputs("x")
+    events = user_inputs("x")
     appends: dict[str, Callable[[], Any]] = {
-        "one event": lambda: session.append(one),
-        "one event from asyncio": lambda: asyncio.run(session.append_async(one)),
-        "a hundred events": lambda: session.append(one * 100),
-        "one event with a key": lambda: session.append(one, idempotency_key=next(keys)),
-        "a retry with a key": lambda: session.append(one, idempotency_key="again"),
+        "one event": lambda: session.append(events),
+        "one event from asyncio": lambda: asyncio.run(session.append_async(events)),
+        "a hundred events": lambda: session.append(events * 100),
+        "one event with a key": lambda: session.append(
+            events, idempotency_key=next(keys)
+        ),
+        "a retry with a key": lambda: session.append(events, idempotency_key="again"),
     }
 
-    heard = counted.costs(appends[what])
+    heard = counted.costs(appends[case])
 
-    counted.check(heard, APPEND[what])
+    counted.check(heard, APPEND[case])
 
 
-@pytest.mark.parametrize("what", FIRST)
-def test_a_first_append(counted: Counted, what: str) -> None:
+@pytest.mark.parametrize("case", FIRST)
+def test_a_first_append(counted: Counted, case: str) -> None:
     number, keys = count(), counted.url if counted.postgres else None
 
     def first() -> None:
-        user = f"user {next(number)}" if what == "of a user" else "ada"
+        user = f"user {next(number)}" if case == "of a user" else "ada"
         store.session(user_id=user, session_id=f"s {next(number)}").append(
             user_inputs("x")
         )
@@ -157,7 +161,7 @@ def test_a_first_append(counted: Counted, what: str) -> None:
     with refold.open(counted.url, keys=keys) as store:
         heard = counted.costs(first)
 
-    counted.check(heard, FIRST[what])
+    counted.check(heard, FIRST[case])
 
 
 def image(seed: int) -> refold.UserInput:
@@ -169,17 +173,17 @@ def image(seed: int) -> refold.UserInput:
     return refold.UserInput(text="see", attachments=(attachment,))
 
 
-@pytest.mark.parametrize("what", READ)
-def test_a_read(counted: Counted, session: Session, what: str) -> None:
+@pytest.mark.parametrize("case", READ)
+def test_a_read(counted: Counted, session: Session, case: str) -> None:
     short, before = (
         talk(counted.store.session(user_id="ada", session_id="short"), 3),
         None,
     )
-    if what.endswith("new events"):
+    if case.endswith("new events"):
         before = lambda: talk(session, 1)  # noqa: E731  # as short as the others
-    if what.endswith("last strategy"):
+    if case.endswith("last strategy"):
         session.record_request(session.context(WINDOW))
-    if what.endswith("with images"):
+    if case.endswith("with images"):
         short.append([image(seed) for seed in range(3)])
     reads: dict[str, Callable[[], Any]] = {
         "a page of events": lambda: session.events(after=5, limit=10),
@@ -194,9 +198,9 @@ def test_a_read(counted: Counted, session: Session, what: str) -> None:
         ),
     }
 
-    heard = counted.costs(reads[what], before=before)
+    heard = counted.costs(reads[case], before=before)
 
-    counted.check(heard, READ[what])
+    counted.check(heard, READ[case])
 
 
 def test_a_view_that_is_stored_anew(counted: Counted, session: Session) -> None:

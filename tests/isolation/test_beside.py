@@ -30,7 +30,9 @@ def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
 
     assert len(events) >= 3
     assert of_ada
-    assert [(one.user_id, one.session_id) for one in accesses] == [("ada", "s-1")]
+    assert [(access.user_id, access.session_id) for access in accesses] == [
+        ("ada", "s-1")
+    ]
 
 
 def test_agents_do_not_read_what_was_audited(walled: Walled, tmp_path: Path) -> None:

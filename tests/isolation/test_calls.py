@@ -262,8 +262,10 @@ def test_a_former_name_is_the_method_that_its_docstring_names(
 
 
 def test_every_method_of_a_store_is_listed_here() -> None:
-    parts = {f"{name}.{one}" for name, kind in PARTS.items() for one in public(kind)}
-    parts -= {f"{name}.{one}" for name in PARTS for one in ("shares", "writer")}
+    parts = {
+        f"{name}.{method}" for name, kind in PARTS.items() for method in public(kind)
+    }
+    parts -= {f"{name}.{method}" for name in PARTS for method in ("shares", "writer")}
 
     listed = {*NAMED, *OF_A_USER, *ELSEWHERE, *OF_ALL}
     assert public(SessionStore) - {*PARTS} | parts == listed
@@ -307,24 +309,24 @@ def fill(store: SessionStore) -> SessionStore:
     return store
 
 
-def told(found: Any) -> str:
-    """All of it, also the texts that a repr does not show."""
-    if isinstance(found, dict):
-        return told([*found.items()])
-    if is_dataclass(found):
-        return told([getattr(found, one.name) for one in fields(found)])
-    if isinstance(found, list | tuple | set | frozenset):
-        return f"[{', '.join(map(told, found))}]"
-    return repr(found)
+def shown(value: Any) -> str:
+    """Returns all of a value, also the texts that a repr does not show."""
+    if isinstance(value, dict):
+        return shown([*value.items()])
+    if is_dataclass(value):
+        return shown([getattr(value, field.name) for field in fields(value)])
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
 
 
 def outcome(call: Callable[[], Any]) -> str:
-    """What came of it, in words that do not name the session."""
+    """Returns the result or error, in words that do not name the session."""
     try:
-        found = call()
+        result = call()
     except refold.RefoldError as error:
-        found = f"{type(error).__name__}: {error}"
-    return told(found).replace(HERS, "…").replace(NOWHERE, "…")
+        result = f"{type(error).__name__}: {error}"
+    return shown(result).replace(HERS, "…").replace(NOWHERE, "…")
 
 
 def everything(store: SessionStore) -> list[Any]:
@@ -364,7 +366,7 @@ def test_it_takes_the_same_statements_to_say_so(
     with open_at(sqlite_url, tmp_path) as store:
         fill(store)
         for name, look in LOOKS.items():
-            said = []
+            statements = []
             for session_id in (NOWHERE, HERS, NOWHERE):
                 with ear.listen() as heard:
                     outcome(
@@ -372,9 +374,14 @@ def test_it_takes_the_same_statements_to_say_so(
                             look, store.session(user_id="bob", session_id=session_id)
                         )
                     )
-                said.append([re.sub("'.*?'", "?", s.text) for s in heard.statements])
+                statements.append(
+                    [
+                        re.sub("'.*?'", "?", statement.text)
+                        for statement in heard.statements
+                    ]
+                )
 
-            assert said[1] == said[2], name
+            assert statements[1] == statements[2], name
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -412,10 +419,10 @@ def test_calls_for_one_user_return_only_that_users_data(
 ) -> None:
     before = everything(shared)
 
-    found = told(OF_A_USER[name](shared))
+    output = shown(OF_A_USER[name](shared))
 
-    assert "'ada'" not in found
-    assert MARK not in found
+    assert "'ada'" not in output
+    assert MARK not in output
     assert everything(shared) == before
 
 

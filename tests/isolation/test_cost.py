@@ -14,7 +14,7 @@ from refold.store import Session
 from refold.testing.event_log import user_inputs
 from tests.support.plans import crowd, queries, steps
 from tests.support.roles import Walled
-from tests.support.statements import Said, Statement, Wire
+from tests.support.statements import Recording, Statement, Wire
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
@@ -51,12 +51,12 @@ def wire(walled: Walled) -> Iterator[Wire]:
     wire.close()
 
 
-def heard(wire: Wire, session: Session, does: Callable[[Session], Any]) -> Said:
+def heard(wire: Wire, session: Session, does: Callable[[Session], Any]) -> Recording:
     for _ in range(WARM):
         does(session)
-    with wire.listen() as what:
+    with wire.listen() as listened:
         does(session)
-    return what
+    return listened
 
 
 def test_no_operation_waits_more_often_than_is_written_down(
@@ -66,9 +66,11 @@ def test_no_operation_waits_more_often_than_is_written_down(
         session = talk(store.session(user_id="ada", session_id="s-1"), 12)
         assert session.compact(WINDOW) is not None
 
-        found = {name: heard(wire, session, does).counts for name, does in DOES.items()}
+        counted = {
+            name: heard(wire, session, does).counts for name, does in DOES.items()
+        }
 
-    assert found == COSTS
+    assert counted == COSTS
 
 
 def test_nothing_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
@@ -94,27 +96,29 @@ def test_it_keeps_nothing_from_an_index(
         session = talk(store.session(user_id="ada", session_id="s-1"), 12)
         assert session.compact(WINDOW) is not None
         session.context(WINDOW)
-        with wire.listen() as what:
+        with wire.listen() as listened:
             session.events(after=5, limit=10)
             session.context(WINDOW)
             session.context()
-    asked = queries(what.statements)
+    texts = queries(listened.statements)
     with (
         psycopg.connect(walled.owner, autocommit=True) as owner,
         psycopg.connect(walled.app, autocommit=True) as app,
     ):
         crowd(owner)
 
-        for one in asked:
-            assert searches(app, one) == searches(owner, one), one.text
-    assert len(asked) == 3
+        for statement in texts:
+            assert searches(app, statement) == searches(owner, statement), (
+                statement.text
+            )
+    assert len(texts) == 3
 
 
-def searches(driver: psycopg.Connection[Any], one: Statement) -> list[str]:
-    """By what each table is searched, and what is found in vain."""
-    found = []
-    for step in steps(driver, one):
+def searches(driver: psycopg.Connection[Any], statement: Statement) -> list[str]:
+    """Returns what each table is searched by, and what it filters out afterwards."""
+    scans = []
+    for step in steps(driver, statement):
         if table := step.get("Relation Name"):
-            how = f"{step.get('Index Cond', '')} but {step.get('Filter', '')}"
-            found.append(f"{table} {_NUMBERED.sub('?', how)}")
-    return sorted(found)
+            conditions = f"{step.get('Index Cond', '')} but {step.get('Filter', '')}"
+            scans.append(f"{table} {_NUMBERED.sub('?', conditions)}")
+    return sorted(scans)

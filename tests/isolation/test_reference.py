@@ -14,9 +14,11 @@ def written(rights: list[Right]) -> str:
     letters = {
         right.verb[0]: "*" if right.becoming == "false" else "" for right in rights
     }
-    said = " ".join(verb + letters[verb] for verb in "SIUD" if verb in letters)
+    letters_of_verbs = " ".join(
+        verb + letters[verb] for verb in "SIUD" if verb in letters
+    )
     own = any(SETTING in right.rows for right in rights)
-    return (said + " own" * own) or "–"
+    return (letters_of_verbs + " own" * own) or "–"
 
 
 def test_every_table_has_its_row() -> None:

@@ -126,8 +126,8 @@ def test_groups_of_several_users_share_commits(walled: Walled, tmp_path: Path) -
         asyncio.run(all_at_once())  # they begin
         asyncio.run(all_at_once())  # and go on
 
-        found = [one for n in range(7) for one in store.sessions(f"user-{n}")]
-        assert [one.head_seq for one in found] == [2] * 70
+        infos = [info for n in range(7) for info in store.sessions(f"user-{n}")]
+        assert [info.head_seq for info in infos] == [2] * 70
 
 
 def test_connections_serve_one_user_after_another(
@@ -144,7 +144,7 @@ def test_connections_serve_one_user_after_another(
                     wrong.append(user)
                 if not session.context(WINDOW).messages:
                     wrong.append(user)
-                if {one.user_id for one in store.sessions(user, internal=True)} != {
+                if {info.user_id for info in store.sessions(user, internal=True)} != {
                     user
                 }:
                     wrong.append(user)
@@ -174,14 +174,14 @@ REFUSED: Final[dict[str, Callable[[SessionStore], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("act", REFUSED)
 def test_the_app_role_is_refused_wider_rights(
-    walled: Walled, tmp_path: Path, what: str
+    walled: Walled, tmp_path: Path, act: str
 ) -> None:
     filled(walled.app, tmp_path)
     with open_at(walled.app, tmp_path) as store:
         with pytest.raises(refold.StoreUnavailable, match=r"refold_auditor|privilege"):
-            REFUSED[what](store)
+            REFUSED[act](store)
 
         assert len(store.session(user_id="ada", session_id="s-1").events()) > 16
         assert [v.problems for _, v in store.verify("ada")] == [[], []]
@@ -194,11 +194,11 @@ def test_an_auditor_exports_metadata_without_a_key(
     monkeypatch.delenv("REFOLD_KEYS")
     recorder, _ = open_recorder(walled.auditor)
 
-    made: Any = Tables(recorder).write(tmp_path / "out").manifest
+    manifest: Any = Tables(recorder).write(tmp_path / "out").manifest
 
     recorder.close()
-    assert made["counts"]["events"] > 16
-    assert "ada" in made["users"]
+    assert manifest["counts"]["events"] > 16
+    assert "ada" in manifest["users"]
 
 
 def test_an_app_exports_no_tables(walled: Walled, tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ def test_each_of_the_others_does_its_work(walled: Walled, tmp_path: Path) -> Non
     with open_at(walled.sealer, tmp_path) as store:
         sealed = store.seal()
     with open_at(walled.auditor, tmp_path) as store:
-        verified = [one.problems for _, one in store.verify()]
+        verified = [proof.problems for _, proof in store.verify()]
         seals = store.verify_seals()
         listed = store.sessions()
     with open_at(walled.eraser, tmp_path) as store:
         store.erase("ada", "asked for")
     with open_at(walled.auditor, tmp_path) as store:
-        left = {one.user_id for one in store.sessions(internal=True)}
+        left = {info.user_id for info in store.sessions(internal=True)}
 
     assert sealed is not None
     assert verified == [[]] * 4
@@ -304,13 +304,13 @@ ERASES: Final[dict[str, Callable[[SessionStore], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", ERASES)
+@pytest.mark.parametrize("act", ERASES)
 def test_an_eraser_does_what_its_page_says(
-    walled: Walled, tmp_path: Path, what: str
+    walled: Walled, tmp_path: Path, act: str
 ) -> None:
     filled(walled.app, tmp_path)
     with open_at(walled.eraser, tmp_path) as store:
-        ERASES[what](store)
+        ERASES[act](store)
 
     with open_at(walled.app, tmp_path) as store:
         assert len(store.session(user_id="bob", session_id="s-1").events()) > 16

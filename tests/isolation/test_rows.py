@@ -52,7 +52,7 @@ def filled(postgres: Postgres, made_walled: Made) -> Iterator[Walled]:
 
 
 def row_of(table: Table, user: str, number: int) -> dict[str, Any]:
-    """Something in every column."""
+    """Returns a row with a value in every column."""
     row: dict[str, Any] = {}
     for column in table.c:
         if isinstance(column.type, Integer):
@@ -61,8 +61,8 @@ def row_of(table: Table, user: str, number: int) -> dict[str, Any]:
             row[column.name] = f"{user} {number}".encode()
         else:
             row[column.name] = f"{user} {number}"
-    given = {"user_id": user, "user_ref": user, "status": "open"}
-    return {name: given.get(name, value) for name, value in row.items()}
+    fixed = {"user_id": user, "user_ref": user, "status": "open"}
+    return {name: fixed.get(name, value) for name, value in row.items()}
 
 
 def insert(table: Table, row: dict[str, Any]) -> tuple[sql.Composed, list[Any]]:
@@ -81,7 +81,7 @@ def rows(driver: Driver, table: Table, columns: str = "*") -> Rows:
     return driver.execute(query.format(named(table))).fetchall()
 
 
-def kept(walled: Walled, table: Table) -> Rows:
+def stored_rows(walled: Walled, table: Table) -> Rows:
     with psycopg.connect(walled.owner, autocommit=True) as owner:
         return rows(owner, table)
 
@@ -177,7 +177,7 @@ def test_nobody_changes_a_row_of_another(
     filled: Walled, name: str, user: str | None
 ) -> None:
     table = ALL[name]
-    before = of_ada(kept(filled, table), table)
+    before = of_ada(stored_rows(filled, table), table)
 
     for attempt in list(attempts(table))[name in ADDED_TO :]:
         with trying(filled, filled.app, user) as owner:
@@ -187,17 +187,17 @@ def test_nobody_changes_a_row_of_another(
             assert of_ada(rows(owner, table), table) == before, attempt
 
 
-def of_ada(found: Rows, table: Table) -> Rows:
-    """Her rows; of a table that has no users, all."""
+def of_ada(all_rows: Rows, table: Table) -> Rows:
+    """Returns ada's rows, or all rows of a table without users."""
     if table.name not in WHOSE:
-        return found
+        return all_rows
     at = [column.name for column in table.c].index(WHOSE[table.name])
-    return [row for row in found if row[at] == "ada"]
+    return [row for row in all_rows if row[at] == "ada"]
 
 
 def test_the_attempts_would_change_what_nothing_guards(filled: Walled) -> None:
     table = ALL["views"]
-    before = of_ada(kept(filled, table), table)
+    before = of_ada(stored_rows(filled, table), table)
 
     for attempt in attempts(table):
         with trying(filled, filled.owner, None) as owner:
@@ -210,10 +210,10 @@ def test_an_auditor_sees_everything_and_changes_nothing(
     filled: Walled, name: str
 ) -> None:
     with trying(filled, filled.auditor, None) as owner:
-        assert rows(owner, ALL[name]) == kept(filled, ALL[name])
+        assert rows(owner, ALL[name]) == stored_rows(filled, ALL[name])
 
         tried = list(attempts(ALL[name]))[name in ADDED_TO :]
-        assert [one for one in tried if succeeds(owner, *one)] == []
+        assert [attempt for attempt in tried if succeeds(owner, *attempt)] == []
 
 
 READS: Final = {
@@ -228,14 +228,14 @@ def test_only_roles_that_need_ciphertext_can_read_it(filled: Walled, role: str) 
     user, needs = READS[role]
     encrypted = ("events.body", "blobs.body", "views.body", "heads.state")
     with trying(filled, getattr(filled, role), user) as owner:
-        found = []
+        readable = []
         for column in encrypted:
             table, name = column.split(".")
             query = f"SELECT {name} FROM refold.{table} WHERE user_id = 'ada'"
             if succeeds(owner, query, []) and owner.execute(query).fetchall():
-                found.append(column)
+                readable.append(column)
 
-    assert found == needs
+    assert readable == needs
 
 
 REFUSED: Final = {

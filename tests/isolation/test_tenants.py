@@ -90,7 +90,7 @@ def test_an_erasure_is_of_one_tenant(two: tuple[Tenant, Tenant]) -> None:
 
     with acme.open() as store:
         assert texts(store) == [SECRET]
-        assert [one.problems for _, one in store.verify()] == [[]]
+        assert [proof.problems for _, proof in store.verify()] == [[]]
 
 
 @pytest.mark.parametrize("swapped", ["keys", "master"])

@@ -84,9 +84,9 @@ def test_it_stands_after_the_server_was_restarted(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     url = own_postgres.create_database(f"own_{uuid.uuid4().hex[:8]}")
-    made = PostgresDatabase(make_url(url))
-    migrate(made)
-    made.close()
+    database = PostgresDatabase(make_url(url))
+    migrate(database)
+    database.close()
     roles.set_up(own_postgres, url)
     with roles.users(own_postgres) as users:
         app = roles.walled(url, users).app

@@ -46,9 +46,9 @@ def test_plugins_are_found_and_not_loaded(install: Install) -> None:
     )
 
     assert importers.formats() == [*FORMATS, "notes"]
-    found = plugins.installed(plugins.PACKS, PACKS)
-    assert found.usable["ids"].package == "notes"
-    assert found.refused == {}
+    packs = plugins.installed(plugins.PACKS, PACKS)
+    assert packs.usable["ids"].package == "notes"
+    assert packs.refused == {}
 
 
 def test_a_plugin_that_cannot_be_imported_is_named_with_its_package(
@@ -91,14 +91,14 @@ def test_a_built_in_name_is_refused(install: Install) -> None:
         },
     )
 
-    found = plugins.installed(plugins.IMPORTERS, FORMATS)
+    named_importers = plugins.installed(plugins.IMPORTERS, FORMATS)
 
-    assert list(found.usable) == ["notes"]
-    assert found.refused == {
+    assert list(named_importers.usable) == ["notes"]
+    assert named_importers.refused == {
         "openai": "the importer openai of the package greedy is refused, because "
         "the name openai is Refold's: rename it"
     }
-    assert found.refused["openai"] in unknown_format()
+    assert named_importers.refused["openai"] in unknown_format()
     assert Policy.of_packs(["secrets"]).plan().rules == PACKS["secrets"]
     assert "the pack secrets of the package greedy is refused" in packs_refused("no")
 

@@ -54,12 +54,12 @@ def tell(seed: int) -> int:
         ended, code = f"{type(error).__name__}: {error}", 1
     else:
         ended, code = "all promises kept", 0
-    for now, task, *what in history.world.trace:
-        words = " ".join(str(word) for word in what if word not in ("", None))
+    for now, task, *words_said in history.world.trace:
+        words = " ".join(str(word) for word in words_said if word not in ("", None))
         sys.stdout.write(f"{now % 10**10 / 1e6:12.6f} {task}: {words}\n")
     for request in history.requests:
-        told = [(one.first_seq, one.last_seq) for one in request.receipts]
-        sys.stdout.write(f"{request.token} {request.kind}: {request.state} {told}\n")
+        seqs = [(receipt.first_seq, receipt.last_seq) for receipt in request.receipts]
+        sys.stdout.write(f"{request.token} {request.kind}: {request.state} {seqs}\n")
     sys.stdout.write(f"seed {seed}: {ended}\n")
     return code
 

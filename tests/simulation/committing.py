@@ -41,12 +41,12 @@ class Committing:
         if len(batches) == 1:
             return [self._alone(batches[0])]
         try:
-            done: list[Result] = self._step(
-                "write_group", lambda given: self._together(given), list(batches)
+            outcomes: list[Result] = self._step(
+                "write_group", lambda group: self._together(group), list(batches)
             )
         except StoreUnavailable:
             return [self._alone(batch) for batch in batches]
-        return done
+        return outcomes
 
     def _alone(self, batch: Batch) -> Result:
         def write() -> Result:

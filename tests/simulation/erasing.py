@@ -65,12 +65,16 @@ class Erasures:
     def delete_rows(self, user_id: str) -> int:
         """Delete some rows, the heads when nothing else is left; how many."""
         events = "SELECT rowid FROM events WHERE user_id=:user LIMIT :most"
-        some = f"DELETE FROM events WHERE rowid IN ({events})"
-        if deleted := self.recorder.execute(some, user=user_id, most=_MOST):
+        delete_some = f"DELETE FROM events WHERE rowid IN ({events})"
+        if deleted := self.recorder.execute(delete_some, user=user_id, most=_MOST):
             return len(deleted)
         return sum(
-            len(self.recorder.execute(f"DELETE FROM {one} WHERE user_id=:u", u=user_id))
-            for one in self.tables
+            len(
+                self.recorder.execute(
+                    f"DELETE FROM {table} WHERE user_id=:u", u=user_id
+                )
+            )
+            for table in self.tables
         )
 
     def left(self, user_id: str) -> int:
@@ -78,10 +82,10 @@ class Erasures:
         rows = sum(
             len(
                 self.recorder.execute(
-                    f"SELECT 1 FROM {one} WHERE user_id=:u", u=user_id
+                    f"SELECT 1 FROM {table} WHERE user_id=:u", u=user_id
                 )
             )
-            for one in _TABLES
+            for table in _TABLES
         )
         ref = self._ref(user_id)
         entry = self.keys.get_user(ref)

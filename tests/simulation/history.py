@@ -64,7 +64,7 @@ class History:
         self.spec = random.choice(SPECS)
         self.costs = random.random() < 0.7
         self.writers = list(self._writers(random))
-        self.requests = [one for by in self.writers for one in by.requests]
+        self.requests = [request for by in self.writers for request in by.requests]
         self._left: dict[Process, list[Role]] = {}
         roles: list[Role] = [*self.writers, *self._others(random)]
         self.forks = list(self._forks(more))
@@ -89,7 +89,7 @@ class History:
         for number in range(random.choice((0, 0, 0, 1, 2))):
             token = f"f{number}r"
             wanted = [self._request(random, f"{token}{n}.", "f-1") for n in (0, 1)]
-            wanted = [one for one in wanted if one.kind != "call"]
+            wanted = [request for request in wanted if request.kind != "call"]
             if wanted:
                 self.requests += wanted
                 writing = Writing(f"writer of fork {number}", wanted)
@@ -101,7 +101,8 @@ class History:
         total = sum(len(writer.requests) for writer in self.writers)
         wanted = [self._request(random, f"b{n}.", "b-1") for n in range(3)]
         others = Writing(
-            "writer of another", [one for one in wanted if one.kind != "call"]
+            "writer of another",
+            [request for request in wanted if request.kind != "call"],
         )
         self.requests += others.requests
         self.writers.append(others)
@@ -135,12 +136,14 @@ class History:
         count = random.choice((1, 2, 2, 3, 3, 3, 7)) + 6 * self._crowds
         for number in range(count):
             session_id = random.choice(self.sessions)
-            made: list[Request] = []
+            requests: list[Request] = []
             for place in range(random.randint(2, 5) if count < 7 else 2):
-                made.append(self._request(random, f"w{number}r{place}.", session_id))
-                if made[-1].kind == "call":
-                    made.append(self._answer(made[-1]))
-            yield Writing(f"writer {number}", made)
+                requests.append(
+                    self._request(random, f"w{number}r{place}.", session_id)
+                )
+                if requests[-1].kind == "call":
+                    requests.append(self._answer(requests[-1]))
+            yield Writing(f"writer {number}", requests)
 
     @staticmethod
     def _answer(call: Request) -> Request:
@@ -181,8 +184,8 @@ class History:
         for number in range(random.choice((0, 0, 1, 2))):
             yield Rebuilding(f"rebuilder {number}", at(), spec, costs, rounds(2))
         for number in range(random.choice((0, 1, 1, 2))):
-            name, known = f"reader {number}", self.acknowledged
-            yield Reading(name, at(), spec, rounds(3), known)
+            name, acknowledged = f"reader {number}", self.acknowledged
+            yield Reading(name, at(), spec, rounds(3), acknowledged)
         if random.random() < 0.4:
             yield Redacting("redactor", rounds(2))
 

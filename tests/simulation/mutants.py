@@ -87,9 +87,9 @@ class TakesAnyKey(Rows):
 
     def write(self, batch: Batch) -> WriteOutcome:
         head, main = self.head_row(batch.stream), self.head_row(batch.stream.main)
-        known = head or main
-        if known is not None:
-            check = known.key_check
+        stored_head = head or main
+        if stored_head is not None:
+            check = stored_head.key_check
             batch = replace(batch, head=batch.head._replace(key_check=check))
         return super().write(batch)
 
@@ -100,9 +100,9 @@ class LeasesToAll(Rows):
     def take_lease(
         self, stream: StreamId, owner: str, *, clock: Clock, period: int
     ) -> bool:
-        held = self.lease(stream)
-        if held is not None:
-            self.release_lease(stream, held[0])
+        lease = self.lease(stream)
+        if lease is not None:
+            self.release_lease(stream, lease[0])
         return super().take_lease(stream, owner, clock=clock, period=period)
 
 
@@ -127,11 +127,11 @@ class LetsViewsGoBack(Rows):
     """It replaces a stored view by any other."""
 
     def save_view_row(
-        self, stream: StreamId, name: str, row: ViewRow, **how: Any
+        self, stream: StreamId, name: str, row: ViewRow, **options: Any
     ) -> bool:
-        known = self.view_row(stream, name)
-        how["replaces"] = known.through_seq if known else 0
-        return super().save_view_row(stream, name, row, **how)
+        view = self.view_row(stream, name)
+        options["replaces"] = view.through_seq if view else 0
+        return super().save_view_row(stream, name, row, **options)
 
 
 class TakesViewsUnderAnyKey(Rows):
@@ -148,10 +148,14 @@ class TakesViewsUnderAnyKey(Rows):
 class SkipsARow(Rows):
     """A read behind a place loses the first row there: a tail that misses events."""
 
-    def select_events(self, originator_id: Any, **how: Any) -> Sequence[EncryptedEvent]:
-        found = super().select_events(originator_id, **how)
-        behind = (how.get("gt") or 0) > 1 and not how.get("spans") and len(found) > 1
-        return found[1:] if behind and how.get("limit") is None else found
+    def select_events(
+        self, originator_id: Any, **options: Any
+    ) -> Sequence[EncryptedEvent]:
+        rows = super().select_events(originator_id, **options)
+        behind = (
+            (options.get("gt") or 0) > 1 and not options.get("spans") and len(rows) > 1
+        )
+        return rows[1:] if behind and options.get("limit") is None else rows
 
 
 class RewritesOneStream(Rows):
@@ -161,11 +165,11 @@ class RewritesOneStream(Rows):
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
     ) -> bool:
         def main_alone(heads: Mapping[str, HeadRow]) -> Rewrite | None:
-            made = build(heads)
-            if made is None:
+            rewriting = build(heads)
+            if rewriting is None:
                 return None
-            rows = tuple(row for row in made.rows if row.header.stream == stream)
-            return replace(made, rows=rows)
+            rows = tuple(row for row in rewriting.rows if row.header.stream == stream)
+            return replace(rewriting, rows=rows)
 
         return super().rewrite(stream, main_alone)
 
@@ -176,9 +180,9 @@ class KeepsViews(Rows):
     def rewrite(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
     ) -> bool:
-        kept = self.execute("SELECT * FROM views")
+        views = self.execute("SELECT * FROM views")
         done = super().rewrite(stream, build)
-        for row in kept:
+        for row in views:
             columns = ", ".join(f":{name}" for name in row._fields)
             self.execute(
                 f"INSERT INTO views ({', '.join(row._fields)}) VALUES ({columns}) "
@@ -228,11 +232,11 @@ class KeepsBlobs(Rows):
     def rewrite(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
     ) -> bool:
-        def but_blobs(heads: Mapping[str, HeadRow]) -> Rewrite | None:
-            made = build(heads)
-            return replace(made, blobs=()) if made else None
+        def without_blobs(heads: Mapping[str, HeadRow]) -> Rewrite | None:
+            rewriting = build(heads)
+            return replace(rewriting, blobs=()) if rewriting else None
 
-        return super().rewrite(stream, but_blobs)
+        return super().rewrite(stream, without_blobs)
 
 
 class ForksTwice(Rows):

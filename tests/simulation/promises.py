@@ -36,19 +36,21 @@ class Aftermath:
             for info in self.store.sessions(internal=True)
             if not self.erased(info.session_id)
         ]
-        self.events = {one.session_id: one.events() for one in self.sessions}
-        self._said: dict[str, list[Envelope]] = {}
+        self.events = {
+            session.session_id: session.events() for session in self.sessions
+        }
+        self._by_token: dict[str, list[Envelope]] = {}
         for event in (event for events in self.events.values() for event in events):
-            self._said.setdefault(_token(event), []).append(event)
+            self._by_token.setdefault(_token(event), []).append(event)
 
     def erased(self, session_id: str) -> bool:
         """Whether the user whose session it is was to be forgotten."""
         return self.world.erasures.refuses(owner(session_id))
 
-    def kept(self) -> list[Request]:
+    def requests_kept(self) -> list[Request]:
         """The requests of those who were not to be forgotten."""
         every = self.history.requests
-        return [one for one in every if not self.erased(one.session_id)]
+        return [request for request in every if not self.erased(request.session_id)]
 
     def derived(self) -> Iterator[tuple[Session, str, list[Envelope]]]:
         """Each derived stream with its entries."""
@@ -59,7 +61,7 @@ class Aftermath:
 
     def of(self, request: Request) -> list[Envelope]:
         """The events that hold the request's token."""
-        return self._said.get(request.token, [])
+        return self._by_token.get(request.token, [])
 
 
 def check(history: History) -> None:
@@ -74,22 +76,22 @@ def check(history: History) -> None:
 
 
 def nothing_acknowledged_is_lost(after: Aftermath) -> Iterator[str]:
-    for request in after.kept():
+    for request in after.requests_kept():
         for receipt in request.receipts:
-            found = after.of(request)
-            seqs = (found[0].seq, found[-1].seq) if found else (0, 0)
+            events = after.of(request)
+            seqs = (events[0].seq, events[-1].seq) if events else (0, 0)
             if seqs != (receipt.first_seq, receipt.last_seq):
-                yield f"{request.token} was told {receipt}, and is at {seqs}"
-            elif found[-1].hash != receipt.hash:
-                yield f"{request.token}: another hash than was told"
+                yield f"{request.token} got {receipt}, and is at {seqs}"
+            elif events[-1].hash != receipt.hash:
+                yield f"{request.token}: another hash than acknowledged"
 
 
 def nothing_is_there_twice_or_half(after: Aftermath) -> Iterator[str]:
     for request in after.history.requests:
-        found, wanted = after.of(request), len(request.events())
-        if found and len(found) != wanted:
-            yield f"{request.token} has {len(found)} of {wanted} events"
-        if [one.seq for one in found] != _run(found):
+        events, wanted = after.of(request), len(request.events())
+        if events and len(events) != wanted:
+            yield f"{request.token} has {len(events)} of {wanted} events"
+        if [event.seq for event in events] != _run(events):
             yield f"{request.token} is scattered"
 
 
@@ -105,7 +107,7 @@ def seqs_have_no_gap(after: Aftermath) -> Iterator[str]:
             yield f"{session_id}: {[event.seq for event in events]}"
     for session, name, entries in after.derived():
         if [entry.seq for entry in entries] != list(range(1, len(entries) + 1)):
-            yield f"{session.session_id}/{name[:6]}: {[one.seq for one in entries]}"
+            yield f"{session.session_id}/{name[:6]}: {[entry.seq for entry in entries]}"
 
 
 def an_expected_seq_has_one_winner(after: Aftermath) -> Iterator[str]:
@@ -118,9 +120,9 @@ def an_expected_seq_has_one_winner(after: Aftermath) -> Iterator[str]:
         if winners > 1:
             yield f"{place} was won by {winners}"
     for request in after.history.requests:
-        found = after.of(request)
+        events = after.of(request)
         wanted = None if request.expected_seq is None else request.expected_seq + 1
-        if found and wanted not in (None, found[0].seq):
+        if events and wanted not in (None, events[0].seq):
             yield f"{request.token} is not at {wanted}, where it was expected"
 
 
@@ -131,9 +133,11 @@ def all_verifies(after: Aftermath) -> Iterator[str]:
 
 def a_closed_session_takes_nothing(after: Aftermath) -> Iterator[str]:
     for session_id, events in after.events.items():
-        ended = [one.seq for one in events if getattr(one.payload, "closed", False)]
-        later = [one for one in events if ended and one.seq > ended[0]]
-        if any(one.type != "redaction_applied" for one in later):
+        ended = [
+            event.seq for event in events if getattr(event.payload, "closed", False)
+        ]
+        later = [event for event in events if ended and event.seq > ended[0]]
+        if any(event.type != "redaction_applied" for event in later):
             yield f"{session_id} goes on after {ended[0]}"
 
 
@@ -186,9 +190,9 @@ def what_was_redacted_is_gone(after: Aftermath) -> Iterator[str]:
     if not after.world.rewritten:
         return
     store = after.world.store(after.world.process(), aware())
-    for one in store.reredact():
-        if one.problem:
-            yield one.problem
+    for result in store.reredact():
+        if result.problem:
+            yield result.problem
     for session in after.sessions:
         if log.retired_keys(session.stream):
             yield f"{session.session_id} keeps an old key"
@@ -208,9 +212,9 @@ def a_cut_text_is_there_whole(after: Aftermath) -> Iterator[str]:
                 if text.split()[0] != _token(event):
                     yield f"{session.session_id} {event.seq}: another's text"
     rows = after.world.recorder.execute("SELECT user_id, address FROM blobs")
-    kept = {(user, bytes(address)) for user, address in rows}
-    if kept != needed:
-        yield f"{len(kept - needed)} blobs too many, {len(needed - kept)} too few"
+    stored = {(user, bytes(address)) for user, address in rows}
+    if stored != needed:
+        yield f"{len(stored - needed)} blobs too many, {len(needed - stored)} too few"
 
 
 def a_fork_goes_on_from_what_it_says(after: Aftermath) -> Iterator[str]:
@@ -260,8 +264,8 @@ def _token(event: Envelope) -> str:
             return f"{getattr(payload, 'text', '') or '-'}".split()[0]
 
 
-def _run(found: list[Envelope]) -> list[int]:
-    return [found[0].seq + place for place in range(len(found))] if found else []
+def _run(events: list[Envelope]) -> list[int]:
+    return [events[0].seq + place for place in range(len(events))] if events else []
 
 
 Promise = Callable[[Aftermath], Iterator[str]]

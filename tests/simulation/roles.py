@@ -59,18 +59,18 @@ class Request:
     receipts: list[Receipt] = field(default_factory=list)
 
     def events(self) -> list[Event]:
-        """The same each time they are asked for."""
-        asked = refold.UserInput(text=f"{self.token} asks " + "why " * 9)
-        said = refold.AgentResponse(text=f"{self.token} says " + "so " * 9)
+        """Returns the events of this request, equal at every call."""
+        question = refold.UserInput(text=f"{self.token} asks " + "why " * 9)
+        reply = refold.AgentResponse(text=f"{self.token} says " + "so " * 9)
         call = refold.ToolCall(call_id=self.call_id, tool_name="t", arguments={})
         answer = refold.ToolResult(call_id=self.call_id, content=f"{self.token} done")
         kinds: dict[str, list[Event]] = {
-            "turn": [asked, said],
-            "question": [asked],
-            "secret": [refold.UserInput(text=f"{self.token} is {MAIL}"), said],
-            "long": [refold.UserInput(text=f"{self.token} reads " + _LONG), said],
-            "call": [asked, call],
-            "answer": [answer, said],
+            "turn": [question, reply],
+            "question": [question],
+            "secret": [refold.UserInput(text=f"{self.token} is {MAIL}"), reply],
+            "long": [refold.UserInput(text=f"{self.token} reads " + _LONG), reply],
+            "call": [question, call],
+            "answer": [answer, reply],
             "close": [refold.SystemPrompt(text=self.token, closed=True)],
         }
         return kinds[self.kind]
@@ -247,15 +247,17 @@ class Reading:
             world.tried(lambda: self._read(world, store))
 
     def _read(self, world: World, store: SessionStore) -> None:
-        known = self.acknowledged(self.session_id)
+        acknowledged = self.acknowledged(self.session_id)
         session = store.session(
             user_id=owner(self.session_id), session_id=self.session_id
         )
         seqs = [envelope.seq for envelope in session.events()]
         if seqs != list(range(1, len(seqs) + 1)):
             world.violated(f"{self.session_id} was read with gaps: {seqs}")
-        if len(seqs) < known:
-            world.violated(f"{self.session_id}: {known} was acknowledged, read {seqs}")
+        if len(seqs) < acknowledged:
+            world.violated(
+                f"{self.session_id}: {acknowledged} was acknowledged, read {seqs}"
+            )
         compactor = session.strategies.compactor(self.spec)
         compactor.viewer.store_current(compactor.strategy)
         session.context(self.spec)

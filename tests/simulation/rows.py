@@ -52,10 +52,10 @@ class Rows(Recorder):
 
     def lease(self, stream: StreamId) -> tuple[str, int] | None:
         """Who has the lease of the stream, and until when."""
-        found = self.execute(
+        rows = self.execute(
             f"SELECT owner, expires_at FROM leases WHERE {STREAM}", **stream._asdict()
         )
-        return tuple(found[0]) if found else None
+        return tuple(rows[0]) if rows else None
 
     def put_head(self, stream: StreamId, head: HeadRow) -> None:
         """Set the head, whatever it is."""

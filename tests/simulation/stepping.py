@@ -43,19 +43,19 @@ class Stepping:
         call: Any = getattr(self._inner, name)
         if not callable(call):
             return call
-        return lambda *given, **named: self._do(name, call, *given, **named)
+        return lambda *arguments, **options: self._do(name, call, *arguments, **options)
 
-    def _do(self, name: str, call: Any, *given: Any, **named: Any) -> Any:
+    def _do(self, name: str, call: Any, *arguments: Any, **options: Any) -> Any:
         world = self._world
         world.scheduler.pause()
         fate = world.fate()
         if fate in ("refused", "dies before"):
             self._fail(name, fate)
-        done = call(*given, **named)
-        world.say(name, _shown(given), fate, _shown((done,)))
+        result = call(*arguments, **options)
+        world.say(name, _shown(arguments), fate, _shown((result,)))
         if fate:
             self._fail(name, fate)
-        return done
+        return result
 
     def _fail(self, name: str, fate: Fate) -> None:
         self._world.say(name, fate)
@@ -110,8 +110,8 @@ class SteppingRecorder(Stepping):
         """Refuse the write if a lease of this task was taken by another."""
         self._inner.check_fences()
         for stream, owner in self._inner.leases_held():
-            held = self._inner.lease(stream)
-            if held is None or held[0] != owner:
+            lease = self._inner.lease(stream)
+            if lease is None or lease[0] != owner:
                 self._world.violated("one wrote whose lease another has")
 
     def write_soon(
@@ -125,10 +125,12 @@ class SteppingRecorder(Stepping):
         call = super().__getattr__(name)
         return partial(self._read, call) if name in _READS else call
 
-    def _read(self, call: Any, stream: StreamId, *given: Any, **named: Any) -> Any:
-        found = call(stream, *given, **named)
+    def _read(
+        self, call: Any, stream: StreamId, *arguments: Any, **options: Any
+    ) -> Any:
+        result = call(stream, *arguments, **options)
         self._refuse(stream)
-        return found
+        return result
 
     def _refuse(self, stream: StreamId) -> None:
         if self._world.erasures.refuses(stream.user_id):
@@ -173,8 +175,8 @@ class SteppingRecorder(Stepping):
         """What is built takes steps; what is done with it is one transaction."""
         heads: dict[str, HeadRow] = {}
         self._inner.rewrite(stream, heads.update)
-        what = build(heads)
-        return self._inner.rewrite(stream, lambda _: what)
+        rewriting = build(heads)
+        return self._inner.rewrite(stream, lambda _: rewriting)
 
     def _heads(self, stream: StreamId) -> dict[StreamId, int]:
         names = self._inner.streams(stream.user_id, stream.session_id)
@@ -204,11 +206,11 @@ class SteppingRecorder(Stepping):
     ) -> bool:
         def take() -> bool:
             self._world.unlocked(stream)
-            held = self._inner.lease(stream)
+            lease = self._inner.lease(stream)
             taken = self._inner.take_lease(stream, owner, clock=clock, period=period)
             if taken:
                 self._world.took(stream)
-            if taken and held and held[0] != owner and held[1] > clock():
+            if taken and lease and lease[0] != owner and lease[1] > clock():
                 self._world.violated("a lease was taken that another holds")
             return taken
 
@@ -219,9 +221,9 @@ class SteppingRecorder(Stepping):
         self, stream: StreamId, owner: str, *, clock: Clock, period: int
     ) -> bool:
         def renew() -> bool:
-            held = self._inner.lease(stream)
+            lease = self._inner.lease(stream)
             renewed = self._inner.renew_lease(stream, owner, clock=clock, period=period)
-            if renewed and (held is None or held[0] != owner):
+            if renewed and (lease is None or lease[0] != owner):
                 self._world.violated("a lease was renewed that another holds")
             return renewed
 
@@ -235,8 +237,8 @@ class SteppingRecorder(Stepping):
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         def release() -> bool:
-            held = self._inner.lease(stream)
-            if held is not None and held[0] == owner:
+            lease = self._inner.lease(stream)
+            if lease is not None and lease[0] == owner:
                 self._world.gave_back()
             return self._inner.release_lease(stream, owner)
 

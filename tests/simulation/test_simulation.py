@@ -62,11 +62,11 @@ WANTED = {
 
 
 def seen_in(history: History) -> Iterator[str]:
-    """What of all this a history had in it."""
+    """Yields the names of what happened in a history."""
     yield from (str(word) for step in history.world.trace for word in step[2:])
     for request in history.requests:
         yield request.state
-        yield from ("a duplicate" for one in request.receipts if one.duplicate)
+        yield from ("a duplicate" for receipt in request.receipts if receipt.duplicate)
     yield from ("a rewriting" for _ in history.world.rewritten)
     yield from seen_in_parts(history)
     for term in history.world.terms:
@@ -172,9 +172,9 @@ def test_a_broken_promise_is_told_with_its_seed(
     monkeypatch.setattr(command, "History", partial(History, recorder=WritesNothing))
 
     assert command.main(["--count", "3"]) == 1
-    said = capsys.readouterr().out
-    assert said.startswith("seed 0: ")
-    assert command.main(said.split("tests.simulation ")[1].split()) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("seed 0: ")
+    assert command.main(printed.split("tests.simulation ")[1].split()) == 1
     assert "wrote ada/s-1/main 2" in capsys.readouterr().out
 
 

@@ -100,9 +100,9 @@ class World:
 
     def store(self, process: Process, redactor: Redactor = _UNAWARE) -> SessionStore:
         """The store as this process opened it, when its caches were empty."""
-        known = self._stores.get((process, redactor))
-        if known is not None:
-            return known
+        opened = self._stores.get((process, redactor))
+        if opened is not None:
+            return opened
         recorder = cast("Recorder", SteppingRecorder(self, process, self.recorder))
         keys = cast("SqlKeyStore", Stepping(self, process, self.keys, KeyUnavailable))
         log = EncryptedLog(recorder, _opened(keys))
@@ -113,10 +113,10 @@ class World:
         """The keys, as who opens the store when all is over has them."""
         return KeyRing(self.keys, _MASTER)
 
-    def say(self, *what: Any) -> None:
+    def say(self, *words: Any) -> None:
         """Put it into the trace."""
         task = self.scheduler.current
-        self.trace.append((self.scheduler.now, task.name if task else "-", *what))
+        self.trace.append((self.scheduler.now, task.name if task else "-", *words))
 
     def fate(self) -> Fate:
         """What is to become of the next call; always well outside of a run."""

@@ -25,12 +25,12 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("seed", "events", "sessions", "processes"):
         parser.add_argument(f"--{name}", type=int, default=getattr(usual, name))
     plan = Plan(**vars(parser.parse_args(arguments)))
-    told = 0
+    reported = 0
 
     def tell(report: Report) -> None:
-        nonlocal told
-        if report.acknowledged * _TOLD >= told * plan.events:
-            told = report.acknowledged * _TOLD // plan.events + 1
+        nonlocal reported
+        if report.acknowledged * _TOLD >= reported * plan.events:
+            reported = report.acknowledged * _TOLD // plan.events + 1
             sys.stdout.write(f"{report.acknowledged:>9} events {report.harms}\n")
             sys.stdout.flush()
 

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class EventsRead:
     """The batches that are in the log, and what is wrong with how they are there."""
 
     places: dict[str, Place] = field(default_factory=dict)
@@ -43,17 +43,17 @@ class Found:
     def _place(self, session_id: str, event: Envelope) -> None:
         text = str(event.payload.payload()["text"])
         key, _, index = text.split(" ", 1)[0].rpartition(".")
-        known = self.places.get(key)
+        placed = self.places.get(key)
         if int(index) == 0:
-            if known is not None:
-                self.wrong.append(f"batch {key} is there twice: {known.session_id}")
+            if placed is not None:
+                self.wrong.append(f"batch {key} is there twice: {placed.session_id}")
             self.places[key] = Place(session_id, event.seq, event.seq, event.hash)
             return
         follows = (session_id, event.seq - int(index), event.seq - 1)
-        if known is None or known[:3] != follows:
+        if placed is None or placed[:3] != follows:
             self.wrong.append(f"batch {key} is scattered at {session_id} {event.seq}")
             return
-        self.places[key] = known._replace(last_seq=event.seq, hash=event.hash)
+        self.places[key] = placed._replace(last_seq=event.seq, hash=event.hash)
 
 
 class Checked(NamedTuple):
@@ -68,15 +68,15 @@ class Checked(NamedTuple):
 
 
 def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
-    """Read all events, prove all sessions, and fold all views anew; by the page."""
-    found = Found()
+    """Reads all events page by page, verifies all sessions, and refolds all views."""
+    events_read = EventsRead()
     sessions = [
-        store.session(user_id=USER, session_id=one.session_id)
-        for one in store.sessions(USER, internal=True)
+        store.session(user_id=USER, session_id=info.session_id)
+        for info in store.sessions(USER, internal=True)
     ]
     for session in sessions:
-        found.read(session)
-    wrong = [*found.wrong, *_acknowledged(found, plan, folder)]
+        events_read.read(session)
+    wrong = [*events_read.wrong, *_acknowledged(events_read, plan, folder)]
     compactions = 0
     for _, verified in store.verify():
         compactions += verified.compactions
@@ -86,23 +86,24 @@ def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
         # Folding them anew costs as much as reading the log: only those that moved.
         if session.strategies.catch_up():
             wrong += unequal_views(session)
-    journals = (journal(folder / f"journal-{one}") for one in range(plan.writers))
+    journals = (journal(folder / f"journal-{writer}") for writer in range(plan.writers))
     retried = sum(line.duplicate for lines in journals for line in lines)
     return Checked(compactions, retried, wrong)
 
 
-def _acknowledged(found: Found, plan: Plan, folder: Path) -> Iterator[str]:
-    if found.events != plan.events:
-        yield f"{found.events} events are there, {plan.events} were appended"
+def _acknowledged(events_read: EventsRead, plan: Plan, folder: Path) -> Iterator[str]:
+    if events_read.events != plan.events:
+        yield f"{events_read.events} events are there, {plan.events} were appended"
     for writer in range(plan.writers):
-        lines = {one.number: one for one in journal(folder / f"journal-{writer}")}
+        lines = {line.number: line for line in journal(folder / f"journal-{writer}")}
         for batch in plan.batches(writer):
-            told, place = lines.pop(batch.number, None), found.places.get(batch.key)
-            if told is None:
+            line = lines.pop(batch.number, None)
+            place = events_read.places.get(batch.key)
+            if line is None:
                 yield f"batch {batch.key} was never acknowledged"
-            elif place != (*told[1:4], told.hash):
-                yield f"batch {batch.key} was acknowledged as {told}, and is at {place}"
+            elif place != (*line[1:4], line.hash):
+                yield f"batch {batch.key} was acknowledged as {line}, and is at {place}"
             elif place.last_seq - place.first_seq + 1 != batch.size:
                 yield f"batch {batch.key} has not its {batch.size} events"
         if lines:
-            yield f"writer {writer} was told of batches that it never had: {lines}"
+            yield f"writer {writer} has acknowledgements of unknown batches: {lines}"

@@ -155,9 +155,9 @@ class Member:
         right = expected and not self.hooks_ran
         self.note("refused" if right else "wrong", f"{self.name}: {error}")
 
-    def note(self, kind: str, what: str) -> None:
+    def note(self, kind: str, text: str) -> None:
         """Write a line to the ledger that all processes share."""
-        line = f"{kind} {what}".replace("\n", " ")
+        line = f"{kind} {text}".replace("\n", " ")
         os.write(self.ledger, f"{line}\n".encode())
 
 
@@ -175,7 +175,7 @@ def end_of(member: Member, store: SessionStore | None) -> None:
 
 
 def history(seed: int, folder: Path) -> tuple[list[str], Counter[str]]:
-    """What is wrong after the history of that seed, and what was done in it."""
+    """Returns the problems after the history of a seed, and the acts in it."""
     folder.mkdir()
     refold.redact("")  # compiled once here, not in each process
     os.environ["REFOLD_HOME"] = str(folder / "home")
@@ -201,11 +201,11 @@ def history(seed: int, folder: Path) -> tuple[list[str], Counter[str]]:
     acknowledged = [
         line.removeprefix("wrote ") for line in lines if line.startswith("wrote ")
     ]
-    wrong += [f"seed {seed}: {what}" for what in missing(url, acknowledged)]
-    done = Counter(line.removeprefix("act ") for line in lines if line[:4] == "act ")
-    done["acknowledged"] = len(acknowledged)
-    done["refused"] = sum(line.startswith("refused") for line in lines)
-    return wrong, done
+    wrong += [f"seed {seed}: {event}" for event in missing(url, acknowledged)]
+    acts = Counter(line.removeprefix("act ") for line in lines if line[:4] == "act ")
+    acts["acknowledged"] = len(acknowledged)
+    acts["refused"] = sum(line.startswith("refused") for line in lines)
+    return wrong, acts
 
 
 def missing(url: str, acknowledged: list[str]) -> list[str]:
@@ -230,20 +230,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.forks")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     begin = monotonic()
-    done: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="refold-forks-") as folder:
-        for seed in range(given.seed, given.seed + given.count):
-            found, acts = history(seed, Path(folder) / str(seed))
-            wrong += found
-            done += acts
+        for seed in range(options.seed, options.seed + options.count):
+            problems, acts = history(seed, Path(folder) / str(seed))
+            wrong += problems
+            counts += acts
     for line in wrong[:20]:
         sys.stdout.write(f"{line}\n")
-    acts_done = ", ".join(f"{count} {name}" for name, count in sorted(done.items()))
+    acts_done = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     sys.stdout.write(
-        f"{given.count} histories in {monotonic() - begin:.0f} s: {acts_done}; "
+        f"{options.count} histories in {monotonic() - begin:.0f} s: {acts_done}; "
         f"{len(wrong)} things are wrong\n"
     )
     return 1 if wrong else 0

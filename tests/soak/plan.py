@@ -30,17 +30,17 @@ class Batch(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its idempotency key: who retries it is told of the first attempt."""
+        """Its idempotency key: a retry returns the receipt of the first attempt."""
         return f"{self.writer}.{self.number}"
 
     def events(self) -> list[Event]:
         """Questions and answers in turn; each begins with the key and its place."""
-        told = (f"{self.key}.{place} " + "word " * 24 for place in range(self.size))
+        texts = (f"{self.key}.{place} " + "word " * 24 for place in range(self.size))
         return [
             refold.AgentResponse(text=text)
             if place % 2
             else refold.UserInput(text=text)
-            for place, text in enumerate(told)
+            for place, text in enumerate(texts)
         ]
 
 

@@ -104,8 +104,12 @@ class _Child:
         self._process.stdout.close()
         with self._process.stderr as errors:
             errors.seek(0)
-            said = errors.read()
-        return said[-2000:] or f"exit {code}" if code and not self._killed else ""
+            errors_written = errors.read()
+        return (
+            errors_written[-2000:] or f"exit {code}"
+            if code and not self._killed
+            else ""
+        )
 
     def rss(self) -> float:
         """Its resident memory in MiB."""
@@ -133,8 +137,8 @@ class Soak:
         self._done: dict[Name, int] = {}
         self.report = Report(plan)
 
-    def run(self, told: Callable[[Report], object] = lambda _: None) -> Report:
-        """Do it all; ``told`` hears of each batch.
+    def run(self, report_to: Callable[[Report], object] = lambda _: None) -> Report:
+        """Runs the soak; ``report_to`` is called after each batch.
 
         Raises SoakFailed if a process ends that nobody killed.
         """
@@ -145,7 +149,7 @@ class Soak:
                 pass
             begin = monotonic()
             try:
-                self._work(told)
+                self._work(report_to)
             finally:
                 for child in self._children.values():
                     child.kill()
@@ -158,7 +162,7 @@ class Soak:
             self.report.wrong += checked.wrong
         return self.report
 
-    def _work(self, told: Callable[[Report], object]) -> None:
+    def _work(self, report_to: Callable[[Report], object]) -> None:
         for number in range(self._plan.writers):
             self._start(("write", number))
         for number in range(self._plan.projectors):
@@ -166,7 +170,7 @@ class Soak:
         while self._busy:
             child, line = self._lines.get()
             self._hear(child, line)
-            told(self.report)
+            report_to(self.report)
         self._weigh()
         for child in self._children.values():
             child.let_end()
@@ -197,9 +201,11 @@ class Soak:
 
     def _advance(self) -> None:
         self.report.acknowledged = sum(self._done.values())
-        self._first = self._first or {name: one.rss() for name, one in self._spared()}
+        self._first = self._first or {
+            name: child.rss() for name, child in self._spared()
+        }
         if self.report.acknowledged >= self._plan.events // 5 and not self._early:
-            self._early = {name: one.rss() for name, one in self._spared()}
+            self._early = {name: child.rss() for name, child in self._spared()}
         while self._harms and self._harms[0][0] <= self.report.acknowledged:
             self._harm(self._harms.pop(0)[1])
 
@@ -225,7 +231,7 @@ class Soak:
 
     def _spared(self) -> Iterator[tuple[Name, _Child]]:
         """The first writer and the first projector, which nobody kills."""
-        return ((name, one) for name, one in self._children.items() if name[1] == 0)
+        return ((name, child) for name, child in self._children.items() if name[1] == 0)
 
     def _weigh(self) -> None:
         for name, child in self._spared():

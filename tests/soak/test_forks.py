@@ -19,9 +19,9 @@ def test_a_family_of_processes_loses_nothing_that_one_acknowledged(
     wrong: list[str] = []
     forked = 0
     for seed in SEEDS:
-        found, done = history(seed, tmp_path / str(seed))
-        wrong += found
-        forked += done["fork"] + done["fork in C"]
+        problems, acts = history(seed, tmp_path / str(seed))
+        wrong += problems
+        forked += acts["fork"] + acts["fork in C"]
 
     assert wrong == []
     assert forked > len(SEEDS)

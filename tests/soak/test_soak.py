@@ -32,13 +32,13 @@ def test_kills_and_cuts_lose_nothing_acknowledged(
     assert report.acknowledged == SMALL.events
     assert report.harms == {"kill": 4, "cut": 4, "crash": 1, "restart": 1}
     assert report.compactions > 0
-    assert [one.process for one in report.memory] == ["write 0", "project 0"]
+    assert [memory.process for memory in report.memory] == ["write 0", "project 0"]
 
 
 def test_a_plan_is_the_same_each_time_and_appends_as_much_as_it_says() -> None:
-    batches = [one for writer in (0, 1) for one in SMALL.batches(writer)]
+    batches = [batch for writer in (0, 1) for batch in SMALL.batches(writer)]
 
-    assert batches == [one for writer in (0, 1) for one in SMALL.batches(writer)]
+    assert batches == [batch for writer in (0, 1) for batch in SMALL.batches(writer)]
     assert sum(batch.size for batch in batches) == SMALL.events
     assert len({batch.key for batch in batches}) == len(batches) > 20
     assert {1, 2, 4} < {batch.size for batch in batches}
@@ -90,22 +90,24 @@ def test_a_batch_that_is_there_twice_or_in_parts_is_found(folder: Path) -> None:
     with refold.open("memory://") as store:
         written(store, plan, folder)
         session = store.session(user_id=USER, session_id="s-0000")
-        first = next(one for one in plan.batches(0) if one.size > 1).events()
+        first = next(batch for batch in plan.batches(0) if batch.size > 1).events()
         session.append(first)
         session.append(first[1:])
 
         wrong = check(store, plan, folder).wrong
 
-        assert any("is there twice" in one for one in wrong)
-        assert any("is scattered" in one for one in wrong)
-        assert any("events are there, 100 were appended" in one for one in wrong)
+        assert any("is there twice" in problem for problem in wrong)
+        assert any("is scattered" in problem for problem in wrong)
+        assert any(
+            "events are there, 100 were appended" in problem for problem in wrong
+        )
 
 
 def test_half_a_line_of_a_journal_was_not_acknowledged(folder: Path) -> None:
     line = json.dumps(Acknowledged(1, "s", 1, 2, "00", duplicate=False))
     (folder / "journal").write_text(f"{line}\n{line[:20]}")
 
-    assert [one.number for one in journal(folder / "journal")] == [1]
+    assert [line.number for line in journal(folder / "journal")] == [1]
     assert journal(folder / "none") == []
 
 

@@ -33,8 +33,10 @@ def fork(url: str) -> None:
             refold.UserInput(text="before")
         )
         child = os.fork()
-        mine = store.session(user_id="ada", session_id="parent" if child else "child")
-        mine.append(refold.UserInput(text="after"))
+        session = store.session(
+            user_id="ada", session_id="parent" if child else "child"
+        )
+        session.append(refold.UserInput(text="after"))
         if child:
             os.waitpid(child, 0)
     if not child:

@@ -24,9 +24,9 @@ class Table(AccessTable):
 def records(
     store: SessionStore, user_id: str | None = None, session_id: str | None = None
 ) -> list[AccessRecord]:
-    """What was recorded, but for the reading of it."""
-    found = store.access_log.records(user_id, session_id=session_id)
-    return [record for record in found if record.event != "audit_read"]
+    """Returns the access records, except those of reading the access log."""
+    all_records = store.access_log.records(user_id, session_id=session_id)
+    return [record for record in all_records if record.event != "audit_read"]
 
 
 def of(store: SessionStore) -> Session:

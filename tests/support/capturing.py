@@ -168,24 +168,26 @@ class Client:
         )
 
     def _stuck(self) -> str:
-        """What the process said that does not catch up, and where it stands."""
+        """Describes a process that does not catch up, with its output and state."""
         process, self._process = self._process, None
-        said = "nothing runs"
+        output = "nothing runs"
         if process is not None:
             process.send_signal(signal.SIGKILL)
-            said = f"{process.communicate()} {process.returncode}"
-        kept = [p.read_text() for p in (self.home / "home" / "capture").glob("*.json")]
+            output = f"{process.communicate()} {process.returncode}"
+        states = [
+            p.read_text() for p in (self.home / "home" / "capture").glob("*.json")
+        ]
         there = [(str(p), p.stat()) for p in self.folder.rglob("*.jsonl*")]
-        return f"the capture does not catch up: {said} {kept} {there} {self._torn}"
+        return f"the capture does not catch up: {output} {states} {there} {self._torn}"
 
     def _is_behind(self, gone: Path | None) -> bool:
-        kept = [*(self.home / "home" / "capture").glob("*.json")]
-        if not kept or self._process is None:
+        states = [*(self.home / "home" / "capture").glob("*.json")]
+        if not states or self._process is None:
             return True
-        told = json.loads(kept[0].read_text())
-        if told["pid"] != self._process.pid:  # it has not looked yet
+        state = json.loads(states[0].read_text())
+        if state["pid"] != self._process.pid:  # it has not looked yet
             return True
-        places = told["files"]
+        places = state["files"]
         if gone is not None and str(gone) in {p["path"] for p in places.values()}:
             return True
         return any(
@@ -226,15 +228,15 @@ class Client:
 
 
 def wrong(client: Client) -> Iterator[str]:
-    """What was captured otherwise than it was written."""
+    """Yields each difference between what was written and what was captured."""
     with refold.open(client.database) as store:
         for session_id, ids in client.written.items():
             session = store.session(user_id=USER, session_id=session_id)
-            found = Counter(str(item.value["uuid"]) for item in session.native.read())
+            counts = Counter(str(item.value["uuid"]) for item in session.native.read())
             for uuid in ids:
-                if found[uuid] != 1:
-                    yield f"{session_id}: entry {uuid} is there {found[uuid]} times"
-            if strange := found.keys() - {*ids}:
+                if counts[uuid] != 1:
+                    yield f"{session_id}: entry {uuid} is there {counts[uuid]} times"
+            if strange := counts.keys() - {*ids}:
                 yield f"{session_id}: {len(strange)} entries that nobody wrote"
             yield from map(str, session.verify().problems)
         notes = store.session(user_id=USER, session_id=NOTES)
@@ -245,7 +247,7 @@ def wrong(client: Client) -> Iterator[str]:
         ours = path.is_file() and client.folder not in path.parents
         if ours and SECRET.encode() in path.read_bytes():
             yield f"{path.name} holds the secret"
-    yield from (f"refused: {one}" for one in status() if one["refused"])
+    yield from (f"refused: {capture}" for capture in status() if capture["refused"])
 
 
 if __name__ == "__main__":
@@ -255,7 +257,7 @@ if __name__ == "__main__":
         soaked = Client(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
         done = soaked.run(number)
         problems = [*wrong(soaked)]
-        said = problems[:20] or ["nothing lost, nothing doubled"]
+        report = problems[:20] or ["nothing lost, nothing doubled"]
         entries = sum(map(len, soaked.written.values())) + soaked.notes
-        sys.stdout.write("\n".join([f"{dict(done)}, {entries} entries", *said, ""]))
+        sys.stdout.write("\n".join([f"{dict(done)}, {entries} entries", *report, ""]))
         sys.exit(bool(problems))

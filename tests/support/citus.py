@@ -46,9 +46,9 @@ class Cluster(Postgres):
         self.machines: list[Server] = []
         for _ in range(1 + WORKERS):
             # Only who can enter the directories can reach a machine; they trust those.
-            one = Server(folder, "x", {**_SETTINGS, **settings}, auth="trust")
-            self._opened.callback(one.close)
-            self.machines.append(one)
+            machine = Server(folder, "x", {**_SETTINGS, **settings}, auth="trust")
+            self._opened.callback(machine.close)
+            self.machines.append(machine)
         super().__init__(self._url(self.machines[0]))
 
     @staticmethod

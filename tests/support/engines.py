@@ -20,13 +20,13 @@ def one_engine(request: pytest.FixtureRequest) -> str:
 
 
 def on_any(test: Callable[..., Any]) -> Callable[..., Any]:
-    """The same test for the ``store_url`` of wherever it is collected."""
-    made = FunctionType(
+    """Returns a copy of a test for the ``store_url`` of the module that collects it."""
+    copy = FunctionType(
         test.__code__, test.__globals__, test.__name__, test.__defaults__
     )
-    made.__dict__.update(test.__dict__)
-    made.__annotations__ = test.__annotations__
+    copy.__dict__.update(test.__dict__)
+    copy.__annotations__ = test.__annotations__
     marks = getattr(test, "pytestmark", [])
-    kept = [mark for mark in marks if mark.args[:1] != ("store_url",)]
-    made.pytestmark = kept  # type: ignore[attr-defined]  # pytest's
-    return made
+    marks_kept = [mark for mark in marks if mark.args[:1] != ("store_url",)]
+    copy.pytestmark = marks_kept  # type: ignore[attr-defined]  # pytest's
+    return copy

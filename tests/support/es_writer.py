@@ -11,22 +11,22 @@ def begin(url: str, name: str) -> None:
     """Wait for a line, make the application's tables, record one event."""
     print("ready", flush=True)
     sys.stdin.readline()
-    with factory(url, name) as made:
-        (number,) = made.application_recorder().insert_events([stored()]) or ()
+    with factory(url, name) as application:
+        (number,) = application.application_recorder().insert_events([stored()]) or ()
         print(number, flush=True)
-        made.close()
+        application.close()
 
 
 def pour(url: str, name: str, count: str) -> None:
     """Wait for a line, record ``count`` events, each alone, then two at once."""
-    made = factory(url, name)
-    recorder = made.application_recorder()
+    application = factory(url, name)
+    recorder = application.application_recorder()
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(int(count)):
         recorder.insert_events([stored()])
         recorder.insert_events([stored(), stored()])
-    made.close()
+    application.close()
     print("done", flush=True)
 
 

@@ -47,9 +47,11 @@ def environment(url: str, name: str = "", **env: str) -> Environment:
 
 def factory(url: str, name: str = "", **env: str) -> Factory:
     """A factory for an application of that name."""
-    made: Any = InfrastructureFactory.construct(environment(url, name, **env))
-    assert type(made) is Factory
-    return made
+    application_factory: Any = InfrastructureFactory.construct(
+        environment(url, name, **env)
+    )
+    assert type(application_factory) is Factory
+    return application_factory
 
 
 def stored(

@@ -45,11 +45,11 @@ def verifier(
 
 def private_key(algorithm: str, name: str = "") -> Any:
     """A key of that kind, the same for each name."""
-    return _made(algorithm, name)
+    return _generated(algorithm, name)
 
 
 @cache
-def _made(algorithm: str, _name: str) -> Any:
+def _generated(algorithm: str, _name: str) -> Any:
     if algorithm.startswith("RS"):
         return rsa.generate_private_key(65537, 2048)
     if algorithm.startswith("ES"):
@@ -61,12 +61,12 @@ def jwk(key: Any, kid: str | None = None, **more: Any) -> dict[str, Any]:
     """The public half of ``key`` as it stands in a JWKS."""
     public = key.public_key()
     if isinstance(public, rsa.RSAPublicKey):
-        found = RSAAlgorithm.to_jwk(public, as_dict=True)
+        fields = RSAAlgorithm.to_jwk(public, as_dict=True)
     elif isinstance(public, ec.EllipticCurvePublicKey):
-        found = ECAlgorithm.to_jwk(public, as_dict=True)
+        fields = ECAlgorithm.to_jwk(public, as_dict=True)
     else:
-        found = OKPAlgorithm.to_jwk(public, as_dict=True)
-    return {**found, **({} if kid is None else {"kid": kid}), **more}
+        fields = OKPAlgorithm.to_jwk(public, as_dict=True)
+    return {**fields, **({} if kid is None else {"kid": kid}), **more}
 
 
 def jwks(*keys: Mapping[str, Any]) -> bytes:

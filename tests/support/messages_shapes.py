@@ -116,9 +116,9 @@ def error(
     retry_after: float | None = None,
 ) -> Reply:
     """An error of the API; ``retry_after`` is in seconds, and may be a fraction."""
-    usual, said = _ERRORS.get(status, ("api_error", "Internal server error"))
+    usual, default_words = _ERRORS.get(status, ("api_error", "Internal server error"))
     headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
-    body = {"type": kind or usual, "message": words or said}
+    body = {"type": kind or usual, "message": words or default_words}
     return Reply(status, {"type": "error", "error": body}, headers)
 
 
@@ -158,9 +158,9 @@ def events(body: Block) -> Iterator[Block]:
         for delta in deltas:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
-    told = ("stop_reason", "stop_sequence", "stop_details")
+    stop_fields = ("stop_reason", "stop_sequence", "stop_details")
     counts = {name: n for name, n in usage.items() if name.endswith("_tokens")}
-    ended = {name: body[name] for name in told}
+    ended = {name: body[name] for name in stop_fields}
     yield {"type": "message_delta", "delta": ended, "usage": counts}
     yield {"type": "message_stop"}
 

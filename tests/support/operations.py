@@ -99,7 +99,7 @@ def _together(store: SessionStore) -> None:
         )
         batches.append(log.batch(append))
     done = log.recorder.database.write_group(batches)
-    assert [type(one) for one in done] == [Wrote] * len(batches), done
+    assert [type(outcome) for outcome in done] == [Wrote] * len(batches), done
 
 
 def _labelled(store: SessionStore) -> None:

@@ -71,8 +71,8 @@ def run(step: dict[str, Any], names: dict[str, Any]) -> str:
             text=True,
             check=True,
         )
-        found = Path(".environment").read_text().split("\0")
-        for name, equals, value in (pair.partition("=") for pair in found):
+        environment = Path(".environment").read_text().split("\0")
+        for name, equals, value in (pair.partition("=") for pair in environment):
             if equals:
                 os.environ[name] = value
         adopt_python_path()

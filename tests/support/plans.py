@@ -37,9 +37,9 @@ _SESSIONS: Final = 20_000
 def queries(statements: list[Statement]) -> set[Statement]:
     """Those that ask for rows of our tables."""
     return {
-        one
-        for one in statements
-        if _QUERY.match(one.text) and re.search(_TABLE, one.text)
+        statement
+        for statement in statements
+        if _QUERY.match(statement.text) and re.search(_TABLE, statement.text)
     }
 
 
@@ -82,9 +82,9 @@ def steps(
     connection.execute("DEALLOCATE ALL")
     connection.pgconn.prepare(b"asked", statement.text.encode(), statement.types)
     types = "SELECT cardinality(parameter_types) FROM pg_prepared_statements"
-    found = connection.execute(types + " WHERE name = 'asked'").fetchone()
-    assert found is not None
-    values = f"({', '.join(['NULL'] * found[0])})" if found[0] else ""
+    parameters = connection.execute(types + " WHERE name = 'asked'").fetchone()
+    assert parameters is not None
+    values = f"({', '.join(['NULL'] * parameters[0])})" if parameters[0] else ""
     plan = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{values}")  # type: ignore[arg-type, unused-ignore]  # the same
     row = plan.fetchone()
     assert row is not None
@@ -129,13 +129,13 @@ def whole_on_sqlite(path: str, statement: Statement) -> set[str]:
     }
     with closing(sqlite3.connect(path)) as connection:
         steps = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}").fetchall()
-    found = set()
+    tables_read = set()
     for *_, step in steps:
         verb, name, how = (*step.split(" ", 2), "", "")[:3]
         table = names.get(name, "")
         if table and (verb == "SCAN" or not _searches(table, how)):
-            found.add(table)
-    return found
+            tables_read.add(table)
+    return tables_read
 
 
 def _searches(table: str, how: str) -> bool:

@@ -63,7 +63,7 @@ class Postgres:
         return cls(f"postgresql://postgres:{password}@/postgres?host={host}", server)
 
     @classmethod
-    def given(cls) -> Self | None:
+    def from_environment(cls) -> Self | None:
         """Return the server that ``REFOLD_TEST_POSTGRES`` names, if it names one."""
         url = os.environ.get(VARIABLE)
         return cls(url) if url else None
@@ -300,8 +300,8 @@ def _verifier(password: str) -> str:
     client, server = (
         hmac.digest(salted, key, "sha256") for key in (b"Client Key", b"Server Key")
     )
-    kept = (salt, hashlib.sha256(client).digest(), server)
-    salt64, client64, server64 = (base64.b64encode(part).decode() for part in kept)
+    parts = (salt, hashlib.sha256(client).digest(), server)
+    salt64, client64, server64 = (base64.b64encode(part).decode() for part in parts)
     return f"SCRAM-SHA-256${once}:{salt64}${client64}:{server64}"
 
 

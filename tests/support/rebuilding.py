@@ -78,4 +78,4 @@ def rebuild(
     done = store.rebuild(
         strategy, user_id=None, session_id=session_id, summarizer=summarizer
     )
-    return sum([one.compactions for one in done])
+    return sum([result.compactions for result in done])

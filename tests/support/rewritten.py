@@ -24,8 +24,10 @@ def read(url: str) -> str:
 
 
 def problems(store: SessionStore) -> list[tuple[int | None, str]]:
-    found = [problem for _, verified in store.verify() for problem in verified.problems]
-    return [(problem.seq, problem.code) for problem in found]
+    all_problems = [
+        problem for _, verified in store.verify() for problem in verified.problems
+    ]
+    return [(problem.seq, problem.code) for problem in all_problems]
 
 
 def raw(url: str) -> Engine:

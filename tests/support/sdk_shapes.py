@@ -36,8 +36,8 @@ def sample(annotation: Any, depth: int = 0) -> Any:
     if origin in WRAPPERS:
         return sample(arguments[0], depth)
     if origin in (Union, types.UnionType):
-        some = [one for one in arguments if one is not type(None)]
-        return sample(some[0], depth)
+        members_of_union = [member for member in arguments if member is not type(None)]
+        return sample(members_of_union[0], depth)
     if origin is Literal:
         return arguments[0]
     if annotation in (int, float):
@@ -50,11 +50,11 @@ def sample(annotation: Any, depth: int = 0) -> Any:
         return [sample(arguments[0], depth + 1)]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = annotation.model_fields.items()
-        return {name: sample(one.annotation, depth + 1) for name, one in fields}
+        return {name: sample(field.annotation, depth + 1) for name, field in fields}
     if isinstance(annotation, type) and hasattr(annotation, "__required_keys__"):
         hints = get_type_hints(annotation, include_extras=True)
-        known = annotation.__required_keys__ if depth > 4 else hints
-        return {name: sample(hints[name], depth + 1) for name in known}
+        fields_used = annotation.__required_keys__ if depth > 4 else hints
+        return {name: sample(hints[name], depth + 1) for name in fields_used}
     return "x"
 
 
@@ -80,11 +80,11 @@ BETA = options(
     beta_message_create_params.MessageCreateParamsNonStreaming,
 )
 ANSWERS = {
-    one.__name__: sample(one)
-    for one in members(ContentBlock) + members(BetaContentBlock)
+    shape.__name__: sample(shape)
+    for shape in members(ContentBlock) + members(BetaContentBlock)
 }
 # The blocks that a message of a request may have.
 REQUEST_BLOCKS = {
-    one.__name__: sample(one)
-    for one in members(ContentBlockParam) + members(BetaContentBlockParam)
+    shape.__name__: sample(shape)
+    for shape in members(ContentBlockParam) + members(BetaContentBlockParam)
 }

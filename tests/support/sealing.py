@@ -34,21 +34,21 @@ def proved(store: SessionStore) -> SealsVerified:
 
 
 def anchor_file() -> Path:
-    (found,) = (config.home() / "anchors").glob("*.jsonl")
-    return found
+    (anchor,) = (config.home() / "anchors").glob("*.jsonl")
+    return anchor
 
 
 def sealed(store: SessionStore) -> list[tuple[str, int]]:
-    """Of each leaf, in order, the session and seq that it is of."""
+    """Returns the session and seq of each leaf, in order."""
     tree: Any = store.seals
-    found = [
+    leaves = [
         (seal.leaf, name, seal.seq)
         for name in (info.session_id for info in store.sessions(internal=True))
         for seal in tree.tree.seals(
             store.session(user_id="ada", session_id=name).stream
         )
     ]
-    return [(name, seq) for _, name, seq in sorted(found)]
+    return [(name, seq) for _, name, seq in sorted(leaves)]
 
 
 @contextmanager

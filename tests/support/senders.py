@@ -28,12 +28,12 @@ Function = tuple[str, str]
 
 def senders() -> set[Function]:
     """Every function that calls what sends a statement."""
-    found = set[Function]()
+    functions = set[Function]()
     for path in (ROOT / "refold" / "adapters").rglob("*.py"):
         if path.name not in _OTHERS and path.parent.name != "eventsourcing":
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            found |= {(_named(path), name) for name in _within(tree, "")}
-    return found
+            functions |= {(_named(path), name) for name in _within(tree, "")}
+    return functions
 
 
 def _within(node: ast.AST, name: str) -> Iterator[str]:
@@ -55,21 +55,21 @@ def _sends(call: ast.Call) -> bool:
 
 @contextmanager
 def called() -> Iterator[set[Function]]:
-    """The functions of the adapters that are called meanwhile, in any thread."""
-    found = set[Function]()
+    """Collects the functions of the adapters that any thread calls in the block."""
+    functions = set[Function]()
     ours = str(ROOT / "refold" / "adapters")
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(ours):
             name = code.co_qualname.replace(".<locals>", "").replace(".<lambda>", "")
-            found.add((_named(Path(code.co_filename)), name))
+            functions.add((_named(Path(code.co_filename)), name))
 
     before = sys.getprofile()
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        yield found
+        yield functions
     finally:
         threading.setprofile(None)
         sys.setprofile(before)

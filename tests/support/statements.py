@@ -32,7 +32,7 @@ class Statement:
 
 
 @dataclass
-class Said:
+class Recording:
     """What was said in a while; a round trip is done when all asked is answered."""
 
     statements: list[Statement] = field(default_factory=list)
@@ -45,27 +45,27 @@ class Said:
 
 
 class Ear:
-    """Hears what is said between ``listen`` and its end."""
+    """Records statements and round trips while ``listen`` is active."""
 
     def __init__(self) -> None:
-        self._said: Said | None = None
+        self._recording: Recording | None = None
 
     @contextmanager
-    def listen(self) -> Iterator[Said]:
-        """Everything that is said from here to the end of the block."""
-        self._said = said = Said()
+    def listen(self) -> Iterator[Recording]:
+        """Records the statements and round trips in the block."""
+        self._recording = recording = Recording()
         try:
-            yield said
+            yield recording
         finally:
-            self._said = None
+            self._recording = None
 
     def statement(self, statement: Statement) -> None:
-        if self._said is not None:
-            self._said.statements.append(statement)
+        if self._recording is not None:
+            self._recording.statements.append(statement)
 
     def answered(self) -> None:
-        if self._said is not None:
-            self._said.round_trips += 1
+        if self._recording is not None:
+            self._recording.round_trips += 1
 
 
 class Wire(Ear):
@@ -73,23 +73,25 @@ class Wire(Ear):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        given = conninfo_to_dict(url)
+        settings = conninfo_to_dict(url)
         self._host, self._port = (
-            str(given.get("host") or "localhost"),
-            given.get("port"),
+            str(settings.get("host") or "localhost"),
+            settings.get("port"),
         )
         self._door = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._door]
-        user, password = (quote(str(given.get(k) or "")) for k in ("user", "password"))
-        place = f"127.0.0.1:{self._door.getsockname()[1]}/{given['dbname']}"
+        user, password = (
+            quote(str(settings.get(key) or "")) for key in ("user", "password")
+        )
+        place = f"127.0.0.1:{self._door.getsockname()[1]}/{settings['dbname']}"
         plain = "sslmode=disable&gssencmode=disable"
         self.url = f"postgresql://{user}:{password}@{place}?{plain}"
         Thread(target=self._admit, daemon=True).start()
 
     def close(self) -> None:
         """Cut all connections."""
-        for one in self._open:
-            one.close()
+        for connection in self._open:
+            connection.close()
 
     def _admit(self) -> None:
         while True:
@@ -99,10 +101,9 @@ class Wire(Ear):
                 return
             server = self._reach()
             self._open += [client, server]
-            asked, told = _Asked(self), _Told(self)
             for source, sink, heard in (
-                (client, server, asked),
-                (server, client, told),
+                (client, server, _FromClient(self)),
+                (server, client, _FromServer(self)),
             ):
                 Thread(target=_pump, args=(source, sink, heard), daemon=True).start()
 
@@ -117,20 +118,20 @@ class Wire(Ear):
 def _pump(
     source: socket.socket, sink: socket.socket, heard: Callable[[bytes], None]
 ) -> None:
-    """Pass on what comes; it is heard before whoever waits for it can go on."""
+    """Passes data on, and records it before the receiver can continue."""
     try:
         while data := source.recv(_CHUNK):
             heard(data)
             sink.sendall(data)
     except OSError:
         pass
-    for one in (source, sink):
+    for connection in (source, sink):
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)  # also wakes who still reads from it
-        one.close()
+            connection.shutdown(socket.SHUT_RDWR)  # also wakes who still reads from it
+        connection.close()
 
 
-class _Told:
+class _FromServer:
     """What the server answers: messages of a type, a length and a body."""
 
     typed = 1
@@ -153,7 +154,7 @@ class _Told:
             self._ear.answered()
 
 
-class _Asked(_Told):
+class _FromClient(_FromServer):
     """What a client asks; its first message, the startup, has no type."""
 
     typed = 0

@@ -301,13 +301,13 @@ def _methods() -> Iterator[str]:
     yield "| method of the SDK | in a capture |"
     yield "|---|---|"
     rows = {"messages": METHODS, "messages.batches": BATCH_METHODS}
-    for path, known in rows.items():
+    for path, methods in rows.items():
         for prefix in ("", "beta."):
             resource: Any = CLIENT
             for name in f"{prefix}{path}".split("."):
                 resource = getattr(resource, name)
             for name in _public(resource):
-                yield f"| `{prefix}{path}.{name}` | {known[name]} |"
+                yield f"| `{prefix}{path}.{name}` | {methods[name]} |"
 
 
 def _public(resource: Any) -> list[str]:

@@ -35,7 +35,8 @@ class Tampered:
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url, folder
         self.sqlite = url.startswith("sqlite")
-        self.home, self.kept = folder / "home", folder / "kept"
+        self.home = folder / "home"
+        self.copies = folder / "kept"
         self.old: dict[str, Any] = {}
         self.sealed: dict[str, Any] = {}
 
@@ -80,9 +81,9 @@ class Tampered:
     def row(self, query: str) -> dict[str, Any]:
         """The first row of a query, by the names of its columns."""
         with self.changing() as connection:
-            found = connection.execute(text(query)).mappings().first()
-        assert found is not None, query
-        return dict(found)
+            row = connection.execute(text(query)).mappings().first()
+        assert row is not None, query
+        return dict(row)
 
     def keys(self, statement: str, **values: Any) -> None:
         """Run a statement in the key store."""
@@ -93,14 +94,14 @@ class Tampered:
     @property
     def anchor(self) -> Path:
         """The file with the tree heads."""
-        (found,) = (self.home / "anchors").glob("*.jsonl")
-        return found
+        (anchor_file,) = (self.home / "anchors").glob("*.jsonl")
+        return anchor_file
 
     def keep(self, name: str) -> None:
         """Remember all as it is now under this name."""
-        shutil.copytree(self.home, self.kept / name / "home")
+        shutil.copytree(self.home, self.copies / name / "home")
         if self.sqlite:
-            shutil.copy(self.folder / "refold.db", self.kept / name / "refold.db")
+            shutil.copy(self.folder / "refold.db", self.copies / name / "refold.db")
             return
         with self.changing() as connection:
             connection.execute(text(f"CREATE SCHEMA {name}"))
@@ -112,11 +113,11 @@ class Tampered:
         """Make the database what it was under that name; the keys too, if ``home``."""
         if home:
             shutil.rmtree(self.home)
-            shutil.copytree(self.kept / name / "home", self.home)
+            shutil.copytree(self.copies / name / "home", self.home)
         if self.sqlite:
             for rest in self.folder.glob("refold.db-*"):
                 rest.unlink()
-            shutil.copy(self.kept / name / "refold.db", self.folder / "refold.db")
+            shutil.copy(self.copies / name / "refold.db", self.folder / "refold.db")
             return
         with self.changing() as connection:
             drop = "DROP TRIGGER IF EXISTS events_more ON events"

@@ -264,23 +264,23 @@ OTHERS: Final = (
     Tampering("the generation of keys lowered", acts.lower_generation, "key"),
     Tampering(
         "the generation of keys raised",
-        acts.set_setting("key_generation", lambda known: known + 1),
+        acts.set_setting("key_generation", lambda number: number + 1),
         "opening",
     ),
     Tampering(
         "the version of the schema lowered",
-        acts.set_setting("schema_version", lambda known: known - 1),
+        acts.set_setting("schema_version", lambda number: number - 1),
         "",
         "the last step of the schema is taken again when the store opens",
     ),
     Tampering(
         "the version of the schema raised",
-        acts.set_setting("schema_version", lambda known: known + 1),
+        acts.set_setting("schema_version", lambda number: number + 1),
         "opening",
     ),
     Tampering(
         "the floor of positions raised",
-        acts.set_setting("floor", lambda known: known + 10),
+        acts.set_setting("floor", lambda number: number + 10),
         "guard",
         "positions are left out, which harms nothing",
         engine="sqlite",
@@ -294,7 +294,7 @@ OTHERS: Final = (
     ),
     Tampering(
         "the floor of positions lowered below rows that are there",
-        acts.set_setting("floor", lambda known: known - 1),
+        acts.set_setting("floor", lambda number: number - 1),
         "",
         "newer rows exist, so no position is used twice",
         engine="sqlite",

@@ -44,10 +44,12 @@ def flip(column: str) -> Callable[[Tampered], None]:
         if column == "seals.leaf":
             where = f"WHERE {_S1} AND seq={SEALED_SEQ}"
         row = case.row(f"SELECT * FROM {table} {where}")
-        known = {f"old_{key}": value for key, value in row.items() if value is not None}
-        here = " AND ".join(f"{key[4:]}=:{key}" for key in known)
+        old_values = {
+            f"old_{key}": value for key, value in row.items() if value is not None
+        }
+        here = " AND ".join(f"{key[4:]}=:{key}" for key in old_values)
         statement = f"UPDATE {table} SET {name}=:new WHERE {here}"
-        case.do(statement, new=_flipped(name, row[name]), **known)
+        case.do(statement, new=_flipped(name, row[name]), **old_values)
 
     return act
 
@@ -75,8 +77,8 @@ def set_setting(name: str, value: Callable[[int], int]) -> Callable[[Tampered], 
 
     def act(case: Tampered) -> None:
         where = f"WHERE name='{name}'"
-        known = int(case.row(f"SELECT value FROM settings {where}")["value"])
-        case.do(f"UPDATE settings SET value=:new {where}", new=str(value(known)))
+        number = int(case.row(f"SELECT value FROM settings {where}")["value"])
+        case.do(f"UPDATE settings SET value=:new {where}", new=str(value(number)))
 
     return act
 
@@ -200,13 +202,13 @@ def remove_sealed_session(case: Tampered) -> None:
 
 
 def remove_as_erased(case: Tampered) -> None:
-    said = case.row(
+    certificate = case.row(
         "SELECT certificate_id FROM certificates WHERE body LIKE '%erased%'"
     )
     case.do(
         "UPDATE leaves SET erasure=:said WHERE leaf IN "
         "(SELECT leaf FROM seals WHERE session_id='s-2')",
-        said=said["certificate_id"],
+        said=certificate["certificate_id"],
     )
     remove_sealed_session(case)
 
@@ -277,9 +279,9 @@ def sign_again(case: Tampered) -> None:
         seals: Any = store.seals
         tree, signer = seals.tree, seals.signer()
         leaves = dict(tree.leaves())
-        for found in tree.seals(MAIN):
-            leaf = Leaf(found.now, found.positions, found.receipts).hashed()
-            leaves[found.leaf] = leaf
+        for seal in tree.seals(MAIN):
+            leaf = Leaf(seal.now, seal.positions, seal.receipts).hashed()
+            leaves[seal.leaf] = leaf
         heads = []
         for head in tree.heads():
             frontier = Frontier().add(leaves[at] for at in range(head.size))

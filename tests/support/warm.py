@@ -63,8 +63,8 @@ class Process:
         self._server.sendall(message[sent:])
         os.close(theirs_in)
         os.close(theirs_out)
-        self._said = self._server.makefile()
-        self.pid = int(self._said.readline())
+        self._status = self._server.makefile()
+        self.pid = int(self._status.readline())
         self.returncode: int | None = None
 
     def send_signal(self, number: int) -> None:
@@ -76,8 +76,8 @@ class Process:
     def wait(self) -> int:
         """Wait until it has ended; its exit code, negative for a signal."""
         if self.returncode is None:
-            self.returncode = int(self._said.readline())
-            self._said.close()
+            self.returncode = int(self._status.readline())
+            self._status.close()
             self._server.close()
         return self.returncode
 
