@@ -1,4 +1,4 @@
-"""Citus beside one PostgreSQL: what appends cost the servers, and what kills lose.
+"""Citus and one PostgreSQL: what appends cost the servers, and what kills lose.
 
 ``python -m benchmarks.citus`` starts a cluster of three servers and one PostgreSQL from
 the binaries that ``REFOLD_TEST_CITUS`` names, and prints pairs of the same run.

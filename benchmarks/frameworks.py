@@ -1,4 +1,4 @@
-"""What a framework's items and LangGraph's steps cost in CPU, beside what they replace.
+"""What a framework's items and LangGraph's steps cost in CPU, and what they replace.
 
 ``make bench-frameworks``: pairs that take turns in one run, and the median of each.
 The CPU is this process's: what a server of PostgreSQL spends is not in it.
@@ -164,8 +164,8 @@ def main() -> None:
         print(
             f"a step at 200 turns: {late / early:.2f} times one at 10 ({early:.1f} ms)"
         )
-        print(f"beside {name}: {early / at['peer'][0]:.2f} times at 10 turns")
-        print(f"beside {name}: {late / at['peer'][1]:.2f} times at 200 turns")
+        print(f"compared with {name}: {early / at['peer'][0]:.2f} times at 10 turns")
+        print(f"compared with {name}: {late / at['peer'][1]:.2f} times at 200 turns")
 
 
 if __name__ == "__main__":

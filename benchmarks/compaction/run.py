@@ -50,11 +50,11 @@ SPECS: Final = (
 class Options:
     """How it is run.
 
-    quick:    shorter runs.  data: a folder of transcripts, beside the sample.
+    quick:    shorter runs.  data: a folder of transcripts, measured with the sample.
     sessions: a folder of transcripts with compactions of their client.  Only what
               survives at these compactions is then measured.
     strategy: the strategies to measure there; by default all that compact.
-    with_command: a command that writes a summary, measured beside them.
+    with_command: a command that writes a summary, measured with them.
     json, plot, markdown: where figures, the picture, and both in a page are written.
     """
 
@@ -70,7 +70,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A strategy on one file, beside keep_all.
+    """A strategy on one file, relative to keep_all.
 
     tokens:  share of the tokens sent; ``dollars`` that of the money, summaries by the
              same model included.
@@ -218,14 +218,14 @@ def _checks(means: Sequence[Mean]) -> list[Check]:
     return [
         Check(f"references kept by {own.strategy}", own.recall, least=0.95),
         Check("files kept by name", own.files, least=1.0),
-        Check("tokens, beside keep_all", own.tokens, most=0.5),
-        Check("dollars, beside keep_all", own.dollars, most=0.7),
+        Check("tokens, relative to keep_all", own.tokens, most=0.5),
+        Check("dollars, relative to keep_all", own.dollars, most=0.7),
     ]
 
 
 def _means(means: Sequence[Mean]) -> Table:
     heads = ("strategy", "tokens", "dollars", "recall", "least", "files", "front")
-    made = table("All files, beside keep_all", *heads)
+    made = table("All files, relative to keep_all", *heads)
     for one in means:
         shares = (one.tokens, one.dollars, one.recall, one.least, one.files)
         made.add_row(
@@ -285,7 +285,7 @@ def draw(means: Sequence[Mean], path: Path) -> None:
     axes.axhline(0.95, color="#d55e00", linestyle=":")
     axes.axvline(0.7, color="#d55e00", linestyle=":")
     axes.set_xlim(0, 1.25)  # what costs more is no choice
-    axes.set_xlabel("dollars beside keep_all (size: tokens)")
+    axes.set_xlabel("dollars relative to keep_all (size: tokens)")
     axes.set_ylabel("reference recall")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

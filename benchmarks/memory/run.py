@@ -1,4 +1,4 @@
-"""What memory foretells of runs it has not seen, and what it costs."""
+"""How well memory predicts runs it has not seen, and what it costs."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _PRIOR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
-    """One thing that was foretold, beside what is right without memory.
+class Prediction:
+    """A prediction with memory, and the same prediction without it.
 
-    ``base`` is what is reached without; of ``count`` of ``unit``.
+    ``base`` is the share without memory, by the method that ``base_is`` names.
     """
 
     what: str
@@ -82,8 +82,8 @@ class Known:
         return fmean(one.success or 0.0 for one in self.shown)
 
 
-def foretold(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
-    """All that memory foretells of the other runs."""
+def predictions(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
+    """Returns all predictions of memory about the other runs."""
     return [
         *_success(known, others),
         *_next_tool(known, others),
@@ -92,7 +92,7 @@ def foretold(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     ]
 
 
-def _success(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
+def _success(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """How a run ends, told from its first half: of the items it matches, the mean."""
     chances = [(_chance(known, one), one.success or 0.0) for one in others]
     right = [(chance >= 0.5) == (real >= 0.5) for chance, real in chances]
@@ -102,7 +102,7 @@ def _success(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     plain = fmean((known.mean - real) ** 2 for _, real in chances)
     count = len(others)
     return [
-        Foretold(
+        Prediction(
             "success, at half the run: right",
             fmean(right),
             fmean(base),
@@ -110,7 +110,7 @@ def _success(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
             "runs",
             count,
         ),
-        Foretold(
+        Prediction(
             "success, at half the run: Brier score (less is better)",
             loss,
             plain,
@@ -138,7 +138,7 @@ def _chance(known: Known, one: SessionFacts) -> float:
     return (sum(rate * n for rate, n in rated) + known.mean * _PRIOR) / weight
 
 
-def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
+def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """The next step, of those before it: what most sessions did that came this way."""
     counts: Counter[Step] = Counter(s for o in known.shown for _, _, s in o.walked)
     usual = [step for step, _ in counts.most_common(_TOP)]
@@ -154,7 +154,7 @@ def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
             base += usual[0] == walked[place]
             base_top += walked[place] in usual
     return [
-        Foretold(
+        Prediction(
             "next tool: right",
             first / total,
             base / total,
@@ -162,7 +162,7 @@ def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
             "calls",
             total,
         ),
-        Foretold(
+        Prediction(
             "next tool: among three",
             top / total,
             base_top / total,
@@ -191,7 +191,7 @@ def _guessed(
     return list(found)
 
 
-def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
+def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Which failures come: those that memory knows of the tools that are called."""
     expected = {
         (str(item.content["tool"]), str(item.content["reason"]))
@@ -207,7 +207,7 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     came = {(i, f.tool) for i, one in enumerate(others) for f in one.failures}
     every = [(index, tool) for index, some in enumerate(called) for tool in some]
     return [
-        Foretold(
+        Prediction(
             "errors: known before, with their reason",
             _part(sum(one in expected for one in met), len(met)),
             0.0,
@@ -215,7 +215,7 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
             "errors",
             len(met),
         ),
-        Foretold(
+        Prediction(
             "errors: warned of a tool, and it failed",
             _part(sum(one in came for one in warned), len(warned)),
             _part(sum(one in came for one in every), len(every)),
@@ -226,7 +226,7 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     ]
 
 
-def _length(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
+def _length(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """How many steps a run takes: the median of its scenario's, else of all."""
     by_scenario: dict[str, list[int]] = defaultdict(list)
     for one in known.shown:
@@ -239,7 +239,7 @@ def _length(known: Known, others: Sequence[SessionFacts]) -> list[Foretold]:
     ]
     plain = [abs(whole - len(one.walked)) for one in others]
     return [
-        Foretold(
+        Prediction(
             "steps of a run: mean error (less is better)",
             fmean(told),
             fmean(plain),
@@ -363,10 +363,10 @@ class Options:
 
 @dataclass(slots=True)
 class Figures:
-    """All that a run measured; ``foretold`` is by split, then half."""
+    """All that a run measured; ``predictions`` is by split, then half."""
 
     speed: Speed
-    foretold: dict[str, list[list[Foretold]]] = field(default_factory=dict)
+    predictions: dict[str, list[list[Prediction]]] = field(default_factory=dict)
     evidence: tuple[int, int] | None = None
 
     @property
@@ -390,7 +390,7 @@ def run(options: Options) -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     figures = Figures(speed(_QUICK if options.quick else _EVENTS))
     if options.data:
-        _foretell(figures, options.data)
+        _predict(figures, options.data)
     for made in tables(figures):
         console.print(made)
         console.print()
@@ -404,13 +404,13 @@ def run(options: Options) -> int:
     return int(bool(wrong) and not options.quick)
 
 
-def _foretell(figures: Figures, folder: Path) -> None:
+def _predict(figures: Figures, folder: Path) -> None:
     shown, opened = _shown(folder)
     figures.evidence = opened
     for name, place in _SPLITS.items():
         one, other = halves(shown, partial(_number, place))
         both = ((one, other), (other, one))
-        figures.foretold[name] = [foretold(Known.of(a), b) for a, b in both]
+        figures.predictions[name] = [predictions(Known.of(a), b) for a, b in both]
 
 
 def _number(place: int, shown: SessionFacts) -> int:
@@ -443,8 +443,8 @@ def _shown(folder: Path) -> tuple[list[SessionFacts], tuple[int, int]]:
 def tables(figures: Figures) -> list[Table]:
     """All figures."""
     made = [promises(figures.checks), _costs(figures.speed)]
-    for name, both in figures.foretold.items():
-        title = f"Foretold of held-out runs of tau-bench, split {name} (both halves)"
+    for name, both in figures.predictions.items():
+        title = f"Predictions for held-out tau-bench runs, split {name} (both halves)"
         part = table(title, "", "measured", "without", "which is", "of")
         for rows in zip(*both, strict=True):
             part.add_row(

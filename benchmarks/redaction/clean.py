@@ -245,7 +245,7 @@ def _library(scale: float) -> Iterator[tuple[str, str]]:
 
 
 def _packages(scale: float) -> Iterator[tuple[str, str]]:
-    """Sources and pages of the packages beside, chosen by the digests of their names."""
+    """Sources and pages of installed packages, chosen by the digests of their names."""
     return _some(_installed(), scale)
 
 

@@ -146,7 +146,7 @@ _SUSPICIOUS = re.compile(
     r"|[A-Za-z0-9+/_-]{32}"
 )
 
-# Personal data and secrets as such.  A name of a variable beside a word is neither, and
+# Personal data and secrets as such.  A name of a variable by a word is neither, and
 # long numbers in a library are nobody's.
 _PERSONAL = re.compile(
     r"[\w.+-]@[\w-]+\.[a-z]|-----BEGIN|\beyJ|://[^/\s:]*:[^/\s@]{3,}@"

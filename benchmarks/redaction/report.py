@@ -1,4 +1,4 @@
-"""What a run measured: as data, beside its targets, as tables and as a picture."""
+"""The figures of a run as data, against targets, as tables, and as a picture."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ _LEAST_BY_TYPE = {
 
 
 def checks(figures: Figures, *, timed: bool) -> list[Check]:
-    """Each target beside its measurement; times only where they mean something.
+    """Each target with its measurement; times only where they mean something.
 
     What is found is a gate, how fast is none.
     """

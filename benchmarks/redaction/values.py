@@ -488,7 +488,7 @@ KeyMaker: TypeAlias = Callable[[random.Random], str]
 class Vendor:
     """One kind of key: who gives it out, under which name, and how it looks.
 
-    bare: whether the key can be told from other text without a name beside it.
+    bare: whether the key can be told from other text without a name next to it.
     """
 
     name: str

@@ -167,7 +167,7 @@ async def _single(field: Field, figures: Figures, scale: Scale) -> None:
 
 
 async def _others(field: Field, figures: Figures, scale: Scale) -> None:
-    """What is not plain prose, beside the driver that writes the same bytes."""
+    """Appends other than plain prose, against the driver that writes the same bytes."""
     session, engine = field.ours.session("other"), field.engine.name
     numbers = range(scale.rounds + 2 * _ROUNDS_WARM)
     calls: list[Event] = [
@@ -222,11 +222,13 @@ async def load(field: Field, figures: Figures, scale: Scale) -> None:
             Way(other.name, opened.enter_context(_work(other, each)))
             for other in field.others
         ]
-        beside = RawAsyncio(field.raw) if isinstance(field.raw, RawPostgres) else None
-        if beside:
+        raw_asyncio = (
+            RawAsyncio(field.raw) if isinstance(field.raw, RawPostgres) else None
+        )
+        if raw_asyncio:
             for session in SESSIONS:
-                await beside.begin(session)
-            others.append(Way(beside.name, _in_tasks(beside.append, each)))
+                await raw_asyncio.begin(session)
+            others.append(Way(raw_asyncio.name, _in_tasks(raw_asyncio.append, each)))
         threads = opened.enter_context(_in_threads(field.ours.append, each))
         for name, work in (
             (THREADS, threads),
@@ -235,8 +237,8 @@ async def load(field: Field, figures: Figures, scale: Scale) -> None:
             subject = Subject(name, engine, events=len(SESSIONS) * each)
             ours = Way(field.ours.name, work)
             figures.figures += await race(subject, ours, others, scale.loads)
-        if beside:
-            await beside.close()
+        if raw_asyncio:
+            await raw_asyncio.close()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The figures beside their targets, as tables and as a picture."""
+"""The figures with their targets, as tables and as a picture."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PEERS = {"openai-agents": (4.0, 5.0), "google-adk": (7.0, 9.0)}
 
 
 def checks(figures: Figures) -> list[Check]:
-    """Each target beside its measurement; None where a run did not measure it."""
+    """Each target with its measurement; None where a run did not measure it."""
     engines = dict.fromkeys(figure.engine for figure in figures.figures)
     return [
         check
