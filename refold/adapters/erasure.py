@@ -513,7 +513,7 @@ class StoredErasureSteps:
         statement: JsonObject,
         *,
         now: int,
-        said: JsonObject | None = None,
+        texts: JsonObject | None = None,
     ) -> Signed | None:
         subjects: list[Subject] = []
         if job.past("shredded"):
@@ -522,7 +522,7 @@ class StoredErasureSteps:
                 self._name_removers()[place.name](job)
             subjects = self.subjects(job, "erased")
         user_id = job.whose.user_id
-        certificate = self.sign(user_id, statement, now=now, said=said)
+        certificate = self.sign(user_id, statement, now=now, texts=texts)
         end = partial(self._end, job=job, subjects=subjects)
         if not self.change_certified(NOBODY, end, certificate):
             return None
@@ -534,18 +534,18 @@ class StoredErasureSteps:
         statement: JsonObject,
         *,
         now: int,
-        said: JsonObject | None = None,
+        texts: JsonObject | None = None,
         readmission: Readmission | None = None,
     ) -> NewCertificate:
         user_ref = self._keys.user_ref(user_id)
-        if said is not None:
+        if texts is not None:
             if readmission is None:
                 key = user_key(self._recorder, self._keys, user_id, now=now)
             else:
                 entry = UserEntry(readmission.epoch, readmission.wrapped)
                 key = self._keys.unwrapped(user_ref, entry)
-            # The words can be read as long as the user has this key.
-            words = encrypt(key.cipher, canonical(said), _WORDS_CONTEXT)
+            # The texts can be read as long as the user has this key.
+            words = encrypt(key.cipher, canonical(texts), _WORDS_CONTEXT)
             statement = {**statement, "sealed": b64encode(words).decode()}
         signer = self._keys.signer()
         signed = Signed(
@@ -553,7 +553,7 @@ class StoredErasureSteps:
             key_id=signer.key_id,
             public_key=signer.public_key,
             signature=signer.sign(erasure.message(statement)),
-            said=said,
+            texts=texts,
         )
         return NewCertificate(signed, user_ref, now)
 
@@ -567,8 +567,8 @@ class StoredErasureSteps:
 
         If ``act`` returns False, so does this, and stores nothing.
         """
-        # The words are stored only in the statement, where they are encrypted.
-        stored = certificate.signed._replace(said=None)
+        # The texts are stored only in the statement, where they are encrypted.
+        stored = certificate.signed._replace(texts=None)
         row = {
             "certificate_id": certificate.certificate_id,
             "user_ref": certificate.user_ref,
@@ -588,15 +588,15 @@ class StoredErasureSteps:
             self._remember_certificate(certificate.certificate_id, certificate.user_ref)
         return acted
 
-    def said(self, row: Any) -> JsonObject:
-        """Return the decrypted words of a certificate; empty if that is impossible."""
+    def decrypted_texts(self, row: Any) -> JsonObject:
+        """Return the decrypted texts of a certificate; empty if they cannot be read."""
         try:
-            return self._decrypted(row).said or {}
+            return self._decrypted(row).texts or {}
         except (KeyUnavailable, *JUNK):
             return {}
 
     def _decrypted(self, row: Any) -> Signed:
-        """Return the certificate in a row, with its words if the user has their key."""
+        """Return the certificate in a row, with its texts if the user has their key."""
         signed = Signed.read(row.body)
         if "sealed" not in signed.statement:
             return signed
@@ -608,7 +608,7 @@ class StoredErasureSteps:
             words = decrypt(key.cipher, ciphertext, _WORDS_CONTEXT)
         except InvalidTag:
             return signed  # from an earlier epoch
-        return signed._replace(said=orjson.loads(words))
+        return signed._replace(texts=orjson.loads(words))
 
     def _end(
         self, connection: sa.Connection, job: ErasureJob, subjects: list[Subject]

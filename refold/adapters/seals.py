@@ -446,7 +446,7 @@ class TreeCheck:
         for row in self._erasures.certificate_rows():
             statement = self._statement(row)
             if statement:
-                statement = {**statement, **self._erasures.said(row)}
+                statement = {**statement, **self._erasures.decrypted_texts(row)}
             stated.append((row, statement))
         return stated
 

@@ -31,15 +31,15 @@ class Signed(NamedTuple):
 
     public_key: the key that the statement names.  A verifier must know the key from
                 another source, because a forger would name their own.
-    said:       the words that the statement contains encrypted, while the user has a
-                key.
+    texts:      the texts that the statement contains encrypted, such as the reason;
+                None if the user has no key.
     """
 
     statement: dict[str, Any]
     key_id: str
     public_key: bytes
     signature: bytes
-    said: JsonObject | None = None
+    texts: JsonObject | None = None
 
     def message(self) -> bytes:
         """Return the signed bytes."""
@@ -48,8 +48,8 @@ class Signed(NamedTuple):
     def to_json(self) -> JsonObject:
         """Return the certificate as JSON."""
         certificate: JsonObject = {}
-        if self.said is not None:
-            certificate["said"] = self.said
+        if self.texts is not None:
+            certificate["said"] = self.texts
         certificate["certificate"] = self.statement
         certificate["key_id"] = self.key_id
         certificate["public_key"] = b64encode(self.public_key).decode()
@@ -348,15 +348,15 @@ class ErasureSteps(Protocol):
         statement: JsonObject,
         *,
         now: int,
-        said: JsonObject | None = None,
+        texts: JsonObject | None = None,
     ) -> Signed | None:
         """Sign and store a statement, and complete the job.
 
         Keyed hashes of the erased user or sessions are stored, so that their ids cannot
         be used again.
 
-        said: words that the statement contains encrypted with the user's key, so that
-              they disappear with the key.
+        texts: texts that the statement contains encrypted with the user's key, so that
+               they disappear with the key.
 
         Returns None if another process completed the job.
         """
@@ -367,12 +367,12 @@ class ErasureSteps(Protocol):
         statement: JsonObject,
         *,
         now: int,
-        said: JsonObject | None = None,
+        texts: JsonObject | None = None,
         readmission: Readmission | None = None,
     ) -> NewCertificate:
         """Sign a statement about an act that follows; stores only a new user's key.
 
-        said:        words that the statement contains encrypted with the user's key, so
+        texts:       texts that the statement contains encrypted with the user's key, so
                      that they disappear with the key.
         readmission: has the key to encrypt them with.
 

@@ -527,7 +527,7 @@ class Erasures:
         if readmission is not None:
             statement["epoch"] = readmission.epoch
         return self.writer.log.erasures.sign(
-            user_id, statement, now=now, said=words, readmission=readmission
+            user_id, statement, now=now, texts=words, readmission=readmission
         )
 
 
@@ -966,7 +966,7 @@ class Eraser:
         statement = self.statement(act, job.whose, salt, now)
         statement["certificate_id"] = job.job_id
         statement |= facts
-        return self.erasures.certify(job, statement, now=now, said=words)
+        return self.erasures.certify(job, statement, now=now, texts=words)
 
     def statement(
         self, act: str, whose: Whose, salt: bytes, now: int

@@ -282,7 +282,7 @@ def test_held_back_data_is_unreadable_and_can_be_restored(
     assert list(filled.erasures.complete()) == []
     signed = filled.erasures.restore("ada", "she changed her mind", operator="ops")
     assert signed.statement["act"] == "restored"
-    assert signed.said == {"reason": "she changed her mind", "operator": "ops"}
+    assert signed.texts == {"reason": "she changed her mind", "operator": "ops"}
     assert filled.session(user_id="ada", session_id="one").events() == before
     assert (
         filled.session(user_id="ada", session_id=FORK).context(WINDOW).digest
@@ -419,15 +419,17 @@ def test_reasons_of_holds_are_redacted_and_erased_with_the_user(
     redacted_reason = "because of a call to [REDACTED:PHONE], says Zebulon"
     assert (certificate is not None, again) == (True, None)
     assert (hold.name[:9], hold.reason) == ("redacted_", redacted_reason)
-    assert [act.said and act.said["reason"] for act in before] == [redacted_reason] * 4
-    assert before[0].said == {
+    assert [act.texts and act.texts["reason"] for act in before] == [
+        redacted_reason
+    ] * 4
+    assert before[0].texts == {
         "reason": redacted_reason,
         "operator": "Zebulon",
         "hold": hold.name,
     }
     *acts, erased = filled.erasures.certificates("ada")
     assert [act.statement for act in acts] == [act.statement for act in before]
-    assert [act.said for act in acts] == [None] * 4
+    assert [act.texts for act in acts] == [None] * 4
     assert erased.statement["reason"] == "asked"
     assert "Zebulon" not in str([act.to_json() for act in acts])
     assert "redacted_" not in str([act.to_json() for act in acts])

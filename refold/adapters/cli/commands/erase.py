@@ -378,7 +378,7 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
         names = ("certificate_id", "completed_at", "act", "scope", "reason")
         rows: list[list[str]] = []
         for certificate in certificates:
-            texts = {**certificate.statement, **(certificate.said or {})}
+            texts = {**certificate.statement, **(certificate.texts or {})}
             rows.append([str(texts.get(name, "")) for name in names])
         screen.table(names, rows)
         _show_stranded(screen, stranded)
