@@ -17,7 +17,7 @@ from refold.redaction.checks import Check, Extents, Validator
 Example: TypeAlias = str | tuple[str, str]
 
 
-_VALUE: Final = "(?P<value>"
+_VALUE_GROUP: Final = "(?P<value>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,9 @@ class Rule:
         elif self.digits:
             at = "digits"
         object.__setattr__(self, "at", at)
-        object.__setattr__(self, "group", "value" if _VALUE in self.pattern else 0)
+        object.__setattr__(
+            self, "group", "value" if _VALUE_GROUP in self.pattern else 0
+        )
         object.__setattr__(self, "check", _as_check(self.validator))
         object.__setattr__(self, "divider", _as_check(self.parts))
         if at == "gate" and not self.gate:
@@ -107,7 +109,7 @@ class Rule:
             raise ValueError(f"rule {self.id}: its gate must be in lower case")
 
     def canonical(self) -> list[str | bool | float | list[str]]:
-        """All that decides what the rule finds, as JSON."""
+        """Return everything that decides what the rule finds, as JSON."""
         check = self.check.name if self.check else ""
         if self.divider:
             check += f" of {self.divider.name}"
@@ -144,10 +146,10 @@ _LISTS: Final = frozenset(("gate", "examples", "counter_examples"))
 def load(
     file: str, group: str, names: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Rule, ...]:
-    """The rules of a group in a file of ``packs``.
+    """Load the rules of a group from a file of ``packs``.
 
     A pattern may be one text or several.  ``{NAME}`` in it is one of ``names``, of the
-    file's own ``patterns``, or of those of relations.  ``validator`` and ``parts`` name
+    file's own ``patterns``, or of those in ``relations.toml``.  ``validator`` and ``parts`` name
     functions of the checks as ``module.name``.  A gate may be one text of several
     words.
     """
@@ -162,7 +164,7 @@ def load(
 def parts_of(
     file: str, names: Mapping[str, Any] = MappingProxyType({})
 ) -> Mapping[str, Any]:
-    """The named parts that the patterns of a file may use."""
+    """Return the named parts that the patterns of a file may use."""
     parts: ChainMap[str, Any] = ChainMap({**names})
     parts.maps.append(_Patterns(file, parts))
     parts.maps.append(_Patterns("relations", parts))
@@ -170,7 +172,7 @@ def parts_of(
 
 
 class _Patterns(dict[str, Any]):
-    """The ``patterns`` of a file, each filled in on its first use."""
+    """The ``patterns`` of a file; each is expanded at its first use."""
 
     def __init__(self, file: str, parts: Mapping[str, Any]) -> None:
         super().__init__()
@@ -188,7 +190,10 @@ def _file(name: str) -> Mapping[str, Any]:
 
 
 def _field(key: str, value: Any, parts: Mapping[str, Any]) -> Any:
-    """The value of a rule's field, from the form in which a file has it."""
+    """Return the value of a rule's field from its form in a file.
+
+    A text that is only ``{NAME}`` becomes the named part itself, which may be no text.
+    """
     if key in ("validator", "parts"):
         return Check.named(value)
     if isinstance(value, str) and (name := _NAME.fullmatch(value)):
