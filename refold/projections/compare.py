@@ -619,7 +619,8 @@ class Walk:
             if moment is not None:
                 yield moment, clock, self._requests.next(self._outline, self.derived)
                 self._sent += 1
-            self._wait(clock, event.ts, decided=clock if decides else None)
+            decided_at = clock if decides else None
+            self._wait(clock, event.ts, decided=decided_at)
             self._fold(index)
             if isinstance(event.payload, events.AgentResponse):
                 turn_ended = self._outline.idle
@@ -773,12 +774,12 @@ class Sent(NamedTuple):
     cached:       the tokens read from the cache.
     written:      the tokens written to the cache.
     uncached:     the other tokens.
-    used, found:  the identifiers that the answer takes from earlier in the log, and
-                  the number of them that the request shows.
-    files, kept:  the files read, written, or deleted before, and the number of them
-                  that the request names.
-    failed, told: the failed calls before, and the number of them that the request
-                  mentions as failed.
+    used:         the number of identifiers that the answer takes from earlier in the
+                  log; ``used_shown`` of them are in the request.
+    files:        the number of files read, written, or deleted before; ``files_named``
+                  of them are named in the request.
+    failed:       the number of failed calls before; ``failed_shown`` of them are
+                  mentioned as failed in the request.
     over_budget:  the tokens over the model's window, or over a limit of the strategy if
                   that is more.
     """
@@ -790,11 +791,11 @@ class Sent(NamedTuple):
     written: int
     uncached: int
     used: int
-    found: int
+    used_shown: int
     files: int
-    kept: int
+    files_named: int
     failed: int
-    told: int
+    failed_shown: int
     over_budget: int
 
 
@@ -841,14 +842,14 @@ class Outcome:
     @property
     def reference_recall(self) -> float | None:
         """The share of references that requests show; None without references."""
-        return self._share("found", "used")
+        return self._share("used_shown", "used")
 
     @property
     def ledger_recall(self) -> dict[str, float | None]:
         """The shares of touched files and failed calls that requests mention."""
         return {
-            "files": self._share("kept", "files"),
-            "failures": self._share("told", "failed"),
+            "files": self._share("files_named", "files"),
+            "failures": self._share("failed_shown", "failed"),
         }
 
     def _share(self, part: str, whole: str) -> float | None:
@@ -1055,7 +1056,9 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
                 model=model,
             )
         rest = tokens - min(cached, tokens)
-        written = rest if tokens >= model.cache_min_tokens else 0
+        written = 0
+        if tokens >= model.cache_min_tokens:
+            written = rest
         yield Sent(
             seq=moment.seq,
             at=at,
@@ -1064,11 +1067,11 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
             written=written,
             uncached=rest - written,
             used=len(moment.used),
-            found=sum(map(prompt.holds, moment.used)),
+            used_shown=sum(map(prompt.holds, moment.used)),
             files=len(moment.files),
-            kept=sum(map(prompt.holds, moment.files)),
+            files_named=sum(map(prompt.holds, moment.files)),
             failed=len(moment.failed),
-            told=sum(map(prompt.mentions_any, moment.failed)),
+            failed_shown=sum(map(prompt.mentions_any, moment.failed)),
             over_budget=max(
                 0,
                 tokens - walk.extras.window_tokens,
@@ -1096,4 +1099,6 @@ def _cached(
     if not weight:
         return 0
     cached = tokens * unchanged_weight // weight
-    return cached if cached >= model.cache_min_tokens else 0
+    if cached < model.cache_min_tokens:
+        return 0
+    return cached

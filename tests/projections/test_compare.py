@@ -159,12 +159,12 @@ def test_recall_is_the_share_of_references_that_was_shown() -> None:
     everything = under("keep_all", BOOKING)
     last = under("last_turns:n=1", BOOKING)
 
-    assert [(one.used, one.found) for one in everything.sent] == [
+    assert [(one.used, one.used_shown) for one in everything.sent] == [
         (1, 1), (2, 2), (2, 2), (1, 1),
     ]  # fmt: skip
     assert everything.reference_recall == 1.0
     # The second turn has neither the user nor the reservation in it, when it begins.
-    assert [(one.used, one.found) for one in last.sent] == [
+    assert [(one.used, one.used_shown) for one in last.sent] == [
         (1, 1), (2, 2), (2, 0), (1, 1),
     ]  # fmt: skip
     assert last.references == 6
@@ -327,8 +327,8 @@ def test_a_grown_request_counts_as_if_rendered_whole(
         patch.setattr(Requests, "_grown", lambda *_: None)
         whole = under(text, log)
 
-    assert [(one.seq, one.tokens, one.used, one.found) for one in quick.sent] == [
-        (one.seq, one.tokens, one.used, one.found) for one in whole.sent
+    assert [(one.seq, one.tokens, one.used, one.used_shown) for one in quick.sent] == [
+        (one.seq, one.tokens, one.used, one.used_shown) for one in whole.sent
     ]
     assert quick.done == whole.done
 
@@ -430,13 +430,13 @@ def test_files_missing_from_a_request_are_counted() -> None:
         for one in ("keep_all", "last_turns:n=1")
     )
 
-    assert [(one.files, one.kept) for one in keep.sent] == [
+    assert [(one.files, one.files_named) for one in keep.sent] == [
         (0, 0),
         (1, 1),
         (2, 2),
         (2, 2),
     ]
-    assert [(one.files, one.kept) for one in last.sent] == [
+    assert [(one.files, one.files_named) for one in last.sent] == [
         (0, 0),
         (1, 0),
         (2, 0),
@@ -469,9 +469,9 @@ def test_failed_calls_count_if_their_failure_is_stated(text: str, told: int) -> 
 
     outcome = under(text, log_of(*steps, UserInput(text="?"), AgentResponse()))
 
-    assert (outcome.sent[-1].failed, outcome.sent[-1].told) == (12, told)
+    assert (outcome.sent[-1].failed, outcome.sent[-1].failed_shown) == (12, told)
     assert outcome.ledger_recall["failures"] == pytest.approx(
-        sum(one.told for one in outcome.sent) / sum(range(13))
+        sum(one.failed_shown for one in outcome.sent) / sum(range(13))
     )
 
 

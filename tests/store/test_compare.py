@@ -120,7 +120,7 @@ def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
 
     assert everything_.reference_recall == 1.0
     # Of six calls in later turns each refers to file-1.txt, which only the first shows.
-    assert last.references - sum(request.found for request in last.sent) == 5
+    assert last.references - sum(request.used_shown for request in last.sent) == 5
 
 
 def test_all_strategies_run_if_none_is_named(session: Session) -> None:

@@ -250,7 +250,9 @@ def nodes_of(summaries: Iterable[Envelope]) -> dict[int, Node]:
         ]
         first = max(absorbed_ends, default=summary.first_seq)
         last = summary.last_seq
-        own_span = (first, last) if first <= last else None
+        own_span = None  # everything may be absorbed
+        if first <= last:
+            own_span = (first, last)
         nodes[envelope.seq] = Node(envelope.seq, summary, envelope, own_span)
     return nodes
 
@@ -404,7 +406,9 @@ def _never_shown(envelope: Envelope) -> Reason | None:
         case log.Final():
             return None
     _, placed = place(Thread(), envelope)
-    return "type" if placed is None else None
+    if placed is None:
+        return "type"
+    return None
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
@@ -457,7 +461,9 @@ def ask_again(
     if not clocks:
         return Asked(False)
     other_decision = strategy.decide(outline, clocks[0])
-    reason = other_decision.reason if other_decision else ""
+    reason = ""
+    if other_decision is not None:
+        reason = other_decision.reason
     return Asked(False, reason, clocks[0], decided=other_decision)
 
 

@@ -117,7 +117,9 @@ def show(
     for number, run in groupby(explained.parts, lambda part: part.message):
         parts = list(run)
         screen.line("")
-        name = f"message {number}  {parts[0].role}" if number else "system prompt"
+        name = "system prompt"
+        if number:
+            name = f"message {number}  {parts[0].role}"
         screen.line((name, "bold"))
         for part in parts:
             _part(screen, explained, part)
@@ -144,11 +146,13 @@ def _show_opened(
         indent = "  " * min(record.depth, _DEEPEST)
         summary = record.node.summary
         span = seqs(summary.first_seq, summary.last_seq)
-        level = "" if record.depth <= _DEEPEST else f"  {record.depth} deep"
+        depth = ""
+        if record.depth > _DEEPEST:  # not indented any further
+            depth = f"  {record.depth} deep"
         screen.line(
             indent,
             (f"summary {record.node.seq}", "bold blue"),
-            f"  level {summary.level}  {span}{level}",
+            f"  level {summary.level}  {span}{depth}",
         )
         _record(screen, record, indent + "  ")
         for text in (summary.abridged, summary.text):
@@ -183,7 +187,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
     for chain in explained.chains:
         name = chain.stream.stream
         stream = name if name == "main" else f"derived stream {name[:DIGEST]}"
-        proved = ("✓ proved", "green") if not chain.problems else ("✗", "bold red")
+        proved = ("✗", "bold red") if chain.problems else ("✓ proved", "green")
         screen.line(
             f"  chain       {chain.stream.session_id}, {stream}: ",
             proved,
@@ -222,11 +226,12 @@ def _request(screen: Screen, explained: Explanation) -> None:
     if sent is None:
         screen.line("  request     none recorded")
         return
+    remark = "" if sent.shown else "  (this context differs from it)"
     screen.line(
         f"  request     seq {sent.envelope.seq}, ",
         f"digest {sent.request.digest[:DIGEST]} ",
         _PROOFS[sent.proof],
-        "" if sent.shown else "  (this context differs from it)",
+        remark,
     )
     matches = {True: "sent unchanged", False: "sent with other bytes", None: ""}
     revealed = sent.request.revealed
@@ -258,9 +263,9 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
     remark = ""
     if explained.superseded.intersection(part.seqs):
         remark = "  shorter than what was sent: redacted since"
-    screen.line(
-        "  ", (f"{name:<10}" if rest else name, style), rest, (remark, "yellow")
-    )
+    if rest:
+        name = f"{name:<10}"
+    screen.line("  ", (name, style), rest, (remark, "yellow"))
 
 
 def _whole_reason(explained: Explanation, part: Part) -> str:
@@ -278,10 +283,12 @@ def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None
     """Print a summary's decision, its rule, its writer, and the proofs."""
     node = record.node
     summary = node.summary
-    on = f" ({record.decided_on.ts:{_MOMENT}})" if record.decided_on else ""
+    decided_at = ""
+    if record.decided_on:
+        decided_at = f" ({record.decided_on.ts:{_MOMENT}})"
     screen.line(
         indent,
-        f"decided at seq {summary.decided_at_seq}{on}, recorded "
+        f"decided at seq {summary.decided_at_seq}{decided_at}, recorded "
         f"{node.envelope.ts:{_MOMENT}} at seq {summary.appended_at_seq}",
     )
     place = summary.adopted
@@ -336,7 +343,8 @@ def _left_out(screen: Screen, explained: Explanation) -> None:
     if not runs and explained.message is not None:
         return
     screen.line("")
-    screen.line(("left out", "bold"), "" if runs else "  nothing")
+    nothing = "" if runs else "  nothing"
+    screen.line(("left out", "bold"), nothing)
     before = ""
     for omission, events in runs:
         meaning = LEFT_OUT[omission.why]
