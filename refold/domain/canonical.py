@@ -7,8 +7,8 @@ import json
 import re
 import tomllib
 from collections.abc import Container
-from importlib.resources import files
 from math import isfinite
+from pkgutil import get_data
 from typing import Any, Final
 
 import orjson
@@ -153,4 +153,7 @@ def parsed(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
 
 def load_packaged_toml(package: str, *place: str) -> dict[str, Any]:
     """Return the content of a TOML file that is part of a package of Refold."""
-    return tomllib.loads(files(package).joinpath(*place).read_text("utf-8"))
+    content = get_data(package, "/".join(place))
+    if content is None:
+        raise FileNotFoundError(f"{package} has no file {'/'.join(place)}")
+    return tomllib.loads(content.decode())

@@ -22,7 +22,7 @@ from .policy import Policy as Policy, PolicyError as PolicyError
 from .recognizers import Span as Span
 from .redactor import Redactor as Redactor
 from .registered import Registered as Registered
-from .rules import DEFAULT_RULES as DEFAULT_RULES
+from .rules.default import DEFAULT_RULES as DEFAULT_RULES
 from .rules.rule import Rule as Rule
 from .values import (
     NO_SKIP as NO_SKIP,

@@ -9,7 +9,16 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    cast,
+    get_origin,
+)
 
 import orjson
 
@@ -31,7 +40,6 @@ from refold.domain.errors import (
 )
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
-from refold.redaction.checks.names import LEXICON, patterns
 from refold.redaction.guard import (
     FROM_BYTES,
     Limits,
@@ -40,8 +48,7 @@ from refold.redaction.guard import (
     guard,
     moved_to_blobs,
 )
-from refold.redaction.plan import Numbers, Tagger
-from refold.redaction.redactor import RedactionError, Redactor
+from refold.redaction.redactor import RedactionError
 from refold.redaction.values import (
     NO_SKIP,
     JsonObject as PayloadJsonObject,
@@ -51,12 +58,32 @@ from refold.redaction.values import (
     Tally,
 )
 
-_PATTERNS: Final = patterns("events")
+if TYPE_CHECKING:
+    from refold.redaction.checks.names import Patterns
+    from refold.redaction.plan import Numbers, Tagger
+    from refold.redaction.redactor import Redactor
+
+
+@cache
+def _patterns() -> Patterns:
+    """The patterns of texts in events, which are read on the first use."""
+    from refold.redaction.checks.names import patterns
+
+    return patterns("events")
+
+
+@cache
+def _claims(kind: str) -> Mapping[str, str]:
+    """The claims about events, or about items, by type."""
+    from refold.redaction.checks.names import LEXICON
+
+    claims: Mapping[str, str] = LEXICON["claims"][kind]
+    return claims
 
 
 def _is_opaque(text: str) -> bool:
     """Whether a text may be signed or encrypted: long base64 of something binary."""
-    if not _PATTERNS.OPAQUE.fullmatch(text):
+    if not _patterns().OPAQUE.fullmatch(text):
         return False
     url_safe = "-" in text or "_" in text
     start = b64decode(text[:64], b"-_" if url_safe else None)
@@ -70,8 +97,6 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
     "opaque": _is_opaque,
     "name": bool,
 }
-_EVENT_CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["events"]
-_ITEM_CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["items"]
 # A call id with a finding is replaced by a name, the same in the call and its result.
 _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
@@ -123,9 +148,10 @@ def skipped(
     payload: PayloadJsonObject,
 ) -> Skip:
     """The paths in a payload that redaction skips: their texts look as claimed."""
-    if type not in _EVENT_CLAIMS:
+    event_claims = _claims("events")
+    if type not in event_claims:
         return NO_SKIP
-    claims = _parsed_claims(_EVENT_CLAIMS[type])
+    claims = _parsed_claims(event_claims[type])
     for name in claims.steps:  # most events have none of these fields
         if payload.get(name):
             return frozenset(claimed.path for claimed in _claimed(payload, claims))
@@ -184,7 +210,7 @@ def redact_native(
     chosen_ids = {
         claim.path: claim.text
         for claim in claimed
-        if claim.shape is bool and not _PATTERNS.MADE.fullmatch(claim.text)
+        if claim.shape is bool and not _patterns().MADE.fullmatch(claim.text)
     }
     skip = frozenset(c.path for c in claimed if c.path not in chosen_ids)
     # The ids are judged with the rest first: most items are clean, and then no number
@@ -253,7 +279,7 @@ class JudgedItem:
         name = native.id or ""
         if redactor is not self.redactor:
             return None
-        if name and not _PATTERNS.MADE.fullmatch(name):
+        if name and not _patterns().MADE.fullmatch(name):
             return None
         if kind != self.record["kind"] and redactor.text(kind)[1]:
             return None
@@ -321,7 +347,7 @@ def _fields_of_fixed_words(type: str) -> frozenset[str]:  # noqa: A002 - the eve
 def _claims_of_format(name: str) -> _Claims:
     """The claims about an item of the format with this name."""
     claims = ["id:name", "bytes/*:digest"]
-    for claim in _ITEM_CLAIMS.get(name, "").split():
+    for claim in _claims("items").get(name, "").split():
         claims.append(f"value/{claim}")
     return _parsed_claims(" ".join(claims))
 
@@ -614,7 +640,7 @@ def answering(event: RedactedEvent, request: str, version: int) -> RedactedEvent
 @cache
 def _uncut_paths(event_type: str) -> Skip:
     """The paths in a payload whose texts the size guard leaves whole."""
-    claims = _EVENT_CLAIMS.get(event_type, "").split()
+    claims = _claims("events").get(event_type, "").split()
     paths = (claim.rsplit(":")[0] for claim in claims)
     return frozenset(tuple(path.split("/")) for path in paths)
 
@@ -674,7 +700,7 @@ def _clean(
         )
         tally.update(beside_tally)
     if redactor.numbered and hasattr(tag, "with_numbers"):
-        numbers = cast(Numbers, tag)
+        numbers = cast("Numbers", tag)
         ours = event_type not in _FROM_OUTSIDE
         call_id = clean.get("call_id")
         clean = cast(JsonObject, numbers.with_numbers(clean, ours=ours))

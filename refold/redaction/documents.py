@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from refold.redaction.checks.names import LEXICON, PASSWORDS, patterns, words
+from refold.redaction.checks.names import LEXICON, PASSWORDS, patterns, programs, words
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
-from refold.redaction.rules.secrets import PROGRAMS
 from refold.redaction.scanner import FAST, Concern, Finding, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
@@ -1074,7 +1073,7 @@ class Flat:
             return
         # The program may stand behind another that runs it, such as sudo.
         for first in value[:_MOST_BEFORE]:
-            if type(first) is str and _program(first) in PROGRAMS:
+            if type(first) is str and _program(first) in programs():
                 self.commands.append(node)
                 break
         for index, item in enumerate(value[:-1]):

@@ -16,7 +16,8 @@ from typing import Final, cast
 
 import orjson
 
-from refold.domain.envelope import STANDS_FOR, Blob
+from refold.domain.envelope import Blob
+from refold.domain.placeholders import STANDS_FOR
 from refold.domain.stubs import STUB_SIGN, Read, whole
 from refold.redaction.types import LONGEST
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below

@@ -9,22 +9,29 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 import orjson
 
-from refold.redaction.engines import EngineName
-from refold.redaction.engines.fold import fold
-from refold.redaction.rules import DEFAULT_RULES
-from refold.redaction.rules.rule import Rule
 from refold.redaction.types import GROUPED, TYPES, canonical
 from refold.redaction.values import NO_SKIP, JsonValue, Skip
+
+if TYPE_CHECKING:
+    from refold.redaction.engines import EngineName
+    from refold.redaction.rules.rule import Rule
 
 Action: TypeAlias = Literal["redact", "keep", "drop_leaf"]
 # Twice the steps that the densest list of telephone numbers or passwords takes.
 WORK_PER_KB: Final = 4096
 # From (type, value) to the eight characters that always stand for that value.
 Tagger: TypeAlias = Callable[[str, str], str]
+
+
+def _default_rules() -> tuple[Rule, ...]:
+    """The rules of Refold's own plan, which are read on the first use."""
+    from refold.redaction.rules.default import DEFAULT_RULES
+
+    return DEFAULT_RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Plan:
     """
 
     name: str = "default"
-    rules: tuple[Rule, ...] = DEFAULT_RULES
+    rules: tuple[Rule, ...] = field(default_factory=_default_rules)
     engine: EngineName = "auto"
     min_score: float = 0.6
     actions: Mapping[str, Action] = field(default_factory=dict)
@@ -148,6 +155,8 @@ def exact_tag(key: bytes, type: str, value: str) -> str:  # noqa: A002 - what it
 
 def plain(type: str, value: str) -> str:  # noqa: A002 - what it is called
     """One spelling for all spellings of ``value``, so that they get one tag."""
+    from refold.redaction.engines.fold import fold
+
     text = fold(value).text.strip()
     if type == "PHONE":
         return _CHINA.sub("", _NOT_DIGIT.sub("", text))

@@ -6,17 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from time import perf_counter
-from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import orjson
 
 from refold.domain.locks import computed_once, forkable_lock
-from refold.redaction.documents import Around, Work, redacted
-from refold.redaction.engines import check_installed
-from refold.redaction.learned import Learned
 from refold.redaction.plan import Plan, Tagger
-from refold.redaction.scanner import Scanner
-from refold.redaction.settler import Finds, Settler, Text
 from refold.redaction.values import (
     FILE_BEGINNINGS,
     MAX_DEPTH,
@@ -27,6 +31,14 @@ from refold.redaction.values import (
     Skip,
     Tally,
 )
+
+if TYPE_CHECKING:
+    from refold.redaction.documents import Around
+    from refold.redaction.engines import EngineName
+    from refold.redaction.learned import Learned
+    from refold.redaction.rules.rule import Rule
+    from refold.redaction.scanner import Scanner
+    from refold.redaction.settler import Finds, Settler
 
 __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
@@ -77,7 +89,8 @@ class Redactor:
 
     A second pass changes nothing: ``text(text(x)) == text(x)``, and so for ``value``.
 
-    plan:       rules, and what is done with their findings.
+    plan:       rules, and what is done with their findings.  Without one, the rules of
+                Refold's own are read on the first use.
     registered: exact values that are redacted everywhere; they win over the plan's
                 allow-lists.
     recognizer: a user's own model, called with every text after the rules.
@@ -85,7 +98,6 @@ class Redactor:
     Raises ModuleNotFoundError if the plan names an engine that is not installed.
     """
 
-    plan: Plan
     registered: Finds | None
     recognizer: Finds | None
 
@@ -96,9 +108,17 @@ class Redactor:
         registered: Finds | None = None,
         recognizer: Finds | None = None,
     ) -> None:
-        plan = plan or Plan()
-        check_installed(plan.engine)
-        vars(self).update(plan=plan, registered=registered, recognizer=recognizer)
+        vars(self).update(registered=registered, recognizer=recognizer)
+        if plan is not None:
+            from refold.redaction.engines import check_installed
+
+            check_installed(plan.engine)
+            vars(self)["plan"] = plan
+
+    @computed_once
+    def plan(self) -> Plan:
+        """Its rules, and what is done with their findings."""
+        return Plan()
 
     @computed_once
     def rule_set(self) -> str:
@@ -113,6 +133,8 @@ class Redactor:
     @computed_once
     def _settler(self) -> Settler:
         """Rules and engine, compiled on first use."""
+        from refold.redaction.settler import Settler
+
         plan = self.plan
         with _COMPILING:
             scanner = _compiled(
@@ -152,7 +174,11 @@ class Redactor:
         return self
 
     def _with_plan(self, **changes: Any) -> Redactor:
-        return replace(self, plan=replace(self.plan, **changes))
+        return Redactor(
+            replace(self.plan, **changes),
+            registered=self.registered,
+            recognizer=self.recognizer,
+        )
 
     @property
     def scanner(self) -> Scanner:
@@ -188,6 +214,8 @@ class Redactor:
             concern.rules or self._settler.finds_more_in((text,))
         ):
             return text, Tally()
+        from refold.redaction.settler import Text
+
         job = Text(text, prepared, concern)
         return self._settler.settle([job], self._tag(tag), meter)[0]
 
@@ -229,6 +257,8 @@ class Redactor:
         skips_texts = bool(skip) and data is None
         if not (context or skips_texts) and self._proves_clean(value, data):
             return value, Tally()
+        from refold.redaction.documents import Work, redacted
+
         plan = self.plan
         if plan.skip:
             skip |= plan.skip
@@ -296,9 +326,22 @@ class Redactor:
         return perf_counter() + budget / 1000 if budget else 0.0
 
 
-_around = lru_cache(maxsize=64)(Around)
-# Compiling rules for an engine takes most of a second, so it is done once.
-_compiled = lru_cache(maxsize=8)(Scanner)
+@lru_cache(maxsize=64)
+def _around(skip: Skip, *, context: str) -> Around:
+    """What surrounds a value whose paths ``skip`` are left alone."""
+    from refold.redaction.documents import Around
+
+    return Around(skip, context=context)
+
+
+@lru_cache(maxsize=8)
+def _compiled(
+    rules: tuple[Rule, ...], engine: EngineName, min_score: float, work_per_kb: int
+) -> Scanner:
+    """Compile rules for an engine, once for all redactors that use them."""
+    from refold.redaction.scanner import Scanner
+
+    return Scanner(rules, engine, min_score, work_per_kb)
 
 
 def _is_nested(value: JsonValue) -> bool:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
-from refold.domain.envelope import PLACEHOLDER
 from refold.domain.locks import computed_once, forkable_lock
+from refold.domain.placeholders import PLACEHOLDER
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
 from refold.redaction.learned import SHORTEST, is_plain

@@ -387,7 +387,7 @@ class Scanner:
         # begin, and how far after it the rules look.
         self.lengths = tuple(len(trigger.literal) for trigger in self._triggers)
         self.reach = tuple(trigger.reach for trigger in self._triggers)
-        self.ahead = tuple(_look_ahead(ready) for ready in triggered.values())
+        self.ahead = _LooksAhead(triggered.values())
         self.furthest = max(self.reach, default=0)
         self._min_score = min_score
         self._work_per_kb = work_per_kb
@@ -898,6 +898,23 @@ def _takes_context_of_key(ready: Compiled) -> bool:
     """Whether a key may give context to the rule, whose trigger is in the value."""
     rule = ready.rule
     return rule.at == "gate" and bool(rule.context) and rule.in_keys
+
+
+class _LooksAhead(dict[int, int]):
+    """By trigger: how far after it its rules look, computed on the first use.
+
+    Parsing the patterns of all rules would take most of the time of a first scan, and
+    a short process needs few of them.
+    """
+
+    def __init__(self, rules: Iterable[Sequence[Compiled]]) -> None:
+        super().__init__()
+        self._rules = tuple(rules)
+
+    def __missing__(self, trigger: int) -> int:
+        ahead = _look_ahead(self._rules[trigger])
+        self[trigger] = ahead
+        return ahead
 
 
 def _look_ahead(rules: Iterable[Compiled]) -> int:

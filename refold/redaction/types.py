@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from refold.domain import envelope
+from refold.domain import placeholders
 from refold.domain.canonical import load_packaged_toml
 
 # The name of a type, as a placeholder and a policy write it.
@@ -82,7 +82,7 @@ def labels(locale: str, types: Iterable[str]) -> dict[str, str]:
     by_type: dict[str, str] = {}
     for type_ in types:
         word = TYPES[type_].zh if type_ in TYPES else type_
-        by_type[type_] = f"{word}{envelope.CHINESE_SUFFIX}"
+        by_type[type_] = f"{word}{placeholders.CHINESE_SUFFIX}"
     return by_type
 
 
@@ -91,7 +91,7 @@ UNSCANNED: Final = "UNSCANNED"
 # The most characters of a placeholder.
 LONGEST: Final = 64
 # Every placeholder that all policies recognize contains one of these.
-_MARKS = ("[REDACTED:", envelope.CHINESE_SUFFIX)
+_MARKS = ("[REDACTED:", placeholders.CHINESE_SUFFIX)
 # The number that ``renamed`` adds to a key that occurs twice.
 _COPY_NUMBER = re.compile(r"~[0-9]+$")
 
@@ -115,7 +115,7 @@ class Placeholders:
         # The Chinese labels of Refold are recognized under every policy.
         own_labels: list[str] = []
         for label in labels.values():
-            if envelope.CHINESE_SUFFIX not in label:
+            if placeholders.CHINESE_SUFFIX not in label:
                 own_labels.append(label)
         marks = list(_MARKS)
         marks += [f"[{label}" for label in own_labels]
@@ -191,9 +191,9 @@ def _pattern(labels: Iterable[str], numbered_types: Iterable[str]) -> re.Pattern
     if types:
         own_forms.append(rf"~?(?:{types})_[1-9][0-9]{{0,5}}")
     if not own_forms:
-        return envelope.PLACEHOLDER
-    forms = "|".join([envelope.REDACTED, envelope.CHINESE_LABEL, *own_forms])
-    return re.compile(rf"\[(?:{forms}){envelope.VALUE_TAG}\]")
+        return placeholders.PLACEHOLDER
+    forms = "|".join([placeholders.REDACTED, placeholders.CHINESE_LABEL, *own_forms])
+    return re.compile(rf"\[(?:{forms}){placeholders.VALUE_TAG}\]")
 
 
 def renamed(key: str, taken: set[str], copies: dict[str, int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -58,6 +57,8 @@ from refold.redaction.types import UNSCANNED
 from refold.store.vault import Numbering, Vault, kept_values, unnumbered
 
 if TYPE_CHECKING:
+    import asyncio
+
     from refold.domain.access_log import AccessTrail
 
 # Attempts that decide on a head read before; then attempts that lock the stream.
@@ -78,7 +79,7 @@ DraftFields: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
 # The most characters that are redacted and encrypted on an event loop; this takes well
 # under 1 ms.
 _LIGHT: Final = 16_384
-_Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
+_Locks: TypeAlias = "WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]"
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = WeakKeyDictionary()
 
 
@@ -282,6 +283,8 @@ class Writer:
         before.  A large append, and one that needs more than this process remembers,
         runs in a thread.
         """
+        import asyncio
+
         locks = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
         async with locks.setdefault((id(self.heads), order.stream), asyncio.Lock()):
             request = self._light_request(order)
@@ -999,6 +1002,8 @@ def _draft(value: object, fields: DraftFields) -> Draft:
 
 async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome | None:
     """Have another thread write the request; None if the log has no such thread."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     written: asyncio.Future[ports.Outcome] = loop.create_future()
 

@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refold.domain import errors
-from refold.projections.context.strategies import spec
-from refold.projections.context.strategy import Strategy
 
 if TYPE_CHECKING:
     from refold.domain.events import Request, StrategyRef
     from refold.projections.context.strategies.turn_window import TurnNumber
+    from refold.projections.context.strategy import Strategy
 
 
 def default_of_prepare() -> Strategy:
     """Return the strategy of ``prepare`` if none is named; see decision 0034."""
+    from refold.projections.context.strategies import spec
+
     return spec.parse("history_summary")
 
 
 def _recorded(ref: StrategyRef) -> Strategy:
     """Return the strategy of a request.  Raises UnknownStrategy."""
+    from refold.projections.context.strategies import spec
+
     try:
         return spec.parse(ref.model_dump())
     except errors.UnknownStrategy as error:
@@ -93,6 +96,9 @@ class Settings:
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
+        from refold.projections.context.strategies import spec
+        from refold.projections.context.strategy import Strategy
+
         if isinstance(named, Strategy):
             return named
         if named is None and last is not None:
@@ -121,6 +127,8 @@ class Settings:
 
         text: the SPEC, or ``@`` and the path of a file.
         """
+        from refold.projections.context.strategies import spec
+
         if text.startswith("@"):
             return self._from_file(Path(text[1:]))
         steps = spec.split(text)
@@ -148,6 +156,8 @@ class Settings:
 
     def _from_file(self, path: Path) -> Strategy:
         """Return the strategy that a file describes."""
+        from refold.projections.context.strategies import spec
+
         table = self.read_toml(path)
         is_feature_flags = path.suffix.lower() == ".json" and "name" not in table
         if not is_feature_flags and "history_summary_params" not in table:

@@ -23,7 +23,6 @@ from refold.domain.session import labelling
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store.appends import Heads, Writer, uncounted
-from refold.store.contexts import bring_all_up
 from refold.store.recorded import recorded
 from refold.store.session.session import Session
 from refold.store.settings import Settings
@@ -702,6 +701,8 @@ class SessionStore:
     @recorded("catch_up", "views")
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
+        from refold.store.contexts import bring_all_up
+
         return bring_all_up(self.log, ports.scope(user_id))
 
     @recorded("stats", "figures")

@@ -6,29 +6,22 @@ import hmac
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.domain.canonical import canonical
-from refold.domain.envelope import NUMBERED
 from refold.domain.ids import StreamId
-from refold.domain.locks import forkable_lock
-from refold.projections.context.text import Message
-from refold.projections.context.view import View
+from refold.domain.locks import computed_once, forkable_lock
+from refold.domain.placeholders import NUMBERED
 from refold.redaction.plan import Plan, exact_tag, tag
-from refold.redaction.rules import PACKS
 from refold.redaction.types import TYPES, UNSCANNED
 from refold.redaction.values import JsonValue, RedactionError
 
-_SECRET: Final = {
-    rule.type
-    for name, rules in PACKS.items()
-    for rule in rules
-    if name.startswith("secrets")
-}
-# The types that a vault keeps by default; types of secrets must be named.
-PERSONAL: Final = frozenset(TYPES) - _SECRET - {UNSCANNED}
+if TYPE_CHECKING:
+    from refold.projections.context.text import Message
+    from refold.projections.context.view import View
+
 # Blocks that a provider signed: a changed byte makes them invalid.
 _SIGNED: Final = frozenset({"thinking", "redacted_thinking"})
 ANY_TOOL: Final = "*"
@@ -295,12 +288,25 @@ class Revealed(NamedTuple):
 NOTHING_KEPT: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
 
 
+@cache
+def personal_types() -> frozenset[str]:
+    """The types of values that no rule of a pack for secrets finds."""
+    from refold.redaction.rules import PACKS
+
+    secret: set[str] = set()
+    for name, rules in PACKS.items():
+        if name.startswith("secrets"):
+            secret.update(rule.type for rule in rules)
+    return frozenset(TYPES) - secret - {UNSCANNED}
+
+
 class Vault:
     """Keeps the values of placeholders in memory, and reveals them.
 
     Nothing is written to disk or shared with another process.  Threads may share it.
 
-    types:      the types that it keeps; types of secrets must be named here.
+    types:      the types that it keeps; types of secrets must be named here.  Default:
+                all types of personal data.
     arguments:  by the name of a tool, or ``*`` for any other: the types that are
                 revealed in the arguments of its calls.  None by default.
     most:       the most values.  The value that was not used for the longest time is
@@ -313,20 +319,27 @@ class Vault:
     def __init__(
         self,
         *,
-        types: Collection[str] = PERSONAL,
+        types: Collection[str] | None = None,
         arguments: Mapping[str, Collection[str]] | None = None,
         most: int = 10_000,
         most_bytes: int = 8_388_608,
     ) -> None:
         if min(most, most_bytes) < 1:
             raise ValueError(f"a vault keeps at least 1, not {most} or {most_bytes}")
-        self._types = frozenset(types)
+        self._named_types = None if types is None else frozenset(types)
         self._arguments = dict(arguments or {})
         self._most = most
         self._most_bytes = most_bytes
         self._values: OrderedDict[tuple[StreamId, str], str] = OrderedDict()
         self._bytes = 0
         self._lock = forkable_lock()
+
+    @computed_once
+    def _types(self) -> frozenset[str]:
+        """The types that it keeps."""
+        if self._named_types is None:
+            return personal_types()
+        return self._named_types
 
     def __repr__(self) -> str:
         return f"Vault({len(self._values)} values)"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from refold.domain.envelope import PLACEHOLDER, Draft
+from refold.domain.envelope import Draft
 from refold.domain.errors import EventTooLarge, RedactionFailed
 from refold.domain.events import ToolResult
+from refold.domain.placeholders import PLACEHOLDER
 from refold.redaction.checks import Candidate, extents
 from refold.redaction.chokepoint import redact
 from refold.redaction.engines import EngineName, engine_of, run_start
@@ -19,7 +20,7 @@ from refold.redaction.engines.patterns import needed
 from refold.redaction.guard import Limits
 from refold.redaction.plan import WORK_PER_KB, Plan
 from refold.redaction.redactor import Redactor
-from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.rules.default import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Compiled, Scanner, runs_near
 from refold.redaction.values import Meter, OverBudget

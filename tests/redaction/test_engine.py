@@ -12,7 +12,7 @@ import pytest
 from refold.redaction.checks import Candidate
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import RedactionError, Redactor
-from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.rules.default import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
 from tests.redaction.samples import PLANTED
 

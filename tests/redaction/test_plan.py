@@ -8,7 +8,7 @@ from refold.redaction.checks import Candidate
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.registered import Registered
-from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.rules.default import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
 
 MAIL = "a@example.org"

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.domain.envelope import PLACEHOLDER
+from refold.domain.placeholders import PLACEHOLDER
 from refold.redaction.engines.fold import fold
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor

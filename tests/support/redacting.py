@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
-from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.rules.default import DEFAULT_RULES
 
 MAIL = "ada.lovelace@analytical.org"
 GONE = "[REDACTED:EMAIL]"

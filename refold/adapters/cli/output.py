@@ -511,7 +511,7 @@ def styled(*parts: Part) -> Text:
     """
     from rich.text import Text
 
-    from refold.domain.envelope import STANDS_FOR  # this module loads slowly
+    from refold.domain.placeholders import STANDS_FOR
 
     line = Text()
     for part in parts:

@@ -12,7 +12,6 @@ from refold.domain import events
 from refold.domain.errors import RefoldError, counted
 from refold.projections.context.text import leaves
 from refold.projections.context.units import Thread, key_of, place
-from refold.projections.review.incidents import NOTE
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
@@ -187,6 +186,8 @@ def preview_of(envelope: Envelope) -> Preview:
 
     These are the time at which a summary was rebuilt, and a reviewer's note.
     """
+    from refold.projections.review.incidents import NOTE
+
     shown = preview(envelope.payload)
     extra = envelope.meta.model_extra or {}
     rebuilt_at = extra.get("rebuilt_at")

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from refold.adapters.display import events, values
 from refold.domain.canonical import load_packaged_toml
-from refold.domain.envelope import STANDS_FOR, Envelope
+from refold.domain.envelope import Envelope
 from refold.domain.events import (
     DERIVED_TYPES,
     EVENT_CLASSES,
@@ -32,6 +32,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.ids import MAIN, StreamId
+from refold.domain.placeholders import STANDS_FOR
 from refold.domain.ports import EventLog, Head
 from refold.projections.compare import Outcome
 from refold.projections.context.outline import is_rebuild, since_last_rebuild

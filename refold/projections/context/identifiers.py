@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-from refold.domain.envelope import STANDS_FOR
+from refold.domain.placeholders import STANDS_FOR
 from refold.projections.context.text import leaves
 
 _LONGEST: Final = 200  # characters of an identifier

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from refold.domain import events
-from refold.domain.envelope import STANDS_FOR, Envelope
+from refold.domain.envelope import Envelope
+from refold.domain.placeholders import STANDS_FOR
 from refold.domain.stubs import STUB_SIGN, Read, no_blobs, whole
 from refold.projections.context.text import THINKING, Block, Numbered
 

@@ -6,14 +6,16 @@ import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from html import escape
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain import events
 from refold.domain.canonical import canonical, load_packaged_toml
-from refold.domain.envelope import STANDS_FOR, Envelope
+from refold.domain.envelope import Envelope
 from refold.domain.events import Event, HumanReview, JsonObject
+from refold.domain.placeholders import STANDS_FOR
 
 
 def tagged(name: str, text: str, /, **attributes: object) -> str:
@@ -121,13 +123,6 @@ _CJK: Final = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-# A run of characters that are neither space nor CJK.  The group is its first letter, or
-# empty without one.  Characters before the letter match possessively, so that a long
-# line of dashes takes linear time.
-_RUN: Final = re.compile(
-    rf"(?=[^\s{_CJK}])(?:[^\w\s{_CJK}]|_)*+([^\W_{_CJK}]?)[^\s{_CJK}]*+"
-)
-_CHARACTER: Final = re.compile(rf"(?![\W_])[{_CJK}]")
 # The four kinds of bytes in UTF-8, each a byte itself.
 _LETTER: Final = ord("a")  # or a digit
 _SPACE: Final = ord(" ")
@@ -164,9 +159,22 @@ def count_words(text: str) -> int:
 
 
 def _count_runs(text: str) -> int:
-    first_letters = _RUN.findall(text)
+    runs, characters = _patterns_of_words()
+    first_letters = runs.findall(text)
     runs_with_letter = len(first_letters) - first_letters.count("")
-    return runs_with_letter + len(_CHARACTER.findall(text))
+    return runs_with_letter + len(characters.findall(text))
+
+
+@cache
+def _patterns_of_words() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """The pattern of a run that is neither space nor CJK, and that of a CJK character.
+
+    The group of the first is the first letter of a run, or empty without one.
+    Characters before the letter match possessively, so that a long line of dashes takes
+    linear time.  Most texts need neither pattern, and both are slow to compile.
+    """
+    run = rf"(?=[^\s{_CJK}])(?:[^\w\s{_CJK}]|_)*+([^\W_{_CJK}]?)[^\s{_CJK}]*+"
+    return re.compile(run), re.compile(rf"(?![\W_])[{_CJK}]")
 
 
 def _count_ascii(kinds: bytes) -> int:

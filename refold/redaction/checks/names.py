@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from refold.domain.canonical import load_packaged_toml
@@ -69,6 +70,19 @@ OF_KIND: Final = re.compile(
     rf"(?i)[0-9]?(?:[_\-.]?(?:[0-9]{{1,4}}|{'|'.join(words('kinds'))})){{0,3}}"
 )
 KEY_OF: Final = rf"(?i:{'|'.join(KEY_OWNERS)})[\-_ .]?"
+
+
+@cache
+def programs() -> frozenset[str]:
+    """The first words of the names of programs that take secrets.
+
+    An array of strings that begins with one is a command.
+    """
+    names: set[str] = set()
+    for row in LEXICON["commands"]:
+        names.update(program.split()[0] for program in row.split(","))
+    return frozenset(names)
+
 
 # The countries whose account numbers have a length, by that length.
 _IBAN_COUNTRIES: Final = {

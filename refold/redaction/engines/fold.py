@@ -10,6 +10,7 @@ could hide a value from the rules.
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 # Sets of characters, written as they stand between the brackets of an expression.
@@ -75,14 +76,6 @@ _COLOR = r"(?:\x1b|(?<!\\)\\++u001[bB])\[[0-9;:?]{0,32}[A-Za-z]"
 _NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+")
 
 _FULL_WIDTH_SHIFT = 0xFEE0  # from each ASCII character to its full-width form
-_NON_ASCII = "".join(map(chr, range(0x80, 0x10000)))  # except those above U+FFFF
-# For ``str.translate``: the ASCII character that each look-alike becomes.
-_LOOK_ALIKES: dict[int, int | str] = {
-    **{code: code - _FULL_WIDTH_SHIFT for code in range(0xFF01, 0xFF5F)},
-    **{ord(space): " " for space in re.findall(f"[{_SPACES}]", _NON_ASCII)},
-    **{ord(dash): "-" for dash in re.findall(f"[{_DASHES}]", _NON_ASCII)},
-    **str.maketrans(_CASE_PARTNERS, "iisk"),
-}
 
 
 class Folded(NamedTuple):
@@ -212,4 +205,19 @@ def _fold_lines(text: str, lines: list[tuple[int, int]]) -> Folded:
 
 
 def _replace_look_alikes(text: str) -> str:
-    return text.translate(_LOOK_ALIKES)
+    return text.translate(_look_alikes())
+
+
+@cache
+def _look_alikes() -> dict[int, int | str]:
+    """For ``str.translate``: the ASCII character that each look-alike becomes."""
+    non_ascii = "".join(map(chr, range(0x80, 0x10000)))  # except those above U+FFFF
+    look_alikes: dict[int, int | str] = {}
+    for code in range(0xFF01, 0xFF5F):
+        look_alikes[code] = code - _FULL_WIDTH_SHIFT
+    for space in re.findall(f"[{_SPACES}]", non_ascii):
+        look_alikes[ord(space)] = " "
+    for dash in re.findall(f"[{_DASHES}]", non_ascii):
+        look_alikes[ord(dash)] = "-"
+    look_alikes.update(str.maketrans(_CASE_PARTNERS, "iisk"))
+    return look_alikes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from refold.redaction.checks import Check, names
@@ -62,11 +63,6 @@ _ARGUMENT: Final = r"(?:\\{0,7}[\"'])?(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,255})
 _OTHERS: Final = r"(?:[^\n|;&]|(?<=[\"'],)\n){0,120}?"
 # Between the words of a program's name, where each is a string of a list.
 _BETWEEN_STRINGS: Final = ('","', '", "', "','", "', '", '",\n  "', '",\n    "')
-# The first words of the names of programs that take secrets: an array of strings that
-# begins with one is a command.
-PROGRAMS: Final = frozenset(
-    program.split()[0] for row in LEXICON["commands"] for program in row.split(",")
-)
 
 
 def _commands() -> Iterator[Rule]:
@@ -201,16 +197,26 @@ def _members(repeat: re.Match[str]) -> str:
     return "".join(re.findall(members, _MIXED * 2))[:count]
 
 
-# What carries a secret beside a plain assignment, one syntax a rule.
-CARRIERS = load("carriers", "carriers", _FOR_ASSIGNED)
-SECRETS = (
-    *load("forms", "credentials"),
-    *load("forms", "headers"),
-    *load("assigned", "assigned", _FOR_ASSIGNED),
-    *CARRIERS,
-    *load("commands", "commands"),
-    *_commands(),
-    *load("forms", "forms"),
-    *_rules("issuers"),
-)
-SECRETS_EXTENDED = (*load("forms", "named", _FOR_NAMED), *_rules("others"))
+@cache
+def carriers() -> tuple[Rule, ...]:
+    """Rules for secrets in other syntax than an assignment, one syntax a rule."""
+    return load("carriers", "carriers", _FOR_ASSIGNED)
+
+
+def secrets() -> tuple[Rule, ...]:
+    """The rules of the pack ``secrets``."""
+    return (
+        *load("forms", "credentials"),
+        *load("forms", "headers"),
+        *load("assigned", "assigned", _FOR_ASSIGNED),
+        *carriers(),
+        *load("commands", "commands"),
+        *_commands(),
+        *load("forms", "forms"),
+        *_rules("issuers"),
+    )
+
+
+def secrets_extended() -> tuple[Rule, ...]:
+    """The rules of the pack ``secrets-extended``."""
+    return (*load("forms", "named", _FOR_NAMED), *_rules("others"))

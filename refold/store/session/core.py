@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,21 +12,19 @@ from refold.domain.envelope import Envelope, Meta
 from refold.domain.events import JsonObject, check_types
 from refold.domain.ids import StreamId, bounded
 from refold.domain.session import LABEL
-from refold.projections.context.budget import ExtraArgs
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import View
-from refold.store import appends, contexts, history
-from refold.store.history import History
+from refold.store import appends
 from refold.store.recorded import head_seq, recorded
 from refold.store.settings import Settings
 from refold.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from refold.domain.events import Request
-    from refold.projections.context.budget import CrossSessionLayers
+    from refold.projections.context.budget import CrossSessionLayers, ExtraArgs
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.outline import Outline
-    from refold.projections.context.strategy import Layers
+    from refold.projections.context.strategy import Layers, Strategy
+    from refold.projections.context.view import View
+    from refold.store import contexts
     from refold.store.compactions import Compactor
 
 
@@ -113,6 +110,8 @@ class SessionCore:
         )
         receipt = await self.writer.append_async(order)
         if self.upkeep.waits:
+            import asyncio
+
             await asyncio.to_thread(start_upkeep, self, order)
         else:
             start_upkeep(self, order)
@@ -203,6 +202,8 @@ def show(
 
 def folded_state(session: SessionCore, at: int | None = None) -> JsonObject:
     """Fold the ``state`` events up to ``at``; labels are part of the state."""
+    from refold.store import history
+
     log = session.writer.log
     at = None if at is None else bounded("at", at)
     state: JsonObject = {}
@@ -222,8 +223,11 @@ def recorded_labels(session: SessionCore) -> dict[str, str]:
 
 def viewer_of(session: SessionCore) -> contexts.Viewer:
     """The viewer of the session at its head.  Raises SessionNotFound."""
+    from refold.store.contexts import Viewer
+    from refold.store.history import History
+
     log = session.writer.log
-    return contexts.Viewer(log, History.of(log, session.head().state))
+    return Viewer(log, History.of(log, session.head().state))
 
 
 def read_snapshot(
@@ -235,13 +239,16 @@ def read_snapshot(
 
     Raises SessionNotFound.
     """
+    from refold.store.contexts import Viewer
+    from refold.store.history import History
+
     log = session.writer.log
     viewer = viewer_of(session) if strategy is None else None
     chosen = chosen_strategy(session, viewer, strategy, prepares=prepares)
     snapshot = log.snapshot(session.stream, chosen.fingerprint, shown=True)
     if snapshot.head.seq == 0:
         raise errors.SessionNotFound(session.user_id, session.session_id)
-    viewer = contexts.Viewer(log, History.of(log, snapshot.head.state))
+    viewer = Viewer(log, History.of(log, snapshot.head.state))
     return viewer, chosen, snapshot
 
 
@@ -282,8 +289,10 @@ def build_context(
     handed_in: ExtraArgs | None = None,
 ) -> View:
     """Do what ``Session.context`` documents, without revealing placeholders."""
+    from refold.store.contexts import take
+
     session.writer.used(session.stream)
-    handed = contexts.take(session.writer, session.user_id, handed_in or {})
+    handed = take(session.writer, session.user_id, handed_in or {})
     if at is None:
         viewer, chosen, snapshot = read_snapshot(session, strategy)
         return show(session, viewer, chosen, handed, snapshot=snapshot)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -20,10 +19,7 @@ from typing import (
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, SystemPrompt
 from refold.domain.session import LABEL, labelling
-from refold.projections.context.budget import ExtraArgs
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import View
-from refold.store import appends, contexts
+from refold.store import appends
 from refold.store.recorded import recorded, view_size
 from refold.store.session.core import (
     SessionCore,
@@ -38,9 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from refold.domain.events import Request
-    from refold.projections.context.budget import CrossSessionLayers
+    from refold.projections.context.budget import CrossSessionLayers, ExtraArgs
     from refold.projections.context.compaction import Summarizer
-    from refold.projections.context.strategy import Layers
+    from refold.projections.context.strategy import Layers, Strategy
+    from refold.projections.context.view import View
+    from refold.store import contexts
     from refold.store.proofs import explanations
     from refold.store.proofs.verification import Verified
     from refold.store.session.attempt import Attempt
@@ -66,6 +64,8 @@ def _awaitable(
 
     @wraps(method, updated=())  # a recorded method stays the one that is recorded
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
         work = partial(getattr(self, name), *args, **kwargs)
         return cast(T, await asyncio.to_thread(work))
 

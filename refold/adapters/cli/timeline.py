@@ -1,0 +1,186 @@
+"""The timeline that ``refold log`` prints: events in order, each in a line or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from refold.adapters.cli import options, output
+from refold.adapters.cli.events import STYLES, Rails
+from refold.adapters.display import values
+from refold.adapters.display.events import changes_to, preview_of
+from refold.domain import events
+from refold.domain.errors import counted
+from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
+
+if TYPE_CHECKING:
+    from refold.adapters.display.events import Numbered, Preview
+    from refold.domain.envelope import Envelope
+
+
+def show_last_answer(screen: output.Screen, entries: Iterable[Envelope]) -> None:
+    """Print the last answer in these entries."""
+    answer = ""
+    for envelope in entries:
+        if isinstance(envelope.payload, AgentResponse | events.Final):
+            answer = envelope.payload.text or answer
+    if answer:
+        screen.line(output.shown(answer))
+    else:
+        output.complain("there is no answer in this part of the session")
+
+
+_MAX_LINES: Final = 6  # printed of a text
+_STREAM_WIDTH: Final = 12  # characters of the name of a derived stream
+_SHORTEST: Final = 20  # characters of a text that is shown in one line
+
+
+class Timeline:
+    """Prints events in the order of the log, each before it reads the next."""
+
+    def __init__(
+        self, screen: output.Screen, verbosity: options.Verbosity, *, last_seq: int
+    ) -> None:
+        self._screen = screen
+        self._is_compact = verbosity == "compact"
+        self._seq_width = max(3, len(str(last_seq)))
+        self._rails = Rails()
+        self._day = ""
+
+    def show(self, numbered: Iterable[Numbered]) -> int:
+        """Print the events; returns how many there were."""
+        count = 0
+        for item, is_turn_edge in _with_turn_edges(numbered):
+            self._show_date(item.envelope)
+            self._show_event(item, in_full=is_turn_edge)
+            count += 1
+        return count
+
+    def _show_date(self, envelope: Envelope) -> None:
+        """Print the date before the first event of a day, and a gap before a turn."""
+        if envelope.stream != "main":
+            return
+        day = f"{envelope.ts:%Y-%m-%d}"
+        if isinstance(envelope.payload, UserInput) or day != self._day:
+            self._screen.line("")
+        if day != self._day:
+            self._day = day
+            self._screen.line((f"{'':>{self._seq_width}}  {day} UTC", "dim"))
+
+    def _show_event(self, item: Numbered, *, in_full: bool) -> None:
+        """Print an event with its text.
+
+        in_full: print the whole text, also in a compact timeline.
+        """
+        preview = preview_of(item.envelope)
+        if self._is_compact and not in_full:
+            self._show_in_one_line(item, preview)
+            return
+        self._show_head(item, preview)
+        margin = (" " * (self._seq_width + 11), (self._rails.passing(), "yellow"), " ")
+        max_lines = None if in_full else _MAX_LINES
+        self._screen.body(preview.body, indent=margin, max_lines=max_lines)
+
+    def _show_in_one_line(self, item: Numbered, preview: Preview) -> None:
+        """Print an event and the start of its text on one line."""
+        lines: list[str] = []
+        if item.envelope.stream == "main":
+            lines = [line.strip() for line in preview.body.split("\n")]
+            lines = [line for line in lines if line]
+        text = ""
+        shown_lines = 0
+        for line in lines:
+            if shown_lines > 0 and len(text) >= _SHORTEST:
+                break
+            text = f"{text} {line}" if text else line
+            shown_lines += 1
+        hidden_lines = len(lines) - shown_lines
+        if hidden_lines > 0:
+            text += f"  (+{counted(hidden_lines, 'line')})"
+        self._show_head(item, preview, text)
+
+    def _show_head(self, item: Numbered, preview: Preview, text: str = "") -> None:
+        """Print an event's first line: its type, the text, its marks and its tokens."""
+        envelope = item.envelope
+        style = STYLES["events"].get(envelope.type, "dim")
+        is_derived = envelope.stream != "main"
+        number = item.response if item.call is None else item.call
+        seq = f"·{envelope.seq}" if is_derived else str(envelope.seq)
+        head: list[output.Part] = [
+            (f"{seq:>{self._seq_width}}  {envelope.ts:%H:%M:%S} ", "dim"),
+            (self._rail(item), "yellow"),
+            " ",
+            (envelope.type, "bold red" if preview.failed else style),
+            ("" if number is None else f" #{number}", style),
+        ]
+        if envelope.agent:
+            head += [("  agent ", "dim"), output.shown(envelope.agent)]
+        if preview.note:
+            head += ["  ", output.shown(preview.note)]
+        if item.call and item.began_at == envelope.seq and not self._is_compact:
+            head.append((f"  response #{item.response}", "dim"))
+        if is_derived:
+            head.append((f"  stream {envelope.stream[:_STREAM_WIDTH]}", "dim"))
+        cut = output.shown(f"  {text}") if text else ""
+        self._screen.line(*head, cut=cut, end=_end_of_head(envelope))
+
+    def _rail(self, item: Numbered) -> str:
+        """Return the signs that join calls to results, for the line of an event."""
+        match item.envelope.payload:
+            case ToolCall(call_id=call_id):
+                return self._rails.open(call_id)
+            case ToolResult(call_id=call_id):
+                return self._rails.close(call_id)
+        return self._rails.passing()
+
+
+def _end_of_head(envelope: Envelope) -> list[output.Part]:
+    """Return the parts at the right: redactions, cuts, warnings and tokens."""
+    changes = changes_to(envelope)
+    parts: list[output.Part] = []
+    if changes.redacted:
+        redacted = f" redacted {values.type_counts(changes.redacted)} "
+        parts += [(redacted, "bold white on red"), "  "]
+    if changes.stubs:
+        times = f" × {changes.stubs}" if changes.stubs > 1 else ""
+        parts += [(f" guarded{times} ", "black on yellow"), "  "]
+    if changes.warnings:
+        warnings = f" {', '.join(changes.warnings)} "
+        parts += [(warnings, "black on yellow"), "  "]
+    parts.append((f"{envelope.token_estimate:,} tok", "dim"))
+    return parts
+
+
+def _with_turn_edges(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
+    """Return events, each with whether it is user input or a turn's last answer."""
+    # An answer and the events after it: the next event shows whether it is the last.
+    pending: list[Numbered] = []
+    for item in numbered:
+        if _is_input(item) or _is_answer(item):
+            yield from _marked(pending, turn_ends=_is_input(item))
+            pending = []
+        pending.append(item)
+    yield from _marked(pending, turn_ends=True)
+
+
+def _marked(
+    pending: list[Numbered], *, turn_ends: bool
+) -> Iterator[tuple[Numbered, bool]]:
+    """Return pending events, each with whether it is at an edge of its turn.
+
+    turn_ends: whether the turn ends after them.
+    """
+    for item in pending:
+        is_last_answer = turn_ends and _is_answer(item)
+        yield item, _is_input(item) or is_last_answer
+
+
+def _is_input(item: Numbered) -> bool:
+    """Whether the event is what a user said."""
+    return isinstance(item.envelope.payload, UserInput)
+
+
+def _is_answer(item: Numbered) -> bool:
+    """Whether the event is an answer with text."""
+    event = item.envelope.payload
+    return isinstance(event, AgentResponse | events.Final) and bool(event.text.strip())
