@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from refold.redaction.guard import Limits
     from refold.redaction.plan import Plan
     from refold.redaction.policy import Policy
-    from refold.redaction.recognizers import Recognizer
+    from refold.redaction.recognizers import Guard, Recognizer
     from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
     from refold.store import SessionStore
@@ -442,7 +442,6 @@ def make_redactor(
 
     Raises InvalidConfiguration if the policy's engine is not installed.
     """
-    from refold.redaction.recognizers import Guard
     from refold.redaction.redactor import Redactor
 
     guard: Guard | None = None
@@ -451,6 +450,8 @@ def make_redactor(
         guard = policy.guard(recognizer)
         plan = policy.plan()
     elif recognizer is not None:
+        from refold.redaction.recognizers import Guard
+
         guard = Guard(recognizer)
     try:
         return Redactor(plan, registered=registered, recognizer=guard)
@@ -480,8 +481,8 @@ def _database(url: str) -> Database:
 
     Raises InvalidConfiguration for an unknown URL.
     """
-    from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
+    from refold.adapters.sql.urls import engine_of
 
     if url == "memory://":
         return SqliteInMemory()
@@ -581,18 +582,17 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
     Raises RefoldError for a value that cannot be redacted, and InvalidConfiguration for
     a policy that cannot be used.
     """
-    from refold.redaction.policy import Policy
-    from refold.redaction.redactor import RedactionError
+    from refold.redaction.values import RedactionError
 
     key: str | int | None
-    if isinstance(policy, Policy):
-        key = id(policy)
-    else:
+    if policy is None or isinstance(policy, str | os.PathLike):
         path = policy
         if path is None:
             path = os.environ.get("REFOLD_POLICY") or None
         # A relative path names another file in another folder.
         key = None if path is None else os.path.abspath(path)
+    else:
+        key = id(policy)
     cached = _redactors.get(key)
     if cached is None:
         cached = (make_redactor(config.policy(policy)), policy)

@@ -25,8 +25,9 @@ from refold.adapters.keys.store import UserEntry
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
+from refold.adapters.sql.queries import FLOOR
 from refold.adapters.sql.recorder import Recorder, Subject, Subjects, SubjectStatus
-from refold.adapters.sql.tables import FLOOR, of_stream, stream_of, within
+from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key
 from refold.domain import erasure, inventory

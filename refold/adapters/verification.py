@@ -16,8 +16,8 @@ from sqlalchemy import func, literal, select
 from refold.adapters.erasure import StoredErasureSteps
 from refold.adapters.rows import FROZEN, THAWED, EncryptedEvent, HeadRow
 from refold.adapters.sql.database import NOBODY
+from refold.adapters.sql.queries import FLOOR, SETTINGS
 from refold.adapters.sql.recorder import Recorder, Subjects
-from refold.adapters.sql.tables import FLOOR, SETTINGS
 from refold.adapters.sql.tree import Mark, Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, check_not_erased
 from refold.domain.chain import (

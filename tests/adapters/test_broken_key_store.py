@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 import refold
-from refold.adapters.sql.keystore import KeyTables
+from refold.adapters.sql.key_tables import KeyTables
 from refold.domain.errors import KeyUnavailable, RefoldError
 from refold.opener import reconcile_keys
 from refold.testing.event_log import user_inputs

@@ -11,8 +11,11 @@ import psycopg
 import pytest
 
 import refold
+from refold.adapters.sql import tables
+from refold.adapters.sql.queries import SCHEMA, TABLES
 from refold.adapters.sql.schema import roles, schema
 from tests.support.stores import open_at
+from tools import sqlite_tables
 
 ASKED: Final = {
     "columns": "SELECT c.relname, a.attname, a.attnum, a.attnotnull, a.attstorage, "
@@ -82,3 +85,14 @@ def master(path: Path) -> list[Any]:
 def test_it_is_the_same_each_time(engine: Any) -> None:
     assert schema(engine) == schema(engine)
     assert roles() == roles()
+
+
+@pytest.mark.parametrize("path", sqlite_tables.texts(), ids=lambda path: path.name)
+def test_a_file_creates_the_tables_that_are_described(path: Path) -> None:
+    assert path.read_text("utf-8") == sqlite_tables.texts()[path]
+
+
+def test_every_table_has_a_name_in_statements() -> None:
+    for schema_name in (None, SCHEMA):
+        built = tables.build(schema_name, rowid=schema_name is None)
+        assert {table.name for table in built.metadata.sorted_tables} == {*TABLES}

@@ -64,7 +64,7 @@ READ: Final = {
 # And one for each page of events: sessions, streams, heads, what was redacted again,
 # names of views; what was sealed, what no hash of the chain covers, receipts.
 # Of each stream also its last event, so that what is appended meanwhile is no fault.
-VERIFY: Final = Cost(15, 13, 13)
+VERIFY: Final = Cost(13, 13, 13)
 STORE_VIEW: Final = Cost(6, 4, 4)
 # With what the key store is asked, on PostgreSQL one there too: it tries a connection
 # each time that it takes it out.  It is read before and after it is written.

@@ -14,8 +14,8 @@ from sqlalchemy import Table
 from sqlalchemy.types import Integer, LargeBinary
 
 from refold.adapters.sql import tables
+from refold.adapters.sql.queries import SCHEMA
 from refold.adapters.sql.roles import RIGHTS
-from refold.adapters.sql.tables import SCHEMA
 from tests.isolation.conftest import Made
 from tests.support.postgres import Postgres
 from tests.support.roles import Walled, set_up, walled

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from refold.adapters.sql.database import EngineName
 from refold.adapters.sql.roles import ROLES
 from refold.adapters.sql.schema import roles as script
+from refold.adapters.sql.urls import EngineName
 from tests.support.postgres import Postgres
 
 _ONE_AT_A_TIME: Final = 0x726F6C6573

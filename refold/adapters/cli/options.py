@@ -175,7 +175,7 @@ class Call(typer.Context):
 
     def check_exists(self) -> None:
         """Raise StoreUnavailable for a SQLite store without a file."""
-        from refold.adapters.sql.database import engine_of
+        from refold.adapters.sql.urls import engine_of
 
         match engine_of(self.url):
             case "sqlite", url if url.database not in (None, "", ":memory:"):

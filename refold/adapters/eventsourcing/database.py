@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from eventsourcing import persistence
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from refold.adapters.sql.database import Database, ErrorsTranslated, engine_of
+from refold.adapters.sql.database import Database, ErrorsTranslated
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
+from refold.adapters.sql.urls import engine_of
 from refold.domain.errors import InvalidConfiguration, RefoldError
 
 Write: TypeAlias = Callable[[sa.Connection], None]  # writes in an open transaction

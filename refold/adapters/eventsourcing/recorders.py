@@ -19,8 +19,8 @@ from eventsourcing import persistence
 from refold.adapters.eventsourcing.database import EventsDatabase, Row, Write
 from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
+from refold.adapters.sql.queries import statements
 from refold.adapters.sql.recorder import Following
-from refold.adapters.sql.tables import statements
 from refold.domain.errors import KeyUnavailable
 from refold.domain.locks import computed_once
 from refold.opener import master_key

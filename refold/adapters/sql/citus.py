@@ -21,7 +21,7 @@ from psycopg.sql import Literal
 from sqlalchemy import URL, Connection, Engine, event, text
 
 from refold.adapters.rows import Batch, WriteOutcome, Wrote
-from refold.adapters.sql import postgres, roles, tables
+from refold.adapters.sql import postgres, queries, roles
 from refold.adapters.sql.database import NOBODY, Done, GroupCommit
 from refold.adapters.sql.libpq import (
     Command,
@@ -31,14 +31,14 @@ from refold.adapters.sql.libpq import (
     run_once,
 )
 from refold.adapters.sql.postgres import stored_outcome
-from refold.adapters.sql.tables import SCHEMA
+from refold.adapters.sql.queries import SCHEMA
 from refold.domain.errors import IncompatibleStore, RefoldError, StoreUnavailable
 from refold.domain.ids import MAIN
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-_SQL: Final = tables.statements("citus")
+_SQL: Final = queries.statements("citus")
 _ROWS_AT_ONCE: Final = 500
 # The setting with which a statement runs on one machine after the other.
 ONE_BY_ONE: Final = "citus.multi_shard_modify_mode = sequential"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
 from refold.adapters.sql.database import NOBODY
-from refold.adapters.sql.tables import CLOCK, statements
+from refold.adapters.sql.queries import CLOCK, statements
 from refold.domain.clocks import (
     DAY,
     TOLERANCE,
@@ -26,9 +26,7 @@ from refold.domain.clocks import (
 from refold.domain.errors import RefoldError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from refold.adapters.sql.database import Database
+    import sqlite3
 
 log = logging.getLogger("refold")
 _SQL: Final = statements("recorder")
@@ -61,6 +59,25 @@ def boot() -> str:
 def read_clocks() -> ClockReading:
     """Read the clocks of this machine."""
     return ClockReading(wall(), boot(), ticks())
+
+
+class DatabaseInFile(Protocol):
+    """A SQLite database, as far as the clocks need it; see ``SqliteDatabase``."""
+
+    what: str
+    readonly: bool
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the tables in statements."""
+
+    def fetch(
+        self, user_id: str | None, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+
+    def transact(self, work: Callable[[sqlite3.Connection], KnownTime]) -> KnownTime:
+        """Call ``work`` in a transaction with the write lock."""
 
 
 class ServerTime:
@@ -105,7 +122,7 @@ class ObservedTime:
     in ``domain/clocks.py``.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: DatabaseInFile) -> None:
         self._database = database
         self._known: KnownTime | None = None
         self._read_at = 0  # the tick when the record was read
@@ -132,7 +149,7 @@ class ObservedTime:
         if self._database.readonly:
             return self._estimate(read_clocks())
         reading = read_clocks()
-        known = self._database.change(NOBODY, lambda c: self._record(c, reading))
+        known = self._database.transact(lambda c: self._record(c, reading))
         self._use(known, reading)
         estimate = known.estimate(reading)
         if estimate.disputed:
@@ -159,9 +176,7 @@ class ObservedTime:
         if not self._database.readonly:
             # A busy file or a moved store fails at the next write with its own error.
             with suppress(RefoldError):
-                known = self._database.change(
-                    NOBODY, lambda c: self._record(c, reading)
-                )
+                known = self._database.transact(lambda c: self._record(c, reading))
                 self._use(known, reading)
 
     def _read(self, reading: ClockReading) -> None:
@@ -190,13 +205,17 @@ class ObservedTime:
                 estimate = self._known.estimate(reading)
         return estimate
 
-    def _record(self, connection: Connection, reading: ClockReading) -> KnownTime:
+    def _record(
+        self, connection: sqlite3.Connection, reading: ClockReading
+    ) -> KnownTime:
         """Write the known time after this reading to the file, and return it."""
-        query = connection.exec_driver_sql
-        newest_stamp = _SQL["newest_stamp"].format(**self._database.names)
-        newest = query(newest_stamp).scalar() or 0
-        value = query("SELECT value FROM settings WHERE name=?", (CLOCK,)).scalar()
-        known = None if value is None else _loaded(str(value))
+        names = self._database.names
+        newest_stamp = _SQL["newest_stamp"].format(**names)
+        stamps = connection.execute(newest_stamp).fetchone()
+        newest = 0 if stamps is None else stamps[0] or 0
+        query = "SELECT value FROM settings WHERE name=?"
+        row = connection.execute(query, (CLOCK,)).fetchone()
+        known = None if row is None else _loaded(str(row[0]))
         if os.environ.get(TRUST) == "1":
             after = KnownTime(reading.wall, reading.boot, reading.ticks)
         elif known is None:
@@ -204,7 +223,7 @@ class ObservedTime:
         else:
             after = known.after(reading, newest=int(newest))
         values = {"name": CLOCK, "value": _dumped(after)}
-        connection.execute(self._database.statement(_SQL["put_setting"]), values)
+        connection.execute(_SQL["put_setting"].format(**names), values)
         return after
 
 

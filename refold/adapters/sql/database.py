@@ -9,17 +9,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, Event, Lock, local
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
-
-from sqlalchemy import URL, Connection, Engine, TextClause, make_url, text
-from sqlalchemy.exc import ArgumentError
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    TypeAlias,
+    TypeVar,
+)
 
 from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
-from refold.adapters.sql.tables import Tables, filled, statements
+from refold.adapters.sql.queries import TABLES, filled, statements
 from refold.domain.clocks import StoreTime
 from refold.domain.errors import LeaseLost, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
-from refold.domain.locks import forkable_lock
+from refold.domain.locks import computed_once, forkable_lock
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, TextClause
+
+    from refold.adapters.sql.tables import Tables
 
 T = TypeVar("T")
 _SQL: Final = statements("recorder")
@@ -43,6 +52,8 @@ class Database(ABC):
     ordered:    whether its positions order all events.
     readonly:   whether it can only be read.
 
+    schema:     the schema of the tables; None if the engine has no schemas.
+
     lock_against_changes and lock_against_deletion are SQL that locks selected rows
     until the commit.
     """
@@ -57,20 +68,26 @@ class Database(ABC):
     in_memory: ClassVar[bool] = False
     ordered: bool = True
     readonly: bool = False
+    schema: ClassVar[str | None] = None
 
-    def __init__(self, what: str, tables: Tables) -> None:
+    def __init__(self, what: str) -> None:
         self.what = what
-        self.tables = tables
         self.errors: Final = ErrorsTranslated(self.translate)
         self.fences: Final = Fences()
         self._pool: Engine | None = None
         self._making = forkable_lock()
         self._pid = os.getpid()
         self._closed = False
-        self._names = {
-            table.name: str(table) for table in tables.metadata.tables.values()
-        }
+        prefix = f"{self.schema}." if self.schema else ""
+        self._names = {table: f"{prefix}{table}" for table in TABLES}
         self._queries: dict[str, str] = {}
+
+    @computed_once
+    def tables(self) -> Tables:
+        """The tables, for queries that SQLAlchemy builds."""
+        from refold.adapters.sql import tables
+
+        return tables.build(self.schema, rowid=self.schema is None)
 
     def engine(self) -> Engine:
         """Return the pool of connections, which the first use makes."""
@@ -225,6 +242,8 @@ class Database(ABC):
 
     def statement(self, query: str, **holes: str) -> TextClause:
         """Return a query with ``:name`` for values, and ``{name}`` for tables."""
+        from sqlalchemy import text
+
         return text(query.format(**self._names, **holes))
 
     def fetch(
@@ -264,6 +283,32 @@ class Database(ABC):
     @abstractmethod
     def writing_relaxed(self) -> AbstractContextManager[Connection]:
         """Begin a transaction that a power failure may lose."""
+
+    def stored_settings(self) -> dict[str, str]:
+        """Return the settings of the store; empty if the database has no store."""
+        with self.engine().connect() as connection:
+            return self.settings_in(connection)
+
+    def settings_in(self, connection: Connection) -> dict[str, str]:
+        """Return the settings as this transaction sees them."""
+        from sqlalchemy import inspect, select
+
+        settings = self.tables.settings
+        if not inspect(connection).has_table(settings.name, schema=settings.schema):
+            return {}
+        empty = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
+        if set(empty.keys()) != {"name", "value"}:  # a table of another program
+            return {}
+        rows = connection.execute(select(settings.c.name, settings.c.value)).all()
+        return {row.name: row.value for row in rows}
+
+    def create(self, marks: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002  # of SQLite
+        """Create the tables of a new store at once, with these settings.
+
+        Returns the settings that the store then has; empty if this engine creates its
+        tables by the upgrade steps.
+        """
+        return {}
 
     @abstractmethod
     def has_sessions(self) -> bool:
@@ -394,23 +439,6 @@ def moved(message: str) -> StoreUnavailable | None:
         where = where.splitlines()[0]
     reason = f"this store was moved to {where}"
     return StoreUnavailable(reason, remedy="open it there")
-
-
-EngineName = Literal["sqlite", "postgresql", "citus"]
-
-
-def engine_of(url: str) -> tuple[EngineName, URL] | None:
-    """Return the engine of a URL and its parts; None for another engine."""
-    try:
-        parsed = make_url(url)
-        backend = parsed.get_backend_name()
-    except (ArgumentError, ValueError):  # such as brackets that are not closed
-        return None
-    if backend == "sqlite":
-        return "sqlite", parsed
-    if backend in ("postgresql", "postgres"):
-        return "postgresql", parsed
-    return None
 
 
 MOST: Final = 64  # batches in a group

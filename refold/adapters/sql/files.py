@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.pool import QueuePool
-
-from refold.adapters.sql import compiled, forks
+from refold.adapters.sql import forks
 from refold.adapters.sql.forks import FileId, Holder, OwnConnection, file_at
+from refold.adapters.sql.queries import statements
 from refold.domain.errors import StoreUnavailable
 
 BUSY_MS: Final = 10_000
 _TRIES: Final = 5
-_USE: Final = "refold_use"  # where a connection of the pool has its use
+_IDLE: Final = 5  # connections that stay open
 
 
 class CommitFailed(sqlite3.OperationalError):
@@ -230,72 +229,88 @@ def outcome_unknown(path: Path, error: CommitFailed) -> StoreUnavailable:
     )
 
 
-class FilePool(QueuePool):
-    """Connections to a file, each of which is in use from checkout to return."""
+class Connections:
+    """Connections to a file for single statements, each used by one thread at a time.
 
-    def __init__(self, creator: Any, *, holder: Holder, **settings: Any) -> None:
-        super().__init__(creator, **settings)
-        self._holder = holder
-
-    def _do_get(self) -> Any:
-        use = forks.begin_use(self._holder)
-        try:
-            record = super()._do_get()
-        except BaseException:
-            forks.end_use(use)
-            raise
-        cast("dict[str, forks.Use]", record.record_info)[_USE] = use
-        return record
-
-    def _do_return_conn(self, record: Any) -> None:
-        use = cast("dict[str, forks.Use]", record.record_info).pop(_USE, None)
-        try:
-            super()._do_return_conn(record)
-        finally:
-            if use is not None:
-                forks.end_use(use)
-
-    def recreate(self) -> FilePool:
-        """Return an empty pool with the same settings."""
-        return FilePool(
-            self._creator,
-            holder=self._holder,
-            pre_ping=self._pre_ping,
-            recycle=self._recycle,
-            echo=self.echo,
-            logging_name=self._orig_logging_name,
-            reset_on_return=self._reset_on_return,
-            _dispatch=self.dispatch,
-            dialect=self._dialect,
-        )
-
-
-def engine_of_file(
-    watched: WatchedFile, holder: Holder, on_connect: Callable[..., None]
-) -> Engine:
-    """Return an engine with connections to a file, each prepared by ``on_connect``.
-
-    A transaction with the write lock first checks that the file is in its place.
+    A connection is opened when none is idle, and at most ``_IDLE`` stay open.
     """
 
-    def begin(connection: Connection) -> None:
-        mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
-        if not mode:
-            return
-        connection.exec_driver_sql(f"BEGIN {mode}")
-        if mode == "IMMEDIATE":
-            driver = cast("FileConnection", connection.connection.driver_connection)
+    def __init__(
+        self, watched: WatchedFile, on_connect: Callable[[FileConnection], None]
+    ) -> None:
+        self._watched = watched
+        self._on_connect = on_connect
+        self._idle: deque[FileConnection] = deque()
+
+    @contextmanager
+    def use(self, holder: Holder) -> Iterator[FileConnection]:
+        """Lend a connection for single statements; a fork waits for its return."""
+        forks.notice()
+        use = forks.begin_use(holder)
+        try:
+            with self.borrowed() as connection:
+                yield connection
+        finally:
+            forks.end_use(use)
+
+    @contextmanager
+    def transaction(self, holder: Holder) -> Iterator[FileConnection]:
+        """Begin a transaction, with the write lock if the file can be written.
+
+        Raises StoreUnavailable if the file is not in its place any more.
+        """
+        mode = "DEFERRED" if self._watched.readonly else "IMMEDIATE"
+        with self.use(holder) as connection:
+            connection.execute(f"BEGIN {mode}")
             try:
-                watched.check(driver)
-            except StoreUnavailable:
-                driver.rollback()
+                if not self._watched.readonly:
+                    self._watched.check(connection)
+                yield connection
+                connection.commit()
+            except BaseException:
+                connection.rollback()
                 raise
 
-    engine = create_engine("sqlite://", pool=FilePool(watched.connect, holder=holder))
-    compiled.share(engine)
-    event.listen(engine, "connect", on_connect)
-    event.listen(engine, "begin", begin)
-    return engine
+    @contextmanager
+    def borrowed(self) -> Iterator[FileConnection]:
+        """Lend a connection in a use that has begun; after an error, it is closed."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._watched.connect()
+            self._on_connect(connection)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if len(self._idle) < _IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; the next use opens new ones."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def forget(self) -> None:
+        """Drop the connections of the parent, in a forked child."""
+        self._idle = deque()
+
+
+def create_missing(connection: sqlite3.Connection, file: str) -> None:
+    """Create the tables that a database lacks, with their indexes.
+
+    file: a file of statements.  Each has the name of its table, or that name, a dot,
+          and the name of an index.
+    """
+    query = "SELECT name FROM sqlite_master WHERE type='table'"
+    existing = {name for (name,) in connection.execute(query)}
+    for name, statement in statements(file).items():
+        table, _, _ = name.partition(".")
+        if table not in existing:
+            connection.execute(statement)
 
 
 def check_nothing_left(path: Path) -> None:

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
-
-import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
-from sqlalchemy.schema import CreateSchema
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from refold.adapters.keys.master import create_private, warn_of_mode
 from refold.adapters.keys.store import KeyPlace, UserEntry
-from refold.adapters.sql import compiled, files, forks
+from refold.adapters.sql import files, forks
 from refold.adapters.sql.forks import FileId
-from refold.adapters.sql.tables import refusals, statements
+from refold.adapters.sql.queries import refusals, statements
+from refold.adapters.sql.urls import SqliteUrl, engine_of
 from refold.domain.errors import (
     Erased,
     InvalidConfiguration,
     KeyUnavailable,
     remedy_for,
 )
-from refold.domain.locks import forkable_lock
+from refold.domain.locks import computed_once, forkable_lock
 from refold.domain.ports import JUNK
 
-SCHEMA = "refold_keys"
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from refold.adapters.sql.key_tables import KeyTables
+
 T = TypeVar("T")
 _Row: TypeAlias = dict[str, object]
 # In the rows of the statement ``user_and_session_keys``, these stand in the place of a
@@ -36,93 +37,18 @@ _Row: TypeAlias = dict[str, object]
 _OF_USER: Final = -1
 _ERASED: Final = 0
 _SQL: Final = statements("keystore")
-
-
-class KeyTables:
-    """The tables of a key store, in their own schema if the engine has schemas.
-
-    users:    the row of an erased user has only the keyed hash and the epoch.
-    sessions: the first key of each session.
-    rotated:  the later keys of a session, by version.
-    held:     keys that an erasure has set aside.  A user's key has the session ``""``
-              and the version 0.
-    erased:   erased sessions.
-    """
-
-    def __init__(self, *, schema: bool) -> None:
-        self.metadata = sa.MetaData(schema=SCHEMA if schema else None)
-        self.settings = self._settings()
-        self.users = self._users()
-        self.sessions = self._sessions()
-        self.rotated = self._with_version("rotated_session_keys")
-        self.held = self._with_version("held_keys")
-        self.erased = self._erased()
-        self._names = {
-            table.name: str(table) for table in self.metadata.tables.values()
-        }
-        # Lock rows that were read; SQLite has only one writer and needs no locks.
-        self._names["shared"] = "FOR SHARE" if schema else ""
-        self._names["locked"] = "FOR UPDATE" if schema else ""
-        self.statement = cache(self._statement)
-
-    def _settings(self) -> sa.Table:
-        return sa.Table(
-            "settings",
-            self.metadata,
-            sa.Column("name", sa.Text, primary_key=True),
-            sa.Column("value", sa.LargeBinary, nullable=False),
-        )
-
-    def _users(self) -> sa.Table:
-        return sa.Table(
-            "user_keys",
-            self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("epoch", sa.Integer, nullable=False),
-            sa.Column("wrapped", sa.LargeBinary),
-            sa.Column("created_at", sa.BigInteger, nullable=False),
-        )
-
-    def _sessions(self) -> sa.Table:
-        return sa.Table(
-            "session_keys",
-            self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("session_ref", sa.Text, primary_key=True),
-            sa.Column("wrapped", sa.LargeBinary, nullable=False),
-            sa.Column("created_at", sa.BigInteger, nullable=False),
-        )
-
-    def _with_version(self, name: str) -> sa.Table:
-        """Return a table of session keys, with several versions of a key."""
-        return sa.Table(
-            name,
-            self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("session_ref", sa.Text, primary_key=True),
-            sa.Column("version", sa.Integer, primary_key=True),
-            sa.Column("wrapped", sa.LargeBinary, nullable=False),
-            sa.Column("created_at", sa.BigInteger, nullable=False),
-        )
-
-    def _erased(self) -> sa.Table:
-        return sa.Table(
-            "erased_sessions",
-            self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("session_ref", sa.Text, primary_key=True),
-            sa.Column("erased_at", sa.BigInteger, nullable=False),
-        )
-
-    def _statement(self, name: str, of: str = "") -> sa.TextClause:
-        """Return the statement with this name, with ``of`` as its condition."""
-        return sa.text(_SQL[name].format(**self._names, of=of))
-
-
-@cache
-def key_tables(*, schema: bool) -> KeyTables:
-    """Return the tables, which are described once in a process."""
-    return KeyTables(schema=schema)
+# The tables of a key store; a file has no schemas, and one writer needs no locks.
+_TABLES: Final = (
+    "settings",
+    "user_keys",
+    "session_keys",
+    "rotated_session_keys",
+    "held_keys",
+    "erased_sessions",
+)
+_IN_FILE: Final = {**{table: table for table in _TABLES}, "shared": "", "locked": ""}
+# A row to write, with the name of its statement.
+_Write: TypeAlias = tuple[str, _Row]
 
 
 GENERATION: Final = "generation"
@@ -145,12 +71,18 @@ class SqlKeyStore:
 
     def __init__(self, url: str) -> None:
         self._place = _place_of(url)
-        self._t = key_tables(schema=self._place.schema)
         self._opened_engines: tuple[sa.Engine, sa.Engine] | None = None
         self._opening = forkable_lock()
         forks.register(self)
         if self.readonly:
             return
+        if self._place.plain is not None:
+            self._create_in_file(self._place.plain)
+            return
+        from sqlalchemy.schema import CreateSchema
+
+        from refold.adapters.sql import compiled
+
         metadata = self._t.metadata
         with self._writing() as connection:
             if metadata.schema:
@@ -160,6 +92,18 @@ class SqlKeyStore:
                 metadata.create_all(connection)
             else:
                 compiled.create_missing(connection, metadata)
+
+    def _create_in_file(self, plain: files.Connections) -> None:
+        """Create the tables that the file lacks."""
+        with self._guarded(), plain.transaction(self) as connection:
+            files.create_missing(connection, "sqlite_keys")
+
+    @computed_once
+    def _t(self) -> KeyTables:
+        """The tables, for queries that SQLAlchemy builds."""
+        from refold.adapters.sql.key_tables import key_tables
+
+        return key_tables(schema=self._place.schema)
 
     @property
     def readonly(self) -> bool:
@@ -211,6 +155,8 @@ class SqlKeyStore:
         """Close all connections."""
         use = forks.begin_use(self)  # a fork waits until all are closed
         try:
+            if self._place.plain is not None:
+                self._place.plain.close()
             if self._opened_engines is not None:
                 self._transactions.dispose()
         finally:
@@ -218,13 +164,17 @@ class SqlKeyStore:
 
     def close_before_fork(self) -> None:
         """Close the connections to a file; the next use opens new ones."""
-        if self._place.file is not None and self._opened_engines is not None:
-            self._transactions.dispose()
+        if self._place.plain is not None:
+            self._place.plain.close()
+            if self._opened_engines is not None:
+                self._transactions.dispose()
 
     def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the place says it
         """Start without connections in a forked child."""
         if self._place.left_to_parent():
             self._opened_engines = None
+        if self._place.plain is not None:
+            self._place.plain.forget()
 
     @property
     def tables(self) -> dict[str, sa.Table]:
@@ -242,16 +192,14 @@ class SqlKeyStore:
 
     def get_setting(self, name: str) -> bytes | None:
         """Return the value of a setting; None if there is none."""
-        query = self._t.statement("setting")
-        values = self._read(query, lambda row: _octets(row[0]), {"name": name})
+        values = self._fetch("setting", lambda row: _octets(row[0]), {"name": name})
         if not values:
             return None
         return values[0]
 
     def remember(self, name: str, value: bytes) -> None:
         """Set the value of a setting."""
-        with self._writing() as connection:
-            self._put(connection, name, value)
+        self._write([("put_setting", {"name": name, "value": value})])
 
     def _put(self, connection: sa.Connection, name: str, value: bytes) -> None:
         """Set the value of a setting in this transaction."""
@@ -260,6 +208,8 @@ class SqlKeyStore:
 
     def remembered(self, prefix: str) -> dict[str, bytes]:
         """Return the settings whose names begin so, by the rest of their names."""
+        import sqlalchemy as sa
+
         settings = self._t.settings.c
         query = sa.select(settings.name, settings.value)
         query = query.where(settings.name.startswith(prefix, autoescape=True))
@@ -268,6 +218,8 @@ class SqlKeyStore:
 
     def forget_names(self, prefix: str) -> None:
         """Delete the settings whose names begin so."""
+        import sqlalchemy as sa
+
         settings = self._t.settings
         with self._writing() as connection:
             begins = settings.c.name.startswith(prefix, autoescape=True)
@@ -329,7 +281,7 @@ class SqlKeyStore:
             "wrapped": wrapped,
             "created_at": now,
         }
-        rows = [("add_user", row)]
+        rows: list[_Write] = [("add_user", row)]
         if session is not None:
             session_ref, session_key = session
             session_row = _session_row(user_ref, session_ref, session_key, now)
@@ -349,9 +301,7 @@ class SqlKeyStore:
         Raises Erased if the session was erased.
         """
         refs = {"user": user_ref, "session": session_ref}
-        entries = dict(
-            self._read(self._t.statement("user_and_session_keys"), _versioned, refs)
-        )
+        entries = dict(self._fetch("user_and_session_keys", _versioned, refs))
         if _ERASED in entries:
             raise Erased("the session")
         user = entries.pop(_OF_USER, None)
@@ -388,7 +338,7 @@ class SqlKeyStore:
 
     def _add(
         self,
-        rows: Sequence[tuple[str, _Row]],
+        rows: Sequence[_Write],
         query: str | None = None,
         expected: bytes = b"",
     ) -> bool | None:
@@ -398,17 +348,57 @@ class SqlKeyStore:
 
         Returns False if the first row exists, None if the query has another result.
         """
-        with self._guarded(), suppress(IntegrityError), self._begin() as connection:
+        try:
+            return self._write(rows, query, expected)
+        except _ExistsAlready:
+            return False
+
+    def _write(
+        self,
+        rows: Sequence[_Write],
+        query: str | None = None,
+        expected: bytes = b"",
+    ) -> bool | None:
+        """Write rows in one transaction, if ``query`` has the expected result.
+
+        Returns None if it has another.  Raises _ExistsAlready for a row that exists.
+        """
+        plain = self._place.plain
+        if plain is None:
+            return self._write_with_engine(rows, query, expected)
+        with self._guarded(), plain.transaction(self) as connection:
+            if query is not None:
+                _, first_row = rows[0]
+                stored = connection.execute(_in_file(query), first_row).fetchone()
+                value = None if stored is None else stored[0]
+                if value is None or _octets(value) != expected:
+                    return None
+            try:
+                for name, row in rows:
+                    connection.execute(_in_file(name), row)
+            except sqlite3.IntegrityError:
+                raise _ExistsAlready from None
+            return True
+
+    def _write_with_engine(
+        self, rows: Sequence[_Write], query: str | None, expected: bytes
+    ) -> bool | None:
+        """Do the same with SQLAlchemy, for a key store that is no file."""
+        from sqlalchemy.exc import IntegrityError
+
+        with self._guarded(), self._begin() as connection:
             if query is not None:
                 _, first_row = rows[0]
                 statement = self._t.statement(query)
                 value = connection.execute(statement, first_row).scalar()
                 if value is None or _octets(value) != expected:
                     return None
-            for name, row in rows:
-                connection.execute(self._t.statement(name), row)
+            try:
+                for name, row in rows:
+                    connection.execute(self._t.statement(name), row)
+            except IntegrityError:
+                raise _ExistsAlready from None
             return True
-        return False
 
     def surplus(
         self, user_ref: str | None = None, session_ref: str | None = None
@@ -448,6 +438,8 @@ class SqlKeyStore:
 
         allowed: called when no other process can write; raises to prevent the change.
         """
+        import sqlalchemy as sa
+
         with self._writing() as connection:
             allowed()
             rows = []
@@ -468,6 +460,8 @@ class SqlKeyStore:
 
     def aside(self, user_ref: str, sessions: Sequence[str] | None) -> int:
         """Return the number of keys of a user or of sessions that are set aside."""
+        import sqlalchemy as sa
+
         held = self._t.held
         query = sa.select(sa.func.count()).select_from(held)
         query = query.where(*_conditions(held, user_ref, sessions))
@@ -485,6 +479,8 @@ class SqlKeyStore:
 
         allowed: as in ``hold``.
         """
+        import sqlalchemy as sa
+
         held = self._t.held
         erased = self._t.erased
         conditions = _conditions(held, user_ref, sessions)
@@ -524,6 +520,8 @@ class SqlKeyStore:
 
         allowed: as in ``hold``.
         """
+        import sqlalchemy as sa
+
         held = self._t.held
         with self._writing() as connection:
             allowed()
@@ -545,11 +543,11 @@ class SqlKeyStore:
         """
         if not self._t.metadata.schema:
             return []
-        from refold.adapters.sql import statistics
+        from refold.adapters.sql import key_tables, statistics
 
         names = [table.fullname for table in self._t.metadata.sorted_tables]
         with self._guarded(), self._single_statements.connect() as connection:
-            return statistics.replace(connection, SCHEMA, names)
+            return statistics.replace(connection, key_tables.SCHEMA, names)
 
     def _keys(
         self, connection: sa.Connection, user_ref: str, sessions: Sequence[str] | None
@@ -576,6 +574,8 @@ class SqlKeyStore:
         now: int,
     ) -> None:
         """Remove keys, and leave the keyed hashes of their users or sessions."""
+        import sqlalchemy as sa
+
         for table in (self._t.sessions, self._t.rotated):
             conditions = _conditions(table, user_ref, sessions)
             connection.execute(sa.delete(table).where(*conditions))
@@ -605,7 +605,7 @@ class SqlKeyStore:
     def users(self, after: str = "", limit: int = 500) -> list[tuple[str, UserEntry]]:
         """Return users with their keyed hashes, in order, from behind ``after`` on."""
         values = {"after": after, "limit": limit}
-        return self._read(self._t.statement("users"), _named, values)
+        return self._fetch("users", _named, values)
 
     def keys_of(self, user_ref: str) -> dict[KeyPlace, bytes]:
         """Return the wrapped keys of all sessions of the user."""
@@ -624,7 +624,7 @@ class SqlKeyStore:
 
     def held_users(self) -> list[tuple[str, UserEntry]]:
         """Return the users whose keys are set aside, with these keys."""
-        return self._read(self._t.statement("held_users"), _named)
+        return self._fetch("held_users", _named)
 
     def swap_held(self, user_ref: str, old: bytes, new: bytes) -> bool:
         """Replace a user's key that is set aside, if it is ``old``."""
@@ -679,6 +679,8 @@ class SqlKeyStore:
 
     def _swap(self, table: sa.Table, new: bytes, *where: Any, old: bytes) -> bool:
         """Replace the value or the key of a row, if it is ``old``."""
+        import sqlalchemy as sa
+
         value = table.c.value if table is self._t.settings else table.c.wrapped
         update = sa.update(table).where(*where, value == old).values({value: new})
         with self._writing() as connection:
@@ -698,6 +700,20 @@ class SqlKeyStore:
         statement = self._t.statement("locked_generation")
         current = connection.execute(statement).scalar()
         self._put(connection, GENERATION, b"%d" % change(int(current or b"0")))
+
+    def _fetch(
+        self,
+        name: str,
+        convert: Callable[[Any], T],
+        values: Mapping[str, object] = MappingProxyType({}),
+    ) -> list[T]:
+        """Return the converted rows of the query with this name."""
+        plain = self._place.plain
+        if plain is None:
+            return self._read(self._t.statement(name), convert, values)
+        with self._guarded(), plain.use(self) as connection:
+            rows = connection.execute(_in_file(name), dict(values)).fetchall()
+            return [convert(row) for row in rows]
 
     def _read(
         self, query: Any, convert: Callable[[Any], T], parameters: Any = None
@@ -723,25 +739,45 @@ class SqlKeyStore:
         """Raise KeyUnavailable for errors of the database and for foreign values."""
         try:
             yield
-        except SQLAlchemyError as error:
-            if self.readonly:
-                raise KeyUnavailable(
-                    "the key store is read-only",
-                    remedy="copy it to a folder that can be written, or check the "
-                    "rights on the key file",
-                ) from None
-            reason, remedy = _refusal(error)
-            raise KeyUnavailable(reason, remedy=remedy) from None
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
         except JUNK:
             raise KeyUnavailable(
                 "the key store holds what was not written by Refold",
                 remedy="restore a backup of it",
             ) from None
+        except Exception as error:
+            from sqlalchemy.exc import SQLAlchemyError
+
+            if isinstance(error, SQLAlchemyError):
+                raise self._unusable(error) from None
+            raise
+
+    def _unusable(self, error: Exception) -> KeyUnavailable:
+        """Return the error to raise for one of the database."""
+        if self.readonly:
+            return KeyUnavailable(
+                "the key store is read-only",
+                remedy="copy it to a folder that can be written, or check the rights "
+                "on the key file",
+            )
+        reason, remedy = _refusal(error)
+        return KeyUnavailable(reason, remedy=remedy)
 
 
-def _refusal(error: SQLAlchemyError) -> tuple[str, str]:
+class _ExistsAlready(Exception):
+    """A row that was to be added exists already."""
+
+
+@cache
+def _in_file(name: str) -> str:
+    """The statement with this name, for a file."""
+    return _SQL[name].format(**_IN_FILE)
+
+
+def _refusal(error: Exception) -> tuple[str, str]:
     """Return the reason of an error, and its remedy."""
-    cause = error.orig if isinstance(error, DBAPIError) else None
+    cause = getattr(error, "orig", error)  # that of an error of SQLAlchemy
     if isinstance(cause, files.CommitFailed):
         return (
             f"the key store failed to commit ({cause}), and whether the change was "
@@ -820,10 +856,16 @@ class _Place(Protocol):
     """The place of a key store.
 
     schema: whether its tables have their own schema.
+    plain:  connections to its file, for statements that need no SQLAlchemy; None for
+            another place.
     """
 
     schema: bool
     readonly: bool
+
+    @property
+    def plain(self) -> files.Connections | None:
+        """The connections to the file."""
 
     @property
     def file(self) -> FileId | None:
@@ -844,6 +886,7 @@ class _InMemory:
 
     schema = False
     readonly = False
+    plain = None
     file = None
 
     def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
@@ -862,6 +905,7 @@ class _InFile:
 
     def __init__(self, path: Path) -> None:
         self._watched = files.WatchedFile(path)
+        self.plain = files.Connections(self._watched, _on_connect)
         try:
             create_private(path)
             warn_of_mode(path)
@@ -877,7 +921,9 @@ class _InFile:
         return self._watched.file
 
     def engine(self, store: SqlKeyStore) -> sa.Engine:
-        return files.engine_of_file(self._watched, store, _on_connect)
+        from refold.adapters.sql import pools
+
+        return pools.engine_of_file(self._watched, store, _on_connect)
 
     def left_to_parent(self) -> bool:
         return True
@@ -888,6 +934,7 @@ class _OnServer:
 
     schema = True
     readonly = False
+    plain = None
     file = None
 
     def __init__(self, url: sa.URL) -> None:
@@ -895,7 +942,9 @@ class _OnServer:
         self._sockets = forks.Sockets()
 
     def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
-        engine = sa.create_engine(
+        from sqlalchemy import create_engine, event
+
+        engine = create_engine(
             self._url, pool_size=2, max_overflow=8, pool_pre_ping=True
         )
         event.listen(engine, "connect", self._sockets.note)
@@ -910,16 +959,21 @@ def _place_of(url: str) -> _Place:
     """Return the place of the key store with this URL."""
     if url == "memory://":
         return _InMemory()
+    if url.startswith("sqlite:///"):
+        match engine_of(url):
+            case "sqlite", file:
+                return _in_file_at(file)
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
-        parsed = sa.make_url(url)
+        parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise InvalidConfiguration(
             "REFOLD_KEYS is not a database URL: sqlite:///keys.db or postgresql://…"
         ) from None
     if parsed.get_backend_name() == "sqlite":
-        if not parsed.database or ":memory:" in parsed.database or parsed.query:
-            raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
-        return _InFile(Path(parsed.database).absolute())
+        return _in_file_at(parsed)
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         if "pooler" in parsed.query:
             raise InvalidConfiguration(
@@ -929,7 +983,14 @@ def _place_of(url: str) -> _Place:
     raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
 
 
-def _on_connect(connection: Any, _record: object) -> None:
+def _in_file_at(url: sa.URL | SqliteUrl) -> _InFile:
+    """Return the place of a key store in a file."""
+    if not url.database or ":memory:" in url.database or url.query:
+        raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
+    return _InFile(Path(url.database).absolute())
+
+
+def _on_connect(connection: Any, _record: object = None) -> None:
     """Prepare a new connection to a file."""
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous=FULL")

@@ -34,7 +34,7 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import forks, roles, statistics, tables
+from refold.adapters.sql import forks, queries, roles, statistics
 from refold.adapters.sql.clocks import ServerTime
 from refold.adapters.sql.database import (
     MOVED,
@@ -50,7 +50,7 @@ from refold.adapters.sql.libpq import (
     Statement,
     run_once,
 )
-from refold.adapters.sql.tables import SCHEMA
+from refold.adapters.sql.queries import SCHEMA
 from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.locks import computed_once
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 T = TypeVar("T")
-_SQL: Final = tables.statements("postgres")
+_SQL: Final = queries.statements("postgres")
 # Numbers of advisory locks.
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _FILL_LOCK: Final = _SCHEMA_LOCK + 1
@@ -99,6 +99,7 @@ class PostgresDatabase(Database):
     """A PostgreSQL database, with all tables of Refold in the schema ``refold``."""
 
     name = "postgresql"
+    schema = SCHEMA
     mark = "%s"
     lock_against_changes = "FOR SHARE"
     lock_against_deletion = "FOR KEY SHARE"
@@ -111,10 +112,7 @@ class PostgresDatabase(Database):
         server_url = url.difference_update_query([POOLER])
         self._url = server_url.set(drivername="postgresql+psycopg")
         url_to_show = url.set(password=None, query={})
-        super().__init__(
-            url_to_show.render_as_string(hide_password=True),
-            tables.build(SCHEMA, rowid=False),
-        )
+        super().__init__(url_to_show.render_as_string(hide_password=True))
         self._writer = Writer(self._open_writing_connection)
         self._time = ServerTime(self._server_moment)
         # Whether a connection has shown that a pooler is in front of the server.
@@ -1114,7 +1112,7 @@ TRIGGERS: Final = {
 
 REFUSE_TRUNCATE: Final = _SQL["guard_truncate"]
 REFUSAL: Final = _SQL["guard_function"].split("$$")[1]
-GUARDS: Final = tables.guards("postgres")
+GUARDS: Final = queries.guards("postgres")
 
 
 def lock_heads(driver: PsycopgConnection, stream: StreamId) -> dict[str, HeadRow]:
@@ -1162,7 +1160,7 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     if store_moved is not None:
         return store_moved
     state = cause.sqlstate or ""
-    refusals = tables.refusals("postgres")
+    refusals = queries.refusals("postgres")
     missing_right = lacking_right(cause.diag.message_primary or "")
     if state == "42501" and missing_right is not None:
         _, remedy = refusals[state]

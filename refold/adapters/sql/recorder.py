@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from itertools import count, islice
 from threading import Event
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from eventsourcing.persistence import (
@@ -23,7 +23,6 @@ from eventsourcing.persistence import (
     StoredEvent,
     Subscription,
 )
-from sqlalchemy import Connection, Select, delete, insert, select, tuple_, update
 
 from refold.adapters.rows import (
     Batch,
@@ -40,15 +39,7 @@ from refold.adapters.rows import (
     encrypted_event,
 )
 from refold.adapters.sql.database import NOBODY, Database, Write, octets
-from refold.adapters.sql.tables import (
-    FIRST,
-    LAST,
-    filled,
-    of_stream,
-    statements,
-    stream_of,
-    within,
-)
+from refold.adapters.sql.queries import FIRST, LAST, filled, statements
 from refold.domain import ports
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
@@ -57,6 +48,9 @@ from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import JUNK, RATES, Lagging, Place, Scope, SessionInfo
 from refold.domain.seals import Use
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
 
 _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement; SQLite takes at most 500
@@ -72,16 +66,6 @@ COLUMNS: Final = (
     "hash",
     "body",
     "first_digest",
-)
-# Columns of the head row, in the order of SessionInfo.
-_SESSION: Final = (
-    "user_id",
-    "session_id",
-    "seq",
-    "status",
-    "tokens",
-    "created_at",
-    "updated_at",
 )
 _SQL: Final = statements("recorder")
 _GENERATION: Final = "key_generation"
@@ -104,7 +88,6 @@ class Recorder(ApplicationRecorder):
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._t = database.tables
         self._group = database.grouped()
         self.shared = not database.in_memory
 
@@ -445,32 +428,33 @@ class Recorder(ApplicationRecorder):
         labels: the addresses of labels, all of which a session must have.
         after:  the user and the name of the session before the first.
         """
-        heads = self._t.heads.c
-        label_rows = self._t.labels.c
-        query = select(*(heads[name] for name in _SESSION))
-        in_scope = within(self._t.heads, Scope(user_id, session_id))
-        query = query.where(heads.stream == MAIN, *in_scope)
+        query = _SQL["sessions"]
+        values: list[Any] = [MAIN]
+        for name, value in _scope_values(Scope(user_id, session_id)).items():
+            query += f" AND {name}=?"
+            values.append(value)
         for address in labels:
-            labelled = select(label_rows.session_id).where(
-                label_rows.user_id == user_id, label_rows.address == address
-            )
-            query = query.where(heads.session_id.in_(labelled))
+            query += f" {_SQL['labelled']}"
+            values += (user_id, address)
         if after is not None:
-            query = query.where(
-                tuple_(heads.user_id, heads.session_id) > tuple_(*after)
-            )
-        query = query.order_by(heads.user_id, heads.session_id).limit(limit)
+            query += " AND (user_id, session_id)>(?, ?)"
+            values += after
+        query += " ORDER BY user_id, session_id"
+        if limit is not None:
+            query += " LIMIT ?"
+            values.append(limit)
         sessions: list[SessionInfo] = []
-        for row in self.database.read(user_id, query):
+        for row in self.database.fetch(user_id, query, values):
+            user, session, seq, status, tokens, created_at, updated_at = row
             sessions.append(
                 SessionInfo(
-                    user_id=row.user_id,
-                    session_id=row.session_id,
-                    head_seq=row.seq,
-                    status=row.status,
-                    tokens=row.tokens,
-                    created_at=from_microseconds(row.created_at),
-                    updated_at=from_microseconds(row.updated_at),
+                    user_id=user,
+                    session_id=session,
+                    head_seq=seq,
+                    status=status,
+                    tokens=tokens,
+                    created_at=from_microseconds(created_at),
+                    updated_at=from_microseconds(updated_at),
                 )
             )
         return sessions
@@ -483,8 +467,12 @@ class Recorder(ApplicationRecorder):
 
     def orphans(self, scope: Scope) -> list[StreamId]:
         """Streams that have events and no head."""
-        events = self._t.events
-        heads = self._t.heads
+        from sqlalchemy import select
+
+        from refold.adapters.sql.tables import of_stream, stream_of, within
+
+        events = self.database.tables.events
+        heads = self.database.tables.heads
         head = select(heads.c.seq).where(
             of_stream(heads, stream_of(events)), *within(heads, scope)
         )
@@ -591,7 +579,11 @@ class Recorder(ApplicationRecorder):
 
         Does nothing for a session that does not exist or was erased.
         """
-        table = self._t.labels
+        from sqlalchemy import delete, insert
+
+        from refold.adapters.sql.tables import within
+
+        table = self.database.tables.labels
         live = self._live(stream)
         in_session = within(table, Scope(stream.user_id, stream.session_id))
         old = delete(table).where(*in_session, table.c.name.in_(list(labels)))
@@ -621,7 +613,11 @@ class Recorder(ApplicationRecorder):
 
     def _live(self, stream: StreamId) -> Select[Any]:
         """A query that locks the session's head; no row if it was erased."""
-        heads = self._t.heads
+        from sqlalchemy import select
+
+        from refold.adapters.sql.tables import of_stream
+
+        heads = self.database.tables.heads
         query = select(heads.c.seq)
         query = query.where(of_stream(heads, stream.main), heads.c.status != "erased")
         return query.with_for_update(read=True)
@@ -994,7 +990,6 @@ class Subjects:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._t = database.tables
 
     def of(self, ref: str) -> Subject | None:
         """The subject with this keyed hash, if the database has it."""
@@ -1027,7 +1022,9 @@ class Subjects:
         A subject that does not exist is inserted first.  Without a row there is nothing
         to lock, and a concurrent insert would be overwritten.
         """
-        subjects = self._t.subjects
+        from sqlalchemy import select
+
+        subjects = self._database.tables.subjects
         first = Subject(ref, ref, "live", 1)._asdict()
         connection.execute(self._database.statement(_SQL["add_subject"]), first)
         query = select(subjects).where(subjects.c.ref == ref).with_for_update()
@@ -1046,7 +1043,11 @@ class Subjects:
 
     def saw_generation(self, generation: int) -> None:
         """Record the generation of the key store, if it is newer than the record."""
-        settings = self._t.settings
+        if generation <= self.key_generation():
+            return
+        from sqlalchemy import select, update
+
+        settings = self._database.tables.settings
         is_generation = settings.c.name == _GENERATION
         # If two record the first one at once, the second waits at its insert.
         insert_first = self._database.statement(_SQL["add_setting"])
@@ -1059,5 +1060,4 @@ class Subjects:
                 change = update(settings).where(is_generation)
                 connection.execute(change.values(value=str(generation)))
 
-        if generation > self.key_generation():
-            self._database.change(NOBODY, record)
+        self._database.change(NOBODY, record)

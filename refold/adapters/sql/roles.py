@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import psycopg
 from sqlalchemy import MetaData, Table
 
-from refold.adapters.sql import tables
-from refold.adapters.sql.tables import SCHEMA
+from refold.adapters.sql import queries
+from refold.adapters.sql.queries import SCHEMA
 from refold.domain.errors import StoreUnavailable
 
 APP: Final = "refold_app"
@@ -271,7 +271,7 @@ RIGHTS: Final[Mapping[str, _TableRights]] = {
     ERASER: _ERASER_RIGHTS,
     AUDITOR: _AUDITOR_RIGHTS,
 }
-_SQL: Final = tables.statements("roles")
+_SQL: Final = queries.statements("roles")
 
 
 def statements(metadata: MetaData) -> Iterator[str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
-from sqlalchemy import Connection, MetaData, inspect, select
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.schema import CreateIndex, CreateTable
-
-from refold.adapters.sql import compiled, sqlite as sqlite_engine, tables
-from refold.adapters.sql.database import MOVED, Database, EngineName, moved
+from refold.adapters.sql import queries, sqlite as sqlite_engine
+from refold.adapters.sql.database import MOVED, Database, moved
+from refold.adapters.sql.queries import SCHEMA
 from refold.adapters.sql.sqlite import APPLICATION_ID
-from refold.adapters.sql.tables import SCHEMA
+from refold.adapters.sql.urls import EngineName
 from refold.domain.errors import IncompatibleStore, StoreUnavailable
 
-_SQL: Final = tables.statements("recorder")
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, MetaData
+
+_SQL: Final = queries.statements("recorder")
 # Names in ``settings``: where the store was moved to, and where it is moved from.
 MOVED_TO: Final = "moved_to"
 MOVING: Final = "moving_from"
@@ -32,7 +32,11 @@ def schema(engine: EngineName, *, partitions: int = 0) -> list[str]:
     ``partitions``: the number of partitions of each big table on PostgreSQL, each with
     the rows of some users.  0 makes plain tables.
     """
+    from refold.adapters.sql import tables
+
     if engine == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
         metadata = tables.build(None, rowid=True).metadata
         mark = f"PRAGMA application_id={APPLICATION_ID}"
         create = _create_statements(metadata, sqlite.dialect())
@@ -59,7 +63,7 @@ def roles(engine: EngineName = "postgresql") -> list[str]:
 
     They run in one transaction, and it is safe to repeat them.
     """
-    from refold.adapters.sql import citus, roles as postgres_roles
+    from refold.adapters.sql import citus, roles as postgres_roles, tables
 
     metadata = tables.build(SCHEMA, rowid=False).metadata
     statements = postgres_roles.statements(metadata)
@@ -72,6 +76,8 @@ def _create_statements(
     metadata: MetaData, dialect: Any, *, partitions: int = 0
 ) -> Iterator[str]:
     """Yield the statements that create each table and its indexes, sorted by name."""
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
         create = str(CreateTable(table).compile(dialect=dialect))
         if partitions and table.name in BIG:
@@ -98,13 +104,15 @@ def _trimmed(statements: list[str]) -> list[str]:
     return trimmed
 
 
-Step = Callable[[Connection, Database], None]
+Step: TypeAlias = "Callable[[Connection, Database], None]"
 
 
 def first(connection: Connection, dialect: Database) -> None:
     """Create all tables, and let events refuse UPDATE and DELETE."""
     metadata = dialect.tables.metadata
     if dialect.name == "sqlite":
+        from refold.adapters.sql import compiled
+
         compiled.create_missing(connection, metadata)
     else:
         metadata.create_all(connection)
@@ -113,6 +121,8 @@ def first(connection: Connection, dialect: Database) -> None:
 
 def leases_have_periods(connection: Connection, dialect: Database) -> None:
     """Add ``leases.period``.  Older leases get the period 0 and are free at once."""
+    from sqlalchemy import inspect
+
     leases = dialect.tables.leases
     columns = inspect(connection).get_columns(leases.name, schema=leases.schema)
     if not any(column["name"] == "period" for column in columns):
@@ -143,32 +153,39 @@ def migrate(
     program, StoreUnavailable if it cannot be reached or the store was moved away.
     """
     with dialect.errors:
-        with dialect.engine().connect() as connection:
-            values = _settings(connection, dialect)
+        values = dialect.stored_settings()
         if not moving:
             _refuse_moved(values, dialect.what)
         version, store_id = _version(values)
         if store_id and version == len(steps):
             return store_id
+        if not (version or store_id) and steps is STEPS:
+            version, store_id = _version(dialect.create(_marks(len(steps), "")))
+            if version == len(steps):
+                return store_id
         engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
         with engine.begin() as connection:
             dialect.lock_schema(connection)
             dialect.prepare(connection)
-            version, store_id = _version(_settings(connection, dialect))
+            version, store_id = _version(dialect.settings_in(connection))
             _check_version(version, len(steps))
             for step in steps[version:]:
                 step(connection, dialect)
             dialect.spread(connection, new=not version)
-            store_id = store_id or str(uuid4())
-            marks = {"schema_version": str(len(steps)), "store_id": store_id}
+            marks = _marks(len(steps), store_id)
             put_settings(connection, dialect, marks)
-            return store_id
+            return marks["store_id"]
+
+
+def _marks(version: int, store_id: str) -> dict[str, str]:
+    """The settings of a store with this schema; a new store gets an id."""
+    return {"schema_version": str(version), "store_id": store_id or str(uuid4())}
 
 
 def settings_of(dialect: Database) -> dict[str, str]:
     """The settings of the store in the database; empty if there is no store."""
-    with dialect.errors, dialect.engine().connect() as connection:
-        return _settings(connection, dialect)
+    with dialect.errors:
+        return dialect.stored_settings()
 
 
 def _refuse_moved(values: dict[str, str], what: str) -> None:
@@ -182,17 +199,6 @@ def _refuse_moved(values: dict[str, str], what: str) -> None:
             f"a store is being moved to {what} from {values[MOVING]}",
             remedy="run `refold move` again, which ends that",
         )
-
-
-def _settings(connection: Connection, dialect: Database) -> dict[str, str]:
-    settings = dialect.tables.settings
-    if not inspect(connection).has_table(settings.name, schema=settings.schema):
-        return {}
-    empty = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
-    if set(empty.keys()) != {"name", "value"}:  # a table of another program
-        return {}
-    rows = connection.execute(select(settings.c.name, settings.c.value)).all()
-    return {row.name: row.value for row in rows}
 
 
 def _version(values: dict[str, str]) -> tuple[int, str]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
-
-from sqlalchemy import URL, Connection, Engine, literal_column, text
-from sqlalchemy.exc import DBAPIError
 
 from refold.adapters.rows import (
     Batch,
@@ -25,7 +22,7 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import files, forks, memory, tables
+from refold.adapters.sql import files, forks, queries
 from refold.adapters.sql.clocks import ObservedTime, wall
 from refold.adapters.sql.database import MOVED, Database, Write, moved
 from refold.domain import errors
@@ -34,11 +31,17 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.locks import forkable_lock
 from refold.domain.ports import Duplicate
 
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection, Engine
+
+    from refold.adapters.sql import memory
+    from refold.adapters.sql.urls import SqliteUrl
+
 
 def translated(path: str, message: str) -> errors.RefoldError:
     """Return the error for a message of SQLite about the file at ``path``."""
     lowered = message.lower()
-    for sign, (reason, remedy) in tables.refusals("sqlite").items():
+    for sign, (reason, remedy) in queries.refusals("sqlite").items():
         if sign in lowered:
             return errors.StoreUnavailable(f"{path} {reason}", remedy=remedy)
     if "not a database" in lowered or "malformed" in lowered:
@@ -106,8 +109,9 @@ _files_lock: Final = forkable_lock()
 # Triggers let rows be replaced only while this row exists.  It is never committed.
 _OPEN: Final = "INSERT INTO settings (name, value) VALUES ('rewriting', 'on')"
 _CLOSE: Final = "DELETE FROM settings WHERE name='rewriting'"
-_SQL: Final = tables.statements("sqlite")
-GUARDS: Final = tables.guards("sqlite")
+_SQL: Final = queries.statements("sqlite")
+GUARDS: Final = queries.guards("sqlite")
+_PUT_SETTING: Final = "INSERT INTO settings (name, value) VALUES (?, ?)"
 # Changes nothing, but is written to the log.
 TOUCH: Final = "UPDATE settings SET value=value WHERE name='schema_version'"
 
@@ -133,6 +137,7 @@ def _replace(connection: sqlite3.Connection, rewrite: Rewrite) -> None:
 
 
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
+_MARK: Final = f"PRAGMA application_id={APPLICATION_ID}"
 
 
 class SqliteDatabase(Database):
@@ -150,7 +155,7 @@ class SqliteDatabase(Database):
     searchable = True
     each_span = _SQL["each_span"]
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL | SqliteUrl) -> None:
         if not url.database or url.database == ":memory:":
             raise errors.InvalidConfiguration(
                 "a SQLite store needs a file: sqlite:///agent.db (memory:// keeps "
@@ -162,9 +167,12 @@ class SqliteDatabase(Database):
                 "a SQLite URL takes only ?synchronous=full or ?synchronous=normal"
             )
         self.path = Path(url.database).absolute()
-        super().__init__(str(self.path), tables.build(None, rowid=True))
+        super().__init__(str(self.path))
         self._synchronous = level
         self._watched = files.WatchedFile(self.path)
+        self._readers = files.Connections(self._watched, self._on_connect)
+        # Whether the file was found or created, and is a store's.
+        self._is_ready = False
         self._writer: sqlite3.Connection | None = None
         self._lock: AbstractContextManager[Any] = Lock()
         forks.register(self)
@@ -175,17 +183,27 @@ class SqliteDatabase(Database):
         return self._watched.file
 
     def _make_pool(self) -> Engine:
+        from refold.adapters.sql import pools
+
         use = forks.begin_use(self)
         try:
-            with _files_lock:
-                if self.file is None:
-                    _create(self.path)
-                self._reader = _files.setdefault(os.path.realpath(self.path), _File())
-            self.readonly = self._watched.readonly = files.only_read(self.path)
-            self._identify()
-            return files.engine_of_file(self._watched, self, self._on_connect)
+            self._open_file()
+            return pools.engine_of_file(self._watched, self, self._on_connect)
         finally:
             forks.end_use(use)
+
+    def _open_file(self) -> None:
+        """Find the file, or create it, before the first connection.
+
+        Raises IncompatibleStore for a file of another program.
+        """
+        with _files_lock:
+            if self.file is None:
+                _create(self.path)
+            self._reader = _files.setdefault(os.path.realpath(self.path), _File())
+        self.readonly = self._watched.readonly = files.only_read(self.path)
+        self._identify()
+        self._is_ready = True
 
     def _identify(self) -> None:
         """Raise IncompatibleStore for a file of another program, before any change."""
@@ -207,7 +225,7 @@ class SqliteDatabase(Database):
         if self.readonly:
             raise translated(str(self.path), "readonly")
 
-    def _on_connect(self, connection: Any, _record: object) -> None:
+    def _on_connect(self, connection: Any, _record: object = None) -> None:
         """Prepare a new connection."""
         connection.isolation_level = None
         if self.readonly:
@@ -245,6 +263,40 @@ class SqliteDatabase(Database):
             finally:
                 driver.execute(f"PRAGMA synchronous={level}")
 
+    def stored_settings(self) -> dict[str, str]:
+        return _settings(lambda query: self._fetch("", query, ()))
+
+    def create(self, marks: Mapping[str, str]) -> dict[str, str]:
+        """Create the tables of a new store in one transaction, with these settings.
+
+        Returns the settings that the store then has.  If another process has created
+        it since, those are the other's.
+        """
+
+        def work(connection: sqlite3.Connection) -> dict[str, str]:
+            settings = _settings(lambda query: connection.execute(query).fetchall())
+            if "schema_version" in settings:
+                return settings
+            connection.execute(_MARK)
+            files.create_missing(connection, "sqlite_tables")
+            for guard in GUARDS:
+                connection.execute(guard)
+            connection.executemany(_PUT_SETTING, list(marks.items()))
+            return {**settings, **marks}
+
+        with self.errors:
+            return self._in_transaction(work)
+
+    def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Call ``work`` in a transaction with the write lock; raises as ``change``."""
+
+        def fenced(connection: sqlite3.Connection) -> T:
+            self.check_fences(connection.execute)
+            return work(connection)
+
+        with self.errors:
+            return self._in_transaction(fenced)
+
     def has_sessions(self) -> bool:
         return bool(self._fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
@@ -256,7 +308,7 @@ class SqliteDatabase(Database):
                 f"{error.filename} cannot be used ({error.strerror})",
                 remedy=errors.remedy_for(error),
             )
-        cause = error.orig if isinstance(error, DBAPIError) else error
+        cause = getattr(error, "orig", error)  # that of an error of SQLAlchemy
         if not isinstance(cause, sqlite3.Error):
             return None
         if isinstance(cause, files.CommitFailed):
@@ -266,7 +318,7 @@ class SqliteDatabase(Database):
 
     def prepare(self, connection: Connection) -> None:
         """Mark the file as Refold's, after ``_identify``."""
-        connection.execute(text(f"PRAGMA application_id={APPLICATION_ID}"))
+        connection.exec_driver_sql(_MARK)
 
     def lock_schema(self, connection: Connection) -> None:
         """Do nothing, because every transaction begins with the write lock."""
@@ -279,7 +331,7 @@ class SqliteDatabase(Database):
     def refuse_writes(self, connection: Connection, where: str) -> None:
         """Create a trigger for each way to write each table, under the write lock."""
         message = f"{MOVED}{where}".replace("'", "''")
-        for table in self.tables.metadata.tables:
+        for table in queries.TABLES:
             for act in ("INSERT", "UPDATE", "DELETE"):
                 statement = _SQL["refuse_write"].format(
                     table=table, act=act, said=message
@@ -382,7 +434,7 @@ class SqliteDatabase(Database):
         """Open the writing connection, which is in no pool; the caller has the lock."""
         self._check_writable()
         writer = self._watched.connect()
-        self._on_connect(writer, None)
+        self._on_connect(writer)
         self._writer = writer
         return writer
 
@@ -406,6 +458,7 @@ class SqliteDatabase(Database):
     def close_before_fork(self) -> None:
         """Close all connections before a fork; the next use opens new ones."""
         self._close_writer()
+        self._close_readers()
         if self._pool is not None:
             self._pool.dispose()
 
@@ -417,9 +470,15 @@ class SqliteDatabase(Database):
         if writer is not None:
             writer.close()
 
+    def _close_readers(self) -> None:
+        """Close the connections that only read."""
+        self._readers.close()
+
     def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the file says it
         """Start without connections in a forked child."""
         self._pool = None
+        self._readers.forget()
+        self._is_ready = False
         self._writer = None
         self._lock = Lock()
 
@@ -432,12 +491,17 @@ class SqliteDatabase(Database):
         query: str,
         values: Sequence[Any],
     ) -> list[tuple[Any, ...]]:
-        pooled = self.engine().raw_connection()
+        self._check_process()
+        use = forks.begin_use(self)
         try:
-            driver = cast("sqlite3.Connection", pooled.driver_connection)
-            return driver.execute(query, values).fetchall()
+            if not self._is_ready:
+                with self._making:  # so that no other thread creates the file, too
+                    if not self._is_ready:
+                        self._open_file()
+            with self._readers.borrowed() as connection:
+                return connection.execute(query, values).fetchall()
         finally:
-            pooled.close()
+            forks.end_use(use)
 
     def settled(self) -> str:
         """Return true: with only one writer, positions are committed in order."""
@@ -445,6 +509,8 @@ class SqliteDatabase(Database):
 
     def among(self, places: Any, condition: Any) -> Any:  # noqa: ARG002  # it is unique
         """Return the condition that the row number is one of these."""
+        from sqlalchemy import literal_column
+
         return literal_column(self.place_column).in_(places)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
@@ -505,6 +571,7 @@ class SqliteDatabase(Database):
         try:
             with self._lock:
                 self._close_writer()
+                self._close_readers()
                 super().close()
         finally:
             forks.end_use(use)
@@ -517,8 +584,10 @@ class SqliteInMemory(SqliteDatabase):
     in_memory = True
 
     def __init__(self) -> None:
+        from refold.adapters.sql import memory
+
         self.path = Path("memory://")
-        Database.__init__(self, "in memory", tables.build(None, rowid=True))
+        Database.__init__(self, "in memory")
         self._synchronous = "OFF"
         pool = memory.engine_in_memory()
         self._pool = pool
@@ -535,8 +604,24 @@ class SqliteInMemory(SqliteDatabase):
     def file(self) -> None:
         """None, because there is no file."""
 
+    def _close_readers(self) -> None:
+        """Do nothing, because the only connection is closed with its pool."""
+
     def _forget(self) -> None:
         """Do nothing, because a forked child has its own copy."""
+
+    def _fetch(
+        self,
+        user_id: str | None,  # noqa: ARG002  # the same
+        query: str,
+        values: Sequence[Any],
+    ) -> list[tuple[Any, ...]]:
+        pooled = self.engine().raw_connection()
+        try:
+            driver = cast("sqlite3.Connection", pooled.driver_connection)
+            return driver.execute(query, values).fetchall()
+        finally:
+            pooled.close()
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._check_process()
@@ -564,6 +649,14 @@ class SqliteInMemory(SqliteDatabase):
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
         return int(pages * page_size)
+
+
+def _settings(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> dict[str, str]:
+    """Return the settings of a store; empty without one."""
+    columns = fetch("SELECT name FROM pragma_table_info('settings')")
+    if {name for (name,) in columns} != {"name", "value"}:
+        return {}  # no table, or one of another program
+    return dict(fetch("SELECT name, value FROM settings"))
 
 
 def _create(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from refold.adapters.sql.tables import statements
+from refold.adapters.sql.queries import statements
 
 _SQL: Final = statements("postgres")
 PATIENCE: Final = 30.0  # seconds to wait for transactions that see deleted rows

@@ -5,58 +5,14 @@ Every key of user data starts with ``user_id``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 
-from refold.domain.canonical import load_packaged_toml
 from refold.domain.ports import Scope
-
-SCHEMA: Final = "refold"  # the schema of the tables on PostgreSQL
-# Names in ``settings`` that stay there.  A transaction that rewrites sets
-# ``rewriting`` and removes it before it commits.
-FLOOR: Final = "floor"  # on SQLite: the highest position of a deleted row
-CLOCK: Final = "clock"  # on SQLite: the store's time at one tick
-SETTINGS: Final = frozenset(
-    {"schema_version", "store_id", "key_generation", FLOOR, CLOCK}
-)
-FIRST: Final = ("", "", "")  # sorts before all streams, and before all stored views
-LAST: Final = 2**63 - 1  # no seq and no number of a leaf is higher
-_HOLE: Final = re.compile(r"\{(\w+)\}")
-
-
-@cache
-def statements(file: str) -> dict[str, str]:
-    """The statements of ``file.sql``, by the name in the ``-- name:`` line of each.
-
-    ``{name}`` is replaced by an earlier statement of that name.  Where there is none,
-    it is a hole for the caller to fill.
-    """
-    path = files("refold.adapters.sql").joinpath("data", f"{file}.sql")
-    queries: dict[str, str] = {}
-    for section in path.read_text("utf-8").split("-- name: ")[1:]:
-        name, _, body = section.partition("\n")
-        lines = [line for line in body.splitlines() if not line.startswith("--")]
-        query = "\n".join(lines).strip()
-        queries[name] = filled(query, **queries)
-    return queries
-
-
-def filled(query: str, **holes: str) -> str:
-    """The query with these holes filled; other holes stay."""
-    return _HOLE.sub(lambda hole: holes.get(hole[1], hole[0]), query)
-
-
-def guards(file: str) -> tuple[str, ...]:
-    """The statements of ``file.sql`` that make events immutable, in order."""
-    return tuple(
-        query for name, query in statements(file).items() if name.startswith("guard_")
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,11 +369,3 @@ def within(table: Any, scope: Scope) -> list[Any]:
         if value is not None:
             conditions.append(table.c[name] == value)
     return conditions
-
-
-@cache
-def refusals(engine: str) -> dict[str, tuple[str, str]]:
-    """The reason and the remedy for each error of an engine, by its code or text."""
-    reasons: dict[str, tuple[str, str]]
-    reasons = load_packaged_toml("refold.adapters.sql", "data", "refusals.toml")[engine]
-    return reasons

@@ -19,13 +19,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from refold.adapters.sql.database import NOBODY, Database, octets
-from refold.adapters.sql.tables import (
-    FIRST,
-    LAST,
-    filled,
-    statements,
-    within,
-)
+from refold.adapters.sql.queries import FIRST, LAST, filled, statements
+from refold.adapters.sql.tables import within
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId

@@ -702,15 +702,13 @@ def schema(
     Only --spread opens a database.
     """
     from refold.adapters.sql import schema as sql
-    from refold.adapters.sql.database import engine_of
+    from refold.adapters.sql.urls import engine_of
 
     database = engine_of(call.url)
     if spread and (roles or partitions):
         raise InvalidConfiguration("use --spread without --roles and --partitions")
-    if spread and database is not None:
-        engine_in_url, url = database
-        if engine_in_url == "postgresql":
-            return _spread(url)
+    if spread and database is not None and database[0] == "postgresql":
+        return _spread(database[1])
     name: Database | None = engine
     if name is None and database is not None:
         name, _ = database

@@ -88,6 +88,13 @@ SELECT user_id, session_id, stream, seq FROM {heads}
 WHERE (user_id, session_id, stream)>(?, ?, ?) AND status<>'erased'
 ORDER BY user_id, session_id, stream LIMIT ?
 
+-- name: sessions
+SELECT user_id, session_id, seq, status, tokens, created_at, updated_at FROM {heads}
+WHERE stream=?
+
+-- name: labelled
+AND session_id IN (SELECT session_id FROM {labels} WHERE user_id=? AND address=?)
+
 -- name: names
 SELECT stream FROM {heads} WHERE user_id=? AND session_id=?
 
