@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-parquet bench-server screenshots \
+.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -54,6 +54,8 @@ help:
 	@echo "             measure items of frameworks and steps of LangGraph"
 	@echo "make bench-capture"
 	@echo "             measure the capture of transcripts"
+	@echo "make bench-cold"
+	@echo "             measure what short processes cost before they work"
 	@echo "make bench-parquet"
 	@echo "             measure an export to Parquet"
 	@echo "make bench-server"
@@ -225,6 +227,9 @@ bench-frameworks: .venv/bench/.ready
 
 bench-capture: .venv/.refold
 	@$(BIN)/python -m benchmarks.capture
+
+bench-cold: .venv/.refold
+	@$(BIN)/python -m benchmarks.cold $(ARGS)
 
 bench-parquet: .venv/.refold
 	@$(BIN)/python -m benchmarks.parquet
