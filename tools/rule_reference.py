@@ -6,6 +6,7 @@ and exits 1 if the page is out of date.
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from refold.redaction.types import TYPES, labels
 
 PAGE = Path("docs/reference/rules.md")
 MIN_SCORE = Plan().min_score
+_QUOTES = re.compile("[\"']")
 
 _INTRO = """\
 # Rules
@@ -121,8 +123,14 @@ def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
     if commands:
         programs: set[str] = set()
         for rule in commands:
-            programs.update(f"`{program}`" for program in rule.gate)
-        yield f"{_COMMANDS_INTRO}{', '.join(sorted(programs))}.\n"
+            for literal in rule.gate:
+                # The other literals spell the same program as an array of strings.
+                if not _QUOTES.search(literal):
+                    programs.add(literal)
+        # A program with arguments stays on one line.
+        unbroken = [f"`{program}`".replace(" ", "\0") for program in sorted(programs)]
+        lines = textwrap.fill(f"{', '.join(unbroken)}.", 100, break_on_hyphens=False)
+        yield f"{_COMMANDS_INTRO}\n{lines}\n".replace("\0", " ")
     if vendors:
         yield _VENDORS_INTRO + _table_rows(map(_vendor_cells, vendors))
 
