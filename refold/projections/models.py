@@ -23,7 +23,7 @@ DEFAULT_TOKENIZER: Final = "claude-4-7"
 MILLION: Final = 1_000_000
 _WIDE: Final = "[1m]"  # the suffix of a variant with a window of a million tokens
 _FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-_PROVIDER_PREFIX = re.compile(r"(?:[\w.-]+/)*(?:(?:[a-z]+\.)?anthropic\.)?")
+_PROVIDER_PREFIX = re.compile(r"\A(?:[\w.-]+/)*(?:(?:[a-z]+\.)?anthropic\.)?")
 _VARIANT_SUFFIX = re.compile(
     r"(?:-v\d+)?(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{4}|latest|default))?"
     r"(?:-v\d+)?(?::[\w-]+)?"

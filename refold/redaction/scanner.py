@@ -299,6 +299,8 @@ class Prepared(NamedTuple):
 
 # A rule, and a value that it matched.
 _Match: TypeAlias = tuple[Compiled, Candidate]
+# So many characters, and one text more, are scanned between two looks at the clock.
+_AT_A_TIME: Final = 262_144
 # The steps of so many candidates are counted together.
 _AT_ONCE: Final = 64
 
@@ -583,14 +585,15 @@ class Scanner:
             }
         results: dict[int, Prepared | None] = {}
         folded: dict[int, Folded] = {}
-        for index, hits in self._hits(texts):
+        for index, hits in self._hits(texts, whole):
             text = texts[index]
             telling = [end for number, end in hits if number < _TELLING]
             if telling:
                 folded[index] = fold(text, telling_ends=telling)
             else:
                 results[index] = self._judged(text, Folded(text), hits, whole)
-        hits_in_folded = dict(self._hits([text.text for text in folded.values()]))
+        folded_texts = [text.text for text in folded.values()]
+        hits_in_folded = dict(self._hits(folded_texts, whole))
         for place, (index, folded_text) in enumerate(folded.items()):
             hits = hits_in_folded.get(place, [])
             results[index] = self._judged(texts[index], folded_text, hits, whole)
@@ -621,6 +624,8 @@ class Scanner:
     def look(self, text: str, whole: Meter | None = None) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
         hits = self._placed(text)
+        if whole is not None:
+            whole.check_time()
         if not hits:
             return None
         telling = [end for number, end in hits if number < _TELLING]
@@ -654,10 +659,29 @@ class Scanner:
             found = ()
         return Prepared(text, folded, hits, found, meter.spent)
 
-    def _hits(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
-        """(index, hits) of each text that has any; ends are places in that text."""
-        if not texts:
-            return
+    def _hits(
+        self, texts: Sequence[str], whole: Meter | None
+    ) -> Iterator[tuple[int, list[Hit]]]:
+        """(index, hits) of each text that has any; ends are places in that text.
+
+        An engine cannot be interrupted, so the clock is read between scans of limited
+        length.  Only a long text is scanned in one piece.
+        """
+        first = 0
+        while first < len(texts):
+            stop = first
+            length = 0
+            while stop < len(texts) and length < _AT_A_TIME:
+                length += len(texts[stop])
+                stop += 1
+            if whole is not None:
+                whole.check_time()
+            for index, hits in self._hits_together(texts[first:stop]):
+                yield first + index, hits
+            first = stop
+
+    def _hits_together(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
+        """(index, hits) of each text that has any, from one scan."""
         placed = self._placed("\n".join(texts))
         if not placed:
             return

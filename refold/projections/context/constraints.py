@@ -61,9 +61,11 @@ _QUOTED_LINE: Final = re.compile(
 _BULLET: Final = re.compile(
     r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?:\[[ x]\]\s*)?|\s*#{1,6}\s+|\s+"
 )
-# A full stop ends a sentence before white space, except after an abbreviation.
+# A full stop ends a sentence before white space, except after an abbreviation.  Of
+# several, only the first is tried, and the first after an abbreviation.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?]+[\"')\]*]*(?=\s|$)"
+    r"(?:(?<![.!?])|(?<=\be\.g[.!?])|(?<=\bi\.e[.!?])|(?<=\betc[.!?])|(?<=\bvs[.!?]))"
+    r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?]++[\"')\]*]*+(?=\s|$)"
     r"|[。！？；]+|;(?=\s)"
 )
 
@@ -135,7 +137,8 @@ def _pattern(name: str, *, words: bool = False, ends: bool = False) -> re.Patter
 
 _QUOTATION: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|`[^`\n]*`")
 _POLITE_END: Final = re.compile(
-    r",?\s*(?:(?:ok|okay|please|alright|thanks|right)\s*[?.!]*)+$", re.IGNORECASE
+    r",?(?<!\s)\s*+(?:(?:ok|okay|please|alright|thanks|right)\s*[?.!]*)+$",
+    re.IGNORECASE,
 )
 # A report of what a text, a program, or another person says.
 _REPORT: Final = _pattern("report", words=True)

@@ -1,0 +1,92 @@
+"""No regular expression of the package takes more time than grows with its text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.redaction.expressions import Expression, expressions, growth
+
+# Expressions that would take more than that, and the most characters that they get.
+_IDENTIFIER = 200  # ``identifiers._LONGEST``
+_SENTENCE = 600  # ``constraints._LONGEST_SENTENCE``
+_CELL = 64  # as ``COLUMN`` in judges.toml limits it
+_BEGINNING = 400  # ``sessions._BEGINNING``
+_EXAMPLE = 2_000  # of a policy, whose author writes it
+_LINK = 128  # between a name and its value
+_PATTERN = 512  # the source of a trigger or a class of the package's own rules
+BOUNDED = {
+    "secrets.BLOCK in judges.toml": _LINK,
+    "extents.NAME in judges.toml": _CELL,
+    "extents.BIRTH_COLUMN in judges.toml": _CELL,
+    "extents.PERSON_COLUMN in judges.toml": _CELL,
+    "refold.projections.context.constraints:_QUOTATION": _SENTENCE,
+    "refold.projections.context.constraints:_POLITE_END": _SENTENCE,
+    "refold.projections.context.constraints:_CLAUSE_BREAK": _SENTENCE,
+    "refold.projections.context.constraints:_CONCLUSION": _SENTENCE,
+    "refold.projections.context.constraints:_CHINESE_STATEMENT": _SENTENCE,
+    "refold.projections.context.identifiers:_HASH": _IDENTIFIER,
+    "refold.projections.context.identifiers:_ISSUE": _IDENTIFIER,
+    "refold.projections.context.identifiers:_HOST": _IDENTIFIER,
+    "refold.projections.memory.sessions:_FAILED": _BEGINNING,
+    "refold.redaction.policy:_MARKED": _EXAMPLE,
+    "refold.redaction.engines:_TAIL": _PATTERN,
+    "refold.redaction.rules.secrets:_CLASS": _PATTERN,
+    "refold.redaction.scanner:_NO_LETTER": _PATTERN,
+}
+# These read summaries that Refold wrote: tags in recorded text are escaped there, so
+# that each that is opened is closed.
+OF_SUMMARIES = {
+    "refold.projections.context.abridged:_LEDGER",
+    "refold.projections.context.abridged:_LEDGER_PART",
+    "refold.projections.context.abridged:_FAILURES",
+    "refold.projections.context.abridged:_LIST_OF_TURN",
+    "refold.projections.context.text:_TURN",
+}
+# Fewer would mean that the search for expressions misses some.
+LEAST = 850
+
+
+def _searched(source: str) -> Expression:
+    pattern = re.compile(source)
+    return Expression(
+        "one of a test", source, lambda text: list(pattern.finditer(text))
+    )
+
+
+def test_time_grows_with_the_text_for_every_expression() -> None:
+    faster: list[str] = []
+    for expression in expressions():
+        if expression.name in OF_SUMMARIES:
+            continue
+        longest = BOUNDED.get(expression.name, expression.longest)
+        shown = growth(expression._replace(longest=longest))
+        if shown:
+            faster.append(f"{expression.name}: {shown}")
+
+    names = {expression.name for expression in expressions()}
+    assert len(names) >= LEAST
+    assert names >= BOUNDED.keys() | OF_SUMMARIES
+    assert faster == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"\w+=",  # tried again at each character of a long word
+        r"<a>.*?</a>",  # looks to the end from each beginning
+        r"(?:a|aa)+b",  # many ways to divide a text
+        r"(?:\s*-?\s*)*x",  # a repeat of what may be empty
+        r"a{0,20000}b",  # a bound that is no bound
+    ],
+)
+def test_growth_faster_than_the_text_is_shown(source: str) -> None:
+    assert growth(_searched(source))
+
+
+@pytest.mark.parametrize(
+    "source", [r"(?<!\w)\w++=", r"[0-9a-f]{7,64}", r"a{0,64}b", r"\s+|x"]
+)
+def test_growth_with_the_text_is_not_shown(source: str) -> None:
+    assert not growth(_searched(source))
