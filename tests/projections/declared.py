@@ -17,47 +17,50 @@ START = 20_000 * DAY
 RIGHT, WRONG, UNSURE = "correct", "incorrect", "uncertain"
 
 
-def verdicts(*results: str, first: int = 1, **what: Any) -> refold.Aggregate:
+def verdicts(*results: str, first: int = 1, **fields: Any) -> refold.Aggregate:
     """An aggregate of these verdicts, on items of their own."""
     return refold.Aggregate(
         results=tuple(
-            Verdict(item_id=f"q-{nr}", verdict=result, **_known(result, what))
+            Verdict(item_id=f"q-{nr}", verdict=result, **_known(result, fields))
             for nr, result in enumerate(results, first)
         )
     )
 
 
-def _known(result: str, what: dict[str, Any]) -> dict[str, Any]:
-    known = {"subject": "math", "topic": "fractions", **what}
+def _known(result: str, fields: dict[str, Any]) -> dict[str, Any]:
+    verdict_fields = {"subject": "math", "topic": "fractions", **fields}
     if result == RIGHT:
-        known.pop("error_type", None)
-    return known
+        verdict_fields.pop("error_type", None)
+    return verdict_fields
 
 
 def events_of(*events: Event, day: float = 0, name: str = "s") -> list[Envelope]:
     """The envelopes of a session of that day."""
     ts = from_microseconds(int(START + day * DAY))
     log = [envelope(seq, event, ts=ts) for seq, event in enumerate(events, 1)]
-    return [one.model_copy(update={"session_id": name}) for one in log]
+    return [event.model_copy(update={"session_id": name}) for event in log]
 
 
 def judge(
     session_id: str, events: Iterable[Envelope], taints: Iterable[str] = ()
 ) -> Judged:
-    """What the verdicts in these events of a session show."""
-    made = Judge(session_id)
-    for one in events:
-        made.take(one)
-    return made.judged(taints)
+    """Returns what the verdicts in these events of a session show."""
+    judging = Judge(session_id)
+    for event in events:
+        judging.take(event)
+    return judging.judged(taints)
 
 
 def judged(
-    *results: str, day: float = 0, taints: tuple[str, ...] = (), **what: Any
+    *results: str, day: float = 0, taints: tuple[str, ...] = (), **fields: Any
 ) -> Judged:
-    """What a session of that day with these verdicts shows; its name is the day."""
-    name = what.pop("name", f"s-{day:06.1f}")
+    """Returns what a session of that day with these verdicts shows.
+
+    The session is named after the day.
+    """
+    name = fields.pop("name", f"s-{day:06.1f}")
     return judge(
-        name, events_of(verdicts(*results, **what), day=day, name=name), taints
+        name, events_of(verdicts(*results, **fields), day=day, name=name), taints
     )
 
 

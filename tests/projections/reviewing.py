@@ -48,7 +48,7 @@ failures = 2
 """)
 
 
-def one(text: str) -> ReviewRules:
+def rules_of(text: str) -> ReviewRules:
     """The rules of this TOML."""
     return ReviewRules.read(text)
 

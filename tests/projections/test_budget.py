@@ -50,9 +50,12 @@ def view_of(
 def marked(request: dict[str, Any]) -> list[str]:
     """What the marked blocks say, in the order in which the API reads them."""
     blocks = [*request.get("tools", ()), *request.get("system", ())]
-    blocks += [b for message in request["messages"] for b in message["content"]]
-    told = [block for block in blocks if block.get("cache_control") == MARK]
-    return [block.get("text") or block.get("name") or block["type"] for block in told]
+    blocks += [block for message in request["messages"] for block in message["content"]]
+    marked_blocks = [block for block in blocks if block.get("cache_control") == MARK]
+    return [
+        block.get("text") or block.get("name") or block["type"]
+        for block in marked_blocks
+    ]
 
 
 def test_a_request_has_all_sections_in_their_order() -> None:
@@ -93,11 +96,11 @@ def test_stable_sections_end_in_a_cache_mark() -> None:
     window = TurnWindow(full_turns=1, cached_turns=1)
     view = Walk(window).go(events).view(extras=extras)
 
-    said = marked(view.to_request(model="m", max_tokens=9))
-    assert said[:2] == ["Be brief.", "6"]
-    assert "Earlier words of the user" in said[2]
-    assert said[3].startswith("answer 5")
-    assert len(said) == 4
+    texts = marked(view.to_request(model="m", max_tokens=9))
+    assert texts[:2] == ["Be brief.", "6"]
+    assert "Earlier words of the user" in texts[2]
+    assert texts[3].startswith("answer 5")
+    assert len(texts) == 4
 
 
 def test_tools_get_the_cache_mark_without_a_system_prompt() -> None:
@@ -195,13 +198,13 @@ def test_budgets_never_cut_events_of_the_session() -> None:
 
 def test_rendering_with_the_fitting_extras_gives_the_same_view() -> None:
     events = turns(3)
-    given = {
+    sections = {
         "evidence": ("fact " * 30, "more " * 30),
         "memory": ("tea " * 20,),
         "examples": EXAMPLES,
     }
     for window in range(20, 200, 7):
-        view = view_of(events, window_tokens=window, **given)
+        view = view_of(events, window_tokens=window, **sections)
 
         dumped = Extras.load(view.extras.dump(), window)
         again = view_of(
@@ -219,14 +222,14 @@ def test_evidence_stands_behind_the_placeholder_of_an_open_call() -> None:
     events = log_of(UserInput(text="Go"), call(), result())
 
     view = view_of(events, evidence=("a fact",))
-    said = marked(view.to_request(model="m", max_tokens=9))
+    texts = marked(view.to_request(model="m", max_tokens=9))
 
-    assert said == ["tool_result"]
+    assert texts == ["tool_result"]
     assert violations(view.to_request(model="m", max_tokens=9)["messages"]) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("sections", "message"),
     [
         ({"memory": "a text"}, "memory: must be a list"),
         ({"evidence": [3]}, "evidence: must be a list of texts"),
@@ -239,9 +242,9 @@ def test_evidence_stands_behind_the_placeholder_of_an_open_call() -> None:
         ({"evidenz": []}, "has no section or limit 'evidenz'"),
     ],
 )
-def test_invalid_extras_are_refused(given: Any, said: str) -> None:
-    with pytest.raises(InvalidEvent, match=said):
-        Extras.of(given)
+def test_invalid_extras_are_refused(sections: Any, message: str) -> None:
+    with pytest.raises(InvalidEvent, match=message):
+        Extras.of(sections)
 
 
 @pytest.mark.parametrize("budgets", [{"raw": 3}, {"memory": -1}])

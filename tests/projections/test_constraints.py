@@ -30,11 +30,11 @@ def sentences(name: str) -> list[str]:
 def test_labelled_sentences_are_found_with_high_precision_and_recall(name: str) -> None:
     constraints, others = map(sentences, SETS[name])
 
-    found = [text for text in constraints if [*constraints_in(text)]]
+    recognized = [text for text in constraints if [*constraints_in(text)]]
     mistaken = [text for text in others if [*constraints_in(text)]]
 
-    assert len(found) / len(constraints) >= 0.9
-    assert len(found) / (len(found) + len(mistaken)) >= 0.95
+    assert len(recognized) / len(constraints) >= 0.9
+    assert len(recognized) / (len(recognized) + len(mistaken)) >= 0.95
 
 
 def test_the_sets_are_large_and_half_of_them_are_near_misses() -> None:

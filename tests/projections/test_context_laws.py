@@ -106,8 +106,8 @@ def test_between_compactions_views_only_grow_at_their_end(
         return
     sent = Walk(strategy, sends=True).go(events).sent
 
-    for (before, one), (after, other) in pairwise(sent):
-        assert before != after or grows(one, other)
+    for (before, earlier), (after, later) in pairwise(sent):
+        assert before != after or grows(earlier, later)
 
 
 @every(events=logs(), size=st.integers(1, 50))
@@ -183,10 +183,10 @@ def test_a_cut_separates_no_call_from_its_result_unless_both_stay_raw(
         if cut.absorbs or cut.kind != "session":
             continue
         stays_raw = joined(chain(*fold_derived(step.before, step.recorded).kept))
-        for one, other in _pairs(strategy, events[: cut.decided_at_seq]):
-            if one >= cut.first_seq:
-                is_separated = (one <= cut.last_seq) != (other <= cut.last_seq)
-                is_raw = holds(stays_raw, one) and holds(stays_raw, other)
+        for seq, partner in _pairs(strategy, events[: cut.decided_at_seq]):
+            if seq >= cut.first_seq:
+                is_separated = (seq <= cut.last_seq) != (partner <= cut.last_seq)
+                is_raw = holds(stays_raw, seq) and holds(stays_raw, partner)
                 assert not is_separated or is_raw
 
 
@@ -284,7 +284,7 @@ def test_summaries_and_the_raw_part_leave_no_gap(
     parts = [(summary.first, summary.last) for summary in outline.summaries]
     parts += [outline.raw_span] if outline.raw_span else []
 
-    assert all(one[1] + 1 == other[0] for one, other in pairwise(parts))
+    assert all(span[1] + 1 == following[0] for span, following in pairwise(parts))
     assert not parts or parts[-1][1] == len(events)
 
 
@@ -292,11 +292,13 @@ def test_summaries_and_the_raw_part_leave_no_gap(
 def test_the_same_log_gives_the_same_bytes(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    one, other = Walk(strategy).go(events), Walk(strategy).go(events)
+    first, second = Walk(strategy).go(events), Walk(strategy).go(events)
 
-    assert one.outline.dump() == other.outline.dump()
-    assert one.view().to_json() == other.view().to_json()
-    assert [e.payload for e in one.derived] == [e.payload for e in other.derived]
+    assert first.outline.dump() == second.outline.dump()
+    assert first.view().to_json() == second.view().to_json()
+    assert [entry.payload for entry in first.derived] == [
+        entry.payload for entry in second.derived
+    ]
 
 
 def test_an_event_cannot_be_folded_twice() -> None:

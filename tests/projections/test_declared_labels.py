@@ -65,7 +65,7 @@ def test_a_name_stays_as_it_is(label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("fraction_addition", "fractions_addition"),
         ("fraction_addition", "addition_fraction"),
@@ -73,13 +73,13 @@ def test_a_name_stays_as_it_is(label: str) -> None:
         ("colour_mixing", "color_mixing"),
     ],
 )
-def test_different_spellings_are_similar(one: str, other: str) -> None:
-    assert alike(one, other)
-    assert alike(other, one)
+def test_different_spellings_are_similar(first: str, second: str) -> None:
+    assert alike(first, second)
+    assert alike(second, first)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("organic_chemistry", "inorganic_chemistry"),
         ("linear_equations", "nonlinear_equations"),
@@ -92,9 +92,9 @@ def test_different_spellings_are_similar(one: str, other: str) -> None:
         ("fraction", "fraction_addition"),
     ],
 )
-def test_opposites_are_not_similar(one: str, other: str) -> None:
-    assert not alike(one, other)
-    assert not alike(other, one)
+def test_opposites_are_not_similar(first: str, second: str) -> None:
+    assert not alike(first, second)
+    assert not alike(second, first)
 
 
 @given(
@@ -107,11 +107,11 @@ def test_names_merge_the_same_way_in_any_order(
     names = list(samples)
     shuffling.shuffle(names)
 
-    found = merged({name: samples[name] for name in names})
+    heads = merged({name: samples[name] for name in names})
 
-    assert found == merged(samples)
-    for name, head in found.items():
-        assert found[head] == head
+    assert heads == merged(samples)
+    for name, head in heads.items():
+        assert heads[head] == head
         assert name == head or alike(name, head)
         assert samples[head] >= samples[name]
 
@@ -137,9 +137,9 @@ def test_errors_go_by_the_taxonomy(label: str, error: str, category: str) -> Non
     name = name_of(label)
     assert name is not None
 
-    found = packaged().error_of(name)
+    error_type = packaged().error_of(name)
 
-    assert (found, packaged().category_of(found)) == (error, category)
+    assert (error_type, packaged().category_of(error_type)) == (error, category)
 
 
 def test_the_packaged_taxonomy_has_what_it_should() -> None:

@@ -43,8 +43,8 @@ def sessions(draw: st.DrawFn) -> list[Judged]:
 def one_session(draw: st.DrawFn, name: str, day: int) -> Judged:
     drawn = draw(st.lists(st.tuples(RESULTS, WHAT), min_size=1, max_size=3))
     first, events = 1, []
-    for results, what in drawn:
-        events.append(verdicts(*results, first=first, **what))
+    for results, fields in drawn:
+        events.append(verdicts(*results, first=first, **fields))
         first += draw(st.integers(0, len(results)))  # some are judged again
     taints = draw(st.sampled_from([(), (), ("untrusted_result",)]))
     return judge(name, events_of(*events, day=day, name=name), taints)
@@ -66,7 +66,9 @@ def test_the_order_of_sessions_does_not_matter(
 
 @given(sessions())
 def test_a_stored_profile_stays_the_same(judgeds: list[Judged]) -> None:
-    stored = [Judged.load(json.loads(json.dumps(one.dump()))) for one in judgeds]
+    stored = [
+        Judged.load(json.loads(json.dumps(judged_.dump()))) for judged_ in judgeds
+    ]
 
     assert stored == judgeds
 
@@ -79,7 +81,7 @@ def test_removing_a_session_removes_its_effect(
         return
     gone = data.draw(st.sampled_from(judgeds))
 
-    left = profile("ada", [one for one in judgeds if one != gone], now=NOW)
+    left = profile("ada", [judged_ for judged_ in judgeds if judged_ != gone], now=NOW)
 
     written = canonical(left.to_json()).decode()
     assert f'"{gone.session_id}"' not in written
@@ -87,17 +89,19 @@ def test_removing_a_session_removes_its_effect(
 
 @given(sessions())
 def test_a_tainted_session_changes_no_number(judgeds: list[Judged]) -> None:
-    clean = [one for one in judgeds if not one.taints]
+    clean = [session_judged for session_judged in judgeds if not session_judged.taints]
 
-    with_, without = (profile("ada", some, now=NOW) for some in (judgeds, clean))
+    with_, without = (
+        profile("ada", sessions_used, now=NOW) for sessions_used in (judgeds, clean)
+    )
 
     numbers: Any = [
         (p.error_frequency, p.learning_progress, p.levels, p.recent_mistakes)
         for p in (with_, without)
     ]
     assert numbers[0] == numbers[1]
-    assert {one.memory_id for one in with_.items} == {
-        one.memory_id for one in without.items
+    assert {item.memory_id for item in with_.items} == {
+        item.memory_id for item in without.items
     }
 
 
@@ -105,20 +109,22 @@ def test_a_tainted_session_changes_no_number(judgeds: list[Judged]) -> None:
 def test_a_profile_claims_no_more_than_its_evidence(
     judgeds: list[Judged], stated: dict[str, Stated]
 ) -> None:
-    found = profile("ada", judgeds, stated, now=NOW)
+    derived = profile("ada", judgeds, stated, now=NOW)
 
-    assert len({one.memory_id for one in found.items}) == len(found.items)
-    for item in found.items:
+    assert len({item.memory_id for item in derived.items}) == len(derived.items)
+    for item in derived.items:
         assert 0 <= item.confidence <= 1
         assert 0 <= item.against <= 1
         assert item.created_at <= item.updated_at < item.expires_at
         assert not (item.established and item.sessions < INDEPENDENT)
     assert (
-        not set(found.weak_topics) & set(found.strong_topics)
-        or len({one.content["subject"] for one in found.items if one.kind == "topic"})
+        not set(derived.weak_topics) & set(derived.strong_topics)
+        or len(
+            {item.content["subject"] for item in derived.items if item.kind == "topic"}
+        )
         > 1
     )
-    assert all(0 <= level <= 1 for level in found.learning_progress.values())
-    assert {line.memory_id for line in lines(found, NOW)} <= {
-        one.memory_id for one in found.items
+    assert all(0 <= level <= 1 for level in derived.learning_progress.values())
+    assert {line.memory_id for line in lines(derived, NOW)} <= {
+        item.memory_id for item in derived.items
     }

@@ -13,15 +13,15 @@ SIGN: dict[str, Any] = {"error_type": "sign error"}
 
 
 def daily(
-    *results: str, days: Sequence[float] = (0, 1, 2), **what: Any
+    *results: str, days: Sequence[float] = (0, 1, 2), **fields: Any
 ) -> list[Judged]:
-    return [judged(*results, day=day, **what) for day in days]
+    return [judged(*results, day=day, **fields) for day in days]
 
 
 def test_an_area_cites_all_its_evidence() -> None:
-    found = seen(*daily(WRONG, **SIGN))
-    told = lines(found, START + 10 * DAY)
-    by_section = {line.text.partition(":")[0]: line for line in told}
+    derived = seen(*daily(WRONG, **SIGN))
+    stated_lines = lines(derived, START + 10 * DAY)
+    by_section = {line.text.partition(":")[0]: line for line in stated_lines}
     weak, error = by_section["- Weak topic"], by_section["- Common error type"]
 
     area = by_section["- Improvement area"]
@@ -33,13 +33,13 @@ def test_an_area_cites_all_its_evidence() -> None:
 
 def test_a_line_is_as_certain_as_its_item() -> None:
     stated = {"large_print": Stated(True, 4, START)}
-    found = seen(*daily(RIGHT, WRONG, WRONG, **SIGN), preferences=stated)
-    items = {one.memory_id: one for one in found.items}
+    derived = seen(*daily(RIGHT, WRONG, WRONG, **SIGN), preferences=stated)
+    items = {item.memory_id: item for item in derived.items}
 
-    told = lines(found, START + 10 * DAY)
+    stated_lines = lines(derived, START + 10 * DAY)
 
     sure: dict[str, float] = {}
-    for line in told:
+    for line in stated_lines:
         section = line.text.partition(":")[0].removeprefix("- ")
         sure[section] = line.confidence
         if section not in ("Improvement area", "Recent mistake"):
@@ -54,11 +54,15 @@ def test_an_unstated_item_has_a_reason() -> None:
     stated = {f"key_{nr}": Stated(nr, 4, START) for nr in range(MOST + 1)}
     steered = judged(WRONG, day=4, topic="sets", taints=("marked",))
     few = judged(WRONG, day=5, topic="angles", error_type="copy error")
-    found = seen(*daily(WRONG, **SIGN), steered, few, preferences=stated)
+    derived = seen(*daily(WRONG, **SIGN), steered, few, preferences=stated)
 
     def unsaid(**content: Any) -> list[str]:
-        (one,) = (o for o in found.items if content.items() <= o.content.items())
-        return why_not(found, one, now=START + 10 * DAY, threshold=0.5)
+        (item,) = (
+            candidate
+            for candidate in derived.items
+            if content.items() <= candidate.content.items()
+        )
+        return why_not(derived, item, now=START + 10 * DAY, threshold=0.5)
 
     assert unsaid(topic="fractions", standing="weak") == []
     assert unsaid(error="copy_error", count=1) == ["too few sessions show it"]
@@ -76,13 +80,13 @@ def test_tainted_and_stale_items_are_marked() -> None:
     steered = daily(WRONG, days=(3, 4, 5), taints=("marked",), **SIGN)
     worse = daily(WRONG, topic="sets", days=(0, 1, 2))
     better = daily(RIGHT, topic="sets", days=range(20, 30))
-    found = seen(*steered, judged(WRONG, day=6), *worse, *better, day=30)
+    derived = seen(*steered, judged(WRONG, day=6), *worse, *better, day=30)
 
     reasons = {
         reason
-        for one in found.items
-        if one.content.get("standing") == "weak"
-        for reason in why_not(found, one, now=START + 30 * DAY, threshold=0.5)
+        for item in derived.items
+        if item.content.get("standing") == "weak"
+        for reason in why_not(derived, item, now=START + 30 * DAY, threshold=0.5)
     }
 
     assert reasons == {

@@ -59,12 +59,12 @@ def test_each_turn_updates_the_digest_of_the_scope() -> None:
     (shown,) = memory(walk.view())
     assert "question 7" in shown
     assert "question 8" not in shown
-    assert [made.compaction.absorbs for made in walk.compactions[:3]] == [
+    assert [step.compaction.absorbs for step in walk.compactions[:3]] == [
         (),
         (1,),
         (2,),
     ]
-    cuts = [made.compaction for made in walk.compactions]
+    cuts = [step.compaction for step in walk.compactions]
     spans = {(cut.first_seq, cut.last_seq) for cut in cuts}
     assert spans >= {(1, 2), (1, 4), (1, 14), (1, 6)}
 
@@ -95,18 +95,20 @@ def test_the_next_digest_has_the_rest_of_a_reopened_turn() -> None:
 
 def test_the_profile_stays_that_of_the_first_request_until_a_compaction() -> None:
     strategy = parse("turn_window:full_turns=1,cached_turns=1,layers.user=true")
-    known = StateUpdate(set={"user:name": "Ada", "user:tone": "dry", "page": 3})
+    set_names = StateUpdate(set={"user:name": "Ada", "user:tone": "dry", "page": 3})
     changed = StateUpdate(set={"user:tone": "warm"}, unset=("user:name",))
 
-    walk = Walk(strategy).go(log_of(known, *turn_of("one"), changed))
+    walk = Walk(strategy).go(log_of(set_names, *turn_of("one"), changed))
     before = memory(walk.view())
     walk.check()
-    held = memory(walk.view())
-    late = log_of(known, *turn_of("one"), changed, *turn_of("two"))[-2:]
+    unchanged = memory(walk.view())
+    late = log_of(set_names, *turn_of("one"), changed, *turn_of("two"))[-2:]
     walk.go(late)
     walk.check()
 
-    assert before == held == ['<memory of="user">\nname: Ada\ntone: dry\n</memory>']
+    assert (
+        before == unchanged == ['<memory of="user">\nname: Ada\ntone: dry\n</memory>']
+    )
     assert kinds_of_compactions(walk) == ["session"]
     assert memory(walk.view()) == ['<memory of="user">\ntone: warm\n</memory>']
 
@@ -132,13 +134,13 @@ def test_surplus_notes_are_rewritten_and_the_newest_stay() -> None:
     )
     walk.check()
 
-    (made,) = walk.compactions
-    assert made.compaction.kind == "notes"
-    assert made.written.text.splitlines() == ["c", "d"]
+    (step,) = walk.compactions
+    assert step.compaction.kind == "notes"
+    assert step.written.text.splitlines() == ["c", "d"]
     assert walk.outline.layers.lines == 4
-    assert "7 lines of notes, 6 are kept" in made.compaction.reason
-    # What was told to the model is the notes and nothing else of the session.
-    assert "go on" not in made.source.text
+    assert "7 lines of notes, 6 are kept" in step.compaction.reason
+    # The model got the notes, and nothing else of the session.
+    assert "go on" not in step.source.text
 
 
 def test_rewritten_notes_are_shown_from_a_compaction_on() -> None:
@@ -177,8 +179,8 @@ def test_history_summary_has_notes_as_memories() -> None:
     walk.go(log_of(*turn_with_notes(*lines)))
     walk.check()
 
-    (made,) = walk.compactions
-    assert made.written.text.splitlines() == lines[51:91]
+    (step,) = walk.compactions
+    assert step.written.text.splitlines() == lines[51:91]
     assert walk.outline.layers.lines == 50
 
 
@@ -226,7 +228,7 @@ def test_a_long_log_is_digested_in_pieces() -> None:
         walk.outline = walk.strategy.fold(walk.outline, event)
     walk.check()
 
-    sizes = [len(made.source.envelopes) for made in walk.compactions]
+    sizes = [len(step.source.envelopes) for step in walk.compactions]
     assert kinds_of_compactions(walk) == ["scope"] * len(sizes)
     assert len(sizes) > 1
     assert sum(sizes) == 12

@@ -44,7 +44,7 @@ def advised(shown: Sequence[SessionFacts]) -> str:
     return memory_of("ada", shown).advice(now=NOW + 1).text
 
 
-def found(shown: Sequence[SessionFacts], kind: str) -> list[Item]:
+def items_of(shown: Sequence[SessionFacts], kind: str) -> list[Item]:
     return [item for item in items(shown) if item.kind == kind]
 
 
@@ -82,7 +82,7 @@ def test_a_failure_has_the_reason_that_its_first_words_say(
 def test_a_failure_that_nobody_can_avoid_is_no_advice(content: str) -> None:
     shown = [facts(f"s{n}", called("Bash", content, status="error")) for n in range(9)]
 
-    assert found(shown, "failure")
+    assert items_of(shown, "failure")
     assert advised(shown) == ""
 
 
@@ -109,7 +109,7 @@ def test_what_came_next_only_sometimes_is_no_advice() -> None:
     shown = [facts(f"r{n}", read) for n in range(5)]
     shown += [facts(f"g{n}", searched) for n in range(5)]
 
-    (item, *_) = found(shown, "recovery")
+    (item, *_) = items_of(shown, "recovery")
     assert item.sessions == 5
     assert "If Edit" not in advised(shown)
 
@@ -119,7 +119,7 @@ def test_a_session_with_several_ways_counts_for_each_by_its_share() -> None:
     searched = [*called("Edit", UNREAD, status="error"), *called("Grep")]
     shown = [facts(f"s{n}", [*read, *searched]) for n in range(9)]
 
-    first, second = found(shown, "recovery")
+    first, second = items_of(shown, "recovery")
     assert first.confidence == second.confidence < 0.5
 
 
@@ -127,7 +127,7 @@ def test_a_run_without_reflections_gives_no_item_of_effort() -> None:
     final: Event = refold.Final(outcome="success")
     shown = [facts(f"s{n}", [*called("Read"), (final, None)]) for n in range(9)]
 
-    assert found(shown, "effort") == []
+    assert items_of(shown, "effort") == []
     assert "0 reflections" not in advised(shown)
 
 
@@ -138,7 +138,7 @@ def test_a_warning_that_runs_repeat_becomes_an_item_with_its_events() -> None:
     answer: Event = refold.AgentResponse(text="done")
     shown = [facts(f"s{n}", [*called("ocr"), (answer, DEGRADED)]) for n in range(5)]
 
-    (item,) = found(shown, "warning")
+    (item,) = items_of(shown, "warning")
     text = advised(shown)
 
     assert item.content == {"warning": "slice_degraded"}
@@ -153,7 +153,7 @@ def test_a_warning_of_few_runs_is_no_advice() -> None:
     warned = [facts(f"w{n}", [(answer, DEGRADED)]) for n in range(4)]
     others = [facts(f"o{n}", [(answer, None)]) for n in range(20)]
 
-    (item,) = found([*warned, *others], "warning")
+    (item,) = items_of([*warned, *others], "warning")
 
     assert item.confidence < 0.2
     assert advised([*warned, *others]) == ""
@@ -165,7 +165,7 @@ def test_the_warnings_in_the_state_of_a_run_count_too() -> None:
     )
     shown = [facts(f"s{n}", [(state, None)]) for n in range(3)]
 
-    (item,) = found(shown, "warning")
+    (item,) = items_of(shown, "warning")
     assert item.content == {"warning": "low_resolution"}
 
 
@@ -173,8 +173,8 @@ def test_a_code_that_is_the_reason_of_a_failure_is_not_counted_twice() -> None:
     events = called("ocr", "it broke", status="error", meta=DEGRADED)
     shown = [facts(f"s{n}", events) for n in range(3)]
 
-    assert found(shown, "warning") == []
-    (failure,) = found(shown, "failure")
+    assert items_of(shown, "warning") == []
+    (failure,) = items_of(shown, "failure")
     assert failure.content == {"tool": "ocr", "reason": "slice_degraded"}
 
 
@@ -183,4 +183,4 @@ def test_a_warning_about_the_recording_is_none_of_the_run() -> None:
     repaired = {"warnings": [{"code": "repaired"}]}
     shown = [facts(f"s{n}", [(answer, repaired)]) for n in range(9)]
 
-    assert found(shown, "warning") == []
+    assert items_of(shown, "warning") == []

@@ -13,18 +13,18 @@ from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
 NOW = START + 10 * DAY
 
 
-def told(threshold: float) -> list[dict[str, Any]]:
+def memories_at(threshold: float) -> list[dict[str, Any]]:
     """Of a user who is mostly wrong, and makes the same error each time."""
     sessions = [
         judged(RIGHT, WRONG, WRONG, day=day, error_type="sign error")
         for day in range(3)
     ]
     profile = seen(*sessions)
-    items = {one.memory_id: one for one in profile.items}
+    items = {item.memory_id: item for item in profile.items}
     about = [(line, items[line.memory_id]) for line in lines(profile, NOW)]
     how = Choice(tokens=10_000, top=50, threshold=threshold)
-    found = answer(Query(), Memories(profile=about), how, now=NOW)
-    memories: list[dict[str, Any]] = json.loads(found.text)["memories"]
+    answered = answer(Query(), Memories(profile=about), how, now=NOW)
+    memories: list[dict[str, Any]] = json.loads(answered.text)["memories"]
     return memories
 
 
@@ -33,16 +33,16 @@ def sections(memories: list[dict[str, Any]]) -> set[str]:
 
 
 def test_items_below_the_threshold_are_left_out() -> None:
-    everything, sure = told(0.0), told(0.5)
+    everything, sure = memories_at(0.0), memories_at(0.5)
 
     assert sections(everything) - sections(sure) == {"Weak topic"}
     assert {"Common error type", "Learning progress"} <= sections(sure)
     assert all(memory["confidence"] >= 0.5 for memory in sure)
-    assert told(0.99) == []
+    assert memories_at(0.99) == []
 
 
 def test_evidence_has_its_own_field() -> None:
-    for memory in told(0.0):
+    for memory in memories_at(0.0):
         assert ";" not in memory["content"]
         assert memory["memory_id"] not in memory["content"]
         assert all(" #" in place for place in memory["evidence"])

@@ -115,7 +115,7 @@ BAD: list[tuple[str, list[dict[str, Any]]]] = [
 def test_a_broken_rule_is_reported(
     problem: str, messages: list[dict[str, Any]]
 ) -> None:
-    assert any(problem in found for found in violations(messages))
+    assert any(problem in violation for violation in violations(messages))
 
 
 def test_every_rule_has_an_example_that_breaks_it() -> None:

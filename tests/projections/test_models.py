@@ -204,7 +204,7 @@ def test_the_tables_are_part_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("fields", "usage"),
     [
         ({"input_tokens": 9, "output_tokens": 3}, Usage(9, output=3)),
         (
@@ -261,14 +261,14 @@ def test_the_tables_are_part_of_the_package() -> None:
     ],
 )
 def test_the_names_of_tokens_of_each_provider_are_known(
-    told: dict[str, Any], usage: Usage
+    fields: dict[str, Any], usage: Usage
 ) -> None:
-    assert Usage.of(told) == usage
+    assert Usage.of(fields) == usage
 
 
-@pytest.mark.parametrize("told", [None, {}, {"total": 5}])
-def test_without_tokens_there_is_no_usage(told: dict[str, Any] | None) -> None:
-    assert Usage.of(told) is None
+@pytest.mark.parametrize("fields", [None, {}, {"total": 5}])
+def test_without_tokens_there_is_no_usage(fields: dict[str, Any] | None) -> None:
+    assert Usage.of(fields) is None
 
 
 def test_cached_input_has_its_own_prices() -> None:

@@ -91,9 +91,9 @@ def test_no_cut_separates_an_answer_from_its_question(
     opens: Event, closes: Event
 ) -> None:
     """Not even where a cut has taken the exchange that both belong to."""
-    said = (AgentResponse(text="first"), {"response_id": "r1"})
+    response = (AgentResponse(text="first"), {"response_id": "r1"})
     more = (UserInput(text="well?"), AFTER, closes, AFTER)
-    events = log_of(said, AFTER, (opens, {"response_id": "r1"}), *more)
+    events = log_of(response, AFTER, (opens, {"response_id": "r1"}), *more)
 
     early, late = folded(events, through=1, at=2)
 

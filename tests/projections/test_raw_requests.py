@@ -29,10 +29,12 @@ def whole(events: list[Envelope]) -> str:
 def test_each_digest_is_of_the_context_before_the_answer(
     events: list[Envelope],
 ) -> None:
-    told = {one.seq: digest for one, digest in RawRequests(events).digests()}
+    digests = {
+        envelope_.seq: digest for envelope_, digest in RawRequests(events).digests()
+    }
 
-    assert told == {seq: whole(events[: seq - 1]) for seq in told}
-    assert told.keys() == {moment.seq for moment in moments(events)}
+    assert digests == {seq: whole(events[: seq - 1]) for seq in digests}
+    assert digests.keys() == {moment.seq for moment in moments(events)}
 
 
 def test_growing_requests_are_rendered_once_even_behind_an_open_call(
@@ -58,17 +60,17 @@ def test_growing_requests_are_rendered_once_even_behind_an_open_call(
     ]
     events = log_of(SystemPrompt(text="Be brief."), call("never"), *more)
 
-    told = [digest for _, digest in RawRequests(events).digests()]
+    digests = [digest for _, digest in RawRequests(events).digests()]
 
     # The first two requests are rendered whole.
     assert read < len(events) + 10
-    assert told[:3] == [whole(events[:1]), whole(events[:3]), whole(events[:7])]
-    assert told[-1] == whole(events[:-3])
+    assert digests[:3] == [whole(events[:1]), whole(events[:3]), whole(events[:7])]
+    assert digests[-1] == whole(events[:-3])
 
 
 def test_a_session_may_begin_with_its_agent() -> None:
     events = log_of(AgentResponse(text="Hello."), AgentResponse(text="Anybody?"))
 
-    told = [digest for _, digest in RawRequests(events).digests()]
+    digests = [digest for _, digest in RawRequests(events).digests()]
 
-    assert told == [whole([]), whole(events[:1])]
+    assert digests == [whole([]), whole(events[:1])]

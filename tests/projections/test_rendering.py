@@ -172,11 +172,11 @@ def test_a_repeated_call_id_gets_a_suffix() -> None:
 
 @pytest.mark.parametrize("call_id", ["call.1", "call:1", "x" * 65, "调用"])
 def test_an_illegal_call_id_is_made_legal(call_id: str) -> None:
-    one = shown(log_of(ASK, LOOK, call(call_id), result(call_id)))
-    other = shown(log_of(ASK, LOOK, call(call_id), result(call_id)))
+    first = shown(log_of(ASK, LOOK, call(call_id), result(call_id)))
+    second = shown(log_of(ASK, LOOK, call(call_id), result(call_id)))
 
-    assert one.messages[2]["content"][0]["tool_use_id"] != call_id
-    assert one.digest == other.digest
+    assert first.messages[2]["content"][0]["tool_use_id"] != call_id
+    assert first.digest == second.digest
 
 
 def test_different_ids_stay_different() -> None:
@@ -189,9 +189,9 @@ def test_different_ids_stay_different() -> None:
 
 
 def test_a_text_argument_is_wrapped() -> None:
-    made = ToolCall(call_id="c1", tool_name="bash", arguments="{not json")
+    calling = ToolCall(call_id="c1", tool_name="bash", arguments="{not json")
 
-    assert shown(log_of(ASK, LOOK, made)).messages[1]["content"][1] == use(
+    assert shown(log_of(ASK, LOOK, calling)).messages[1]["content"][1] == use(
         arguments="{not json"
     )
 
@@ -438,10 +438,10 @@ def test_a_message_over_a_quarter_of_the_window_loses_its_middle() -> None:
 def test_a_long_input_of_a_call_stays_an_object() -> None:
     events = log_of(ASK, LOOK, call(content="word " * 4_000))
 
-    made = shown(events, Extras(window_tokens=2_000)).messages[1]["content"][1]
+    shown_call = shown(events, Extras(window_tokens=2_000)).messages[1]["content"][1]
 
-    assert list(made["input"]) == ["arguments"]
-    assert "characters left out" in made["input"]["arguments"]
+    assert list(shown_call["input"]) == ["arguments"]
+    assert "characters left out" in shown_call["input"]["arguments"]
 
 
 def test_tokens_over_the_window_are_reported() -> None:

@@ -26,8 +26,8 @@ from tests.projections.reviewing import (
     EAGER,
     SHIPPED,
     fails,
-    one,
     ran,
+    rules_of,
     sessions,
 )
 
@@ -94,7 +94,7 @@ def test_a_bundle_names_the_events_the_session_and_the_request() -> None:
 
 def test_required_events_stay_when_room_is_short() -> None:
     long = "word " * 9_000
-    rules = one(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
+    rules = rules_of(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
     talk: list[Event] = [refold.AgentResponse(text=long) for _ in range(60)]
     fail = [event for n in range(MOST) for event in ran(f"c{n}", note=long)]
 
@@ -122,7 +122,7 @@ def test_optional_events_are_the_newest_without_a_gap() -> None:
 
 
 def test_earlier_decisions_do_not_count_again() -> None:
-    rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
+    rules = rules_of('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")
         for event in [ASK, *fails(2)]:
@@ -142,7 +142,7 @@ def test_earlier_decisions_do_not_count_again() -> None:
 
 
 def test_failures_of_earlier_turns_stand_with_their_calls() -> None:
-    rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
+    rules = rules_of('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
 
     (bundle,) = bundles([ASK, *ran("a"), ASK, *ran("b")], rules)
 
@@ -245,7 +245,7 @@ def test_deep_nesting_is_replaced_by_a_notice() -> None:
     ],
 )
 def test_a_shortened_result_still_reads_as_a_failure(content: Any) -> None:
-    rules = one(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
+    rules = rules_of(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
     call = refold.ToolCall(
         call_id="c", tool_name="book", arguments={"note": "word " * 9_000}
     )

@@ -26,16 +26,16 @@ from tests.projections.reviewing import (
     fails,
     go_on,
     log_of,
-    one,
     questions,
     ran,
     recoveries,
+    rules_of,
     sessions,
     watched,
 )
 
 LADDER: tuple[Step, ...] = ("degrade", "retry")
-TOOLS = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["degrade", "retry"]')
+TOOLS = rules_of('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["degrade", "retry"]')
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,9 @@ def test_a_step_counts_only_for_its_own_question() -> None:
 
 
 def test_two_steps_of_one_kind_run_in_sequence() -> None:
-    rules = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["retry", "retry"]')
+    rules = rules_of(
+        '[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["retry", "retry"]'
+    )
     log = Log()
     for event in ran("a"):
         log.add(event)
@@ -188,7 +190,7 @@ def test_a_stored_fold_stays_small_however_often_a_tool_fails() -> None:
 def test_an_asked_question_is_stored_until_it_is_answered() -> None:
     asked_ = HumanReview(trigger="r", bundle={"where": {"first_seq": 2}})
     answered = HumanReview(trigger="r", decision="accept", refers_to=3)
-    rules = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = []')
+    rules = rules_of('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = []')
     log = log_of([*ran("a"), asked_, answered, *ran("b")])
 
     for at in range(len(log)):

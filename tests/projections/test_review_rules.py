@@ -19,14 +19,14 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.review.rules import MOST, ReviewRules
-from tests.projections.reviewing import ASK, SHIPPED, fails, one, questions, ran
+from tests.projections.reviewing import ASK, SHIPPED, fails, questions, ran, rules_of
 
 AT_ONCE = "steps = []\n"
-ERRORS = one(f'[r]\nwhen = "error"\ncodes = ["*_parse_failed", "lost"]\n{AT_ONCE}')
-REJECTED = one(f'[r]\nwhen = "reflection_failed"\nreflections = 2\n{AT_ONCE}')
-UNSURE = one(f'[r]\nwhen = "low_confidence"\nbelow = 0.5\n{AT_ONCE}')
-RISKY = one(f'[r]\nwhen = "issue"\nissues = ["data_loss", "privacy"]\n{AT_ONCE}')
-TOOLS = one(f'[r]\nwhen = "tool_fails"\nfailures = 2\n{AT_ONCE}')
+ERRORS = rules_of(f'[r]\nwhen = "error"\ncodes = ["*_parse_failed", "lost"]\n{AT_ONCE}')
+REJECTED = rules_of(f'[r]\nwhen = "reflection_failed"\nreflections = 2\n{AT_ONCE}')
+UNSURE = rules_of(f'[r]\nwhen = "low_confidence"\nbelow = 0.5\n{AT_ONCE}')
+RISKY = rules_of(f'[r]\nwhen = "issue"\nissues = ["data_loss", "privacy"]\n{AT_ONCE}')
+TOOLS = rules_of(f'[r]\nwhen = "tool_fails"\nfailures = 2\n{AT_ONCE}')
 LOST = [AgentError(code="lost"), ASK]
 NO, YES = Reflection(pass_=False), Reflection(pass_=True)
 
@@ -82,7 +82,7 @@ def test_a_rule_fires(
     ("rules", "events"),
     [
         (ERRORS, [AgentError(code="parse_failed_twice")]),
-        (one('[r]\nwhen = "error"\ncodes = ["l?st", "[l]ost"]'), LOST),
+        (rules_of('[r]\nwhen = "error"\ncodes = ["l?st", "[l]ost"]'), LOST),
         (REJECTED, [NO, YES, NO]),
         (REJECTED, [ASK, NO, UserInput(text="something else"), NO]),
         (REJECTED, [NO, Reflection(confidence=0.1)]),
@@ -148,7 +148,7 @@ def test_a_recovery_before_escalation_raises_no_question(settled: Event) -> None
     code = "aggregator_parse_failed"
     if isinstance(settled, Reflection):
         code = "reflector_parse_failed"
-    rules = one('[r]\nwhen = "error"\ncodes = ["*"]')
+    rules = rules_of('[r]\nwhen = "error"\ncodes = ["*"]')
 
     assert questions(rules, AgentError(code=code), settled, ASK) == []
     assert len(questions(rules, AgentError(code=code), Final(), ASK)) == 1

@@ -111,9 +111,11 @@ class TestMessageWindow:
     def test_batches_of_twelve_behind_a_tail_of_forty(self) -> None:
         events = timed(talk(40))
 
-        made = decisions_during(parse("message_window"), events)
-        assert [one.decided_at_seq for one in made] == [52, 64, 76]
-        spans = [(one.first_seq, one.last_seq) for one in made]
+        compactions = decisions_during(parse("message_window"), events)
+        assert [compaction.decided_at_seq for compaction in compactions] == [52, 64, 76]
+        spans = [
+            (compaction.first_seq, compaction.last_seq) for compaction in compactions
+        ]
         assert spans == [(1, 12), (13, 24), (25, 36)]
 
     def test_a_hard_limit_below_the_batch_forces_it(self) -> None:
@@ -123,15 +125,13 @@ class TestMessageWindow:
 
     def test_after_the_cooldown_any_number_is_a_batch(self) -> None:
         strategy, ends = parse("message_window"), START + timedelta(seconds=900)
-        tail, outline = (
-            outline_of(strategy, talk(20)),
-            outline_of(strategy, first_messages(45)),
-        )
+        tail = outline_of(strategy, talk(20))
+        outline = outline_of(strategy, first_messages(45))
 
         assert strategy.decide(outline, ends - timedelta(seconds=1)) is None
-        made = strategy.decide(outline, ends)
-        assert made is not None
-        assert (made.first_seq, made.last_seq) == (1, 5)
+        compaction = strategy.decide(outline, ends)
+        assert compaction is not None
+        assert (compaction.first_seq, compaction.last_seq) == (1, 5)
         assert strategy.due_at(outline, START) == ends
         assert strategy.decide(tail, ends) is None
 
@@ -208,15 +208,22 @@ class TestHybrid:
     def test_from_the_upper_threshold_on_older_exchanges_are_summarised(self) -> None:
         events = timed(talk(30, "word " * 6))
 
-        made = decisions_during(parse(self.SPEC + ",every=4,last_n_events=6"), events)
+        compactions = decisions_during(
+            parse(self.SPEC + ",every=4,last_n_events=6"), events
+        )
 
-        assert made
-        assert all(one.last_seq <= one.decided_at_seq - 3 for one in made)
-        assert max(one.level for one in made) > 1
+        assert compactions
+        assert all(
+            compaction.last_seq <= compaction.decided_at_seq - 3
+            for compaction in compactions
+        )
+        assert max(compaction.level for compaction in compactions) > 1
 
     def test_above_the_upper_threshold_the_newest_key_events_stay_raw(self) -> None:
         spec = "hybrid:threshold_low=600,threshold_high=800,last_n_events=6"
-        events = timed([one for n in range(40) for one in [*talk(1), *call(f"c{n}")]])
+        events = timed(
+            [event for n in range(40) for event in [*talk(1), *call(f"c{n}")]]
+        )
         walk = Walk(parse(spec)).go(events)
 
         assert walk.compactions
@@ -277,10 +284,10 @@ class TestHybrid:
         strategy = parse("hybrid:last_n_events=10")
         outline = outline_of(strategy, talk(60, "word " * 200))
 
-        made = strategy.decide(outline, START)
+        compaction = strategy.decide(outline, START)
 
-        assert made is not None
-        assert made.last_seq >= 80  # exchanges of 120
+        assert compaction is not None
+        assert compaction.last_seq >= 80  # exchanges of 120
 
     def test_triggers_by_count_idle_time_and_event(self) -> None:
         events = timed(talk(10))
@@ -298,7 +305,8 @@ class TestHybrid:
         log = [*talk(8), Final(text="The first part is done."), *talk(12)]
 
         heads = {
-            made.decided_at_seq for made in decisions_during(parse(spec), timed(log))
+            compaction.decided_at_seq
+            for compaction in decisions_during(parse(spec), timed(log))
         }
 
         assert len(heads) == 1
@@ -308,7 +316,8 @@ class TestHybrid:
         log = [event for n in range(60) for event in [*talk(1, "word " * 60)]]
 
         heads = {
-            made.decided_at_seq for made in decisions_during(parse(spec), timed(log))
+            compaction.decided_at_seq
+            for compaction in decisions_during(parse(spec), timed(log))
         }
 
         assert heads
@@ -324,39 +333,43 @@ class TestHistorySummary:
     def test_ten_exchanges_are_compacted_as_in_the_example(self) -> None:
         sizes = [1200] * 4 + [1000] * 2 + [800] * 4
 
-        (made,) = decisions_during(parse(self.TEN), timed(exchanges_of_sizes(sizes)))
+        (compaction,) = decisions_during(
+            parse(self.TEN), timed(exchanges_of_sizes(sizes))
+        )
 
-        assert (made.first_seq, made.last_seq, made.decided_at_seq) == (1, 14, 20)
+        assert (
+            compaction.first_seq,
+            compaction.last_seq,
+            compaction.decided_at_seq,
+        ) == (1, 14, 20)
 
     def test_a_head_that_came_at_once_is_split_by_the_same_tail(self) -> None:
         sizes = [1300] * 4 + [1200] * 2 + [800] * 4
-        strategy, outline = (
-            parse(self.TEN),
-            outline_of(parse(self.TEN), exchanges_of_sizes(sizes)),
-        )
+        strategy = parse(self.TEN)
+        outline = outline_of(parse(self.TEN), exchanges_of_sizes(sizes))
 
-        made = strategy.decide(outline, START)
+        compaction = strategy.decide(outline, START)
 
         assert sum(sizes) == 10_800
-        assert made is not None
-        assert (made.first_seq, made.last_seq) == (1, 14)
+        assert compaction is not None
+        assert (compaction.first_seq, compaction.last_seq) == (1, 14)
 
     def test_the_tail_has_at_least_one_exchange(self) -> None:
         outline = outline_of(parse(self.TEN), exchanges_of_sizes([800] * 9 + [5000]))
 
-        made = parse(self.TEN).decide(outline, START)
+        compaction = parse(self.TEN).decide(outline, START)
 
-        assert made is not None
-        assert made.last_seq == 18
+        assert compaction is not None
+        assert compaction.last_seq == 18
 
     def test_each_summary_absorbs_the_one_before(self) -> None:
         events = timed(talk(60, "u" * 500))
 
-        made = decisions_during(parse(self.TEN), events)
+        compactions = decisions_during(parse(self.TEN), events)
 
-        assert len(made) > 1
-        assert made[1].absorbs == (1,)
-        assert made[1].first_seq == 1
+        assert len(compactions) > 1
+        assert compactions[1].absorbs == (1,)
+        assert compactions[1].first_seq == 1
 
     def test_a_summary_is_acknowledged_and_has_the_abridged_history(self) -> None:
         view = view_of(parse(self.TEN), timed(talk(60, "u" * 500)))
@@ -389,50 +402,52 @@ class TestHistorySummary:
     def test_a_head_over_the_second_guard_is_folded_part_by_part(self) -> None:
         spec = self.TEN + ",second_guard_chars=4000"
 
-        made = decisions_during(parse(spec), timed(talk(20, "u" * 600)))
+        compactions = decisions_during(parse(spec), timed(talk(20, "u" * 600)))
 
-        assert len(made) > 1
-        assert made[0].decided_at_seq == made[1].decided_at_seq
-        assert not any(one.omitted for one in made)
+        assert len(compactions) > 1
+        assert compactions[0].decided_at_seq == compactions[1].decided_at_seq
+        assert not any(compaction.omitted for compaction in compactions)
 
     def test_a_head_over_the_second_guard_can_be_truncated(self) -> None:
         spec = self.TEN + ",second_guard_chars=3000,second_guard='truncate'"
 
-        (made, *_) = decisions_during(parse(spec), timed(talk(20, "u" * 600)))
+        (compaction, *_) = decisions_during(parse(spec), timed(talk(20, "u" * 600)))
 
-        assert made.omitted[0][0] == 1
-        assert made.omitted[-1][1] < made.last_seq
+        assert compaction.omitted[0][0] == 1
+        assert compaction.omitted[-1][1] < compaction.last_seq
 
     def test_of_five_segments_the_last_three_are_kept(self) -> None:
         """Four of 266,000 characters and one of 200,000: a third is 266,666."""
         sizes = [133_000] * 8 + [200_000, 9_000]
         strategy = parse("history_summary:second_guard='truncate'")
 
-        made = strategy.decide(outline_of(strategy, exchanges_of_sizes(sizes)), START)
+        compaction = strategy.decide(
+            outline_of(strategy, exchanges_of_sizes(sizes)), START
+        )
 
-        assert made is not None
-        assert (made.first_seq, made.last_seq) == (1, 18)
-        assert made.omitted == ((1, 8),)
+        assert compaction is not None
+        assert (compaction.first_seq, compaction.last_seq) == (1, 18)
+        assert compaction.omitted == ((1, 8),)
 
     def test_three_segments_are_kept_whole(self) -> None:
         sizes = [133_000] * 7 + [9_000]
         strategy = parse("history_summary:second_guard='truncate'")
 
-        made = strategy.decide(
+        compaction = strategy.decide(
             outline_of(strategy, exchanges_of_sizes(sizes[1:])), START
         )
 
-        assert made is not None
-        assert made.omitted == ()
+        assert compaction is not None
+        assert compaction.omitted == ()
 
     def test_no_segment_begins_within_an_exchange(self) -> None:
         spec = self.TEN + ",second_guard_chars=3000,second_guard='truncate'"
-        one = [User(text="u" * 500), AgentResponse(text="a" * 700)]
+        turn = [User(text="u" * 500), AgentResponse(text="a" * 700)]
 
-        made = parse(spec).decide(outline_of(parse(spec), one * 10), START)
+        compaction = parse(spec).decide(outline_of(parse(spec), turn * 10), START)
 
-        assert made is not None
-        assert made.omitted == ((1, 10),)
+        assert compaction is not None
+        assert compaction.omitted == ((1, 10),)
 
     def test_a_summary_of_another_version_does_not_count(self) -> None:
         """What it covered is raw again, until the next compaction."""
@@ -505,7 +520,7 @@ class TestHistorySummary:
         assert strategy.summary_version == 2
         assert strategy.abridged.total_chars == 9000
         limits = [
-            strategy.abridged.of(one) for one in ("viewed", "commands", "created")
+            strategy.abridged.of(kind) for kind in ("viewed", "commands", "created")
         ]
         assert limits == [3, 0, 10]
         assert strategy.acknowledgement_text == "Ok."
@@ -558,9 +573,12 @@ class TestTokenRatio:
         outline = outline_of(strategy, talk(8))
 
         assert strategy.decide(outline._replace(raw_tokens=102_399), START) is None
-        made = strategy.decide(outline._replace(raw_tokens=102_400), START)
-        assert made is not None
-        assert (made.first_seq, made.last_seq) == (1, 6)  # five turns of eight stay
+        compaction = strategy.decide(outline._replace(raw_tokens=102_400), START)
+        assert compaction is not None
+        assert (compaction.first_seq, compaction.last_seq) == (
+            1,
+            6,
+        )  # five turns of eight stay
 
     def test_tokens_of_the_model_count(self) -> None:
         strategy = parse("token_ratio:model='claude-opus-4-7'")
@@ -622,20 +640,20 @@ class TestTokenRatio:
         strategy = parse(f"token_ratio:max_context_tokens={window}")
         outline = outline_of(strategy, talk(8))._replace(raw_tokens=window)
 
-        made = strategy.decide(outline, START)
+        compaction = strategy.decide(outline, START)
 
-        assert made is not None
-        assert made.target_tokens == target
+        assert compaction is not None
+        assert compaction.target_tokens == target
 
     def test_the_newest_turns_stay_raw(self) -> None:
         strategy = parse("token_ratio:max_context_tokens=1000,keep_recent_turns=3")
         events = [*talk(6), User(text="now")]
         outline = outline_of(strategy, events)._replace(raw_tokens=1000)
 
-        made = strategy.decide(outline, START)
+        compaction = strategy.decide(outline, START)
 
-        assert made is not None
-        assert (made.first_seq, made.last_seq) == (1, 8)
+        assert compaction is not None
+        assert (compaction.first_seq, compaction.last_seq) == (1, 8)
 
     def test_the_current_turn_stays_raw(self) -> None:
         """Its newest message is a result, and its input is older than the turns."""
@@ -643,10 +661,10 @@ class TestTokenRatio:
         weather = [User(text="How is the weather?"), *call("a"), *call("b")]
         outline = outline_of(strategy, [*talk(2), *weather])._replace(raw_tokens=1000)
 
-        made = strategy.decide(outline, START)
+        compaction = strategy.decide(outline, START)
 
-        assert made is not None
-        assert (made.first_seq, made.last_seq) == (1, 4)
+        assert compaction is not None
+        assert (compaction.first_seq, compaction.last_seq) == (1, 4)
 
     @pytest.mark.parametrize("more", ["enabled=false", "keep_recent_turns=9"])
     def test_no_compaction_when_disabled_or_with_few_turns(self, more: str) -> None:
@@ -669,15 +687,15 @@ class TestTokenRatio:
         outline, limit = outline_of(strategy, talk(14)), round(32_000 * share)
 
         assert strategy.decide(outline._replace(raw_tokens=limit - 1), START) is None
-        made = strategy.decide(outline._replace(raw_tokens=limit), START)
-        assert made is not None
-        assert made.last_seq == first_kept - 1
+        compaction = strategy.decide(outline._replace(raw_tokens=limit), START)
+        assert compaction is not None
+        assert compaction.last_seq == first_kept - 1
 
     def test_the_summary_is_the_result_of_a_tool(self) -> None:
         spec = "token_ratio:max_context_tokens=100,keep_recent_turns=1"
         view = view_of(parse(spec), timed(talk(9, "some words here")))
 
-        opening, use, result, *kept = view.messages
+        opening, use, result, *following = view.messages
 
         assert opening["role"] == "user"
         assert use["content"][0]["name"] == "memory_compress"
@@ -685,7 +703,7 @@ class TestTokenRatio:
         assert result["content"][0]["type"] == "tool_result"
         first, *_, last = result["content"][0]["content"].splitlines()
         assert all(line.startswith("===== ") for line in (first, last))
-        assert kept[0]["role"] == "assistant"
+        assert following[0]["role"] == "assistant"
 
     def test_an_unknown_model_is_refused(self) -> None:
         with pytest.raises(Exception, match="register"):
@@ -748,13 +766,13 @@ class TestToolClearing:
     def test_a_pipeline_can_count_turns(self) -> None:
         spec = "tool_clearing+turn_window:full_turns=1,cached_turns=1"
 
-        made = decisions_during(parse(spec), timed(talk(5)))
+        compactions = decisions_during(parse(spec), timed(talk(5)))
 
         alone = decisions_during(parse(spec.partition("+")[2]), timed(talk(5)))
-        assert [(one.first_seq, one.last_seq) for one in made] == [
-            (one.first_seq, one.last_seq) for one in alone
-        ]
-        assert made
+        assert [
+            (compaction.first_seq, compaction.last_seq) for compaction in compactions
+        ] == [(compaction.first_seq, compaction.last_seq) for compaction in alone]
+        assert compactions
 
 
 class TestBaselines:
@@ -774,10 +792,10 @@ class TestBaselines:
 
     def test_recursive_summary_builds_a_tree(self) -> None:
         strategy = parse("recursive_summary:every=2,keep_last=2")
-        made = decisions_during(strategy, timed(talk(16)))
+        compactions = decisions_during(strategy, timed(talk(16)))
 
-        assert [one.level for one in made][:3] == [1, 1, 2]
-        assert max(one.level for one in made) >= 3
+        assert [compaction.level for compaction in compactions][:3] == [1, 1, 2]
+        assert max(compaction.level for compaction in compactions) >= 3
 
 
 def call(call_id: str, content: str = "r", tool: str = "read") -> list[Event]:

@@ -87,7 +87,7 @@ def test_compactions_follow_the_table(
 def test_the_unanswered_input_comes_last() -> None:
     walk = checked(TurnWindow(), turns(7))
     again = Log()
-    for event in (*(one.payload for one in turns(7)), UserInput(text="question 8")):
+    for event in (*(event.payload for event in turns(7)), UserInput(text="question 8")):
         again.add(event)
     walk.step(again.events[-1])
 

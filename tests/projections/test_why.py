@@ -85,7 +85,7 @@ def test_parts_cover_all_blocks_and_every_event_is_explained_once(
     parts, out = explanation_of(walk)
 
     count = Counter(seq for part in parts for seq in part.seqs)
-    count.update(one.seq for one in out)
+    count.update(unshown.seq for unshown in out)
 
     assert count == Counter(event.seq for event in events)
     for number, message in enumerate(view.messages, 1):
@@ -110,7 +110,7 @@ def test_exactly_the_shown_events_are_in_the_view(
     for event in events:
         if isinstance(event.payload, UserInput | AgentResponse):
             assert (f"§{event.seq}§" in sent) == (event.seq in shown)
-    assert not shown & {one.seq for one in out}
+    assert not shown & {unshown.seq for unshown in out}
 
 
 def _text_outside_of_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
@@ -138,7 +138,7 @@ def test_source_events_are_those_of_the_summary(
 ) -> None:
     walk = Walk(strategy).go(events)
     nodes = nodes_of(walk.derived)
-    seen = [one for event in events if (one := walk.strategy.sees(event))]
+    seen = [seen_event for event in events if (seen_event := walk.strategy.sees(event))]
 
     for step in walk.compactions:
         behind = [node for _, node in with_absorbed(nodes, step.recorded.seq)]
@@ -191,11 +191,11 @@ def test_a_decision_that_depends_on_time_is_reported() -> None:
 
 def reasons_by_seq(text: str, *events: object) -> dict[int, str]:
     walk = Walk(spec.parse(text)).go(log_of(*events))  # type: ignore[arg-type]  # events
-    return {one.seq: one.why for one in explanation_of(walk)[1]}
+    return {unshown.seq: unshown.why for unshown in explanation_of(walk)[1]}
 
 
 def test_each_unshown_event_has_its_reason() -> None:
-    said = reasons_by_seq(
+    reasons = reasons_by_seq(
         "keep_all",
         SystemPrompt(text="Old."),
         SystemPrompt(text="New."),
@@ -207,7 +207,7 @@ def test_each_unshown_event_has_its_reason() -> None:
         AgentResponse(text=" "),
     )
 
-    assert said == {
+    assert reasons == {
         1: "replaced",
         3: "type",
         6: "said",
@@ -220,7 +220,9 @@ def test_events_outside_of_the_window_have_that_reason() -> None:
     walk = Walk(spec.parse("last_turns:n=1")).go(turns(3))
     parts, out = explanation_of(walk)
 
-    assert {one.seq: one.why for one in out} == dict.fromkeys((1, 2, 3, 4), "window")
+    assert {unshown.seq: unshown.why for unshown in out} == dict.fromkeys(
+        (1, 2, 3, 4), "window"
+    )
     assert [part.seqs for part in parts] == [(5,), (6,)]
 
 
@@ -232,7 +234,7 @@ def test_a_cleared_result_is_unshown_but_its_call_is_shown() -> None:
 
     parts, out = explanation_of(walk)
 
-    assert {one.seq: one.why for one in out} == {4: "cleared", 7: "cleared"}
+    assert {unshown.seq: unshown.why for unshown in out} == {4: "cleared", 7: "cleared"}
     assert [part.cause for part in parts].count("cleared") == 2
 
 
@@ -247,7 +249,7 @@ def test_pins_over_their_budget_are_left_out() -> None:
 
     parts, out = explanation_of(walk)
 
-    assert {one.seq: one.why for one in out}[1] == "pins_budget"
+    assert {unshown.seq: unshown.why for unshown in out}[1] == "pins_budget"
     (stub,) = (part for part in parts if part.cause == "pins_budget")
     assert stub.seqs == ()
     pinned = [part.seqs for part in parts if part.cause == "pinned"]
@@ -272,7 +274,7 @@ def test_a_summary_of_hundreds_of_summaries_is_traversed() -> None:
     nodes = nodes_of(walk.derived)
     (live,) = walk.outline.summaries
 
-    found = list(with_absorbed(nodes, live.seq))
+    traversed = list(with_absorbed(nodes, live.seq))
 
-    assert len(found) == len(walk.derived)
-    assert max(depth for depth, _ in found) > 300
+    assert len(traversed) == len(walk.derived)
+    assert max(depth for depth, _ in traversed) > 300
