@@ -33,6 +33,8 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from refold.domain.model import Model, built, explain
 
+# The key of ``meta`` under which a decision has the note of the person who decided.
+NOTE: Final = "note"
 # The status of a request that only switched strategies, without a call of a model.
 ACTIVATED = "activated"
 
@@ -148,6 +150,12 @@ class Envelope(Model):
     hash: str
     schema_version: int = Field(ge=1)
     meta: Meta = NO_META
+
+    @property
+    def note(self) -> str:
+        """The note of the person who decided; empty if there is none."""
+        note = (self.meta.model_extra or {}).get(NOTE)
+        return note.strip() if isinstance(note, str) else ""
 
     @classmethod
     def imagined(

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from refold.domain import errors
-from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.envelope import NOTE, Draft, Envelope, Meta
 from refold.domain.events import HumanReview, JsonObject, SystemPrompt
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, Scope, StoredView, listed
@@ -130,7 +130,7 @@ def decide(
         decided_by=by,
         refers_to=asked.seq,
     )
-    meta = Meta.of({incidents.NOTE: note} if note else None)
+    meta = Meta.of({NOTE: note} if note else None)
     order = Order(stream, (Draft(event, meta=meta),), f"refold.decision/{asked.seq}")
     try:
         receipt = writer.append(order)

@@ -891,3 +891,55 @@ def test_words_behind_a_long_sign_are_found() -> None:
     text = abridged(UserInput(text="? ? ? ? a b"), tokens=1)
 
     assert own_words(text)
+
+
+def test_a_ledger_prefers_identifiers_that_calls_used_often() -> None:
+    events: list[Event] = []
+    for number in range(30):
+        events += [
+            UserInput(text=f"Step {number}."),
+            call(str(number), "look", table="card_table", key=f"run_once_{number}"),
+            result(str(number)),
+            AgentResponse(text="I looked at it and found nothing of note. " * 9),
+        ]
+    for number in range(30, 50):
+        events += [
+            UserInput(text=f"Step {number}."),
+            call(str(number), "look", key=f"run_once_{number}"),
+            result(str(number)),
+            AgentResponse(text="I looked at it and found nothing of note. " * 9),
+        ]
+
+    text = abridged(*events, tokens=120)
+
+    ledger = text.partition("<ledger>")[2].partition("</ledger>")[0]
+    assert "card_table" in ledger
+    assert "run_once_48" in ledger
+    assert "run_once_30" not in ledger
+
+
+def test_identifiers_have_room_beyond_that_of_answers() -> None:
+    source = of_events(
+        log_of(
+            *[
+                event
+                for number in range(40)
+                for event in (
+                    UserInput(text=f"Step {number}."),
+                    call(str(number), "look", key=f"some_symbol_{number}"),
+                    result(str(number)),
+                    AgentResponse(text=f"Part {number} is done, and it works. " * 30),
+                )
+            ]
+        )
+    )
+    limits = Limits(total_chars=8_000)
+    historian = Abridged(limits, newest_first=True)
+
+    text = historian.summarise(
+        replace(source, user_stays=True, first_turn=1), target_tokens=8_000
+    ).text
+
+    ledger = text.partition("<ledger>")[2].partition("</ledger>")[0]
+    assert ledger.count("some_symbol_") > 30
+    assert len(text) <= 8_000

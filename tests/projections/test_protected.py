@@ -10,10 +10,13 @@ from hypothesis import given, settings, strategies as st
 import refold
 from refold.domain.events import (
     AgentResponse,
+    Aggregate,
     Attachment,
     HumanReview,
     Planner,
+    Reflection,
     UserInput,
+    Verdict,
 )
 from refold.domain.tokens import estimate_text
 from refold.projections.context.limits import protected_tokens
@@ -366,3 +369,115 @@ def test_the_budget_is_a_share_of_the_window() -> None:
     assert protected_tokens(200_000) == 16_000
     assert protected_tokens(20_000) == 4_000
     assert protected_tokens(8_000) == 2_000
+
+
+REFLECTION = Reflection(
+    pass_=False,
+    confidence=0.4,
+    issues=("the table has no index",),
+    suggestion="Add one before the import.",
+)
+VERDICTS = Aggregate(
+    results=(
+        Verdict(item_id="q1", verdict="correct"),
+        Verdict(item_id="q2", verdict="incorrect", error_type="unit", topic="speed"),
+    )
+)
+
+
+@pytest.mark.parametrize("spec_text", STRATEGIES)
+@pytest.mark.parametrize("is_late", [True, False])
+def test_judgments_of_an_old_turn_survive_every_compaction(
+    store: SessionStore, spec_text: str, is_late: bool
+) -> None:
+    session = store.session(user_id="ada", session_id="judged")
+    session.append([UserInput(text="Fix the import."), REFLECTION, VERDICTS])
+    for _ in range(3):
+        session.append(messages(6))
+        if not is_late:
+            session.prepare(spec_text)
+    session.compact(spec_text)
+
+    text = sent(session.prepare(spec_text))
+
+    assert "Earlier words of the user" in text
+    reflection = "not passed, confidence 0.4: the table has no index; Add one before"
+    assert reflection in text
+    assert "1 correct, 1 incorrect: q2 incorrect (unit, speed)" in text
+
+
+def test_judgments_give_way_before_words_and_are_named_by_their_turns() -> None:
+    asked = UserInput(text="Look at the file and tell me what is wrong with it. " * 20)
+    rows = log_of(*[asked, REFLECTION, VERDICTS] * 20)
+    turns = {row.seq: (row.seq + 2) // 3 for row in rows}
+
+    found = protected(rows, 6_000, turns=turns, has_notes=True)
+
+    labels = [part.label for part in found.words]
+    assert labels.count("user") == 20
+    judgments = [part for part in found.words if part.label != "user"]
+    assert judgments
+    assert sum(part.tokens for part in judgments) <= 6_000 // 4
+    assert found.is_cut
+    shown = {part.seq for part in judgments}
+    left_out = set(found.left_out_judgments)
+    assert shown | left_out == {row.seq for row in rows if row.type != "user_input"}
+    assert max(left_out) < min(shown)
+
+
+def test_a_view_names_the_judgments_that_it_leaves_out(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="many")
+    for _ in range(40):
+        session.append([*messages(1), REFLECTION])
+
+    view = session.prepare(f"{STRATEGIES[1]},protected_tokens=3000")
+
+    assert "(Left out: reflections and verdicts of turns 2" in sent(view)
+    (cut,) = [cut for cut in view.cuts if cut.section == "protected"]
+    assert "reflections and verdicts were left out: seqs" in cut.reason
+
+
+@pytest.mark.parametrize("spec_text", ["keep_all", STRATEGIES[1]])
+def test_a_decision_has_the_note_of_the_person_who_decided(
+    store: SessionStore, spec_text: str
+) -> None:
+    session = store.session(user_id="ada", session_id="noted")
+    session.append([UserInput(text="Delete the copies."), AgentResponse(text="I ask.")])
+    asked = session.append(
+        HumanReview(trigger="risk", severity="high", question="Delete 40 files?")
+    )
+    session.decide(asked.last_seq, "reject", by="bo", note="The audit needs them.")
+    session.append(messages(12))
+
+    view = session.prepare(spec_text)
+
+    assert "The audit needs them." in sent(view)
+
+
+def test_the_words_stay_if_something_else_makes_the_view_too_long(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="long")
+    session.append(messages(12))
+    while session.compact(STRATEGIES[0]):
+        pass
+    whole = session.context(STRATEGIES[0])
+
+    view = session.context(STRATEGIES[0], window=whole.raw_tokens // 2)
+
+    assert view.over_budget
+    # Its share of such a window is smaller, and none of it would make the view fit.
+    assert len(view.protected) > 1
+
+
+def test_neighbors_that_later_messages_repeat_are_named_in_one_line(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="runs")
+    tasks = [f"Import the cards of the students of year {year}." for year in range(5)]
+    for text in tasks * 3:
+        session.append([UserInput(text=text), AgentResponse(text="so " * 400)])
+
+    text = sent(session.prepare(STRATEGIES[1]))
+
+    assert "\n[1-4] (as in turns 11-14)\n[5-9] (as in turns 10-14)\n[10] " in text

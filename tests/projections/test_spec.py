@@ -98,7 +98,7 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
         ({"name": "pipeline"}, "needs its steps"),
         ("@file.toml", "must be read first"),
         ({"full_turns": 1}, "needs a name"),
-        ({"name": "turn_window", "version": 9}, "has the versions 1, 2, 3"),
+        ({"name": "turn_window", "version": 9}, "has the versions 1, 2, 3, 4"),
         ({"name": "turn_window", "params": {}, "full_turns": 1}, "not in both"),
     ],
 )
@@ -133,7 +133,7 @@ def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:
     assert strategy.fingerprint == digest(
         {
             "name": "turn_window",
-            "version": 3,
+            "version": 4,
             "params": {
                 "open_calls_after": 3,
                 "full_turns": 4,

@@ -186,16 +186,13 @@ def preview_of(envelope: Envelope) -> Preview:
 
     These are the time at which a summary was rebuilt, and a reviewer's note.
     """
-    from refold.projections.review.incidents import NOTE
-
     shown = preview(envelope.payload)
     extra = envelope.meta.model_extra or {}
     rebuilt_at = extra.get("rebuilt_at")
     if isinstance(envelope.payload, events.Summary) and rebuilt_at:
         shown = shown._replace(note=_note(shown.note, f"rebuilt at {rebuilt_at}"))
-    reviewers_note = extra.get(NOTE)
-    if isinstance(envelope.payload, events.HumanReview) and reviewers_note:
-        shown = shown._replace(body=_lines(shown.body, str(reviewers_note)))
+    if isinstance(envelope.payload, events.HumanReview) and envelope.note:
+        shown = shown._replace(body=_lines(shown.body, envelope.note))
     return shown
 
 

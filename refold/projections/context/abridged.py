@@ -140,7 +140,7 @@ _NOTE_TOKENS: Final = 8  # of the two tags of a list
 _INTRODUCTION: Final = 700
 # A history of answers fills this part of its room: the rest says little, and every
 # request pays for it.
-_FILLED: Final = 0.7
+_FILLED: Final = 0.68
 # The shortest versions of all turns may take this part of it; if they take more, the
 # history gets the rest of the room.
 _MOST_SHORTEST: Final = 0.8
@@ -160,8 +160,8 @@ _LEDGER_KINDS: Final = ("changed", "failed", "read")
 _FILES: Final = ("changed", "read")
 # Identifiers, and short arguments of calls that are none, such as commands.
 _Named = Kind | Literal["argument"]
-# Their tags by kind, in the order in which a ledger has them, and how much a name of
-# the kind counts: with 2, as much as one that is half as old.
+# Their tags by kind, in the order in which a ledger has them, and how much a use of a
+# name of the kind counts.
 _ID_TAGS: Final[Mapping[_Named, str]] = {
     "url": "urls",
     "host": "hosts",
@@ -186,6 +186,13 @@ _ID_WEIGHTS: Final[Mapping[_Named, float]] = {
     "name": 1,
     "argument": 0.5,
 }
+# A use of a name counts the less the more calls came after it, by this power.
+_FADING: Final = 0.6
+# A name takes this number of characters besides its own.
+_PER_NAME: Final = 4
+# Identifiers may take this number of tokens beyond the room of a history of answers, as
+# long as the summary stays within its limit.
+_TOKENS_FOR_IDENTIFIERS: Final = 300
 # Identifiers of one line of a ledger stand this far apart.
 _GAP: Final = "  "
 # The folder that most files are in is written once, and their names begin with this.
@@ -351,6 +358,7 @@ class Abridged:
            one.  Calls of other tools are listed with their main argument.
     newest_first: whether the newest turns get the limits in full before older turns get
            more than a small part of theirs.
+    spare_chars: the characters that identifiers may take besides ``limits``.
     """
 
     costs: ClassVar[bool] = False
@@ -358,6 +366,7 @@ class Abridged:
     limits: Limits = field(default_factory=Limits)
     tools: Tools = field(default_factory=lambda: TOOLS)
     newest_first: bool = False
+    spare_chars: int = 0
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Abridge the turns of the source to ``target_tokens``.
@@ -416,8 +425,12 @@ class Abridged:
         filled = int(total_chars * _FILLED)
         if self.newest_first and shortest < filled * _MOST_SHORTEST:
             total_chars = filled
-        limits = self.limits.model_copy(update={"total_chars": max(total_chars, 1)})
-        return replace(self, limits=limits)
+        total_chars = max(total_chars, 1)
+        limits = self.limits.model_copy(update={"total_chars": total_chars})
+        spare_chars = 0
+        if self.newest_first:
+            spare_chars = max(0, self.limits.total_chars - total_chars)
+        return replace(self, limits=limits, spare_chars=spare_chars)
 
     def _with_ledger(
         self,
@@ -441,7 +454,9 @@ class Abridged:
         tokens_left = target_tokens - estimate_text(history) - 1
         chars_left = total_chars - len(history) - 1
         ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
-        return _lines(ledger.shown(history, ledger_tokens), history)
+        spare_tokens = self.spare_chars // _CHARS_PER_TOKEN
+        shown = ledger.shown(history, ledger_tokens, spare_tokens=spare_tokens)
+        return _lines(shown, history)
 
     def _ledger_share(
         self, source: Source, ledger: Ledger, target_tokens: int, shortest: int
@@ -590,7 +605,8 @@ def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, st
 class Ledger:
     """The names of files, failures, and ids, with the place of their last mention.
 
-    A place is a seq, or the number of a turn if views name turns by numbers.
+    A place is a seq, or the number of a turn if views name turns by numbers.  Of the
+    identifiers, those come first that calls used most often and most recently.
     Each summary passes its ledger on to the next.  It shows only names that the turns
     of the summary do not contain.
     """
@@ -600,6 +616,10 @@ class Ledger:
         self._mentions: dict[str, tuple[str, int]] = {}
         # By the ends of a failure, the line of its first mention.
         self._failures: dict[str, str] = {}
+        # By identifier, the calls that used it, by their number.  Calls before an
+        # earlier summary have numbers below 1.
+        self._uses: dict[str, list[int]] = defaultdict(list)
+        self._calls = 0
 
     @classmethod
     def of(
@@ -616,9 +636,11 @@ class Ledger:
         for text in summaries:
             ledger._read_ledger(text)
             ledger._read_turns(text)
+        ledger._count_earlier_uses()
         turns = list(turns)
         for envelope in envelopes:
             if isinstance(envelope.payload, ToolCall):
+                ledger._calls += 1
                 place = _place_in(turns, envelope.seq)
                 ledger._read_call(envelope.payload, place)
         for turn in turns:
@@ -628,6 +650,15 @@ class Ledger:
                     line = _short(" ".join(item.split()), _LONGEST_NAME)
                     ledger._mention(line, kind, place)
         return ledger
+
+    def _count_earlier_uses(self) -> None:
+        """Count each identifier of earlier ledgers as used once, at its place."""
+        places = [place for kind, place in self._mentions.values() if kind == "ids"]
+        newest = max(places, default=0)
+        self._uses.clear()
+        for name, (kind, place) in self._mentions.items():
+            if kind == "ids":
+                self._uses[name].append(place - newest)
 
     def _read_ledger(self, summary: str) -> None:
         for ledger in _LEDGER.findall(summary):
@@ -686,7 +717,22 @@ class Ledger:
         if not is_on_one_line or not is_short:
             return
         if is_argument or kind_of(name) is not None or is_title(name):
-            self._mention(markup.harmless(name), "ids", seq)
+            name = markup.harmless(name)
+            self._mention(name, "ids", seq)
+            self._uses[name].append(self._calls)
+
+    def _worth(self, name: str) -> float:
+        """How much the uses of an identifier count, for each character that it takes.
+
+        A later call uses a name again the more likely the more often earlier calls did,
+        and the fewer calls came after.
+        """
+        counted = 0.0
+        for use in self._uses.get(name, ()):
+            later_calls = self._calls - use
+            counted += 1 / (later_calls + 1) ** _FADING
+        kind: _Named = kind_of(name) or "argument"
+        return counted * _ID_WEIGHTS[kind] / (len(name) + _PER_NAME)
 
     def _mention(self, name: str, kind: str, seq: int) -> None:
         if kind == "failed":
@@ -719,11 +765,14 @@ class Ledger:
             weight += weight_of_text(f"{line[: 4 * _END]} 1000\n")
         return int(weight)
 
-    def shown(self, text: str, tokens: int) -> str:
+    def shown(self, text: str, tokens: int, *, spare_tokens: int = 0) -> str:
         """Return the ledger of names that ``text`` lacks, in at most ``tokens``.
 
         Changed files come first, then failures, files that were read, and identifiers.
-        In each kind the newest names come first.
+        In each kind the newest names come first; of the identifiers, those that are
+        most likely to be used again.
+
+        spare_tokens: what identifiers may take besides ``tokens``.
         """
         missing = self.missing(text)
         root = _root_of([name for name in missing if self._mentions[name][0] in _FILES])
@@ -752,7 +801,8 @@ class Ledger:
             if lines:
                 parts += [f"<{kind}>", *lines, f"</{kind}>"]
                 room -= _NOTE_TOKENS
-        parts += self._identifiers(missing, room)
+        wished = min(_TOKENS_FOR_IDENTIFIERS, max(room, 0) + spare_tokens)
+        parts += self._identifiers(missing, max(room, wished))
         if not parts:
             return ""
         if root:
@@ -765,17 +815,14 @@ class Ledger:
         missing: names, the newest first.
         room:    the most tokens.
         """
-        ranked: list[tuple[float, _Named, str]] = []
-        for name in missing:
-            if self._mentions[name][0] == "ids":
-                kind: _Named = kind_of(name) or "argument"
-                age = (len(ranked) + 1) / _ID_WEIGHTS[kind]
-                ranked.append((age, kind, name))
+        names = [name for name in missing if self._mentions[name][0] == "ids"]
+        ranked = sorted(names, key=self._worth, reverse=True)
         if room < _FEWEST_TOKENS_FOR_KINDS:
-            return self._newest_identifiers([name for _, _, name in ranked], room)
+            return self._without_kinds(ranked, room)
         by_line: dict[tuple[_Named, int], list[str]] = {}
         kinds: set[_Named] = set()
-        for _, kind, name in sorted(ranked):
+        for name in ranked:
+            kind: _Named = kind_of(name) or "argument"
             seq = self._mentions[name][1]
             cost = weight_of_text(name + _GAP)
             if (kind, seq) not in by_line:
@@ -797,8 +844,8 @@ class Ledger:
                 parts += [f"<{tag}>", *lines, f"</{tag}>"]
         return parts
 
-    def _newest_identifiers(self, names: Iterable[str], room: float) -> list[str]:
-        """The lines of a short ledger with identifiers, the newest first.
+    def _without_kinds(self, names: Iterable[str], room: float) -> list[str]:
+        """The lines of a short ledger with identifiers, the best of them first.
 
         Tags of all kinds would take the room of the names.
         """
@@ -1139,9 +1186,8 @@ def _turn_text(turn: AbridgedTurn, limits: Limits, level: _Level) -> str:
     agent_chars = max(limits.agent_chars // level.texts, 1)
     action_chars = max(limits.action_chars // level.lists, 1)
     lines = [_turn_tag(turn)]
-    if turn.user_stays:
-        seq = "" if turn.number is not None else f' seq="{turn.first}"'
-        lines.append(f"<user{seq}/>")
+    if turn.user_stays and turn.number is None:
+        lines.append(f'<user seq="{turn.first}"/>')
     if turn.user:
         lines.append(f"<user>{_short(turn.user, user_chars)}</user>")
     if turn.plan:
@@ -1198,9 +1244,14 @@ def _longest_items(items: Sequence[str], most: int) -> list[str]:
 
 
 def _turn_tag(turn: AbridgedTurn) -> str:
-    """The opening tag of a turn: its place, and how many of its calls succeeded."""
+    """The opening tag of a turn: its place, and how many of its calls succeeded.
+
+    A numbered turn says how many only if it is not all of them.
+    """
     calls = f' calls="{turn.calls}" ok="{turn.ok}"' if turn.calls else ""
     if turn.number is not None:
+        if turn.calls and turn.calls == turn.ok:
+            calls = f' calls="{turn.calls}"'
         return f'<turn number="{turn.number}"{calls}>'
     return f'<turn first="{turn.first}" last="{turn.last}"{calls}>'
 

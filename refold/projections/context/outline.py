@@ -55,7 +55,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 14
+SHAPE: Final = 15
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -63,7 +63,15 @@ _UNNOTED: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInpu
 
 
 # The events whose words stay beside the summaries that stand for them.
-_PROTECTED: Final = frozenset({events.UserInput, events.HumanReview, events.Planner})
+_PROTECTED: Final = frozenset(
+    {
+        events.UserInput,
+        events.HumanReview,
+        events.Planner,
+        events.Reflection,
+        events.Aggregate,
+    }
+)
 
 
 # The events that may have images and documents.
@@ -71,7 +79,7 @@ _WITH_MEDIA: Final = frozenset({events.UserInput, events.ToolResult})
 
 
 class ProtectedEvent(NamedTuple):
-    """A user input, a person's decision, or a plan, with its cost.
+    """A user input, a decision, a plan, or a judgment of the agent, with its cost.
 
     turn: the number of its turn.
     """
@@ -280,13 +288,14 @@ class Outline(NamedTuple):
     failed_at:          the time of the last one.
     edits:              what the client changed in its own history so far.
     protected_budget:   the most tokens of protected content; 0 protects nothing.
-    protected:          the user inputs and decisions that no summary stands for, oldest
-                        first.
+    protected:          the user inputs, decisions, reflections, and verdicts that no
+                        summary stands for, oldest first.
     protected_before:   those that summaries stand for, oldest first.
     protected_cost:     the cost of those that summaries stand for.
     plan:               the newest event of a plan.
     joins_plans:        whether views join the events of the current plan; otherwise
                         they show the newest one alone.
+    keeps_judgments:    whether reflections and verdicts are protected.
     plan_text:          the newest plan in prose.
     tasks:              the newest list of tasks, and later changes of single tasks.
     excluded:           whether the newest response is of an agent that the strategy
@@ -339,6 +348,7 @@ class Outline(NamedTuple):
     protected_cost: int = 0
     plan: ProtectedEvent | None = None
     joins_plans: bool = False
+    keeps_judgments: bool = False
     plan_text: ProtectedEvent | None = None
     tasks: tuple[PlanEvent, ...] = ()
     excluded: bool = False
@@ -549,6 +559,7 @@ class OutlineBuilder:
     protected_budget: int
     plan: ProtectedEvent | None
     joins_plans: bool
+    keeps_judgments: bool
     plan_text: ProtectedEvent | None
     tasks: tuple[PlanEvent, ...]
     excluded: bool
@@ -671,6 +682,9 @@ class OutlineBuilder:
                     self._add_plan(event, plan)
             case events.HumanReview(decision=None):
                 pass
+            case events.Reflection() | events.Aggregate():
+                if self.keeps_judgments:
+                    self._protected.append(event)
             case _ if not is_injected(envelope):
                 self._protected.append(event)
 

@@ -2,9 +2,10 @@
 
 A summary replaces the events of a span.  The words of the user in that span, the
 decisions of people, and the newest plan stay, because they are short, nothing else in
-the log says them again, and a run that forgets them does the wrong thing.  They are
-read from the log when a view is rendered, so no summarizer can lose them and successive
-compactions cannot wear them down.
+the log says them again, and a run that forgets them does the wrong thing.  So do the
+judgments of the agent, its reflections and verdicts, as far as they fit into a part of
+the budget.  All are read from the log when a view is rendered, so no summarizer can
+lose them and successive compactions cannot wear them down.
 
 Material that a user pasted into a message (code, logs, documents) is cut by its
 structure; the words around it never are, as long as everything fits into the budget.
@@ -13,6 +14,7 @@ structure; the words around it never are, as long as everything fits into the bu
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -32,6 +34,10 @@ _PASTED_CHARS: Final = 400
 # Prose beyond this length is a pasted document.
 _LONGEST_PROSE: Final = 4_000
 _LONGEST_PLAN: Final = 2_000
+_LONGEST_JUDGMENT: Final = 400
+# Judgments may take this part of the budget.
+_JUDGMENTS_SHARE: Final = 1 / 4
+JUDGMENTS: Final = ("reflection", "verdict")
 # The first words of an old message that is over the budget, and fewer of them.
 _SHORT_MESSAGE: Final = 200
 _TRIMMED_MESSAGE: Final = 60
@@ -41,10 +47,11 @@ _OVERHEAD: Final = 6  # tokens of the line that names a message
 class Words(NamedTuple):
     """The words of one event.
 
-    label:    what the event is: "user", "decision", or "plan".
+    label:    what the event is: "user", "decision", "plan", "reflection", or "verdict".
     text:     the words as a view shows them.
     original: the words as the log has them.
     is_repeated: whether a later message repeats the words, and the text only names it.
+    repeated_in: the number of that message's turn, if views name turns.
     """
 
     seq: int
@@ -52,6 +59,7 @@ class Words(NamedTuple):
     text: str
     original: str
     is_repeated: bool = False
+    repeated_in: int | None = None
 
     @property
     def constraints(self) -> list[str]:
@@ -75,6 +83,7 @@ class Protected:
 
     words:    oldest first.
     left_out: the seqs of the messages that are not shown at all.
+    left_out_judgments: the seqs of the reflections and verdicts that are not shown.
     tokens:   the cost before anything was left out or cut for the budget.
     budget:   the most tokens.
     turns:    the numbers of their turns by seq; None names events by their seqs.
@@ -85,15 +94,43 @@ class Protected:
     tokens: int = 0
     budget: int = 0
     turns: Mapping[int, int] | None = None
+    left_out_judgments: tuple[int, ...] = ()
 
     def number(self, seq: int) -> int:
         """Return the number by which a view names an event."""
         return seq if self.turns is None else self.turns.get(seq, 0)
 
+    def runs(self) -> list[list[Words]]:
+        """The words in their order; references of neighbors that differ alike join.
+
+        These are references to one message, or each to the message after the one that
+        its predecessor names.
+        """
+        runs: list[list[Words]] = []
+        for part in self.words:
+            if runs and self._continues(runs[-1], part):
+                runs[-1].append(part)
+            else:
+                runs.append([part])
+        return runs
+
+    def _continues(self, run: Sequence[Words], part: Words) -> bool:
+        """Whether a reference continues a run of references."""
+        previous = run[-1]
+        if part.repeated_in is None or previous.repeated_in is None:
+            return False
+        if self.number(part.seq) != self.number(previous.seq) + 1:
+            return False
+        step = part.repeated_in - previous.repeated_in
+        if len(run) == 1:
+            return step in (0, 1)
+        is_rising = run[0].repeated_in != previous.repeated_in
+        return step == (1 if is_rising else 0)
+
     @property
     def is_cut(self) -> bool:
         """Whether the budget took something away."""
-        return self.tokens > self.budget
+        return self.tokens > self.budget or bool(self.left_out_judgments)
 
 
 def protected(
@@ -103,6 +140,7 @@ def protected(
     raw: Mapping[str, int] | None = None,
     turns: Mapping[int, int] | None = None,
     joins_plans: bool = False,
+    has_notes: bool = False,
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
@@ -114,14 +152,18 @@ def protected(
            names them by their seqs.
     joins_plans: whether changes of tasks are joined into one plan, and decisions have
            their reasons.
+    has_notes: whether decisions have the notes of the people who made them.
     """
     rows = list(rows)
     words = [part for row in rows if (part := words_of(row)) is not None]
     if joins_plans:
         words = _with_joined_plan(words, rows)
+    if has_notes:
+        words = _with_notes(words, rows)
     if raw is not None:
         words = _without_repetitions(words, raw, turns)
     content = Protected(tuple(words), (), _total(words), budget, turns)
+    content = _without_old_judgments(content, int(budget * _JUDGMENTS_SHARE))
     for reduced in _STEPS:
         if _total(content.words) <= budget:
             break
@@ -146,9 +188,10 @@ def _without_repetitions(
             last = seqs.setdefault((part.text, part.original), part.seq)
             if last != part.seq:
                 reference = f"(as in {last})"
+                turn = None if turns is None else turns.get(last)
                 if turns is not None:
-                    reference = _named_turn(turns.get(last))
-                part = part._replace(text=reference, is_repeated=True)
+                    reference = _named_turn(turn)
+                part = part._replace(text=reference, is_repeated=True, repeated_in=turn)
         newest_first.append(part)
     return newest_first[::-1]
 
@@ -184,6 +227,22 @@ def _with_joined_plan(words: Iterable[Words], rows: Sequence[Envelope]) -> list[
         elif plan is not None and part.seq == plan.seq:
             joined.append(plan)
     return joined
+
+
+def _with_notes(words: Iterable[Words], rows: Iterable[Envelope]) -> list[Words]:
+    """The words; decisions with the notes of the people who made them."""
+    notes = {
+        row.seq: row.note
+        for row in rows
+        if isinstance(row.payload, events.HumanReview) and row.note
+    }
+    noted: list[Words] = []
+    for part in words:
+        if part.seq in notes:
+            text = f"{part.text} (note: {notes[part.seq]})"
+            part = part._replace(text=text, original=text)
+        noted.append(part)
+    return noted
 
 
 class _Task(NamedTuple):
@@ -282,7 +341,45 @@ def words_of(row: Envelope) -> Words | None:
         case events.Planner(plan=plan) if plan:
             text = plan_text(plan)
             return Words(row.seq, "plan", cut_to_sentences(text, _LONGEST_PLAN), text)
+        case events.Reflection() as reflection:
+            return _of_judgment(row.seq, "reflection", reflection_text(reflection))
+        case events.Aggregate(results=results):
+            return _of_judgment(row.seq, "verdict", verdicts_text(results))
     return None
+
+
+def _of_judgment(seq: int, label: str, text: str) -> Words | None:
+    if not text:
+        return None
+    return Words(seq, label, cut_to_sentences(text, _LONGEST_JUDGMENT), text)
+
+
+def reflection_text(reflection: events.Reflection) -> str:
+    """Return a reflection in one line: its result, the issues, and the suggestion."""
+    parts: list[str] = []
+    if reflection.pass_ is not None:
+        parts.append("passed" if reflection.pass_ else "not passed")
+    if reflection.confidence is not None:
+        parts.append(f"confidence {reflection.confidence:g}")
+    texts = [value_text(issue) for issue in reflection.issues]
+    texts.append(reflection.suggestion or "")
+    said = "; ".join(" ".join(text.split()) for text in texts if text.strip())
+    return ": ".join(part for part in (", ".join(parts), said) if part)
+
+
+def verdicts_text(verdicts: Iterable[events.Verdict]) -> str:
+    """Return verdicts in one line: their counts, and the items that are not correct."""
+    verdicts = list(verdicts)
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    items: list[str] = []
+    for verdict in verdicts:
+        if verdict.verdict != "correct":
+            fields = (verdict.error_type, verdict.subject, verdict.topic)
+            reason = ", ".join(text for text in fields if text)
+            item = f"{verdict.item_id} {verdict.verdict}"
+            items.append(f"{item} ({reason})" if reason else item)
+    total = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    return ": ".join(part for part in (total, "; ".join(items)) if part)
 
 
 def plan_text(plan: Any) -> str:
@@ -371,6 +468,27 @@ def _total(words: Iterable[Words]) -> int:
     return sum(part.tokens for part in words)
 
 
+def _without_judgments(content: Protected) -> Protected:
+    """Leave out the oldest reflections and verdicts until the rest fits."""
+    judgments = sum(part.tokens for part in content.words if part.label in JUDGMENTS)
+    others = _total(content.words) - judgments
+    return _without_old_judgments(content, max(0, content.budget - others))
+
+
+def _without_old_judgments(content: Protected, most: int) -> Protected:
+    """Leave out the oldest reflections and verdicts beyond ``most`` tokens."""
+    words: list[Words] = []
+    left_out = list(content.left_out_judgments)
+    total = sum(part.tokens for part in content.words if part.label in JUDGMENTS)
+    for part in content.words:
+        if part.label in JUDGMENTS and total > most:
+            total -= part.tokens
+            left_out.append(part.seq)
+        else:
+            words.append(part)
+    return replace(content, words=tuple(words), left_out_judgments=tuple(left_out))
+
+
 def _without_pasted(content: Protected) -> Protected:
     """Cut everything that is longer than a message, from the longest on."""
     words = list(content.words)
@@ -444,4 +562,11 @@ def _cut(words: Words, chars: int) -> Words:
 
 
 # What a budget takes away, from what matters least to what matters most.
-_STEPS: Final = (_without_pasted, _shortened, _trimmed, _only_constraints, _newest)
+_STEPS: Final = (
+    _without_judgments,
+    _without_pasted,
+    _shortened,
+    _trimmed,
+    _only_constraints,
+    _newest,
+)

@@ -42,7 +42,7 @@ from refold.projections.context.text import (
 from refold.projections.context.view import Origin, View, ViewSpan
 
 if TYPE_CHECKING:
-    from refold.projections.context.protected import Protected
+    from refold.projections.context.protected import Protected, Words
 
 _Rows = Sequence[Envelope]
 _SummaryPayloads = Mapping[int, events.Event]
@@ -78,6 +78,11 @@ _RULES_WITH_MEDIA: Final = 2
 _RULES_WITH_REPETITIONS: Final = 3
 # From these rules on, a view says so if it shows no word of the user.
 _RULES_WITH_NOTES: Final = 4
+# From these rules on, words of the user give way to a window only if the view then
+# fits.
+_RULES_WITH_USEFUL_CUTS: Final = 5
+# From these rules on, neighboring messages that later ones repeat are named together.
+_RULES_WITH_JOINED_REFERENCES: Final = 5
 # From these rules on, a long message is never cut inside a placeholder.
 _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
@@ -144,6 +149,16 @@ def _render(
     events = list(events)
     summaries = list(summaries)
     view = _rendered(strategy, outline, events, summaries, extras, read)
+    if not view.over_budget:
+        return view
+    if view.protected and strategy.rules >= _RULES_WITH_USEFUL_CUTS:
+        # Words that stay matter more than what makes the view too long, unless the
+        # view fits without them.
+        without_words = _rendered(
+            strategy, outline, events, summaries, extras, read, 0, has_note=False
+        )
+        if without_words.over_budget:
+            return view
     most = min(outline.protected_tokens, _protected_budget(outline, extras))
     while view.over_budget and view.protected:
         most = max(0, most - view.over_budget)
@@ -200,6 +215,7 @@ def _rendered(
         provider_blocks=provider_blocks(rows, manner.sends_back),
         returned=returned,
         names_seqs=strategy.names_seqs,
+        shows_notes=strategy.keeps_judgments,
         shortener=(
             markup.cut_around_placeholders
             if has_whole_placeholders
@@ -231,6 +247,7 @@ def _rendered(
         content,
         names_seqs=strategy.names_seqs,
         has_note=has_note and strategy.rules >= _RULES_WITH_NOTES,
+        joins_references=strategy.rules >= _RULES_WITH_JOINED_REFERENCES,
     )
     raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
     raw = _raw(outline, _within(rows, raw_spans), renderer)
@@ -522,6 +539,7 @@ def _protected_content(
         raw=raw,
         turns=turns,
         joins_plans=outline.joins_plans,
+        has_notes=outline.keeps_judgments,
     )
 
 
@@ -531,26 +549,49 @@ def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
     return min(outline.protected_budget, of_window)
 
 
-def _protected_text(content: Protected) -> str:
-    """The protected content as one text."""
+def _protected_text(content: Protected, *, joins_references: bool) -> str:
+    """The protected content as one text.
+
+    joins_references: whether references of neighbors are one line.
+    """
     if not content.words:
         return _NO_WORDS
     turns = content.turns
     lines = [_PROTECTED_INTRODUCTION if turns is None else _PROTECTED_BY_TURN]
-    for part in content.words:
-        name = "" if part.label == "user" else f", {part.label}"
-        lines.append(f"[{content.number(part.seq)}{name}] {part.text}")
+    for run in content.runs() if joins_references else zip(content.words):
+        first = content.number(run[0].seq)
+        last = content.number(run[-1].seq)
+        if first != last:
+            lines.append(f"[{first}-{last}] {_reference(run)}")
+            continue
+        for part in run:
+            name = "" if part.label == "user" else f", {part.label}"
+            lines.append(f"[{content.number(part.seq)}{name}] {part.text}")
     if content.left_out:
         left_out = _named([content.number(seq) for seq in content.left_out])
         subject = "messages" if turns is None else "messages of turns"
         lines.append(f"(Left out: {subject} {left_out}.)")
+    if content.left_out_judgments:
+        numbers = dict.fromkeys(map(content.number, content.left_out_judgments))
+        place = "" if turns is None else "of turns "
+        left_out = f"reflections and verdicts {place}{_named([*numbers])}"
+        lines.append(f"(Left out: {left_out}.)")
     lines.append("(Here the earlier words of the user end.)")
     return "\n".join(lines)
 
 
-def _with_protected(pieces: list[Piece], content: Protected) -> list[Piece]:
+def _reference(run: Sequence[Words]) -> str:
+    """A reference for neighboring messages that later messages repeat."""
+    first = run[0].repeated_in
+    last = run[-1].repeated_in
+    return run[0].text if first == last else f"(as in turns {first}-{last})"
+
+
+def _with_protected(
+    pieces: list[Piece], content: Protected, *, joins_references: bool
+) -> list[Piece]:
     """The pieces of summaries with the protected content behind the last summary."""
-    text = _protected_text(content)
+    text = _protected_text(content, joins_references=joins_references)
     last = max(index for index, piece in enumerate(pieces) if piece.role == "user")
     piece = pieces[last]
     first = content.words[0].seq if content.words else content.left_out[0]
@@ -573,9 +614,15 @@ def _named_span(first: int, last: int) -> str:
 def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
     if content is None or not content.is_cut:
         return ()
-    reason = "pasted parts and the oldest messages were shortened"
+    reasons: list[str] = []
+    if content.tokens > content.budget:
+        reasons.append("pasted parts and the oldest messages were shortened")
     if content.left_out:
-        reason += f"; {len(content.left_out)} messages were left out"
+        reasons.append(f"{len(content.left_out)} messages were left out")
+    if content.left_out_judgments:
+        seqs = _named(content.left_out_judgments)
+        reasons.append(f"reflections and verdicts were left out: seqs {seqs}")
+    reason = "; ".join(reasons)
     return (budget.Cut("protected", content.tokens, content.budget, reason),)
 
 
@@ -624,10 +671,12 @@ def _summaries(
     *,
     names_seqs: bool,
     has_note: bool,
+    joins_references: bool,
 ) -> list[Piece]:
     """The summaries, with what the user said in the spans that they stand for.
 
     has_note: whether a note stands for words of which none has room.
+    joins_references: whether references of neighboring messages are one line.
     """
     pieces: list[Piece] = []
     for index, live in enumerate(outline.summaries):
@@ -643,7 +692,7 @@ def _summaries(
     if not pieces:
         return []
     if content is not None and (content.words or (has_note and content.left_out)):
-        pieces = _with_protected(pieces, content)
+        pieces = _with_protected(pieces, content, joins_references=joins_references)
     if manner.form == "acknowledged":
         span = _summary_span(outline.summaries[-1])
         pieces.append(_note(manner.acknowledgement, span, role="assistant"))
@@ -855,6 +904,7 @@ class ExchangeRenderer:
     shortener:       cuts a message that is over the limit.
     taken:           the call ids that the view already contains.
     names_seqs:      whether texts name events by their seqs.
+    shows_notes:     whether decisions have the notes of the people who made them.
     """
 
     limit: int
@@ -867,6 +917,7 @@ class ExchangeRenderer:
     shortener: budget.Shortener = markup.cut_around_placeholders
     taken: set[str] = field(default_factory=set)
     names_seqs: bool = False
+    shows_notes: bool = False
 
     def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:
         """Return the pieces of an exchange, or an empty list if it shows nothing.
@@ -887,11 +938,18 @@ class ExchangeRenderer:
         entry = markup.entry_of(envelope.payload, self.questions)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
             return []
+        note = ""
+        if self.shows_notes and isinstance(envelope.payload, events.HumanReview):
+            note = envelope.note
+            entry = entry.with_note(note)
         text = entry.text(seq=envelope.seq) if self.names_seqs else entry.text()
         if entry.tag == "system":
             text = markup.system_text(entry.body)
         block = text_block(text)
-        return self._piece(entry.role, [(envelope.seq, block)], exchange)
+        pieces = self._piece(entry.role, [(envelope.seq, block)], exchange)
+        # The stored estimate does not count the note.
+        more = estimate_text(note)
+        return [piece._replace(tokens=piece.tokens + more) for piece in pieces]
 
     def _response(self, exchange: units.Exchange, *, partial: bool) -> list[Piece]:
         """The pieces of a response with its calls and their results."""

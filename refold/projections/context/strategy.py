@@ -333,11 +333,14 @@ class Manner(NamedTuple):
 
 
 # The newest version of the rules that all strategies share.
-RULES: Final = 4
+RULES: Final = 5
 # Under earlier rules, views name events by their seqs.
 _RULES_WITHOUT_SEQS: Final = 4
 # From these rules on, a view shows the current plan with the state of its tasks.
 RULES_WITH_JOINED_PLANS: Final = 4
+# From these rules on, reflections and verdicts are protected, and decisions have the
+# notes of the people who made them.
+RULES_WITH_JUDGMENTS: Final = 5
 
 
 class Strategy(BaseModel):
@@ -351,8 +354,9 @@ class Strategy(BaseModel):
                    user said.  Under rules 1 to 3, views name events by their seqs,
                    which differ between two records of the same history, show only the
                    newest change of a plan, give no reasons of decisions, and may cut a
-                   long message inside a placeholder.  A strategy that sets no rules
-                   has rules 2.
+                   long message inside a placeholder.  Under rules 1 to 4, they protect
+                   no reflections and verdicts, and show no notes to decisions.  A
+                   strategy that sets no rules has rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be
@@ -438,6 +442,11 @@ class Strategy(BaseModel):
         return self.rules < _RULES_WITHOUT_SEQS
 
     @property
+    def keeps_judgments(self) -> bool:
+        """Whether reflections and verdicts are protected, and decisions have notes."""
+        return self.rules >= RULES_WITH_JUDGMENTS
+
+    @property
     def written_as(self) -> tuple[object, ...]:
         """The values that the text of a summary depends on.
 
@@ -476,6 +485,7 @@ class Strategy(BaseModel):
             thread=thread,
             protected_budget=self.protected_budget,
             joins_plans=self.rules >= RULES_WITH_JOINED_PLANS,
+            keeps_judgments=self.keeps_judgments,
         )
 
     @property

@@ -280,7 +280,7 @@ _LEFT_OUT: Final = re.compile(
 )
 _TURN_TAG: Final = re.compile(
     r"<turn (?:first=\"(?P<first>-?\d+)\" last|number)=\"(?P<last>-?\d+)\""
-    r"(?: calls=\"(?P<calls>\d+)\" ok=\"(?P<ok>\d+)\")?>"
+    r"(?: calls=\"(?P<calls>\d+)\")?(?: ok=\"(?P<ok>\d+)\")?>"
 )
 
 
@@ -373,12 +373,15 @@ def _counted(match: re.Match[str], turns: int) -> LeftOutTurns:
     """
     last = match["last"]
     first = match["first"] or last
+    calls = int(match["calls"] or 0)
+    # A turn of which all calls succeeded may say only how many there were.
+    ok = calls if match["ok"] is None else int(match["ok"])
     return LeftOutTurns(
         turns,
         None if first is None else int(first),
         None if last is None else int(last),
-        int(match["calls"] or 0),
-        int(match["ok"] or 0),
+        calls,
+        ok,
     )
 
 
@@ -404,6 +407,12 @@ class Entry(NamedTuple):
         more: attributes that come before the entry's own.
         """
         return tagged(self.tag, self.body, **more, **self.attributes)
+
+    def with_note(self, note: str) -> Entry:
+        """The entry with the note of the person who decided below it."""
+        if not note:
+            return self
+        return self._replace(body="\n".join([self.body, tagged("note", note)]))
 
 
 def entry_of(

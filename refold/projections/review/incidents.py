@@ -32,7 +32,6 @@ Decision: TypeAlias = Literal["accept", "reject", "corrected", "dismissed"]
 """A human's decision: the agent was right; it was wrong; it was wrong and the result
 has been corrected; the question needs no answer."""
 DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
-NOTE: Final = "note"  # the key of ``meta`` that holds the note to a decision
 Happened: TypeAlias = Literal["failed", "degrade", "retry"]
 Next: TypeAlias = Literal["degrade", "retry", "wait", "human"]
 WARNINGS: Final[Mapping[Step, str]] = {"degrade": "degraded", "retry": "retried"}
@@ -495,12 +494,11 @@ def reviews_of(envelopes: Iterable[Envelope], *, closed: bool = False) -> list[R
 
 
 def _decided(envelope: Envelope, answer: HumanReview) -> Decided:
-    note = (envelope.meta.model_extra or {}).get(NOTE)
     return Decided(
         seq=envelope.seq,
         decision=answer.decision or "",
         by=answer.decided_by,
-        note=note if isinstance(note, str) else "",
+        note=envelope.note,
         at=timestamp(envelope.at),
     )
 

@@ -56,7 +56,7 @@ class Hybrid(RecursiveSummary, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 

@@ -12,6 +12,6 @@ class KeepAll(Strategy):
     """Show all events raw.  Sessions without another strategy use it."""
 
     name: ClassVar[str] = "keep_all"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "counts"

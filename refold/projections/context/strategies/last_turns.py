@@ -25,7 +25,7 @@ class LastTurns(Strategy):
     """
 
     name: ClassVar[str] = "last_turns"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 

@@ -31,7 +31,7 @@ class Native(Strategy):
     """
 
     name: ClassVar[str] = "native"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "counts"
 

@@ -27,7 +27,7 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

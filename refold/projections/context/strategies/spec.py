@@ -136,7 +136,11 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 STRATEGIES: Final = Registry()
 # Earlier versions of the built-in strategies differ only in their rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 3}
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4}
+# ``history_summary`` alone changed with rules 3.
+_EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
+    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4}
+}
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
     "in TOML syntax"
@@ -275,9 +279,9 @@ def _in_version(
     is_built_in = kind.__module__ == f"{_PACKAGE}.{kind.name}"
     by_version = {earlier.version: earlier for earlier in kind.earlier}
     if is_built_in:
-        for number, rules in _EARLIER_RULES.items():
-            if number < kind.version:
-                by_version[number] = under_rules(kind, number, rules)
+        rules_of = _EARLIER_RULES_OF.get(kind.name, _EARLIER_RULES)
+        for number, rules in rules_of.items():
+            by_version[number] = under_rules(kind, number, rules)
     by_version[kind.version] = kind
     if not isinstance(version, int) or version not in by_version:
         versions = ", ".join(map(str, sorted(by_version)))

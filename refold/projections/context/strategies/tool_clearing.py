@@ -46,7 +46,7 @@ class ToolClearing(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "tool_clearing"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 
