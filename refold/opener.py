@@ -426,10 +426,10 @@ def _no_keys() -> KeyUnavailable:
 
 def _copy_keys(old: SqlKeyStore, new: SqlKeyStore) -> None:
     """Copy all tables of a key store; the keys stay wrapped."""
-    from refold.adapters.sql.move import Place, sync_table
+    from refold.adapters.sql.move import TableOf, sync_table
 
     for name, table in old.tables.items():
-        sync_table(Place(old, table), Place(new, new.tables[name]))
+        sync_table(TableOf(old, table), TableOf(new, new.tables[name]))
 
 
 def make_redactor(

@@ -21,19 +21,25 @@ from refold.domain.events import Request, Summary
 
 DEFAULT_TOKENIZER: Final = "claude-4-7"
 MILLION: Final = 1_000_000
-_WIDE: Final = "[1m]"  # the suffix of a variant with a window of a million tokens
+# The suffix of a variant with a window of a million tokens.
+_WIDE_WINDOW: Final = "[1m]"
+# A greater number in a ``usage`` is no count of tokens.
+_MOST_TOKENS: Final = 1 << 40
 _FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+# The provider before a name: ``vertex_ai/`` or ``us.anthropic.``.
 _PROVIDER_PREFIX = re.compile(r"\A(?:[\w.-]+/)*(?:(?:[a-z]+\.)?anthropic\.)?")
+# The date or variant after a name: ``-20250514``, ``@latest`` or ``-v1:0``.
 _VARIANT_SUFFIX = re.compile(
     r"(?:-v\d+)?(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{4}|latest|default))?"
     r"(?:-v\d+)?(?::[\w-]+)?"
 )
 
 
-def _as(name: str) -> Callable[[dict[str, Any]], float]:
-    """A default that is equal to another field.
+def _equal_to(name: str) -> Callable[[dict[str, Any]], float]:
+    """Return a factory for a default that is equal to another field.
 
-    A field that failed validation is missing, and its own error is reported.
+    The factory gets no value of a field that failed validation.  Then it returns 0, and
+    pydantic reports that field.
     """
     return lambda fields: float(fields.get(name, 0))
 
@@ -45,17 +51,17 @@ class Prices(BaseModel):
 
     cache_write_5m: for a prefix that lives ``cache_ttl_sec`` (five minutes on Claude).
     cache_write_1h: for a prefix that lives an hour.
-    above, long:    a request whose prompt has more than ``above`` tokens costs
-                    ``long``, for all its tokens.
+    long:           the prices for all tokens of a request with a long prompt.
+    above:          a prompt is long if it has more than this many tokens.
     """
 
     model_config = _FROZEN
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
-    cache_write_5m: float = Field(default_factory=_as("input"), ge=0)
-    cache_write_1h: float = Field(default_factory=_as("cache_write_5m"), ge=0)
-    cache_read: float = Field(default_factory=_as("input"), ge=0)
+    cache_write_5m: float = Field(default_factory=_equal_to("input"), ge=0)
+    cache_write_1h: float = Field(default_factory=_equal_to("cache_write_5m"), ge=0)
+    cache_read: float = Field(default_factory=_equal_to("input"), ge=0)
     above: int | None = Field(default=None, gt=0)
     long: Prices | None = None
 
@@ -89,13 +95,22 @@ class Prices(BaseModel):
         output:   tokens of the answer.
         """
         prices = self.for_prompt(uncached + written + read)
-        write = prices.cache_write_1h if ttl == "1h" else prices.cache_write_5m
-        prompt = uncached * prices.input + written * write + read * prices.cache_read
-        return (prompt + output * prices.output) / MILLION
+        write_price = prices.cache_write_1h if ttl == "1h" else prices.cache_write_5m
+        prompt_cost = (
+            uncached * prices.input + written * write_price + read * prices.cache_read
+        )
+        return (prompt_cost + output * prices.output) / MILLION
 
 
 class ModelInfo(BaseModel):
-    """The facts about one model, or about all whose names have a prefix (``name*``)."""
+    """The facts about a model, or about all models whose names have a prefix.
+
+    name:             a prefix ends with a star: ``claude-opus-*``.
+    context_tokens:   the tokens that a request and its answer share.
+    cache_min_tokens: a shorter prefix of a prompt is not cached.
+    cache_ttl_sec:    how long a cached prefix lives after its last use.
+    prices:           None if they are unknown.
+    """
 
     model_config = _FROZEN
 
@@ -129,7 +144,8 @@ class Usage(NamedTuple):
     def of(cls, usage: Mapping[str, Any] | None) -> Usage | None:
         """Read the ``usage`` of an answer of any supported API.
 
-        None if it counts no tokens.
+        An answer of several steps has the usage of each as ``iterations``: the result
+        is their sum.  Returns None for a usage that counts no tokens.
         """
         if not usage:
             return None
@@ -157,6 +173,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def _sum_of(cls, iterations: Iterable[Any]) -> Usage:
+        """Return the sum of the usages of an answer's steps."""
         total = cls()
         for iteration in iterations:
             if isinstance(iteration, Mapping):
@@ -182,14 +199,14 @@ class Usage(NamedTuple):
         except UnknownModel:
             return None
         prices = prices.for_prompt(self.input + self.written + self.read)
-        hour = prices.cost(written=self.written_1h, ttl="1h")
-        rest = prices.cost(
+        cost_of_hour = prices.cost(written=self.written_1h, ttl="1h")
+        cost_of_rest = prices.cost(
             uncached=self.input,
             written=self.written - self.written_1h,
             read=self.read,
             output=self.output,
         )
-        return hour + rest
+        return cost_of_hour + cost_of_rest
 
 
 _INPUT: Final = ("input_tokens", "prompt_tokens")
@@ -201,7 +218,7 @@ _WRITTEN_1H: Final = "ephemeral_1h_input_tokens"
 
 
 def _first_count(usage: Mapping[str, Any], *names: str) -> int:
-    """The count under the first of these names that is there."""
+    """Return the count under the first of these names that ``usage`` has."""
     for name in names:
         if usage.get(name):
             return _count(usage, name)
@@ -209,13 +226,10 @@ def _first_count(usage: Mapping[str, Any], *names: str) -> int:
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int:
-    """The count under this name; 0 if it is no plausible number of tokens."""
+    """Return the count under this name; 0 if it is no plausible number of tokens."""
     count = usage.get(name)
     # isinstance would accept booleans.
-    return count if type(count) is int and 0 <= count < _MOST else 0
-
-
-_MOST: Final = 1 << 40
+    return count if type(count) is int and 0 <= count < _MOST_TOKENS else 0
 
 
 class Spending(NamedTuple):
@@ -234,7 +248,7 @@ class Spending(NamedTuple):
     dollars: float = 0.0
     unpriced: int = 0
 
-    def with_(self, answer: Answer) -> Spending:
+    def with_answer(self, answer: Answer) -> Spending:
         """Return the spending with one more answer."""
         cost = answer.usage.cost(answer.model)
         return self._replace(
@@ -245,7 +259,7 @@ class Spending(NamedTuple):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of ``refold stats --cost``, without empty fields."""
+        """Return the JSON of ``refold stats --cost``, without the fields that are None."""
         fields = {**self._asdict(), "usage": self.usage._asdict()}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -264,8 +278,9 @@ class Answer(NamedTuple):
 def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
     """Return the answers of models among the events of one stream.
 
-    An answer that names no model has the model of the last request.  Clients write an
-    answer in parts, each with the usage so far, so the greatest numbers count.
+    An answer that names no model has the model of the last request.  Some clients write
+    an answer in parts, each with the usage up to that part.  So the usage of the answer
+    consists of the greatest number of each field.
     """
     requested_model: str | None = None
     by_response: dict[str | int, Answer] = {}
@@ -285,15 +300,27 @@ def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
         if answer is None:
             by_response[response] = Answer(envelope, usage, model or requested_model)
         else:
-            greatest = Usage(*map(max, answer.usage, usage))
+            greatest = _greatest_of(answer.usage, usage)
             by_response[response] = answer._replace(usage=greatest)
     return list(by_response.values())
 
 
+def _greatest_of(first: Usage, second: Usage) -> Usage:
+    """Return the greater number of each field."""
+    return Usage(
+        input=max(first.input, second.input),
+        written=max(first.written, second.written),
+        written_1h=max(first.written_1h, second.written_1h),
+        read=max(first.read, second.read),
+        output=max(first.output, second.output),
+    )
+
+
 def _usage_of(envelope: Envelope) -> Usage | None:
-    """The usage in an event's payload, its ``meta``, or its imported source."""
-    source: Any = (envelope.meta.source or {}).get("usage")
-    usage = getattr(envelope.payload, "usage", None) or envelope.meta.usage or source
+    """Return the usage in an event's payload, its ``meta``, or its imported source."""
+    in_payload: Any = getattr(envelope.payload, "usage", None)
+    in_source: Any = (envelope.meta.source or {}).get("usage")
+    usage = in_payload or envelope.meta.usage or in_source
     return Usage.of(usage if isinstance(usage, Mapping) else None)
 
 
@@ -303,7 +330,10 @@ def window_of(model: str) -> int:
 
 
 def price_of(model: str) -> Prices:
-    """Return a model's prices.  Raises UnknownModel, also if only they are unknown."""
+    """Return a model's prices.
+
+    Raises UnknownModel for an unknown model, and for a model with unknown prices.
+    """
     prices = model_info(model).prices
     if prices is None:
         raise UnknownModel(model, missing="prices")
@@ -318,13 +348,13 @@ def model_info(model: str) -> ModelInfo:
     """
     name = model.strip().lower()
     table = {**_packaged(), **_registered}
-    spellings = list(_spellings(name.removesuffix(_WIDE)))
+    spellings = list(_spellings(name.removesuffix(_WIDE_WINDOW)))
     for look_up in (_by_exact_name, _by_prefix):
         for spelling in spellings:
             info = look_up(table, spelling)
             if info is None:
                 continue
-            if name.endswith(_WIDE):
+            if name.endswith(_WIDE_WINDOW):
                 return info.model_copy(update={"context_tokens": MILLION})
             return info.model_copy()
     raise UnknownModel(model)
@@ -345,7 +375,9 @@ def register_model(
 
     name: a name, or a prefix with a star for all models whose names begin with it.
 
-    Raises InvalidConfiguration.
+    ``ModelInfo`` describes the other arguments.
+
+    Raises InvalidConfiguration for a value out of its bounds.
     """
     fields = {
         "name": name,
@@ -357,7 +389,7 @@ def register_model(
         "cache_min_tokens": cache_min_tokens,
         "cache_ttl_sec": cache_ttl_sec,
     }
-    info = _info(f"model {name!r}", fields)
+    info = _validated(f"model {name!r}", fields)
     _register([info])
     return info
 
@@ -370,36 +402,42 @@ def register_models(table: Mapping[str, Any], *, where: str) -> None:
 
     where: the name of the table in errors.
 
-    Raises InvalidConfiguration.
+    Raises InvalidConfiguration for a wrong entry.
     """
-    _register(list(_infos(table, where, _known_fields)))
+    _register(list(_read_table(table, where, _known_fields)))
 
 
 def packaged_models() -> list[ModelInfo]:
     """Return the models that Refold ships, in the order of their tables."""
-    return list({info.name: info for info in _packaged().values()}.values())
+    by_name: dict[str, ModelInfo] = {}  # without aliases
+    for info in _packaged().values():
+        by_name[info.name] = info
+    return list(by_name.values())
 
 
 _registered: dict[str, ModelInfo] = {}
 
 
 def _register(infos: Iterable[ModelInfo]) -> None:
-    # Replaced, not changed: another thread may be reading it.
+    """Register models, in place of those with the same names and aliases."""
+    # The table is replaced and never changed, because another thread may read it.
     global _registered
     _registered = {**_registered, **_by_name(infos)}
 
 
 @cache
 def _packaged() -> dict[str, ModelInfo]:
+    """Return the models that Refold ships, by name and alias."""
     packaged: dict[str, ModelInfo] = {}
     folder = files("refold.projections") / "data" / "models"
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         tables = tomllib.loads(file.read_text("utf-8"))
-        packaged |= _by_name(_infos(tables["models"], file.name, lambda _: {}))
+        packaged |= _by_name(_read_table(tables["models"], file.name, lambda _: {}))
     return packaged
 
 
 def _by_name(infos: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
+    """Return the models by name and alias, in lower case."""
     by_name: dict[str, ModelInfo] = {}
     for info in infos:
         for name in (info.name, *info.aliases):
@@ -408,7 +446,7 @@ def _by_name(infos: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
 
 
 def _known_fields(name: str) -> dict[str, Any]:
-    """The fields that are set for a known model."""
+    """Return the fields that are set for a model, if its name is known."""
     for table in (_registered, _packaged()):
         info = table.get(name.lower())
         if info is not None:
@@ -416,19 +454,27 @@ def _known_fields(name: str) -> dict[str, Any]:
     return {}
 
 
-def _infos(
+def _read_table(
     table: Mapping[str, Any],
     where: str,
     defaults_of: Callable[[str], dict[str, Any]],
 ) -> Iterator[ModelInfo]:
+    """Yield the models of a table ``[models]``.
+
+    defaults_of: returns the fields of a name that its entry need not have.
+    """
     for name, entry in table.items():
         if not isinstance(entry, Mapping):
             raise InvalidConfiguration(f"{where}: [models.{name!r}] must be a table")
         fields = {**defaults_of(name), **entry, "name": name}
-        yield _info(f"{where}: [models] {name}", fields)
+        yield _validated(f"{where}: [models] {name}", fields)
 
 
-def _info(where: str, fields: dict[str, Any]) -> ModelInfo:
+def _validated(where: str, fields: dict[str, Any]) -> ModelInfo:
+    """Return the model with these fields.
+
+    Raises InvalidConfiguration with every wrong field.
+    """
     try:
         return ModelInfo.model_validate(fields)
     except ValidationError as error:
@@ -440,7 +486,10 @@ def _info(where: str, fields: dict[str, Any]) -> ModelInfo:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """The name as it is, then without a provider, then without a variant too."""
+    """Yield a name unchanged, then without a provider, then also without a variant.
+
+    Claude's names have dashes in the tables, and dots at some providers.
+    """
     bare = _PROVIDER_PREFIX.sub("", name, count=1)
     if bare.startswith("claude"):
         bare = bare.replace(".", "-")
@@ -452,6 +501,7 @@ def _spellings(name: str) -> Iterator[str]:
 
 
 def _by_exact_name(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
+    """Return the model with this name or alias."""
     info = table.get(name)
     if info is None:
         return None
@@ -460,6 +510,7 @@ def _by_exact_name(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | Non
 
 
 def _by_prefix(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
+    """Return the models whose prefix, the longest, this name has."""
     prefixes = [key for key in table if key.endswith("*") and name.startswith(key[:-1])]
     if not prefixes:
         return None

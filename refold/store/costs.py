@@ -29,7 +29,7 @@ def spending(log: EventLog, infos: Iterable[SessionInfo], by: By) -> list[Spendi
             for answer in answers(read_pages(log, stream)):
                 empty = _empty(info, answer, by)
                 key = tuple(part for part in empty[:3] if part)
-                totals[key] = totals.get(key, empty).with_(answer)
+                totals[key] = totals.get(key, empty).with_answer(answer)
     return [totals[key] for key in sorted(totals)]
 
 

@@ -280,7 +280,7 @@ def test_a_copy_that_differs_is_not_the_store(
     compared = moving.Move._compare
 
     def tampering(mover: moving.Move) -> dict[str, int]:
-        heads = mover._to.heads
+        heads = mover._target_tables.heads
         mover._target.run(None, heads.update().values(seq=heads.c.seq + 1))
         return compared(mover)
 
@@ -353,7 +353,7 @@ def test_it_goes_on_wherever_it_was_killed(
     here = rows(case.url)
     copy = case.folder / "kept.db"
     shutil.copy(case.folder / "refold.db", copy)
-    monkeypatch.setattr(moving, "_ROWS", 3)
+    monkeypatch.setattr(moving, "_ROWS_PER_COPY", 3)
     last = changes(case.url, postgres.create_database("counted"), monkeypatch)
     postgres.drop_database("counted")
     dice = random.Random(21)  # no secret
@@ -402,8 +402,8 @@ def test_writers_lose_nothing_and_double_nothing(
 def test_changes_between_two_rounds_are_copied(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "_REST", -1)
-    monkeypatch.setattr(moving, "_ROWS", 3)
+    monkeypatch.setattr(moving, "_FEW_ROWS", -1)
+    monkeypatch.setattr(moving, "_ROWS_PER_COPY", 3)
     acts = iter(
         (
             lambda s: s.keys.rotate_session("ada", session_id="s-1"),
@@ -482,7 +482,7 @@ def test_a_server_that_counts_less_transactions_catches_up(
     database.close()
     ahead = (int(newest[0][0]) >> 20) + 5_000
     raised = _database(postgres_url)
-    raised.pass_position(ahead << 20)  # type: ignore[attr-defined]  # PostgreSQL's
+    raised.advance_past(ahead << 20)  # type: ignore[attr-defined]  # PostgreSQL's
     raised.close()
     with Tampered(postgres_url, case.folder).store() as store:
         store.session(user_id="ada", session_id="s-1").append(user_inputs("far ahead"))

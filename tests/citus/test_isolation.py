@@ -215,7 +215,7 @@ def test_roles_of_a_store_that_is_spread_later_are_closed_until_they_are_set_up(
     with users(cluster, citus_url) as names:
         walled = walled_at(citus_url, names)
         database = CitusDatabase(make_url(citus_url))
-        database.spread_filled()
+        database.spread_tables()
         database.close()
         with as_bob(walled.app) as app:
             assert app.execute("SELECT 1 FROM refold.heads").fetchall() == []

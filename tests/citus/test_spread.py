@@ -83,8 +83,8 @@ def test_tables_that_are_whole_are_used_as_they_are(whole: str) -> None:
 
 def test_a_store_that_has_data_is_spread_with_it(whole: str, cluster: Cluster) -> None:
     database = CitusDatabase(make_url(whole))
-    names = database.spread_filled()
-    again = database.spread_filled()
+    names = database.spread_tables()
+    again = database.spread_tables()
     database.close()
 
     assert set(names) >= OF_USERS
@@ -103,7 +103,7 @@ def test_a_store_that_has_data_is_spread_with_it(whole: str, cluster: Cluster) -
 
 def test_no_copy_is_left_where_nobody_looks(whole: str) -> None:
     database = CitusDatabase(make_url(whole))
-    database.spread_filled()
+    database.spread_tables()
     database.close()
 
     with psycopg.connect(whole) as server:

@@ -34,7 +34,7 @@ def test_a_store_moves_with_its_keys(
     monkeypatch.setenv("REFOLD_KEYS", keys)
     assert refold("--db", postgres_url, "verify", "--json").json()["ok"]
     again = refold("--db", imported, "move", "--to", postgres_url)
-    assert (again.code, again.out) == (0, "it was moved there before\n")
+    assert (again.code, again.out) == (0, "the store was moved there before\n")
 
 
 def test_rows_are_counted_for_programs(

@@ -109,4 +109,4 @@ def test_stats_report_that_no_answer_has_usage(refold: Refold, sample: Path) -> 
     ran = refold("stats", "--cost", "--user", "bob")
 
     assert ran.code == 0, ran.err
-    assert "no answer says what it used" in ran.out
+    assert "no answer has a recorded token usage" in ran.out

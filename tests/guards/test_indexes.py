@@ -203,7 +203,7 @@ OF_A_MOVE: Final = {
     ("refold/adapters/sql/move.py", "_count"),
     ("refold/adapters/sql/move.py", "_pages"),
     ("refold/adapters/sql/move.py", "_replace"),
-    ("refold/adapters/sql/move.py", "_same_keys"),
+    ("refold/adapters/sql/move.py", "_rows_with_keys_of"),
     ("refold/adapters/sql/move.py", "sync_table"),
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.filling"),
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.refuse_writes"),

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import refold
-from refold.adapters.server import Place, checked_origin, listening, serve
+from refold.adapters.server import ServerOptions, checked_origin, listening, serve
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Limits, application, rate_key
 from refold.errors import InvalidConfiguration
@@ -33,11 +33,13 @@ def test_others_are_served_only_if_their_tokens_can_be_verified(
     store: SessionStore, host: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match="REFOLD_JWKS"):
-        serve(store, Place(host, 0, "ada"), print)
+        serve(store, ServerOptions(host, 0, "ada"), print)
 
 
-@pytest.mark.parametrize("place", [Place("127.0.0.1", 65_536, "ada")])
-def test_a_port_that_is_none_is_refused(store: SessionStore, place: Place) -> None:
+@pytest.mark.parametrize("place", [ServerOptions("127.0.0.1", 65_536, "ada")])
+def test_a_port_that_is_none_is_refused(
+    store: SessionStore, place: ServerOptions
+) -> None:
     with pytest.raises(InvalidConfiguration, match="a port is 0 to 65535"):
         serve(store, place, print)
 
@@ -52,9 +54,9 @@ def test_an_address_that_nobody_has_is_refused(
     elsewhere = "203.0.113.7"  # of documentation
 
     with pytest.raises(InvalidConfiguration, match=r"no address of 'nowhere\.invalid'"):
-        serve(store, Place("nowhere.invalid", 0, "ada"), print)
+        serve(store, ServerOptions("nowhere.invalid", 0, "ada"), print)
     with pytest.raises(InvalidConfiguration, match=f"{elsewhere} port 0 cannot be"):
-        serve(store, Place(elsewhere, 0, "ada"), print)
+        serve(store, ServerOptions(elsewhere, 0, "ada"), print)
 
 
 def test_a_port_that_is_taken_is_refused(store: SessionStore) -> None:
@@ -62,7 +64,7 @@ def test_a_port_that_is_taken_is_refused(store: SessionStore) -> None:
         port = taken.getsockname()[1]
 
         with pytest.raises(InvalidConfiguration, match=r"\(address already in use\)"):
-            serve(store, Place("127.0.0.1", port, "ada"), print)
+            serve(store, ServerOptions("127.0.0.1", port, "ada"), print)
 
 
 def test_files_that_tls_cannot_use_are_named(
@@ -76,7 +78,7 @@ def test_files_that_tls_cannot_use_are_named(
         (good, missing, f"--tls-key {missing}: No such file"),
         (good, good, "are no certificate and key in PEM"),
     ):
-        place = Place("127.0.0.1", 0, "ada", certificate=certificate, key=key)
+        place = ServerOptions("127.0.0.1", 0, "ada", certificate=certificate, key=key)
         with pytest.raises(InvalidConfiguration, match=re.escape(words)):
             serve(store, place, print)
 
@@ -84,7 +86,7 @@ def test_files_that_tls_cannot_use_are_named(
 _STARTING: Final = """
 import sys, time
 import refold
-from refold.adapters.server import Place, app, serve
+from refold.adapters.server import ServerOptions, app, serve
 
 def never_ready(*_):
     print("starting", flush=True)
@@ -92,7 +94,7 @@ def never_ready(*_):
 
 app.application = never_ready
 with refold.open(sys.argv[1]) as store:
-    serve(store, Place("127.0.0.1", 0, "ada"), print)
+    serve(store, ServerOptions("127.0.0.1", 0, "ada"), print)
 print("ended")
 """
 
@@ -114,7 +116,11 @@ def test_a_signal_ends_a_server_that_is_still_starting(
 
 def test_half_of_tls_is_refused(store: SessionStore) -> None:
     with pytest.raises(InvalidConfiguration, match="TLS needs both"):
-        serve(store, Place("127.0.0.1", 0, "ada", certificate=Path("c.pem")), print)
+        serve(
+            store,
+            ServerOptions("127.0.0.1", 0, "ada", certificate=Path("c.pem")),
+            print,
+        )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_an_origin_is_compared_as_browsers_send_it(origin: str, sent: str) -> No
 def test_an_origin_that_no_browser_sends_is_refused(
     store: SessionStore, origin: str
 ) -> None:
-    place = Place("127.0.0.1", 0, "ada", origins=("https://app.test", origin))
+    place = ServerOptions("127.0.0.1", 0, "ada", origins=("https://app.test", origin))
 
     with pytest.raises(InvalidConfiguration, match="an origin is http"):
         serve(store, place, print)
@@ -178,7 +184,7 @@ def test_an_origin_that_no_browser_sends_is_refused(
 def test_a_proxy_that_is_no_address_or_everybody_is_refused(
     store: SessionStore, proxy: str
 ) -> None:
-    place = Place("127.0.0.1", 0, "ada", proxies=(proxy,))
+    place = ServerOptions("127.0.0.1", 0, "ada", proxies=(proxy,))
 
     with pytest.raises(InvalidConfiguration, match="prox"):
         serve(store, place, print)
@@ -198,7 +204,9 @@ FORGED = (
 
 
 @contextmanager
-def running(store: SessionStore, verifier: Verifier, place: Place) -> Iterator[str]:
+def running(
+    store: SessionStore, verifier: Verifier, place: ServerOptions
+) -> Iterator[str]:
     """A real server whose clients without a token may ask five times."""
     gate = application(store, verifier, Limits(per_second=0.0001, burst=5))
     server = uvicorn.Server(listening(gate, place))
@@ -219,7 +227,7 @@ def test_a_client_cannot_choose_the_address_that_it_is_counted_by(
     header: str,
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
-    with running(store, verifier, Place("127.0.0.1", 0, "ada")) as url:
+    with running(store, verifier, ServerOptions("127.0.0.1", 0, "ada")) as url:
         answers = [
             httpx2.get(f"{url}/v1/sessions", headers={header: _spelt(header, number)})
             for number in range(7)
@@ -236,7 +244,7 @@ def _spelt(header: str, number: int) -> str:
 def test_clients_behind_a_trusted_proxy_have_separate_rates(
     store: SessionStore, verifier: Verifier
 ) -> None:
-    place = Place("127.0.0.1", 0, "ada", proxies=("127.0.0.0/8",))
+    place = ServerOptions("127.0.0.1", 0, "ada", proxies=("127.0.0.0/8",))
     with running(store, verifier, place) as url:
 
         def statuses(forwarded: str) -> list[int]:
@@ -259,7 +267,7 @@ def test_clients_behind_a_trusted_proxy_have_separate_rates(
 def test_only_a_trusted_proxy_says_that_a_browser_uses_tls(
     store: SessionStore, verifier: Verifier, proxies: tuple[str, ...], secure: bool
 ) -> None:
-    place = Place("127.0.0.1", 0, "ada", proxies=proxies)
+    place = ServerOptions("127.0.0.1", 0, "ada", proxies=proxies)
     form = {"token": verifier.mint("ada", ["read"])}
     headers = {"X-Forwarded-Proto": "https"}
     with running(store, verifier, place) as url:
@@ -272,7 +280,7 @@ def test_redirects_never_name_the_host_that_was_asked_for(
     store: SessionStore, verifier: Verifier
 ) -> None:
     headers = {"Host": "evil.test", "X-Forwarded-Host": "evil.test"}
-    with running(store, verifier, Place("127.0.0.1", 0, "ada")) as url:
+    with running(store, verifier, ServerOptions("127.0.0.1", 0, "ada")) as url:
         answers = [
             httpx2.get(f"{url}{path}", headers=headers)
             for path in ("/", "/login", "/static/", "/static/page.css/")

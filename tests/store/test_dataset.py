@@ -62,7 +62,7 @@ def test_users_without_consent_are_left_out(store: SessionStore) -> None:
     dataset = Dataset(store)
 
     assert len([*dataset.rows()]) == 1
-    assert (dataset.users, dataset.left) == (["ada"], 2)
+    assert (dataset.users, dataset.users_left_out) == (["ada"], 2)
     assert len([*Dataset(store, "evaluation").rows()]) == 1
     assert not [*Dataset(store).rows("bob")]
 

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from refold.adapters.frameworks import import_extra, in_thread, redact_unstored
 from refold.adapters.importers import claude_code
-from refold.adapters.importers.claude_code import FORMAT, FileMemory, drafts_of
+from refold.adapters.importers.claude_code import FORMAT, FileMemory, edit_drafts
 from refold.domain.envelope import Draft, Native
 from refold.domain.errors import Erased, RefoldError, SessionNotFound
 from refold.projections.items import NativeItem
@@ -81,13 +81,13 @@ class _Transcript:
         drafts: list[Draft | Native] = []
         for entry in entries:
             native = self._memory.identities.native(FORMAT, entry)
-            learned = self._memory.learn(entry, native)
+            learned = self._memory.take(entry, native)
             drafts += learned.drafts_before()
             changes = learned.changes
-            drafts += drafts_of(changes.before, entry, native.key)
+            drafts += edit_drafts(changes.before, entry, native.key)
             drafts.append(native)
             first_after = len(changes.before)
-            drafts += drafts_of(changes.after, entry, native.key, first=first_after)
+            drafts += edit_drafts(changes.after, entry, native.key, first=first_after)
             entry_id = FORMAT.id(entry)
             if entry_id:
                 self._entry_ids.add(entry_id)
@@ -119,7 +119,7 @@ def _remembered(session: Session, entries: Sequence[Any]) -> FileMemory:
         if item.format == claude_code.NAME and isinstance(item.value, dict):
             identity = item.id or ""
             memory.identities.restore(identity)
-            memory.learn(item.value, Native(FORMAT, item.kind, identity))
+            memory.take(item.value, Native(FORMAT, item.kind, identity))
     if end is not None:
         for entry in leading:
             memory.identities.take_back(entry)

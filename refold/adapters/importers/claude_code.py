@@ -1,4 +1,4 @@
-"""Claude Code's session files: one entry a line, one block of a message an entry."""
+"""Claude Code's session files: each line is an entry with one block of a message."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ from refold.domain.envelope import NO_META, Draft, Format, Meta, Native
 from refold.domain.events import JsonObject, ProviderEdit, is_unreached
 
 NAME = "claude-code"
-SUB_AGENTS: Final = "subagents"  # the folder of their files, in that of their session
-_MAIN = ""
-_ROOT_DIGITS: Final = 8  # of the id of the first entry of a run that names no agent
+# The folder with the files of a session's sub-agents.
+SUB_AGENTS: Final = "subagents"
+_MAIN = ""  # the name of the run of the main conversation
+# A run without an agent's id is named by this many digits of its first entry's id.
+_NAME_DIGITS: Final = 8
+# The types of entries that are no part of a conversation, and what the report says.
 _NOTES = {
     "summary": "session title",
     "system": "notice of the client, no message",
@@ -33,17 +36,27 @@ _NOTES = {
     "progress": "progress report",
 }
 _NOTE = "note of the client, not part of the conversation"
-_OF_SESSION = ("agent-color", "agent-name", "ai-title", "custom-title", "tag")
-_OF_WORK = ("last-prompt", "mode", "permission-mode", "pr-link", "worktree-state")
-_NOTES |= dict.fromkeys(_OF_SESSION + _OF_WORK, _NOTE)
+_NOTES_ON_SESSION = ("agent-color", "agent-name", "ai-title", "custom-title", "tag")
+_NOTES_ON_WORK = (
+    "last-prompt",
+    "mode",
+    "permission-mode",
+    "pr-link",
+    "worktree-state",
+)
+for _type in _NOTES_ON_SESSION + _NOTES_ON_WORK:
+    _NOTES[_type] = _NOTE
 QUEUE: Final = "queue-operation"
-_BESIDE_MESSAGES: Final = frozenset({*_NOTES, QUEUE, "attachment"})
+_TYPES_WITHOUT_MESSAGE: Final = frozenset({*_NOTES, QUEUE, "attachment"})
+# The flags of an entry, by the names that ``meta.source`` gives them.
 _FLAGS = {
     "isMeta": "meta",
     "isCompactSummary": "compact_summary",
     "isVisibleInTranscriptOnly": "transcript_only",
 }
+# The fields with the duration of a call, and their units in milliseconds.
 _DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
+# The rules by which events are added that no entry records.
 _SENT_AGAIN: Final = "files sent again after a compaction"
 _RESUMED: Final = "context of a resumed session"
 _CLEARED: Final = "results cleared without a record"
@@ -52,49 +65,56 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z][\w.-]{0,39}")
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether the first message has Claude Code's frame, and only notes before."""
-    seen = False
+    """Whether a file has the entries of Claude Code.
+
+    The first message must have one of Claude Code's own fields.  Only entries without a
+    message may come before it.  A file without any message is recognized by these.
+    """
+    has_entries = False
     for line in source.lines():
         entry = base.mapping(line.value)
         if entry.get("type") in ("user", "assistant"):
-            framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
-            return bool(framed) and isinstance(entry.get("message"), dict | str)
-        if base.text(entry, "type") not in _BESIDE_MESSAGES or "role" in entry:
+            own_fields = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
+            return bool(own_fields) and isinstance(entry.get("message"), dict | str)
+        if base.text(entry, "type") not in _TYPES_WITHOUT_MESSAGE or "role" in entry:
             return False
         if "prev_hash" in entry:  # an event that Refold exported
             return False
-        seen = True
-    return seen
+        has_entries = True
+    return has_entries
 
 
 def read(source: base.Source) -> Iterable[base.Transcript]:
-    """The main conversation, and each sub-agent's as a transcript of its own."""
-    reading = _Conversations(source)
+    """Return the transcripts of the main conversation and of each sub-agent's run."""
+    conversations = _Conversations(source)
     for line in source.lines():
-        reading.entry(line)
-    return reading.transcripts()
+        conversations.take(line)
+    return conversations.transcripts()
 
 
 def session_of_file(path: Path, sessions: Iterable[str]) -> str:
-    """The session of a file, of those that its entries name.
+    """Return the session that a file belongs to; an empty text if it names none.
 
-    It is the one that the file or, for a sub-agent's, its folder is named after; else
-    the first: a resumed session begins with entries of the one that it goes on from.
-    Empty if the entries name none.
+    A resumed session begins with entries of the session that it continues, so a file
+    may name several.  The name of the file decides, if its entries name that session
+    too.  Otherwise it is the first one that they name.
+
+    sessions: the sessions that the entries name, in order.
     """
-    named = name_of_file(path)
+    session_in_path = session_in_name(path)
     first = ""
     for session in sessions:
-        if session == named:
+        if session == session_in_path:
             return session
         first = first or session
     return first
 
 
-def name_of_file(path: Path) -> str:
-    """The session that a file is named after, also once it was moved aside.
+def session_in_name(path: Path) -> str:
+    """Return the session in the name of a file.
 
-    The file of a sub-agent is in a folder of its session.
+    The file of a sub-agent is in a folder that its session names.  A file that the
+    client set aside has another suffix after ``.jsonl``.
     """
     if path.parent.name == SUB_AGENTS:
         return path.parent.parent.name
@@ -102,7 +122,7 @@ def name_of_file(path: Path) -> str:
 
 
 def sub_agents_of(path: Path) -> list[Path]:
-    """The files of the sub-agents that the session in ``path`` began."""
+    """Return the files of the sub-agents that the session in ``path`` started."""
     if path.suffix != ".jsonl":
         return []
     folder = path.with_suffix("") / SUB_AGENTS
@@ -112,35 +132,42 @@ def sub_agents_of(path: Path) -> list[Path]:
         return []
 
 
-class Chains:
-    """Tells the runs of sub-agents apart, as their entries come.
+class SubAgentRuns:
+    """Assigns each entry of a file to the run of a sub-agent, in order of the entries.
 
-    A run goes by its agent's id.  Old versions wrote none: there it goes by the id of
-    the run's first entry.
+    A run has the name of its agent's id.  Old versions of the client wrote no such id:
+    then the name is the beginning of the id of the run's first entry.
     """
 
     def __init__(self) -> None:
-        self._chain_of: dict[str, str] = {}
+        self._run_by_entry: dict[str, str] = {}
 
-    def chain(self, entry: dict[str, Any], place: str = "") -> str:
-        """What the run of an entry is called; empty for the main conversation."""
+    def run_of(self, entry: dict[str, Any], place: str = "") -> str:
+        """Return the name of an entry's run; empty for the main conversation.
+
+        place: names the run if neither the agent nor the entry has an id.
+        """
         if entry.get("isSidechain") is not True:
             return _MAIN
         uuid = base.text(entry, "uuid")
-        chain = base.text(entry, "agentId")
-        if chain is None:
-            for name in ("parentUuid", "logicalParentUuid"):
-                parent = base.text(entry, name) or ""
-                chain = chain or self._chain_of.get(parent)
-        if chain is None:
-            chain = (uuid or place)[:_ROOT_DIGITS]
+        run = base.text(entry, "agentId")
+        if run is None:
+            for field in ("parentUuid", "logicalParentUuid"):
+                parent = base.text(entry, field) or ""
+                run = run or self._run_by_entry.get(parent)
+        if run is None:
+            run = (uuid or place)[:_NAME_DIGITS]
         if uuid:
-            self._chain_of[uuid] = chain
-        return chain
+            self._run_by_entry[uuid] = run
+        return run
 
 
 class Queued(NamedTuple):
-    """A message that waits for the agent, as the record of its arrival has it."""
+    """A message that the user typed while the agent worked.
+
+    entry: the record of the queue in which the message arrived.
+    key:   of that record.
+    """
 
     place: str
     entry: dict[str, Any]
@@ -148,66 +175,69 @@ class Queued(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The text of the message."""
         return _plain(self.entry.get("content"))
 
     @property
     def is_command(self) -> bool:
+        """Whether it is a command for the client, such as ``/compact``."""
         return _COMMAND.match(self.text) is not None
 
     @property
     def input_key(self) -> str | None:
-        """The key of the input that it became; its record has its own."""
+        """The key of the input event that the message became when it was sent."""
         return None if self.key is None else f"{self.key}\0sent"
 
     def drafts(self) -> list[Draft]:
-        """The inputs that it became, as a capture appends them."""
+        """Return the inputs that the message became, as a capture appends them."""
         origin = _origin(self.entry, "")
         origin.source["queued"] = True
-        found = messages.user(self.entry.get("content"))
-        return [
-            replace(draft, key=self.input_key if first else f"{self.input_key}\0more")
-            for first, draft in _first_marked(base.drafts_of(found, origin))
-        ]
-
-
-def _first_marked(drafts: Iterable[Draft]) -> Iterator[tuple[bool, Draft]]:
-    for index, draft in enumerate(drafts):
-        yield index == 0, draft
+        pieces = messages.user(self.entry.get("content"))
+        drafts: list[Draft] = []
+        key = self.input_key
+        for draft in base.drafts_of(pieces, origin):
+            drafts.append(replace(draft, key=key))
+            key = f"{self.input_key}\0more"
+        return drafts
 
 
 class MessageQueue:
-    """Follows messages that wait for the agent, as the entries of a file come.
+    """Finds the messages that were typed while the agent worked, and sent to the model.
 
-    A message that left the queue while the agent worked was put before the model.  Some
-    versions write it down as an entry of its own too, others do not.
+    A message that leaves the queue while the agent works is sent to the model.  Some
+    versions of the client write an entry for it too, and others only the records of the
+    queue.  Without an entry, the message is imported from its record.
 
-    notes: what became of the records, by their places.
+    notes: for the report: the place of each record, and what became of its message.
     """
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, str]] = []
         self._waiting: list[Queued] = []
-        self._left: list[Queued] = []  # which no answer came after yet
-        # Where each text of a user stands last, and how many queue records came before.
-        self._seen: dict[str, tuple[int, str]] = {}
-        self._arrived: dict[str, int] = {}  # of a waiting text, how many came before it
-        self._records = 0
+        # The messages that left the queue since the model's last answer.
+        self._left: list[Queued] = []
+        # The entry of each text of the user: the number of queue records before it, and
+        # its place.  The last entry with the text counts.
+        self._entries: dict[str, tuple[int, str]] = {}
+        # The number of the record in which each text arrived.
+        self._arrivals: dict[str, int] = {}
+        self._record_count = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message waits for the agent or for its answer."""
+        """Whether no message is in the queue, or left it since the last answer."""
         return not (self._waiting or self._left)
 
-    def take(self, record: Queued) -> None:
-        """Follow a record of the queue."""
-        self._records += 1
+    def take_record(self, record: Queued) -> None:
+        """Take the next record of the queue."""
+        self._record_count += 1
         operation = base.text(record.entry, "operation")
         if operation == "enqueue":
             self._waiting.append(record)
-            self._arrived[record.text] = self._records
+            self._arrivals[record.text] = self._record_count
             return
         if operation in ("dequeue", "remove"):
-            self._take_out(record)
+            self._remove(record)
             why = "queue record: a message left the queue"
         elif operation == "popAll":
             for queued in self._waiting:
@@ -219,25 +249,28 @@ class MessageQueue:
             why = "queue record of an unknown kind"
         self.notes.append((record.place, why))
 
-    def _take_out(self, record: Queued) -> None:
-        """Take out the message that the record names, else the oldest."""
+    def _remove(self, record: Queued) -> None:
+        """Remove the message that the record names, or the oldest if it names none."""
         for queued in self._waiting:
             if not record.text or queued.text == record.text:
                 self._waiting.remove(queued)
                 self._left.append(queued)
                 return
 
-    def see(self, entry: dict[str, Any], place: str) -> None:
-        """Remember what a user said in an entry of its own."""
+    def take_entry(self, entry: dict[str, Any], place: str) -> None:
+        """Remember the texts in an entry of the user."""
         for text in _user_texts(entry):
-            self._seen[text] = self._records, place
+            self._entries[text] = (self._record_count, place)
 
-    def answered(self) -> list[Queued]:
-        """The model answers: the messages that it saw, and that stand nowhere else."""
+    def take_answer(self) -> list[Queued]:
+        """Take an answer of the model; return the messages that were sent before it.
+
+        Messages with an entry of their own are left out.
+        """
         sent: list[Queued] = []
         unsent: list[Queued] = []
         for queued in self._left:
-            if self._note_seen(queued):
+            if self._has_entry(queued):
                 continue
             if queued.is_command or not queued.text:
                 unsent.append(queued)
@@ -248,18 +281,21 @@ class MessageQueue:
         self._left = unsent
         return sent
 
-    def rest(self) -> list[Queued]:
-        """At the end: the messages of which no entry shows that they were sent."""
+    def unsent(self) -> list[Queued]:
+        """Return the messages that no entry shows to be sent.
+
+        The file must have been read to its end.
+        """
         unsent: list[Queued] = []
         for queued in (*self._left, *self._waiting):
-            if not self._note_seen(queued):
+            if not self._has_entry(queued):
                 unsent.append(queued)
         return unsent
 
-    def _note_seen(self, queued: Queued) -> bool:
-        """Whether an entry of its own, since it arrived, has the message."""
-        records, place = self._seen.get(queued.text, (0, ""))
-        if records < self._arrived[queued.text]:
+    def _has_entry(self, queued: Queued) -> bool:
+        """Whether an entry after the arrival has the message; this is noted."""
+        records_before, place = self._entries.get(queued.text, (0, ""))
+        if records_before < self._arrivals[queued.text]:
             return False
         why = "queue record; its message is imported from an entry of its own"
         self.notes.append((f"{queued.place}, message in {place}", why))
@@ -267,10 +303,10 @@ class MessageQueue:
 
 
 class SentAgain(NamedTuple):
-    """A file that was sent without a record before an entry.
+    """A file that the client sent again after a compaction, without recording it.
 
-    entry:      the entry.
-    attachment: the file as later versions of the client write it.
+    entry:      the entry before which it was sent.
+    attachment: the file in the form in which later versions of the client record it.
     """
 
     entry: dict[str, Any]
@@ -278,14 +314,14 @@ class SentAgain(NamedTuple):
     key: str | None
 
     def pieces(self) -> list[base.PieceOrSkipped]:
-        """The events of the file."""
+        """Return the event of the file; none if it has no text."""
         text = attachments.text_of(self.attachment)
         if text is None:
             return []
         return [base.Piece("system", {"text": text, "where": "conversation"})]
 
     def drafts(self) -> list[Draft]:
-        """The drafts of the file, as a capture appends them."""
+        """Return the event of the file, as a capture appends it."""
         origin = base.Origin("", ts=base.moment(self.entry, "timestamp"))
         drafts: list[Draft] = []
         for draft in base.drafts_of(self.pieces(), origin):
@@ -295,16 +331,16 @@ class SentAgain(NamedTuple):
 
     @property
     def source(self) -> JsonObject:
-        """The kind of the attachment, and that a rule and not an entry has it."""
+        """The type of the attachment, and the rule that stands in for a record."""
         return {"attachment": self.attachment["type"], "rule": _SENT_AGAIN}
 
 
-class Learned(NamedTuple):
-    """What an entry shows about earlier ones.
+class ImpliedEvents(NamedTuple):
+    """The events that an entry implies, apart from those of its own content.
 
-    files:   those that were sent again before it.
-    sent:    the queued messages that were sent before it.
-    changes: what the client changed in its history.
+    files:   that the client sent again before the entry.
+    sent:    queued messages that the client sent before the entry.
+    changes: of the client to its history, before and after the entry.
     """
 
     files: tuple[SentAgain, ...] = ()
@@ -312,7 +348,7 @@ class Learned(NamedTuple):
     changes: Changes = NO_CHANGES
 
     def drafts_before(self) -> list[Draft]:
-        """The drafts of what was sent before the entry, as a capture appends them."""
+        """Return the files and messages before the entry, as a capture appends them."""
         drafts: list[Draft] = []
         for file in self.files:
             drafts += file.drafts()
@@ -322,62 +358,88 @@ class Learned(NamedTuple):
 
 
 class FileMemory:
-    """What the entries of a file mean for later ones in it."""
+    """Remembers the entries of a file, because later entries depend on them.
+
+    It finds out what each entry implies: files that the client sent again, queued
+    messages that it sent, and changes to its history.
+    """
 
     def __init__(self) -> None:
         self.identities = Identities()
-        self.chains = Chains()
+        self.runs = SubAgentRuns()
         self.queue = MessageQueue()
         self._branches = defaultdict[str, Branches](Branches)
         self._unrecorded = defaultdict[str, Unrecorded](Unrecorded)
-        self._edited: set[str] = set()  # the runs with an edit since the last answer
+        # The runs whose history the client changed since the last answer.
+        self._changed_runs: set[str] = set()
 
-    def learn(
-        self, entry: dict[str, Any], native: Native, place: str = "", chain: str = _MAIN
-    ) -> Learned:
-        """Take the next entry, of the run that ``chain`` names."""
+    def take(
+        self, entry: dict[str, Any], native: Native, place: str = "", run: str = _MAIN
+    ) -> ImpliedEvents:
+        """Take the next entry; return the events that it implies.
+
+        native: the entry as the log stores it.
+        run:    the name of the entry's run.
+        """
         if entry.get("type") == QUEUE:
-            self.queue.take(Queued(place, entry, native.key))
-            return Learned()
-        branches = self._branches[chain]
+            self.queue.take_record(Queued(place, entry, native.key))
+            return ImpliedEvents()
         files: list[SentAgain] = []
-        before: tuple[Change, ...] = ()
+        before: list[Change] = []
         if not is_for_user_only(entry):
-            shown = self._unrecorded[chain].take(entry)
-            is_resumed = shown.fell and chain not in self._edited
-            if shown.resumed or is_resumed:
-                resumed = branches.resumed(
-                    base.text(entry, "parentUuid"),
-                    loses_parallel_results=shown.loses_parallel_results,
-                )
-                before += _by_rule(resumed, _RESUMED)
-            before += _by_rule(branches.cleared(shown.cleared), _CLEARED)
-            for attachment in shown.files:
-                key = None if native.key is None else f"{native.key}\0file{len(files)}"
-                files.append(SentAgain(entry, attachment, key))
-                if key is not None:
-                    branches.add((key,))
+            files, before = self._unrecorded_before(entry, native, run)
+        branches = self._branches[run]
         sent: list[Queued] = []
         if entry.get("type") == "assistant" and entry.get("isSidechain") is not True:
-            sent = self.queue.answered()
+            sent = self.queue.take_answer()
             for queued in sent:
                 if queued.input_key is not None:
                     branches.add((queued.input_key,))
-        self.queue.see(entry, place)
+        self.queue.take_entry(entry, place)
         changes = branches.take(entry, _keys(entry, native), is_message=_is_sent(entry))
         changes = changes._replace(before=(*before, *changes.before))
         if changes.before or changes.after:
-            self._edited.add(chain)
+            self._changed_runs.add(run)
         elif entry.get("type") == "assistant":
-            self._edited.discard(chain)
-        return Learned(tuple(files), tuple(sent), changes)
+            self._changed_runs.discard(run)
+        return ImpliedEvents(tuple(files), tuple(sent), changes)
 
-    def is_continued(self, entry: dict[str, Any], chain: str = _MAIN) -> bool:
-        """Whether an entry that names this one as its parent changes no history."""
-        if self._unrecorded[chain].next_may_need_before(entry):
+    def _unrecorded_before(
+        self, entry: dict[str, Any], native: Native, run: str
+    ) -> tuple[list[SentAgain], list[Change]]:
+        """Return what the client did before an entry without recording it.
+
+        This is the files that it sent again, and the changes to its history.
+        """
+        branches = self._branches[run]
+        unrecorded = self._unrecorded[run].take(entry)
+        # A bill that falls without a change of the history shows a resumed session.
+        fell_without_change = unrecorded.fell and run not in self._changed_runs
+        changes: list[Change] = []
+        if unrecorded.resumed or fell_without_change:
+            resumed = branches.resumed(
+                base.text(entry, "parentUuid"),
+                loses_parallel_results=unrecorded.loses_parallel_results,
+            )
+            changes += _with_rule(resumed, _RESUMED)
+        changes += _with_rule(branches.cleared(unrecorded.cleared), _CLEARED)
+        files: list[SentAgain] = []
+        for attachment in unrecorded.files:
+            key = None if native.key is None else f"{native.key}\0file{len(files)}"
+            files.append(SentAgain(entry, attachment, key))
+            if key is not None:
+                branches.add((key,))
+        return files, changes
+
+    def is_continued(self, entry: dict[str, Any], run: str = _MAIN) -> bool:
+        """Whether the next entry changes no history if it names this one as its parent.
+
+        Then a capture can append it without reading the entries before it.
+        """
+        if self._unrecorded[run].next_may_need_before(entry):
             return False
         uuid = base.text(entry, "uuid")
-        return uuid is not None and self._branches[chain].ends_with(uuid)
+        return uuid is not None and self._branches[run].ends_with(uuid)
 
 
 def _is_sent(entry: dict[str, Any]) -> bool:
@@ -388,40 +450,47 @@ def _is_sent(entry: dict[str, Any]) -> bool:
 
 
 def is_for_user_only(entry: dict[str, Any]) -> bool:
-    """Whether the client shows an entry to the user, and never sends it."""
+    """Whether the client shows an entry to the user only, and never sends it."""
     is_hidden = entry.get("isVisibleInTranscriptOnly") is True
     return is_hidden and entry.get("isCompactSummary") is not True
 
 
 def _is_local_command(entry: dict[str, Any]) -> bool:
-    """Whether it is the output of a command of the client, which the model reads."""
+    """Whether an entry has the output of a client's command, which the model reads."""
     return entry.get("type") == "system" and entry.get("subtype") == "local_command"
 
 
 def _keys(entry: dict[str, Any], native: Native) -> tuple[str, ...]:
-    """The keys that the drafts of an entry may have."""
+    """Return the keys that the drafts of an entry may have."""
     if native.key is None:
         return ()
     content = _content(entry)
-    most = len(content) + 1 if isinstance(content, list) else 0
-    others = [f"{native.key}\0{place}" for place in range(1, most + 1)]
+    others: list[str] = []
+    if isinstance(content, list):
+        # At most one draft more than there are blocks.
+        for number in range(1, len(content) + 2):
+            others.append(f"{native.key}\0{number}")
     return (native.key, *others)
 
 
 def mark_key(key: str | None, *, number: int) -> str:
-    """The key of a change that an entry shows; ``key`` is the entry's own."""
+    """Return the key of a change to the history that an entry shows.
+
+    key:    the entry's own.
+    number: of the change, among those that the entry shows.
+    """
     return f"{key}\0edit{number}"
 
 
-def _by_rule(changes: Iterable[Change], rule: str) -> tuple[Change, ...]:
-    """Changes for which a rule stands, and no entry."""
-    return tuple([change._replace(rule=rule) for change in changes])
+def _with_rule(changes: Iterable[Change], rule: str) -> list[Change]:
+    """Return the changes, each with the rule that found it since no entry has it."""
+    return [change._replace(rule=rule) for change in changes]
 
 
-def drafts_of(
+def edit_drafts(
     changes: Iterable[Change], entry: dict[str, Any], key: str | None, *, first: int = 0
 ) -> list[Draft]:
-    """The drafts of changes that an entry shows, as a capture appends them.
+    """Return the changes to the history that an entry shows, as a capture appends them.
 
     key:   of the entry.
     first: the number of the first change.
@@ -441,17 +510,24 @@ def drafts_of(
 
 
 class _Conversations:
+    """Collects the main conversation in a file, and the runs of sub-agents."""
+
     def __init__(self, source: base.Source) -> None:
         new_recording = partial(base.Recording, NAME, source.name)
         self._path = source.path
         self._recordings = defaultdict[str, base.Recording](new_recording)
-        self._aside = new_recording()  # what belongs to no conversation
+        # Reports entries that belong to no conversation.
+        self._outside = new_recording()
+        # The names of the runs that have events, in order.
         self._begun: dict[str, None] = {}
+        # The first line of each entry, by the entry's id.
         self._lines: dict[str, base.Line] = {}
+        # The sessions that the entries name, in order.
         self._sessions: dict[str, None] = {}
         self._memory = FileMemory()
 
-    def entry(self, line: base.Line) -> None:
+    def take(self, line: base.Line) -> None:
+        """Take the next line of the file."""
         place = f"line {line.number}"
         entry = base.mapping(line.value)
         uuid = base.text(entry, "uuid")
@@ -459,93 +535,113 @@ class _Conversations:
         if uuid:
             first = self._lines.setdefault(uuid, line)
             if first is not line:
-                self._again(first, line, place)
+                self._skip_repeated(first, line, place)
                 return
-        if session := base.session_name(entry, "sessionId"):
+        session = base.session_name(entry, "sessionId")
+        if session:
             self._sessions.setdefault(session)
-        chain = self._memory.chains.chain(entry, place)
-        learned = self._memory.learn(entry, native, place, chain)
-        for file in learned.files:
-            again = base.Origin(place, ts=base.moment(entry, "timestamp"), key=file.key)
-            self._take(chain, file.pieces(), replace(again, source=file.source))
-        for queued in learned.sent:
+        run = self._memory.runs.run_of(entry, place)
+        implied = self._memory.take(entry, native, place, run)
+        for file in implied.files:
+            origin = base.Origin(
+                place,
+                ts=base.moment(entry, "timestamp"),
+                source=file.source,
+                key=file.key,
+            )
+            self._record(run, file.pieces(), origin)
+        for queued in implied.sent:
             origin = self._origin(queued.entry, queued.place, queued.input_key)
             origin.source["queued"] = True
-            self._take(_MAIN, messages.user(queued.entry.get("content")), origin)
+            self._record(_MAIN, messages.user(queued.entry.get("content")), origin)
         kind = base.text(entry, "type")
         if kind == QUEUE:
             return
-        changes = learned.changes
+        changes = implied.changes
         if changes.note:
-            self._aside.skip(changes.note, place, note=True)
-        own = self._origin(entry, place, native.key)
-        self._mark(chain, changes.before, own, first=0)
-        found = _found(entry)
-        if isinstance(found, str):
-            note = kind in _BESIDE_MESSAGES or is_for_user_only(entry)
-            self._aside.skip(found, place, note=note)
+            self._outside.skip(changes.note, place, note=True)
+        origin = self._origin(entry, place, native.key)
+        self._record_changes(run, changes.before, origin, first=0)
+        pieces = _pieces_of(entry)
+        if isinstance(pieces, str):
+            is_note = kind in _TYPES_WITHOUT_MESSAGE or is_for_user_only(entry)
+            self._outside.skip(pieces, place, note=is_note)
         else:
-            self._take(chain, found, own)
-        self._mark(chain, changes.after, own, first=len(changes.before))
+            self._record(run, pieces, origin)
+        self._record_changes(run, changes.after, origin, first=len(changes.before))
 
-    def _mark(
-        self, chain: str, changes: Iterable[Change], entry: base.Origin, *, first: int
+    def _record_changes(
+        self, run: str, changes: Iterable[Change], entry: base.Origin, *, first: int
     ) -> None:
         """Record what the client changed in its history.
 
-        entry: the entry that shows it.
-        first: the number of the first change of the entry.
+        entry: the origin of the events of the entry that shows the changes.
+        first: the number of the first change.
         """
         for number, change in enumerate(changes, start=first):
             origin = replace(entry, key=mark_key(entry.key, number=number), usage=None)
             if change.rule:
                 origin = replace(origin, source={**origin.source, "rule": change.rule})
-            self._recordings[chain].mark(
+            self._recordings[run].mark(
                 change.mark, origin, change.reason, cleared_text=change.cleared_text
             )
 
     def transcripts(self) -> list[base.Transcript]:
-        """Those that began, in that order; what belongs to none is with the first."""
-        for queued in self._memory.queue.rest():
+        """Return the transcripts, in the order in which the conversations began.
+
+        The first one also reports the entries that belong to no conversation.
+        """
+        for queued in self._memory.queue.unsent():
             item = {"format": NAME, "kind": QUEUE, "value": queued.entry}
             origin = self._origin(queued.entry, queued.place, queued.key)
-            self._take(_MAIN, [base.Piece("item", item)], origin)
+            self._record(_MAIN, [base.Piece("item", item)], origin)
         for place, why in self._memory.queue.notes:
-            self._aside.skip(why, place, note=True)
-        silent = (chain for chain in self._recordings if chain not in self._begun)
-        chains = [*self._begun, *silent]
+            self._outside.skip(why, place, note=True)
+        without_events = [run for run in self._recordings if run not in self._begun]
+        runs = [*self._begun, *without_events] or [_MAIN]
         session = session_of_file(self._path, self._sessions)
-        first, *others = (self._told(chain, session) for chain in chains or [_MAIN])
-        skipped = *first.skipped, *self._aside.transcript("").skipped
+        first, *others = [self._transcript(run, session) for run in runs]
+        skipped = (*first.skipped, *self._outside.transcript("").skipped)
         return [replace(first, skipped=skipped), *others]
 
-    def _take(
-        self, chain: str, found: Iterable[base.PieceOrSkipped], origin: base.Origin
+    def _record(
+        self, run: str, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin
     ) -> None:
-        recording = self._recordings[chain]
-        recording.take(found, origin)
+        """Record pieces of the entry with this origin in the conversation of a run."""
+        recording = self._recordings[run]
+        recording.take(pieces, origin)
         if recording.begun:
-            self._begun.setdefault(chain)
+            self._begun.setdefault(run)
 
-    def _again(self, first: base.Line, line: base.Line, place: str) -> None:
-        """Say that an entry has the id of an earlier one."""
+    def _skip_repeated(self, first: base.Line, line: base.Line, place: str) -> None:
+        """Report an entry that has the id of an earlier one."""
         places = f"{place}, first in line {first.number}"
         if first.raw == line.raw:
-            self._aside.skip("entry that stands before it already", places, note=True)
+            self._outside.skip("entry that stands before it already", places, note=True)
         else:
             why = "entry with the id of an earlier one and other content"
-            self._aside.skip(why, places)
+            self._outside.skip(why, places)
 
-    def _told(self, chain: str, session: str) -> base.Transcript:
-        recording = self._recordings[chain]
-        if chain == _MAIN or not session:
-            return recording.transcript(session if chain == _MAIN else "")
-        name = base.session_name(f"{session}~{chain}")
+    def _transcript(self, run: str, session: str) -> base.Transcript:
+        """Return the transcript of a run.
+
+        session: of the file; an empty text if its entries name none.
+        """
+        recording = self._recordings[run]
+        if run == _MAIN:
+            return recording.transcript(session)
+        if not session:
+            return recording.transcript("")
+        name = base.session_name(f"{session}~{run}")
         return recording.transcript(name, parent=session)
 
     def _origin(
         self, entry: dict[str, Any], place: str, key: str | None
     ) -> base.Origin:
+        """Return the origin of an entry's events.
+
+        It names the session of an entry that a resumed session took over.
+        """
         origin = replace(_origin(entry, place), key=key)
         session = base.session_name(entry, "sessionId")
         if session and session != next(iter(self._sessions)):
@@ -554,45 +650,49 @@ class _Conversations:
 
 
 def _plain(content: Any) -> str:
-    """The text of a content, with one space where there are several."""
+    """Return the texts of a content, joined, with single spaces."""
     texts = messages.only_texts(content) or []
     return " ".join(" ".join(texts).split())
 
 
 def _user_texts(entry: dict[str, Any]) -> Iterator[str]:
-    """The texts that a user's entry has: each block's, and all of it."""
+    """Yield the texts of a user's entry: all of it, then each block of its own."""
     content = _content(entry)
     if _is_queued(entry):
         content = base.at(entry, "attachment", "prompt")
     elif entry.get("type") != "user":
         return
-    if text := _plain(content):
+    text = _plain(content)
+    if text:
         yield text
     if isinstance(content, list):
         for block in content:
-            words = messages.text_of(block)
-            if words:
-                yield " ".join(words.split())
+            block_text = messages.text_of(block)
+            if block_text:
+                yield " ".join(block_text.split())
 
 
 def _origin(entry: dict[str, Any], place: str) -> base.Origin:
-    source: JsonObject = {
-        name: entry[key]
-        for name, key in (("id", "uuid"), ("parent", "parentUuid"))
-        if base.text(entry, key)
-    }
-    source |= {name: True for flag, name in _FLAGS.items() if entry.get(flag) is True}
+    """Return the fields that the events of an entry share."""
+    source: JsonObject = {}
+    for name, field in (("id", "uuid"), ("parent", "parentUuid")):
+        if base.text(entry, field):
+            source[name] = entry[field]
+    for flag, name in _FLAGS.items():
+        if entry.get(flag) is True:
+            source[name] = True
     if entry.get("type") == "attachment" and not _is_queued(entry):
         kind = base.text(entry, "attachment", "type") or ""
         if _IDENTIFIER.fullmatch(kind):
             source["attachment"] = kind
     elif entry.get("type") == "attachment":
-        typed = base.at(entry, "attachment", "commandMode") in (None, "prompt")
+        mode = base.at(entry, "attachment", "commandMode")
+        is_typed = mode in (None, "prompt")
         source["queued"] = True
-        if base.at(entry, "attachment", "isMeta") is True or not typed:
+        if base.at(entry, "attachment", "isMeta") is True or not is_typed:
             source["meta"] = True
     message = base.mapping(entry, "message")
-    of_model = entry.get("type") == "assistant"
+    is_of_model = entry.get("type") == "assistant"
     response = base.text(message, "id") or f"msg:{entry.get('uuid') or place}"
     return base.Origin(
         place,
@@ -600,28 +700,32 @@ def _origin(entry: dict[str, Any], place: str) -> base.Origin:
         request_id=base.text(entry, "requestId"),
         agent=base.text(entry, "agentId"),
         model=base.text(message, "model"),
-        response_id=response if of_model else None,
+        response_id=response if is_of_model else None,
         usage=base.mapping(message, "usage") or None,
         source=source,
     )
 
 
-def _view(_: str, entry: Any, __: object) -> Iterator[Draft]:
-    found, entry = _found(base.mapping(entry)), base.mapping(entry)
-    return base.drafts_of(() if isinstance(found, str) else found, _origin(entry, ""))
+def _events_of(_: str, value: Any, __: object) -> Iterator[Draft]:
+    """Return the events of an entry that the log stores as an item."""
+    entry = base.mapping(value)
+    pieces = _pieces_of(entry)
+    if isinstance(pieces, str):
+        return iter(())
+    return base.drafts_of(pieces, _origin(entry, ""))
 
 
-# A line of a session file.
+# The format of a line of a session file, as an item of the log.
 FORMAT = Format(
     NAME,
-    _view,
-    lambda entry: base.text(entry, "type") or "",
-    lambda entry: base.text(entry, "uuid"),
+    view=_events_of,
+    kind=lambda entry: base.text(entry, "type") or "",
+    id=lambda entry: base.text(entry, "uuid"),
 )
 
 
-def _found(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped] | str:
-    """The events of an entry, or why there are none."""
+def _pieces_of(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped] | str:
+    """Return the pieces of an entry, or the reason that it has none."""
     if is_for_user_only(entry):
         return "shown to the user alone, and never sent to the model"
     if _is_local_command(entry):
@@ -646,14 +750,14 @@ def _found(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped] | str:
         if text is not None:
             fields = {"text": text, "where": "conversation"}
             return iter([base.Piece("system", fields)])
-        return _attached(attachment)
+        return _why_left_out(attachment)
     if not isinstance(kind, str):
         return "not an entry: no object with a type"
     return _NOTES.get(kind, "entry of an unknown type")
 
 
-def _attached(attachment: dict[str, Any]) -> str:
-    """Why an attachment is no event."""
+def _why_left_out(attachment: dict[str, Any]) -> str:
+    """Return the reason that an attachment becomes no event."""
     kind = base.text(attachment, "type") or ""
     name = f" ({kind})" if _IDENTIFIER.fullmatch(kind) else ""
     if attachments.is_never_sent(attachment):
@@ -665,22 +769,26 @@ def _attached(attachment: dict[str, Any]) -> str:
 
 
 def _user(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
+    """Yield the inputs and the results of calls in a user's entry."""
     content = _content(entry)
     if _is_queued(entry):
         content = entry["attachment"].get("prompt")
-    found = list(messages.user(content))
-    pieces = [item for item in found if isinstance(item, base.Piece)]
-    results = [piece for piece in pieces if piece.type == "tool_result"]
+    pieces = list(messages.user(content))
+    results: list[base.Piece] = []
+    for piece in pieces:
+        if isinstance(piece, base.Piece) and piece.type == "tool_result":
+            results.append(piece)
     if len(results) == 1:
-        told = base.mapping(entry, "toolUseResult")
-        for key, unit in _DURATIONS.items():
-            took = base.milliseconds(told, key, per_unit=unit)
-            if took is not None:
-                results[0].fields.setdefault("duration_ms", took)
-    yield from found
+        details = base.mapping(entry, "toolUseResult")
+        for field, unit in _DURATIONS.items():
+            duration = base.milliseconds(details, field, per_unit=unit)
+            if duration is not None:
+                results[0].fields.setdefault("duration_ms", duration)
+    yield from pieces
 
 
 def _assistant(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
+    """Return the texts, calls and thoughts of the model, or an error of the API."""
     content = _content(entry)
     if entry.get("isApiErrorMessage") is True:
         message = "".join(messages.only_texts(content) or [])
@@ -689,21 +797,23 @@ def _assistant(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
         return iter([base.Piece("error", fields)])
     reason = base.at(entry, "message", "stop_reason")
     if content == []:
-        # The model answered nothing, or redaction dropped what it thought: a capture
-        # reads the redacted entry.
+        # The answer of the model is empty, or redaction dropped its thoughts.  A
+        # capture reads the redacted entry.
         empty: JsonObject = {"text": ""}
-        if stop_reason := base.text(reason):
+        stop_reason = base.text(reason)
+        if stop_reason:
             empty["stop_reason"] = stop_reason
         return iter([base.Piece("agent_response", empty)])
     return messages.agent(content, stop_reason=reason)
 
 
 def _content(entry: dict[str, Any]) -> Any:
+    """Return the content of an entry's message: a text, or blocks."""
     message = entry.get("message")
     return message if isinstance(message, str) else base.at(message, "content")
 
 
 def _is_queued(entry: dict[str, Any]) -> bool:
-    """Whether this is what a user typed while the agent worked."""
+    """Whether an entry has a message that a user typed while the agent worked."""
     queued = base.at(entry, "attachment", "type") == "queued_command"
     return entry.get("type") == "attachment" and queued

@@ -48,10 +48,10 @@ _USAGE_COLUMNS: Final = 5
 class Dataset:
     """A dataset of chats for training.
 
-    scope: the consent that a user must have given, and not withdrawn.
-    out:   the file that the rows are written to, for the report of a later erasure.
-    users: the users whose rows are in it so far.
-    left:  the number of users that were left out.
+    scope:          the consent that a user must have given, and not withdrawn.
+    out:            the file that the rows are written to, which a later erasure names.
+    users:          the users whose rows are in it so far.
+    users_left_out: the number of users without the consent so far.
     """
 
     store: SessionStore
@@ -59,7 +59,7 @@ class Dataset:
     out: Path | None = None
     export_id: str = field(default_factory=lambda: str(uuid4()))
     users: list[str] = field(default_factory=list)
-    left: int = 0
+    users_left_out: int = 0
 
     def rows(self, user_id: str | None = None) -> Iterator[JsonObject]:
         """Yield a row for each session, of one user or of all.
@@ -86,7 +86,7 @@ class Dataset:
         for user in dict.fromkeys(info.user_id for info in infos):
             allowed = self.store.user(user).status().scopes.get(self.scope)
             if allowed is None or not allowed.granted:
-                self.left += 1
+                self.users_left_out += 1
                 continue
             salt = record_dataset(self.store.writer, user, self.export_id, self.scope)
             if copies is not None:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
-from refold.adapters.importers.claude_code import FileMemory, Learned
+from refold.adapters.importers.claude_code import FileMemory, ImpliedEvents
 from refold.adapters.importers.codex_history import Change, History
 from refold.adapters.importers.unrecorded import is_resumption
 from refold.domain import errors
@@ -63,10 +63,10 @@ class Place:
 
 
 def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
-    """The session that ``refold import`` gives the entry, too."""
+    """Return the session and the format of an entry, as ``refold import`` does."""
     place = reading.place
     path = Path(place.path)
-    named = claude_code.name_of_file(path)
+    named = claude_code.session_in_name(path)
     own = base.session_name(entry, "sessionId")
     if own == named and place.session not in ("", named):
         place.session = named
@@ -76,11 +76,12 @@ def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]
     if not place.session:
         place.session = claude_code.session_of_file(path, reading.sessions())
     session = place.session or named
-    chain = ""
     if entry.get("isSidechain") is True:
         # Only old versions name no agent: then the run is known by its first entry.
-        chain = base.text(entry, "agentId") or reading.memory.chains.chain(entry)
-    return f"{session}~{chain}" if chain else session, claude_code.FORMAT
+        run = base.text(entry, "agentId") or reading.memory.runs.run_of(entry)
+        if run:
+            session = f"{session}~{run}"
+    return session, claude_code.FORMAT
 
 
 def _codex(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
@@ -188,7 +189,7 @@ class _Learned(NamedTuple):
     codex: what a line of Codex changes in the history.
     """
 
-    claude_code: Learned = Learned()
+    claude_code: ImpliedEvents = ImpliedEvents()
     codex: Change | None = None
 
 
@@ -233,8 +234,8 @@ class _Reading:
         if self._form is not claude_code.FORMAT:
             change = memory.codex_history.take(entry, native.key or "")
             return _Learned(codex=change)
-        chain = memory.chains.chain(entry)
-        return _Learned(memory.learn(entry, native, chain=chain))
+        run = memory.runs.run_of(entry)
+        return _Learned(memory.take(entry, native, run=run))
 
     def continues(self, entry: dict[str, Any]) -> bool:
         """Whether an entry just continues the one before it."""
@@ -578,12 +579,12 @@ class Follower:
         learned = reading.learn(memory, value, native)
         reading.place.queued = not memory.queue.is_empty
         reading.place.leaf = ""
-        if memory.is_continued(value, memory.chains.chain(value)):
+        if memory.is_continued(value, memory.runs.run_of(value)):
             reading.place.leaf = str(value["uuid"])
         before = learned.claude_code.drafts_before()
         changes = learned.claude_code.changes
-        before += claude_code.drafts_of(changes.before, value, native.key)
-        after = claude_code.drafts_of(
+        before += claude_code.edit_drafts(changes.before, value, native.key)
+        after = claude_code.edit_drafts(
             changes.after, value, native.key, first=len(changes.before)
         )
         if learned.codex is not None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
 
 
-class Place(NamedTuple):
-    """The address of a server, and its clients.
+class ServerOptions(NamedTuple):
+    """The address of a server, its certificate, and the clients that it trusts.
 
     user:        the user of the token that a server without configured keys issues.
     certificate, key: files for TLS; both or neither.
@@ -115,44 +115,44 @@ def checked_proxy(text: str) -> str:
     return str(network)
 
 
-def listening(gate: Any, place: Place) -> Any:
+def listening(gate: Any, options: ServerOptions) -> Any:
     """Return the configuration with which uvicorn serves the gate.
 
-    Headers about the client are accepted from ``place.proxies`` alone.  Without any
+    Headers about the client are accepted from ``options.proxies`` alone.  Without any
     proxies, the address of the connection is the client's.
     """
     uvicorn = import_extra("uvicorn", "server")
     return uvicorn.Config(
         gate,
-        host=place.host,
-        port=place.port,
-        ssl_certfile=place.certificate,
-        ssl_keyfile=place.key,
+        host=options.host,
+        port=options.port,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
         log_config=None,
         access_log=False,  # the store has its own
         server_header=False,
-        proxy_headers=bool(place.proxies),
-        forwarded_allow_ips=[checked_proxy(each) for each in place.proxies],
+        proxy_headers=bool(options.proxies),
+        forwarded_allow_ips=[checked_proxy(each) for each in options.proxies],
         timeout_keep_alive=15,
         timeout_graceful_shutdown=GRACE_SEC,
         h11_max_incomplete_event_size=65_536,
     )
 
 
-def _check_address(place: Place) -> None:
+def _check_address(options: ServerOptions) -> None:
     """Raise InvalidConfiguration for an address on which the server cannot listen.
 
     Otherwise uvicorn would print the system's error and end the process.
     """
-    if not 0 <= place.port < 65_536:
-        raise InvalidConfiguration(f"a port is 0 to 65535, not {place.port}")
+    if not 0 <= options.port < 65_536:
+        raise InvalidConfiguration(f"a port is 0 to 65535, not {options.port}")
     try:
         addresses = socket.getaddrinfo(
-            place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (socket.gaierror, UnicodeError):
         raise InvalidConfiguration(
-            f"there is no address of {place.host!r}: name one of this machine with "
+            f"there is no address of {options.host!r}: name one of this machine with "
             "--host"
         ) from None
     for family, kind, protocol, _, address in addresses:
@@ -165,7 +165,7 @@ def _check_address(place: Place) -> None:
                 probe.listen()
         except OSError as error:
             raise InvalidConfiguration(
-                f"{place.host} port {place.port} cannot be listened on "
+                f"{options.host} port {options.port} cannot be listened on "
                 f"({_reason(error)}): name another with --host or --port"
             ) from None
 
@@ -174,13 +174,13 @@ def _reason(error: OSError) -> str:
     return str(error.strerror or error).lower()
 
 
-def _check_tls(place: Place) -> None:
+def _check_tls(options: ServerOptions) -> None:
     """Raise InvalidConfiguration for a certificate or key that TLS cannot use."""
-    if place.certificate is None or place.key is None:
+    if options.certificate is None or options.key is None:
         return
     for option, path in (
-        ("--tls-certificate", place.certificate),
-        ("--tls-key", place.key),
+        ("--tls-certificate", options.certificate),
+        ("--tls-key", options.key),
     ):
         try:
             path.read_bytes()
@@ -190,11 +190,11 @@ def _check_tls(place: Place) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without a password, an encrypted key would prompt for one on the terminal.
-        context.load_cert_chain(place.certificate, place.key, password="")
+        context.load_cert_chain(options.certificate, options.key, password="")
     except ssl.SSLError:
         raise InvalidConfiguration(
-            f"{place.certificate} and {place.key} are no certificate and key in PEM "
-            "that belong together"
+            f"{options.certificate} and {options.key} are no certificate and key in "
+            "PEM that belong together"
         ) from None
 
 
@@ -250,7 +250,9 @@ def _end_process_in(seconds: float) -> None:
     timer.start()
 
 
-def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
+def serve(
+    store: SessionStore, options: ServerOptions, tell: Callable[[str], object]
+) -> None:
     """Serve the store until SIGINT or SIGTERM, also while it starts.
 
     tell: prints a line.  It is called with the address.
@@ -264,28 +266,30 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
     Raises InvalidConfiguration.
     """
     with _stopped_by_signals():
-        _serve(store, place, tell)
+        _serve(store, options, tell)
 
 
-def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
+def _serve(
+    store: SessionStore, options: ServerOptions, tell: Callable[[str], object]
+) -> None:
     uvicorn = import_extra("uvicorn", "server")
     for module in ("fastapi", "jinja2", "jwt"):
         import_extra(module, "server")
     from refold.adapters.server.access_tokens import SCOPES, verifier_of
     from refold.adapters.server.app import Limits, application
 
-    if (place.certificate is None) != (place.key is None):
+    if (options.certificate is None) != (options.key is None):
         raise InvalidConfiguration("TLS needs both --tls-certificate and --tls-key")
-    _check_tls(place)
+    _check_tls(options)
     verifier = verifier_of()
-    if not (verifier.configured or place.is_loopback):
+    if not (verifier.configured or options.is_loopback):
         raise InvalidConfiguration(
             "a server that others reach needs keys that verify their tokens: set "
             "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
         )
-    origins = tuple(checked_origin(each) for each in place.origins)
-    _check_address(place)
-    limits = Limits(secure=place.certificate is not None, origins=origins)
+    origins = tuple(checked_origin(each) for each in options.origins)
+    _check_address(options)
+    limits = Limits(secure=options.certificate is not None, origins=origins)
 
     class Server(uvicorn.Server):  # type: ignore[misc,name-defined]  # it is loaded late
         """Prints its address when it has started to listen."""
@@ -295,12 +299,12 @@ def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> 
             if not self.started:
                 return
             port = self.servers[0].sockets[0].getsockname()[1]
-            scheme = "https" if place.certificate else "http"
-            host = f"[{place.host}]" if ":" in place.host else place.host
+            scheme = "https" if options.certificate else "http"
+            host = f"[{options.host}]" if ":" in options.host else options.host
             tell(f"{scheme}://{host}:{port}")
             if not verifier.configured:
-                token = verifier.mint(place.user, SCOPES)
-                tell(f"token of {place.user} for one day, shown only once: {token}")
+                token = verifier.mint(options.user, SCOPES)
+                tell(f"token of {options.user} for one day, shown only once: {token}")
 
         async def shutdown(self, sockets: object = None) -> None:
             _end_process_in(END_SEC)
@@ -308,4 +312,4 @@ def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> 
             await super().shutdown(sockets=sockets)
 
     gate = application(store, verifier, limits)
-    Server(listening(gate, place)).run()
+    Server(listening(gate, options)).run()

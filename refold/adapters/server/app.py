@@ -193,7 +193,7 @@ class Rates:
 def answer_to(request: Request, refusal: Refusal) -> Response:
     """Return a refusal: a page for people or JSON for programs, by the path."""
     if is_for_people(request.scope["path"]):
-        return pages.refused(request, refusal)
+        return pages.refusal_page(request, refusal)
     return problem(refusal, request_id=request.state.request_id)
 
 
@@ -603,7 +603,7 @@ def application(
     app.state.verifier = verifier
     app.state.limits = limits
     app.state.csrf_of = csrf_of_token
-    app.state.exchanged = exchanged
+    app.state.exchange_token = exchanged
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _on_error)

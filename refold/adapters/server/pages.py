@@ -32,36 +32,43 @@ from refold.store.history import with_whole_texts
 from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
-LISTED: Final = 50  # sessions of a page
-_LANG: Final = "refold_lang"
-_YEAR: Final = 31_536_000
+_SESSIONS_PER_PAGE: Final = 50
+_MOST_REQUESTS: Final = 200  # to which a page of a context links
+# A page verifies a longer session only after a confirmation.
+_MOST_VERIFIED: Final = 10 * run_pages.MANY
+_LANGUAGE_COOKIE: Final = "refold_lang"
+_YEAR_SEC: Final = 31_536_000
+# JavaScript represents whole numbers exactly up to here.
+_MOST_SEQ: Final = 1 << 53
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Here:
-    """A request for a page: its caller, the user whose data it shows, its language."""
+class PageRequest:
+    """A request for a page: its caller, the user whose data it shows, its language.
+
+    user_in_url: the user that the URL names; empty if it names none.
+    user:        the user whose data the page shows: that one, or else the caller.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.caller: Any = getattr(request.state, "caller", None)
         self.store: SessionStore = request.app.state.store
-        self.named = request.query_params.get("user", "")
-        self.user: str = self.named or (self.caller.user_id if self.caller else "")
+        self.user_in_url = request.query_params.get("user", "")
+        caller_id = self.caller.user_id if self.caller else ""
+        self.user: str = self.user_in_url or caller_id
 
-    def may(self, scope: str) -> None:
-        """Check that the caller has this scope, and may name the user.
-
-        Raises HTTPException.
-        """
-        authorize(self.request, scope, self.named or None)
+    def check_scope(self, scope: str) -> None:
+        """Raise HTTPException if the caller lacks a scope, or may not name the user."""
+        authorize(self.request, scope, self.user_in_url or None)
 
     @property
     def lang(self) -> run_pages.Lang:
-        """The language: from the query, a cookie, or the browser; else English."""
+        """The language of the query, the cookie, or the browser; otherwise English."""
         accepted = self.request.headers.get("accept-language", "")
         candidates = [
             self.request.query_params.get("lang"),
-            self.request.cookies.get(_LANG),
+            self.request.cookies.get(_LANGUAGE_COOKIE),
         ]
         for entry in accepted.split(","):
             candidates.append(entry.strip()[:2].lower())
@@ -71,26 +78,30 @@ class Here:
         return "en"
 
     def link(self, *path: object, **query: object) -> str:
-        """The URL of a page of this server, about the same user."""
+        """Return the URL of another page about the same user."""
         quoted = "/".join(quote(str(segment), safe="") for segment in path)
-        parameters = {"user": self.named, **query}
+        parameters = {"user": self.user_in_url, **query}
         return f"/{quoted}{_query(parameters.items())}"
 
-    def also(self, **query: object) -> str:
-        """The URL of this page with some parameters changed."""
+    def with_query(self, **query: object) -> str:
+        """Return the URL of this page with some parameters changed."""
         current = self.request.query_params.multi_items()
         unchanged = [(name, value) for name, value in current if name not in query]
         return _query([*unchanged, *query.items()]) or "?"
 
     @property
     def wants_panel(self) -> bool:
-        """Whether htmx asks for a part of the page only."""
+        """Whether htmx requests only the part of the page that it replaces."""
         headers = self.request.headers
         return "hx-request" in headers and "hx-history-restore-request" not in headers
 
-    def session(self, quoted: str) -> Session:
-        """The session in a path, if the caller may read it.  Raises HTTPException."""
-        return authorize(self.request, "read", self.named or None).session(quoted)
+    def session(self, quoted_id: str) -> Session:
+        """Return the session with this id, which is quoted as in a path.
+
+        Raises HTTPException if the caller may not read it.
+        """
+        access = authorize(self.request, "read", self.user_in_url or None)
+        return access.session(quoted_id)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template with these values for the caller."""
@@ -109,12 +120,16 @@ class Here:
         response = HTMLResponse(html, status, {"Vary": "HX-Request"})
         if self.request.query_params.get("lang") == self.lang:
             response.set_cookie(
-                _LANG, self.lang, _YEAR, httponly=True, samesite="strict"
+                _LANGUAGE_COOKIE,
+                self.lang,
+                _YEAR_SEC,
+                httponly=True,
+                samesite="strict",
             )
         return response
 
     def about(self, template: str, session: Session, **values: Any) -> HTMLResponse:
-        """Render a page about a session."""
+        """Render a page about a session, with its head and the strategies it used."""
         used = run_pages.strategies(session)
         head = session.head()
         return self.page(
@@ -123,7 +138,7 @@ class Here:
 
 
 def _query(parameters: Iterable[tuple[str, object]]) -> str:
-    """The query of a URL, without empty parameters; "" if none is left."""
+    """Return the query of a URL without empty parameters; "" if none is left."""
     filled_in = [
         (name, value) for name, value in parameters if value not in ("", None, False)
     ]
@@ -133,41 +148,43 @@ def _query(parameters: Iterable[tuple[str, object]]) -> str:
 
 
 class _Page(APIRoute):
-    """A route whose errors are pages too, and which ignores empty fields of a form."""
+    """A route that ignores the empty fields of a form and shows errors as pages."""
 
     def get_route_handler(self) -> _Handler:
         handle = super().get_route_handler()
 
-        async def answered(request: Request) -> Response:
-            request.scope["query_string"] = filled(request.scope["query_string"])
+        async def handle_page(request: Request) -> Response:
+            query = request.scope["query_string"]
+            request.scope["query_string"] = _without_empty_fields(query)
             try:
                 return await handle(request)
             except (errors.RefoldError, RequestValidationError, HTTPException) as error:
-                return refused(request, refusal_of(error))
+                return refusal_page(request, refusal_of(error))
 
-        return answered
+        return handle_page
 
 
-def filled(query: bytes) -> bytes:
-    """A query without empty fields: a form sends those that nobody filled in."""
+def _without_empty_fields(query: bytes) -> bytes:
+    """Return a query without the fields of a form that the user left empty."""
     fields = query.split(b"&")
     return b"&".join(field for field in fields if _value(field).strip())
 
 
 def _value(field: bytes) -> str:
-    """The value in ``name=value``."""
+    """Return the value in ``name=value``."""
     return unquote_plus(field.partition(b"=")[2].decode("latin-1"))
 
 
-def refused(request: Request, refusal: Refusal) -> Response:
-    """The page that explains a refusal; for htmx only the part with the sentences."""
+def refusal_page(request: Request, refusal: Refusal) -> Response:
+    """Return the page that explains a refusal; for htmx only its sentences."""
     detail = refusal.detail
     if refusal.status == 404:  # the detail is for programs
         detail = ""
     if refusal.code == "request":
+        # The rest of the detail refers to the API, where pages have a form.
         sentence = detail.partition(": /v1/")[0]
         detail = f"Invalid filter: {sentence}"
-    here = Here(request)
+    here = PageRequest(request)
     template = "parts/refused.html" if here.wants_panel else "error.html"
     page = here.page(
         template, status=refusal.status, code=refusal.status, detail=detail
@@ -177,31 +194,39 @@ def refused(request: Request, refusal: Refusal) -> Response:
 
 
 async def _form(request: Request) -> Mapping[str, str]:
-    """The fields of a form."""
+    """Return the fields of a form."""
     body = await request.body()
     return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
 router = APIRouter(route_class=_Page, include_in_schema=False)
-At = Annotated[Here, Depends(Here)]
+Here = Annotated[PageRequest, Depends(PageRequest)]
 Form = Annotated[Mapping[str, str], Depends(_form)]
-Seq = Annotated[int, Query(ge=0, le=1 << 53)]
+Seq = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
 TypeNames = Annotated[list[str] | None, Query()]
 
 
 @router.get("/")
 def sessions(
-    here: At, q: str = "", label: str = "", after: str | None = None
+    here: Here, q: str = "", label: str = "", after: str | None = None
 ) -> Response:
-    """A page of the user's sessions, or the events that contain the words of ``q``."""
-    here.may("read")
+    """Show a page of the user's sessions, or the events with the words of ``q``."""
+    here.check_scope("read")
     store = here.store
     if q.strip():
-        hits = store.search(here.user, q, limit=LISTED)
+        hits = store.search(here.user, q, limit=_SESSIONS_PER_PAGE)
         return here.page("sessions.html", q=q, label=label, hits=hits)
-    wanted = labels_of([label] if label else [])
-    infos = store.sessions(here.user, label=wanted, after=after, limit=LISTED + 1)
-    more = infos[LISTED - 1].session_id if len(infos) > LISTED else None
+    # One session more shows whether there is another page.
+    infos = store.sessions(
+        here.user,
+        label=labels_of([label] if label else []),
+        after=after,
+        limit=_SESSIONS_PER_PAGE + 1,
+    )
+    last_shown: str | None = None
+    if len(infos) > _SESSIONS_PER_PAGE:
+        infos = infos[:_SESSIONS_PER_PAGE]
+        last_shown = infos[-1].session_id
 
     def labels(name: str) -> Mapping[str, str]:
         return store.session(user_id=here.user, session_id=name).labels()
@@ -211,24 +236,24 @@ def sessions(
         q=q,
         label=label,
         hits=None,
-        infos=infos[:LISTED],
+        infos=infos,
         labels=labels,
-        more=more,
+        next_after=last_shown,
     )
 
 
 @router.get("/login")
-def login(here: At, next: str = "/") -> Response:  # noqa: A002  # as the gate names it
-    """The form that takes a token."""
+def login(here: Here, next: str = "/") -> Response:  # noqa: A002  # named in URLs
+    """Show the form for an access token."""
     return here.page("login.html", to=next, refused=False)
 
 
 @router.post("/login")
-async def logged_in(here: At, form: Form) -> Response:
-    """Exchange a token for a cookie; the form again, if the token is refused."""
+async def log_in(here: Here, form: Form) -> Response:
+    """Exchange a token for a cookie; show the form again if the token is refused."""
     request = here.request
     to = form.get("next", "/")
-    response: Response | None = await request.app.state.exchanged(
+    response: Response | None = await request.app.state.exchange_token(
         request, form.get("token", ""), to
     )
     if response is None:
@@ -237,7 +262,7 @@ async def logged_in(here: At, form: Form) -> Response:
 
 
 @router.post("/logout")
-def logged_out() -> Response:
+def log_out() -> Response:
     """Delete the cookie."""
     response = RedirectResponse("/login", 303)
     response.delete_cookie("refold_session", httponly=True, samesite="strict")
@@ -246,28 +271,31 @@ def logged_out() -> Response:
 
 @router.get("/run/{session_id}")
 def timeline(
-    here: At,
+    here: Here,
     session_id: str,
     after: Seq = 0,
     before: Seq | None = None,
     seq: Seq | None = None,
-    type: TypeNames = None,  # noqa: A002  # as links name it
+    type: TypeNames = None,  # noqa: A002  # named in URLs
     agent: str = "",
     redacted: bool = False,
     q: str = "",
     live: bool = False,
 ) -> Response:
-    """A page of a run; with ``live`` only its turns, for a page that follows a run."""
+    """Show a page of a run.
+
+    live: return only the newest turns, for a page that follows a run.
+    """
     session = here.session(session_id)
-    wanted = run_pages.EventFilter(check_types(type or ()), agent, redacted)
+    event_filter = run_pages.EventFilter(check_types(type or ()), agent, redacted)
     if live:
         after = max(after, session.head().seq - run_pages.LIMIT)
     part = run_pages.read_page(
-        session, after=after, before=before, seq=seq, wanted=wanted
+        session, after=after, before=before, seq=seq, wanted=event_filter
     )
     if live:
         return here.page(
-            "parts/turns.html", seq=seq, session=session, part=part, wanted=wanted
+            "parts/turns.html", seq=seq, session=session, part=part, wanted=event_filter
         )
     hits = None
     if q.strip():
@@ -279,13 +307,13 @@ def timeline(
         hits=hits,
         session=session,
         part=part,
-        wanted=wanted,
+        wanted=event_filter,
     )
 
 
 @router.get("/run/{session_id}/event")
-def event(here: At, session_id: str, seq: Seq) -> Response:
-    """One event in full, and as it is stored."""
+def event(here: Here, session_id: str, seq: Seq) -> Response:
+    """Show one event with its whole texts, and its stored JSON."""
     session = here.session(session_id)
     envelope = next(iter(session.events(after=max(seq - 1, 0), limit=1)), None)
     if envelope is None or envelope.seq != seq:
@@ -300,18 +328,24 @@ def event(here: At, session_id: str, seq: Seq) -> Response:
 
 
 def _json(value: Any) -> str:
+    """Return a value as indented JSON."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
 @router.get("/run/{session_id}/context")
 def context(
-    here: At,
+    here: Here,
     session_id: str,
     at: Seq | None = None,
     strategy: str = "",
     sure: bool = False,
 ) -> Response:
-    """The context at a seq, and why it is so; for htmx only that part of the page."""
+    """Show the context at a seq, and the cause of each part.
+
+    For htmx, returns only the part of the page with the context.
+
+    sure: the user confirmed that the page may read a long session.
+    """
     session = here.session(session_id)
     end = session.head().seq
     at = max(1, min(at or end, end))
@@ -320,7 +354,7 @@ def context(
         chosen = run_pages.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
     requests = session.writer.log.read(
-        session.stream, types=("request",), newest=True, limit=200
+        session.stream, types=("request",), newest=True, limit=_MOST_REQUESTS
     )
     return here.about(
         "parts/panel.html" if here.wants_panel else "context.html",
@@ -334,15 +368,15 @@ def context(
 
 @router.get("/run/{session_id}/compare")
 def compare(
-    here: At, session_id: str, a: str = "", b: str = "", model: str = ""
+    here: Here, session_id: str, a: str = "", b: str = "", model: str = ""
 ) -> Response:
-    """Two strategies side by side: what each would have sent, and at what cost."""
+    """Compare two strategies: what each would have sent, and at what cost."""
     session = here.session(session_id)
     compared = None
     plot: list[dict[str, Any]] = []
     if a and b:
-        pair = [run_pages.chosen(session, name) or name for name in (a, b)]
-        compared = session.proofs.compare(pair, model=model or None)
+        strategies = [run_pages.chosen(session, name) or name for name in (a, b)]
+        compared = session.proofs.compare(strategies, model=model or None)
         plot = [run_pages.plot_data(outcome) for outcome in compared.outcomes]
     return here.about(
         "compare.html", session, a=a, b=b, model=model, compared=compared, plot=plot
@@ -351,27 +385,36 @@ def compare(
 
 @router.get("/run/{session_id}/verify")
 def verify(
-    here: At, session_id: str, whole: bool = False, sure: bool = False
+    here: Here, session_id: str, whole: bool = False, sure: bool = False
 ) -> Response:
-    """The verification of a session, and the newest seal of the store."""
+    """Show the verification of a session, and the newest seal of the store.
+
+    whole: verify everything about the session, not only its hash chain.
+    sure:  the user confirmed that the page may read a long session.
+    """
     session = here.session(session_id)
-    is_long = session.head().seq > run_pages.MANY * 10
+    is_long = session.head().seq > _MOST_VERIFIED
     verified = None
     if sure or not is_long:
         verified = session.verify(chain_only=not whole)
-    signed = None
+    newest_seals = None
     key = ""
     with suppress(errors.InvalidConfiguration):  # a store in memory is not sealed
-        signed = here.store.seals.heads()[-1:]
+        newest_seals = here.store.seals.heads()[-1:]
         key = public_pem(here.store.seals.public_key()).strip()
     return here.about(
-        "verify.html", session, verified=verified, whole=whole, signed=signed, key=key
+        "verify.html",
+        session,
+        verified=verified,
+        whole=whole,
+        signed=newest_seals,
+        key=key,
     )
 
 
 @router.get("/run/{session_id}/proof")
-def proof(here: At, session_id: str, seq: Seq) -> Response:
-    """A file with the proof that an event is in the newest sealed tree."""
+def proof(here: Here, session_id: str, seq: Seq) -> Response:
+    """Return a file with the proof that an event is in the newest sealed tree."""
     session = here.session(session_id)
     session.head()
     try:
@@ -385,14 +428,17 @@ def proof(here: At, session_id: str, seq: Seq) -> Response:
 
 
 @router.get("/memory")
-def memory(here: At, every: bool = False) -> Response:
-    """The memory of a user with its evidence, and the user's consents."""
-    here.may("read")
+def memory(here: Here, every: bool = False) -> Response:
+    """Show the memory of a user with its evidence, and the user's consents.
+
+    every: include items that are not established.
+    """
+    here.check_scope("read")
     now = here.store.clock()
     threshold = advice.Choice().threshold
     learned = here.store.memory.of(here.user)
     declared = here.store.memory.profile(here.user)
-    # Each item, what it says, and why a model is not given it.
+    # Each item, its description, and the reasons to withhold it from a model.
     items: list[tuple[Any, str, Sequence[str]]] = []
     for item in learned.items:
         if every or item.established:
@@ -413,9 +459,9 @@ def memory(here: At, every: bool = False) -> Response:
 
 
 @router.post("/memory")
-def allow(here: At, form: Form) -> Response:
+def allow(here: Here, form: Form) -> Response:
     """Record a consent of the user, or forget an item of memory."""
-    here.may("append")
+    here.check_scope("append")
     user = here.store.user(here.user)
     reason = form.get("reason", "")
     match form.get("act"):
@@ -434,9 +480,9 @@ def allow(here: At, form: Form) -> Response:
 
 
 @router.get("/settings")
-def settings(here: At) -> Response:
-    """The user's numbers of turns for ``turn_window``, and what decides each."""
-    here.may("read")
+def settings(here: Here) -> Response:
+    """Show the user's numbers of turns for ``turn_window``, and where each is set."""
+    here.check_scope("read")
     saved = here.store.user(here.user).saved_turns()
     return here.page(
         "settings.html",
@@ -447,15 +493,15 @@ def settings(here: At) -> Response:
 
 
 @router.post("/settings")
-def save_settings(here: At, form: Form) -> Response:
+def save_settings(here: Here, form: Form) -> Response:
     """Save the numbers of turns; an empty field removes a saved number."""
-    here.may("append")
+    here.check_scope("append")
     numbers: dict[str, int | None] = {}
     for name in TurnSettings._fields:
         text = form.get(name, "").strip()
         if not text:
             numbers[name] = None
-        elif text.isascii() and text.isdecimal() and len(text) < 16:
+        elif _is_whole_number(text):
             numbers[name] = int(text)
         else:
             raise HTTPException(
@@ -467,10 +513,15 @@ def save_settings(here: At, form: Form) -> Response:
     return RedirectResponse(here.link("settings"), 303)
 
 
+def _is_whole_number(text: str) -> bool:
+    """Whether a field of a form has a number of at most 15 digits."""
+    return text.isascii() and text.isdecimal() and len(text) < 16
+
+
 @router.get("/reviews")
-def reviews(here: At, every: bool = False) -> Response:
-    """The questions to a human."""
-    here.may("read")
+def reviews(here: Here, every: bool = False) -> Response:
+    """Show the open questions to a human; with ``every`` the decided ones too."""
+    here.check_scope("read")
     questions = here.store.reviews.list(here.user, open_only=not every)
     return here.page(
         "reviews.html", questions=questions, every=every, decisions=DECISIONS
@@ -478,14 +529,14 @@ def reviews(here: At, every: bool = False) -> Response:
 
 
 @router.post("/reviews")
-def decide(here: At, form: Form) -> Response:
-    """Record a decision of the caller."""
-    here.may("review")
+def decide(here: Here, form: Form) -> Response:
+    """Record the caller's decision of a question."""
+    here.check_scope("review")
     seq = form.get("seq", "")
     decision = cast(Decision, form.get("decision", ""))
     if decision not in DECISIONS:
         raise HTTPException(422, "choose a decision: nothing was recorded")
-    if not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
+    if not _is_whole_number(seq):
         raise HTTPException(422, "the form names no question: load the page again")
     session = here.session(quote(form.get("session", "")))
     session.reviews.decide(
@@ -495,9 +546,9 @@ def decide(here: At, form: Form) -> Response:
 
 
 @router.get("/erase")
-def erasing(here: At, session: str = "", dry: bool = False) -> Response:
-    """The form that erases, and with ``dry`` what it would delete."""
-    here.may("erase")
+def erase_form(here: Here, session: str = "", dry: bool = False) -> Response:
+    """Show the form that erases; with ``dry`` also what it would delete."""
+    here.check_scope("erase")
     plan = None
     if dry:
         plan = here.store.erasures.plan(here.user, session_id=session or None)
@@ -505,9 +556,9 @@ def erasing(here: At, session: str = "", dry: bool = False) -> Response:
 
 
 @router.post("/erase")
-def erase(here: At, form: Form) -> Response:
-    """Erase for good, if the form confirms the user's name; shows the certificate."""
-    here.may("erase")
+def erase(here: Here, form: Form) -> Response:
+    """Erase if the form confirms the user's name; show the certificate."""
+    here.check_scope("erase")
     session = form.get("session", "")
     reason = form.get("reason", "").strip()
     if not reason:
@@ -531,5 +582,8 @@ def erase(here: At, form: Form) -> Response:
 
 
 def mount(app: FastAPI) -> None:
-    """Serve the files that pages load, without a token: they contain no user's data."""
+    """Serve the files that pages load.
+
+    They need no token, because they contain no user's data.
+    """
     app.mount("/static", StaticFiles(directory=run_pages.FOLDER / "static"))

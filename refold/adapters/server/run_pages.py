@@ -349,7 +349,7 @@ def _build_turn(
     for envelope in group:
         seq = envelope.seq if envelope.stream == MAIN else 0
         if seq in answers_by_seq:
-            spent = spent.with_(answers_by_seq[seq])
+            spent = spent.with_answer(answers_by_seq[seq])
         if seq in shown_with_calls:
             continue
         if envelope.type in ("agent_response", "final"):

@@ -99,7 +99,7 @@ class CitusDatabase(postgres.PostgresDatabase):
         after = set(execute(_SQL["tables"]).scalars())
         return sorted(after - before)
 
-    def spread_filled(self) -> list[str]:
+    def spread_tables(self) -> list[str]:
         """Spread the tables of a store that has data; returns the tables it spread.
 
         It blocks all other writes.  It drops the policies, so the roles must be set up

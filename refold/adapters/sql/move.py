@@ -1,8 +1,9 @@
 """Moves: they copy the rows of a store into an empty PostgreSQL while others write.
 
-A stream gets its head with the last of its events.  Before that, the copy has a head
-that is marked as erased and ends at the last copied event.  So the events can be
-deleted if they must be copied again, and an interrupted move continues after them.
+The events of a long stream are copied in parts.  Until the last part, the head of the
+copy has the seq of the last copied event, so an interrupted move continues after it.
+That head also has the status of an erased stream: only then does the database let
+events be deleted, which is necessary if they must be copied again.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from refold.adapters.sql.schema import (
 from refold.adapters.sql.tables import of_stream
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
 
-_ROWS: Final = 500  # that are copied at once
-_BLOBS: Final = 20  # that are copied at once, because one may be large
-_REST: Final = 1_000  # rows that the last step may have to copy
-_ROUNDS: Final = 10
-_NOT_MOVED: Final = ("views", "leases")  # made again where they are needed
+_ROWS_PER_COPY: Final = 500
+_BLOBS_PER_COPY: Final = 20  # because one may be large
+# Rounds of copying end when a round copied no more rows than this, or after so many.
+_FEW_ROWS: Final = 1_000
+_MOST_ROUNDS: Final = 10
+_NOT_MOVED: Final = ("views", "leases")  # the new store makes its own
 
 
-class Place(NamedTuple):
-    """One table of a database or a key store.
+class TableOf(NamedTuple):
+    """A table, and the database or key store that has it.
 
-    database: anything with ``read`` and ``change``.
+    database: an object with the methods ``read`` and ``change`` of ``Database``.
     """
 
     database: Any
@@ -57,8 +59,8 @@ class Move:
         self._source = source
         self._target = target
         self._on_progress = on_progress
-        self._from = source.tables
-        self._to = target.tables
+        self._source_tables = source.tables
+        self._target_tables = target.tables
 
     def begin(self) -> bool:
         """Claim the target, which nobody can open before the end of the move.
@@ -73,8 +75,9 @@ class Move:
         if "store_id" not in source_settings:
             reason = f"there is no store at {self._source.what}"
             raise StoreUnavailable(reason, remedy="name another with --db")
-        if source_settings.get(MOVED_TO, self._target.what) != self._target.what:
-            migrate(self._source)  # raises an error that names its new place
+        moved_to = source_settings.get(MOVED_TO)
+        if moved_to is not None and moved_to != self._target.what:
+            migrate(self._source)  # raises an error that names the other database
         if not self._source.ordered:
             reason = f"{self._source.what} has no order of all events to move"
             raise InvalidConfiguration(f"{reason}: a store stays on Citus")
@@ -89,25 +92,25 @@ class Move:
         if is_same_store or (target_settings and self._target_has_rows()):
             reason = f"{self._target.what} holds a store already"
             raise InvalidConfiguration(f"{reason}: move into an empty database")
-        self._pass_positions()
+        self._advance_positions()
         migrate(self._target, moving=True)
-        marks = {"store_id": store_id, MOVING: self._source.what}
+        settings = {"store_id": store_id, MOVING: self._source.what}
         self._target.change(
-            None, lambda connection: put_settings(connection, self._target, marks)
+            None, lambda connection: put_settings(connection, self._target, settings)
         )
         return True
 
     def _target_has_rows(self) -> bool:
         """Whether a table of the target has rows, apart from settings."""
-        for table in self._to.metadata.sorted_tables:
-            if table.name != "settings" and _count(Place(self._target, table)):
+        for table in self._target_tables.metadata.sorted_tables:
+            if table.name != "settings" and _count(TableOf(self._target, table)):
                 return True
         return False
 
     def copy(self) -> None:
         """Copy rows, and then again new ones, until few rows are left."""
-        for _ in range(_ROUNDS):
-            if self._round() <= _REST:
+        for _ in range(_MOST_ROUNDS):
+            if self._copy_changes() <= _FEW_ROWS:
                 return
 
     def end(self, copy_keys: Callable[[], None] | None = None) -> dict[str, int]:
@@ -120,7 +123,7 @@ class Move:
         """
 
         def finish() -> dict[str, int]:
-            self._round()
+            self._copy_changes()
             counts = self._compare()
             if copy_keys is not None:
                 copy_keys()
@@ -136,30 +139,32 @@ class Move:
         # An earlier call may have been killed before it removed the mark.
         is_closed = MOVED_TO in settings_of(self._source)
         counts = finish() if is_closed else self._source.change(None, close)
-        mark = self._to.settings.c.name == MOVING
-        self._target.run(None, sa.delete(self._to.settings).where(mark))
+        settings = self._target_tables.settings
+        self._target.run(None, sa.delete(settings).where(settings.c.name == MOVING))
         return counts
 
-    def _both(self, name: str) -> tuple[Place, Place]:
+    def _both(self, name: str) -> tuple[TableOf, TableOf]:
         """Return a table in the source and in the target."""
         return (
-            Place(self._source, getattr(self._from, name)),
-            Place(self._target, getattr(self._to, name)),
+            TableOf(self._source, getattr(self._source_tables, name)),
+            TableOf(self._target, getattr(self._target_tables, name)),
         )
 
     def _names(self) -> list[str]:
         """Return the names of the tables to move, in their order."""
-        names = [str(table.name) for table in self._from.metadata.sorted_tables]
+        names = [
+            str(table.name) for table in self._source_tables.metadata.sorted_tables
+        ]
         return [name for name in names if name not in _NOT_MOVED]
 
-    def _round(self) -> int:
+    def _copy_changes(self) -> int:
         """Make the target equal to the source; returns the number of changed rows."""
         changed = self._copy_streams()
         for name in self._names():
             if name not in ("heads", "events"):
                 source, target = self._both(name)
                 changed += sync_table(source, target)
-        self._pass_positions()
+        self._advance_positions()
         if self._on_progress is not None:
             self._on_progress(changed)
         return changed
@@ -168,20 +173,20 @@ class Move:
         """Copy missing events, each stream in order; returns the number of rows."""
         source, target = self._both("heads")
         copied = 0
-        rows: list[Any] = []
+        events: list[Any] = []
         heads: list[Any] = []
         for page in _pages(source):
-            target_heads = _same_keys(target, page)
+            target_heads = _rows_with_keys_of(page, target)
             for head in page:
-                target_head = target_heads.get(tuple(head[:3]))
-                for events, end in self._parts(head, target_head):
-                    rows += events
-                    heads.append(end)
-                    if len(rows) + len(heads) >= _ROWS:
-                        copied += self._put(rows, heads)
-                        rows = []
+                target_head = target_heads.get(_stream_of(head))
+                for part, head_of_part in self._parts(head, target_head):
+                    events += part
+                    heads.append(head_of_part)
+                    if len(events) + len(heads) >= _ROWS_PER_COPY:
+                        copied += self._put(events, heads)
+                        events = []
                         heads = []
-        copied += self._put(rows, heads)
+        copied += self._put(events, heads)
         for keys in _surplus_keys(source, target):
             for key in keys:
                 self._wipe(key)
@@ -193,11 +198,13 @@ class Move:
     ) -> Iterator[tuple[Sequence[Any], Any]]:
         """Yield missing events of a stream in parts, each with the head to store.
 
-        head:        of the source.
-        target_head: of the target; None if it has none.
+        head:        the head of the stream in the source.
+        target_head: its head in the target; None if it has none.
         """
+        stream = _stream_of(head)
         is_erased = head.status == "erased"
-        if head == target_head and not (is_erased and self._events_differ(head[:3])):
+        # An erasure deletes events without a change of the head.
+        if head == target_head and not (is_erased and self._events_differ(stream)):
             return
         after = 0
         if target_head is not None:
@@ -209,20 +216,20 @@ class Move:
                 or target_head.seq > head.seq
             )
             if must_restart:
-                self._wipe(head[:3])
+                self._wipe(stream)
             else:
                 after = target_head.seq
-        events = self._from.events
-        query = sa.select(events).where(of_stream(events, head[:3]))
-        query = query.order_by(events.c.seq).limit(_ROWS)
+        events = self._source_tables.events
+        query = sa.select(events).where(of_stream(events, stream))
+        query = query.order_by(events.c.seq).limit(_ROWS_PER_COPY)
         if not is_erased:
             query = query.where(events.c.seq <= head.seq)
-        while page := self._source.read(None, query.where(events.c.seq > after)):
-            if len(page) < _ROWS:
-                break
+        page = self._source.read(None, query.where(events.c.seq > after))
+        while len(page) == _ROWS_PER_COPY:
             after = page[-1].seq
             yield page, {**head._mapping, "seq": after, "status": "erased"}
-        yield page, head._mapping
+            page = self._source.read(None, query.where(events.c.seq > after))
+        yield page, head._mapping  # the last part, which may be empty
 
     def _events_differ(self, stream: Sequence[str]) -> bool:
         """Whether source and target have different numbers of events of a stream."""
@@ -230,28 +237,27 @@ class Move:
         in_source = _count(source, of_stream(source.table, stream))
         return in_source != _count(target, of_stream(target.table, stream))
 
-    def _put(self, rows: Sequence[Any], ends: Sequence[Any]) -> int:
+    def _put(self, events: Sequence[Any], heads: Sequence[Any]) -> int:
         """Store events together with their heads; returns the number of rows."""
-        events = self._to.events
-        heads = self._to.heads
-        keys = [_key(heads, end) for end in ends]
+        heads_table = self._target_tables.heads
+        keys = [_key(heads_table, head) for head in heads]
 
         def put(connection: sa.Connection) -> None:
-            if rows:
-                values = [dict(row._mapping) for row in rows]
-                connection.execute(sa.insert(events), values)
-            _replace(heads, keys, [dict(end) for end in ends], connection)
+            if events:
+                values = [dict(event._mapping) for event in events]
+                connection.execute(sa.insert(self._target_tables.events), values)
+            _replace(heads_table, keys, [dict(head) for head in heads], connection)
 
-        if ends:
+        if heads:
             self._target.change(None, put)
-        return len(rows) + len(ends)
+        return len(events) + len(heads)
 
     def _wipe(self, stream: Sequence[str]) -> None:
-        """Delete a stream's events in the target; its head is marked as erased."""
-        heads = self._to.heads
-        events = self._to.events
-        mark = sa.update(heads).where(of_stream(heads, stream))
-        self._target.run(None, mark.values(status="erased", seq=0))
+        """Delete a stream's events in the target, and mark its head as erased."""
+        heads = self._target_tables.heads
+        events = self._target_tables.events
+        update_head = sa.update(heads).where(of_stream(heads, stream))
+        self._target.run(None, update_head.values(status="erased", seq=0))
         self._target.run(None, sa.delete(events).where(of_stream(events, stream)))
 
     def _compare(self) -> dict[str, int]:
@@ -262,38 +268,40 @@ class Move:
             counts[name] = _count(source)
             _check(name, counts[name], _count(target))
         source, target = self._both("heads")
-        equal = 0
+        equal_heads = 0
         for page in _pages(source):
-            target_heads = _same_keys(target, page)
+            target_heads = _rows_with_keys_of(page, target)
             for head in page:
-                if target_heads.get(tuple(head[:3])) == head:
-                    equal += 1
-        _check("equal heads", counts["heads"], equal)
+                if target_heads.get(_stream_of(head)) == head:
+                    equal_heads += 1
+        _check("equal heads", counts["heads"], equal_heads)
         return counts
 
-    def _pass_positions(self) -> None:
-        """Let the target give later positions to new events.
+    def _advance_positions(self) -> None:
+        """Make the target give new events later positions than those of moved events.
 
         Moved events keep their positions, because seals contain them.
         """
         if not self._target.ordered:
             return
         highest = 0
-        for column in (self._from.events.c.position, self._from.tree_heads.c.position):
+        tables = self._source_tables
+        for column in (tables.events.c.position, tables.tree_heads.c.position):
             ((position,),) = self._source.read(None, sa.select(sa.func.max(column)))
             highest = max(highest, int(position or 0))
-        self._target.pass_position(highest)
+        self._target.advance_past(highest)
 
 
-def sync_table(source: Place, target: Place) -> int:
+def sync_table(source: TableOf, target: TableOf) -> int:
     """Make a table of the target equal to the source; returns how many rows changed.
 
     Blobs are compared by size and time, because each is written only once.
     """
     changed = 0
-    batch_size = _BLOBS if source.table.name == "blobs" else _ROWS
+    is_of_blobs = source.table.name == "blobs"
+    batch_size = _BLOBS_PER_COPY if is_of_blobs else _ROWS_PER_COPY
     for page in _pages(source):
-        target_rows = _same_keys(target, page)
+        target_rows = _rows_with_keys_of(page, target)
         different: list[tuple[Any, ...]] = []
         for row in page:
             key = _key(source.table, row)
@@ -311,12 +319,12 @@ def sync_table(source: Place, target: Place) -> int:
     return changed
 
 
-def _surplus_keys(source: Place, target: Place) -> Iterator[list[tuple[Any, ...]]]:
+def _surplus_keys(source: TableOf, target: TableOf) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the keys of rows that only the target has, if the counts differ."""
     if _count(source) == _count(target):
         return
     for page in _pages(target):
-        source_rows = _same_keys(source, page)
+        source_rows = _rows_with_keys_of(page, source)
         keys = [_key(target.table, row) for row in page]
         yield [key for key in keys if key not in source_rows]
 
@@ -324,16 +332,17 @@ def _surplus_keys(source: Place, target: Place) -> Iterator[list[tuple[Any, ...]
 def _replace(
     table: sa.Table, keys: Sequence[Any], rows: Sequence[Any], connection: sa.Connection
 ) -> None:
-    """Replace the rows with these keys."""
+    """Delete the rows with these keys, then insert ``rows``."""
     connection.execute(sa.delete(table).where(_among(table, keys)))
     if rows:
         connection.execute(sa.insert(table), rows)
 
 
-def _query(table: sa.Table) -> Any:
-    """Return the query for a table's rows.
+def _select(table: sa.Table) -> Any:
+    """Return the query for the rows of a table, in the form in which they are compared.
 
-    For blobs, it selects the length of the text.  The settings of a move are left out.
+    A blob has the length of its text instead of the text.  The settings of a move are
+    left out.
     """
     columns: list[Any] = []
     for column in table.c:
@@ -347,26 +356,36 @@ def _query(table: sa.Table) -> Any:
     return query
 
 
-def _pages(place: Place) -> Iterator[Sequence[Any]]:
+def _pages(source: TableOf) -> Iterator[Sequence[Any]]:
     """Yield the rows of a table in pages, in the order of their keys."""
-    keys = list(place.table.primary_key)
-    query = _query(place.table).order_by(*keys).limit(_ROWS)
-    page = place.database.read(None, query)
+    columns = list(source.table.primary_key)
+    query = _select(source.table).order_by(*columns).limit(_ROWS_PER_COPY)
+    page = source.database.read(None, query)
     while page:
         yield page
-        values = zip(_key(place.table, page[-1]), keys, strict=True)
-        last = sa.tuple_(*(sa.literal(value, key.type) for value, key in values))
-        page = place.database.read(None, query.where(sa.tuple_(*keys) > last))
+        last_key: list[Any] = []
+        for column, value in zip(columns, _key(source.table, page[-1]), strict=True):
+            last_key.append(sa.literal(value, column.type))
+        is_after = sa.tuple_(*columns) > sa.tuple_(*last_key)
+        page = source.database.read(None, query.where(is_after))
 
 
-def _same_keys(place: Place, page: Sequence[Any]) -> dict[tuple[Any, ...], Any]:
-    """Return the rows with the keys of these rows, by key."""
-    keys = [_key(place.table, row) for row in page]
-    query = _query(place.table).where(_among(place.table, keys))
+def _rows_with_keys_of(
+    page: Sequence[Any], other: TableOf
+) -> dict[tuple[Any, ...], Any]:
+    """Return the rows of the other table that have the keys of these rows, by key."""
+    keys = [_key(other.table, row) for row in page]
+    query = _select(other.table).where(_among(other.table, keys))
     rows = {}
-    for row in place.database.read(None, query):
-        rows[_key(place.table, row)] = row
+    for row in other.database.read(None, query):
+        rows[_key(other.table, row)] = row
     return rows
+
+
+def _stream_of(head: Any) -> tuple[str, str, str]:
+    """Return the key of a head's stream: its user, session, and name."""
+    user_id, session_id, stream, *_ = head
+    return (user_id, session_id, stream)
 
 
 def _key(table: sa.Table, row: Any) -> tuple[Any, ...]:
@@ -380,16 +399,20 @@ def _among(table: sa.Table, keys: Sequence[Any]) -> Any:
     return sa.tuple_(*table.primary_key).in_(keys)
 
 
-def _count(place: Place, *where: Any) -> int:
+def _count(source: TableOf, *where: Any) -> int:
     """Return the number of rows that meet the conditions."""
-    query = _query(place.table)
+    query = _select(source.table)
     query = query.with_only_columns(sa.func.count(), maintain_column_froms=True)
-    ((number,),) = place.database.read(None, query.where(*where))
+    ((number,),) = source.database.read(None, query.where(*where))
     return int(number)
 
 
 def _check(subject: str, here: int, there: int) -> None:
-    """Raise RefoldError if the copy has another number."""
+    """Raise RefoldError if the numbers of the source and the target differ.
+
+    here:  the number of the source.
+    there: the number of the target.
+    """
     if here != there:
         raise RefoldError(
             f"the copy differs ({subject}: {here} here, {there} there), so the store "

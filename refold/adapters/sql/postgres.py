@@ -64,7 +64,7 @@ _SQL: Final = queries.statements("postgres")
 # Numbers of advisory locks.
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _FILL_LOCK: Final = _SCHEMA_LOCK + 1
-# Transactions that ``pass_position`` uses up: in a statement, and at most.
+# Transactions that ``advance_past`` uses up: in a statement, and at most.
 _TRANSACTIONS_AT_ONCE: Final = 10_000
 _MOST_TRANSACTIONS: Final = 100_000_000
 _RETRIES: Final = 5
@@ -372,7 +372,7 @@ class PostgresDatabase(Database):
                     )
                 connection.invalidate()
 
-    def pass_position(self, position: int) -> None:
+    def advance_past(self, position: int) -> None:
         """Give later appends higher positions than this one.
 
         Positions derive from the numbers of the server's transactions, so this uses up

@@ -97,12 +97,12 @@ def serve(
     machine and prints a token that is valid for one day.  It records each use of
     the store in the access log, unless REFOLD_ACCESS_LOG says otherwise.
     """
-    from refold.adapters.server import Place, serve as run
+    from refold.adapters.server import ServerOptions, serve as run_server
 
-    place = Place(
+    server_options = ServerOptions(
         host=host,
         port=port,
-        user=user or operator(None) or "me",
+        user=user or operator(None) or "me",  # the login, if the system knows one
         certificate=certificate,
         key=key,
         origins=tuple(origin or ()),
@@ -110,11 +110,12 @@ def serve(
     )
     access_log = os.environ.get("REFOLD_ACCESS_LOG") or "table"
     store = call.store(new=True, access_log=access_log)
-    run(store, place, partial(typer.echo, err=True))
+    print_on_stderr = partial(typer.echo, err=True)
+    run_server(store, server_options, print_on_stderr)
 
 
 By = Literal["session", "user", "day"]
-Exports = Literal["events", "atif", "otlp", "dataset", "parquet"]
+ExportFormat = Literal["events", "atif", "otlp", "dataset", "parquet"]
 Columns = Literal["metadata", "all"]
 
 
@@ -170,14 +171,14 @@ def _lag_row(views: dict[str, Any]) -> list[str]:
 
 
 def _costs(spendings: list[Spending], by: By) -> Result:
-    """Return the costs by session, user or day."""
+    """Return the report of costs by session, user or day."""
 
     def show(screen: Screen) -> None:
         head = ["user", "session"] if by == "session" else [by]
         head += ["#answers", "#input", "#written", "#read", "#output", "#US$"]
         screen.table(head, map(_cost_row, spendings))
         if not spendings:
-            screen.line("no answer says what it used")
+            screen.line("no answer has a recorded token usage")
         unpriced = sum(spending.unpriced for spending in spendings)
         if unpriced:
             screen.line("")
@@ -210,7 +211,11 @@ def _check_user_named(session: str | None, user: str | None) -> None:
 
 
 def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return each figure as its name for people and its value."""
+    """Yield the name of each figure for people, and its value.
+
+    The key ``events_last_day`` counts the events of a period.  The value of a key that
+    ends in ``_bytes`` before the period is a size.
+    """
     for key, value in figures.items():
         subject, _, period = key.partition("_last_")
         is_size = subject.endswith("_bytes")
@@ -228,7 +233,7 @@ def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 _HASH_WIDTH: Final = 12  # characters that are shown of a hash
-_STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
+_STATUS_STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
 
 
 def audit(
@@ -282,7 +287,7 @@ def _show_record(screen: Screen, record: AccessRecord) -> None:
     outcome = record.status if record.error_code is None else record.error_code
     screen.line(
         f"{values.moment(record.ts)}  {user} {session}  {record.event:<22}  ",
-        (f"{outcome:<16}", _STYLES[record.status]),
+        (f"{outcome:<16}", _STATUS_STYLES[record.status]),
         f"  {', '.join(details)}".rstrip(),
         end=(f"{record.duration_us / 1000:,.1f} ms",),
     )
@@ -301,7 +306,7 @@ def export(
         ),
     ] = None,
     form: Annotated[
-        Exports,
+        ExportFormat,
         typer.Option(
             "--format",
             metavar="FORMAT",
@@ -383,12 +388,12 @@ def _export_lines(
     call: Call,
     user: str | None,
     session: str | None,
-    form: Exports,
+    form: ExportFormat,
     out: Path | None,
     *,
     content: bool,
 ) -> Result | None:
-    """Write a value of this format on each line of a file, or of stdout."""
+    """Write values of a format to a file or stdout, one in each line."""
     from refold.store.exports import CopyRecords
 
     store = call.store()
@@ -417,10 +422,11 @@ def _export_lines(
 
 
 class _ExportedSessions:
-    """Iterates over the users and names of sessions, and counts the sessions.
+    """Yields (user, session) of the sessions to export, and counts the sessions.
 
     internal: whether Refold's own sessions are included; they are not counted.
-    copies:   records each user's copy before their first session is exported.
+    copies:   records the copy of each user's data before the user's first session is
+              exported, so that a later erasure can name the export.
     """
 
     def __init__(
@@ -442,9 +448,9 @@ class _ExportedSessions:
 
 
 def _complain_unrecorded(reason: str) -> None:
-    """Warn that no erasure will name an export that the store did not record.
+    """Warn if the store could not record an export: later erasures cannot name it.
 
-    reason: empty if the store recorded it.
+    reason: why the store could not; empty if it recorded the export.
     """
     if reason:
         output.complain(f"a later erasure cannot name this export: {reason}")
@@ -475,13 +481,19 @@ def _export_user(
 
 
 def _written(out: Path, amount: str, figures: dict[str, Any], note: str = "") -> Result:
-    """Return the report of a written file or folder."""
+    """Return the report of a written file or folder.
+
+    amount:  what was written, for people.
+    figures: the rest of the report for ``--json``.
+    note:    follows the path, for people.
+    """
     path, _ = repaired(str(out))
     text = f"wrote {amount} to {visible(str(out))}{note}"
     return Result({"out": path, **figures}, text)
 
 
-Names = Iterable[tuple[str, str]]
+SessionNames = Iterable[tuple[str, str]]
+"""The user and the name of each session."""
 
 
 def _timeline(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
@@ -493,9 +505,9 @@ def _timeline(store: SessionStore, user: str, session: str) -> Iterator[Envelope
 
 
 def _values(
-    store: SessionStore, names: Names, form: Exports, *, content: bool
+    store: SessionStore, names: SessionNames, form: ExportFormat, *, content: bool
 ) -> Iterator[Any]:
-    """Return the values of the sessions with these names, in this format."""
+    """Yield the values of sessions in a format: events, traces, or trajectories."""
     from refold.adapters.importers.otlp import traces
 
     if form == "atif":
@@ -510,8 +522,11 @@ def _values(
                 yield envelope.to_json()
 
 
-def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
-    """Return a trajectory for each session; it contains those of its sub-agents."""
+def _trajectories(store: SessionStore, names: SessionNames) -> Iterator[Any]:
+    """Yield the trajectory of each session, which contains those of its sub-agents.
+
+    A sub-agent's session has the name of its parent session, ``~``, and a suffix.
+    """
     from refold.adapters.importers.atif import trajectory
 
     for user, names_of_user in groupby(names, itemgetter(0)):
@@ -519,7 +534,7 @@ def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
         for _, session in names_of_user:
             parent, _, _ = session.rpartition("~")
             if parent in all_sessions:
-                continue
+                continue  # the trajectory of the parent contains it
             sub_agents: dict[str, Iterator[Envelope]] = {}
             for name in all_sessions:
                 if name.startswith(f"{session}~"):
@@ -531,18 +546,20 @@ def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
 def _export_dataset(
     store: SessionStore, user: str | None, consent: str | None, out: Path
 ) -> Result:
-    """Write the chats of users who consented to a file, one in each line."""
+    """Write the chats of users who gave a consent to a file, one in each line."""
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
     dataset = Dataset(store, consent or TRAINING, out)
     rows = write_lines(out, map(orjson.dumps, dataset.rows(user)))
     amount = f"{counted(rows, 'row')} of {counted(len(dataset.users), 'user')}"
-    without = f"{counted(dataset.left, 'user')} without consent to {dataset.scope}"
+    without = (
+        f"{counted(dataset.users_left_out, 'user')} without consent to {dataset.scope}"
+    )
     figures = {
         "export": dataset.export_id,
         "rows": rows,
         "users": len(dataset.users),
-        "left_out": dataset.left,
+        "left_out": dataset.users_left_out,
     }
     return _written(out, amount, figures, f", {without} left out")
 
@@ -582,7 +599,7 @@ _UNITS: Final = {
 }
 
 
-Lang = Literal["en", "zh"]
+Language = Literal["en", "zh"]
 
 
 def view(
@@ -597,7 +614,7 @@ def view(
             "run in the terminal.",
         ),
     ] = None,
-    lang: Annotated[Lang, typer.Option(help="Language of the file.")] = "en",
+    lang: Annotated[Language, typer.Option(help="Language of the file.")] = "en",
     seq: Annotated[
         int | None,
         typer.Option(
@@ -652,7 +669,7 @@ def _view_in_terminal(
     raise typer.Exit
 
 
-Database = Literal["citus", "postgresql", "sqlite"]
+Engine = Literal["citus", "postgresql", "sqlite"]
 """The engines that have a schema."""
 
 _MOST_PARTITIONS: Final = 1024
@@ -684,7 +701,7 @@ def schema(
         ),
     ] = False,
     engine: Annotated[
-        Database | None,
+        Engine | None,
         typer.Option("--engine", help="Database engine.  Default: the engine of --db."),
     ] = None,
     partitions: Annotated[
@@ -709,7 +726,7 @@ def schema(
         raise InvalidConfiguration("use --spread without --roles and --partitions")
     if spread and database is not None and database[0] == "postgresql":
         return _spread(database[1])
-    name: Database | None = engine
+    name: Engine | None = engine
     if name is None and database is not None:
         name, _ = database
     if name is None:
@@ -742,7 +759,7 @@ def _spread(url: URL) -> Result:
     from refold.adapters.sql.citus import CitusDatabase
 
     with closing(CitusDatabase(url)) as citus:
-        tables = citus.spread_filled()
+        tables = citus.spread_tables()
     names = ", ".join(tables) or "nothing new"
     return Result({"spread": tables}, f"Spread: {names}")
 
@@ -778,21 +795,22 @@ def move(
         call.remark(lambda screen: screen.line(copied), acted=True)
 
     call.check_exists()
-    rows = move_store(call.url, to=to, keys_to=keys_to, on_progress=show_progress)
-    if not rows:
-        return Result({"rows": rows}, "it was moved there before", acted=True)
-    events = counted(rows.get("events", 0), "event")
-    heads = counted(rows.get("heads", 0), "head")
-    blobs = counted(rows.get("blobs", 0), "blob")
+    row_counts = move_store(call.url, to=to, keys_to=keys_to, on_progress=show_progress)
+    if not row_counts:
+        sentence = "the store was moved there before"
+        return Result({"rows": row_counts}, sentence, acted=True)
+    events = counted(row_counts.get("events", 0), "event")
+    heads = counted(row_counts.get("heads", 0), "head")
+    blobs = counted(row_counts.get("blobs", 0), "blob")
     if keys_to:
-        keys = (
+        next_step = (
             "REFOLD_KEYS to the new key store; once all clients use it, destroy the "
             "old one: it keeps the keys of users who are erased from now on"
         )
     else:
-        keys = "REFOLD_KEYS to the key store, which stays where it is"
+        next_step = "REFOLD_KEYS to the key store, which stays where it is"
     text = (
         f"moved {events}, {heads}, {blobs}: all heads are equal, the old store is "
-        f"closed\nset REFOLD_DB to the new one, and {keys}"
+        f"closed\nset REFOLD_DB to the new one, and {next_step}"
     )
-    return Result({"rows": rows}, text, acted=True)
+    return Result({"rows": row_counts}, text, acted=True)
