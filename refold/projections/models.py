@@ -259,7 +259,7 @@ class Spending(NamedTuple):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of ``refold stats --cost``, without the fields that are None."""
+        """Return the JSON of ``refold stats --cost``, without fields that are None."""
         fields = {**self._asdict(), "usage": self.usage._asdict()}
         return {name: value for name, value in fields.items() if value is not None}
 

@@ -113,8 +113,8 @@ def session_of_file(path: Path, sessions: Iterable[str]) -> str:
 def session_in_name(path: Path) -> str:
     """Return the session in the name of a file.
 
-    The file of a sub-agent is in a folder that its session names.  A file that the
-    client set aside has another suffix after ``.jsonl``.
+    The file of a sub-agent is ``SESSION/subagents/agent-….jsonl``.  A file that was
+    moved aside has another suffix after ``.jsonl``.
     """
     if path.parent.name == SUB_AGENTS:
         return path.parent.parent.name
