@@ -335,13 +335,13 @@ class ContextTooLarge(RefoldError):
     over:   the difference.
     """
 
-    def __init__(self, tokens: int, window: int, *, helps: str) -> None:
+    def __init__(self, tokens: int, window: int, *, remedy: str) -> None:
         self.tokens = tokens
         self.window = window
         self.over = tokens - window
         super().__init__(
             f"the context has {tokens:,} tokens, {self.over:,} more than the window of "
-            f"{window:,}: {helps}"
+            f"{window:,}: {remedy}"
         )
 
 

@@ -157,8 +157,19 @@ def test_values_that_the_caller_adds_can_be_too_large_alone() -> None:
     session = fresh()
     session.append([*turn(0, [1], 1)])
 
-    with pytest.raises(ContextTooLarge, match=r"prompt has about 4,0..,"):
+    with pytest.raises(ContextTooLarge, match=r"prompt has about 4,0.. tokens"):
         session.prepare("turn_window", window=2_000, system="law " * 4_000)
+
+
+def test_a_context_that_an_excluded_agent_keeps_long_is_refused_with_the_reason() -> (
+    None
+):
+    session = fresh()
+    session.append([*turn(0, [60] * 30, 1)], agent="critic")
+    strategy = "history_summary:exclude_agents=['critic']"
+
+    with pytest.raises(ContextTooLarge, match="exclude_agents names the agent"):
+        session.prepare(strategy, window=2_000)
 
 
 def test_without_waiting_a_too_large_context_is_refused() -> None:

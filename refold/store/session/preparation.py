@@ -80,7 +80,15 @@ def prepare(
             view = show(session, viewer, chosen, handed)
             is_narrow = True
             continue
-        raise _too_large(excess, window, chosen, view, handed, wait=wait)
+        raise _too_large(
+            excess,
+            window,
+            chosen,
+            view,
+            handed,
+            wait=wait,
+            is_excluded=outline.excluded,
+        )
     return view
 
 
@@ -105,17 +113,26 @@ def _too_large(
     handed: contexts.Handed,
     *,
     wait: bool,
+    is_excluded: bool,
 ) -> errors.ContextTooLarge:
-    """The error for a context that exceeds its window, with a remedy."""
+    """The error for a context that exceeds its window, with a remedy.
+
+    is_excluded: whether the strategy excludes the agent of the newest response.
+    """
     if not strategy.compacts:
-        helps = f"{strategy.name} makes no summaries, turn_window does"
+        remedy = f"{strategy.name} makes no summaries, turn_window does"
+    elif is_excluded:
+        remedy = (
+            "nothing is compacted, because exclude_agents names the agent of the "
+            "newest response"
+        )
     elif not wait:
-        helps = "a summary is written in the background: wait=True waits for it"
+        remedy = "a summary is written in the background: wait=True waits for it"
     else:
         prompt = estimate(view.system or "")
         extras = estimate(handed.extras.dump())
-        helps = (
-            f"its system prompt has about {prompt:,}, what is handed in {extras:,}, "
-            "and of the rest nothing more may be summarised"
+        remedy = (
+            f"the system prompt has about {prompt:,} tokens, the sections of the "
+            f"caller have {extras:,}, and the strategy cannot compact the rest further"
         )
-    return errors.ContextTooLarge(window + excess, window, helps=helps)
+    return errors.ContextTooLarge(window + excess, window, remedy=remedy)
