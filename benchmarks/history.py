@@ -38,7 +38,7 @@ from refold.projections.tokens import (
     of_text,
     starting_weights,
 )
-from refold.store.marks import filled
+from refold.store.marks import with_own_seqs
 
 _NEAR: Final = 0.10  # a count within this share of the bill is right
 _KEEP_ALL: Final = KeepAll()
@@ -129,7 +129,7 @@ def envelopes(transcript: Transcript) -> list[Envelope]:
     """The events of a transcript as a log would have them."""
     stream = StreamId("bench", "session")
     log: list[Envelope] = []
-    for seq, draft in enumerate(filled(transcript.drafts), start=1):
+    for seq, draft in enumerate(with_own_seqs(transcript.drafts), start=1):
         event = draft.event
         log.append(
             Envelope.imagined(

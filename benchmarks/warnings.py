@@ -22,7 +22,7 @@ from refold.adapters import importers
 from refold.domain.errors import ImportFailed
 from refold.projections.memory.items import Item
 from refold.projections.memory.sessions import Failure, SessionFacts, facts_of
-from refold.store.memory.procedural import memory_of
+from refold.store.memory.procedural import memory_from
 
 _USER = "ada"
 
@@ -144,7 +144,7 @@ def replayed(facts: Iterable[SessionFacts], *, threshold: float = 0.5) -> Replay
     recurrences: list[Recurrence] = []
     for session in in_order:
         earlier = [other for other in in_order if other.ended_at < session.began_at]
-        memory = memory_of(_USER, earlier)
+        memory = memory_from(_USER, earlier)
         advice = memory.advice(now=session.began_at, threshold=threshold)
         items = [item for item in memory.items if item.memory_id in advice.items]
         for item in items:

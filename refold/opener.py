@@ -1,6 +1,6 @@
-"""Opens, moves and reconciles stores, and chooses the adapters for their URLs.
+"""Functions that open, move and reconcile stores, with the adapters for their URLs.
 
-Also redacts single values, and returns the strategies of the settings file.
+Two more redact a single value, and return a strategy of the settings file.
 """
 
 from __future__ import annotations
@@ -78,36 +78,36 @@ def open_store(
                    else Refold's policy.
     registered:    exact values that are redacted everywhere.
     recognizer:    your own model, called after the rules, within the policy's limits.
-    redactor:      a redactor that replaces the three above.
-    limits:        the limits of the size guard, in bytes.  Default: the policy's; with
-                   ``redactor``, Refold's.
+    redactor:      a redactor, in place of policy, registered values and recognizer.
+    limits:        the limits of the size guard, in bytes.  Default: those of the
+                   policy; with ``redactor``, those of Refold.
     keys:          the key store, which contains the wrapped keys.  Default:
                    ``REFOLD_KEYS``, else a file under ``REFOLD_HOME``.  A PostgreSQL
                    store needs one that all its clients can reach.
     master:        the master key, which wraps the keys.  Default:
                    ``REFOLD_MASTER_KEY``, else a file under ``REFOLD_HOME``, which is
                    created with a new SQLite store.
-    make_key:      create the file of the master key with a new PostgreSQL store, too.
-                   Copy it to all clients of the store.
-    anchor:        the place of signed tree heads outside the database: a file, or an
-                   ``Anchor``.  Default: ``REFOLD_ANCHOR``, else a file under
+    make_key:      also create the file of the master key with a new PostgreSQL store.
+                   Copy the file to all clients of the store.
+    anchor:        where signed tree heads are stored outside of the database: a file,
+                   or an ``Anchor``.  Default: ``REFOLD_ANCHOR``, else a file under
                    ``REFOLD_HOME``; none for ``memory://``.
-    compact:       whether an append that ends a turn compacts, if the strategy asks for
-                   it: never (``off``), in a thread (``background``), or before it
-                   returns (``wait``).
+    compact:       whether an append that ends a turn also compacts, if a compaction is
+                   pending: never (``off``), in another thread (``background``), or
+                   before the append returns (``wait``).
     summarizer:    the summarizer for calls that name none.  The default needs no model.
     remember:      whether an append updates the user's memory, with the choices of
                    ``compact``.  It does so after the end of a run, a human's decision,
                    or a failure.
     shared_memory: allow ``store.memory.shared``, which combines the sessions of many
                    users.  Default: ``REFOLD_SHARED_MEMORY``, else no.
-    count_uses:    count how often each session is read by its id; retention uses the
-                   counts.  They are written later, in batches.
-    vault:         a map in memory from numbered placeholders to the values that they
-                   replace.  Without one, tools get redacted personal values.
-    access_log:    the place where each use of the store is recorded: ``table``,
-                   ``log``, ``file:PATH``, several of them with commas, ``off``, or your
-                   own sink.  Default: ``REFOLD_ACCESS_LOG``, else ``off``.
+    count_uses:    count how often each session is read by its id, for retention.  The
+                   counts are written later, in batches.
+    vault:         keeps in memory the values that numbered placeholders replace.
+                   Without a vault, tools get redacted personal values.
+    access_log:    where each use of the store is recorded: ``table``, ``log``,
+                   ``file:PATH``, several of these with commas, ``off``, or your own
+                   sink.  Default: ``REFOLD_ACCESS_LOG``, else ``off``.
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
@@ -123,13 +123,14 @@ def open_store(
     config.register_lifetimes()
     upkeep = Upkeep(compact, remember, summarizer)
     parts_of_redactor = (policy, registered, recognizer)
-    if redactor and any(part is not None for part in parts_of_redactor):
+    has_parts = any(part is not None for part in parts_of_redactor)
+    if redactor and has_parts:
         raise InvalidConfiguration(
             "a redactor has its own policy, registered values and recognizer: give "
             "either it or those"
         )
-    # Another process can open the store only if nothing that it needs is an object with
-    # keys, values or a model.
+    # An object with keys, values or a model stays in this process.  So another process
+    # can open the store only if these arguments are texts or left out.
     objects = (redactor, registered, recognizer, master, vault, keys, access_log)
     is_portable = all(part is None or isinstance(part, str) for part in objects)
     if shared_memory is None:
@@ -184,8 +185,7 @@ def open_store(
         cleanup.pop_all()
     open_again: Callable[[], SessionStore] | None = None
     if events.shared and is_portable:
-        # The tasks of other processes sign nothing, so an anchor that is an object is
-        # not needed there.
+        # Other processes sign nothing, so they do not need an anchor that is an object.
         has_anchor_path = isinstance(anchor, str | os.PathLike)
         open_again = partial(
             open_store,
@@ -234,7 +234,7 @@ def _file_errors() -> Iterator[None]:
 def _transcripts(
     path: Path, form: str, session_id: str | None, *, strict: bool
 ) -> Sequence[tuple[str, Transcript]]:
-    """Return the transcripts in a file, each after the name of its session."""
+    """Return the transcripts in a file, each with the id of its session."""
     from refold.adapters.importers import read_named
 
     return read_named(path, form, session_id, strict=strict)
@@ -254,9 +254,9 @@ def _access_trail(
 def _seals_opener(
     log: EncryptedLog, anchor: str | os.PathLike[str] | Anchor | None, store_id: str
 ) -> Callable[[], Seals] | None:
-    """Return a function that opens the seals.
+    """Return a function that opens the seals, or None if the store has no seals.
 
-    Returns None for a store in memory if no anchor is given.
+    A store in memory has seals only if an anchor is given.
     """
     if anchor is None and not log.shared:
         return None
@@ -276,10 +276,10 @@ def _tree_seals(log: EncryptedLog, anchor: Path | Anchor) -> Seals:
 
 
 def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
-    """Destroy again the keys of erased users in a restored key store.
+    """Destroy the keys of erased users that a restored backup brought back.
 
-    Returns the number of keys.  Raises the errors of ``open_store``, except for the one
-    about an older key store.
+    Returns the number of destroyed keys.  Raises the errors of ``open_store``, except
+    the error about an older key store.
     """
     from refold.adapters.keys.belonging import reconcile
     from refold.adapters.sql.recorder import Subjects
@@ -303,21 +303,22 @@ def move(
     keys_to: str | None = None,
     on_progress: Callable[[int], object] | None = None,
 ) -> dict[str, int]:
-    """Move the store to the PostgreSQL database ``to`` while others write.
+    """Move the store to the PostgreSQL database ``to``, while other processes write.
 
-    After an interruption, call it again.  At the end, the old store refuses writes.
+    After an interruption, call this again.  At the end, the old store refuses writes.
 
     url:         the old store.  Default: ``REFOLD_DB``, else ``sqlite:///refold.db``.
     to:          the URL of an empty PostgreSQL database.
-    keys:        the key store of the old store.  Default: as for ``open_store``.
-    keys_to:     a key store to copy the wrapped keys to; None leaves them in ``keys``.
+    keys:        the key store of the old store, with the default of ``open_store``.
+    keys_to:     a key store to which the wrapped keys are copied; None leaves them in
+                 ``keys``.
     on_progress: called after each round with the number of rows that it copied.
 
-    Returns the number of rows by table, or an empty dict if the store was moved
-    there before.
+    Returns the number of copied rows by table, or an empty dict if an earlier call
+    moved the store there.
 
     Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
-    IncompatibleStore, KeyUnavailable, RefoldError if the copy differs.
+    IncompatibleStore, KeyUnavailable, and RefoldError if the copy differs.
     """
     from refold.adapters.sql.move import Move
 
@@ -372,10 +373,10 @@ def _key_stores(
     keys_to: str,
     cleanup: ExitStack,
 ) -> tuple[SqlKeyStore, SqlKeyStore]:
-    """Open the old and the new key store of a move, until ``cleanup`` closes them.
+    """Open the old and the new key store of a move; ``cleanup`` closes them.
 
-    Raises InvalidConfiguration if both are the same, or the new one has keys of another
-    store, and KeyUnavailable if the old one has no keys.
+    Raises InvalidConfiguration if both are the same, or if the new one has keys of
+    another store.  Raises KeyUnavailable if the old one has no keys.
     """
     from refold.adapters.keys.belonging import check_belongs
     from refold.adapters.sql.recorder import Subjects
@@ -390,8 +391,8 @@ def _key_stores(
     if not old.get_setting("pepper"):
         raise _no_keys()
     check_belongs(old, Subjects(source), store_id=store_id, filled=True)
-    # Two URLs may name one key store: then this mark in the new one is also in the
-    # old one.  The copy of the settings removes the mark.
+    # Two URLs may name the same key store.  Then the old one has this mark, too.  The
+    # copy of the settings removes the mark.
     mark = os.urandom(8)
     new.remember("copying", mark)
     if old.get_setting("copying") == mark:
@@ -438,7 +439,7 @@ def make_redactor(
     registered: Registered | None = None,
     recognizer: Recognizer | None = None,
 ) -> Redactor:
-    """Return the redactor that a policy describes; None is Refold's own policy.
+    """Return the redactor that a policy describes; None means Refold's policy.
 
     Raises InvalidConfiguration if the policy's engine is not installed.
     """
@@ -463,7 +464,7 @@ def make_redactor(
 
 
 def open_recorder(url: str) -> tuple[Recorder, str]:
-    """Open the recorder, which reads and writes rows; also returns the store's id."""
+    """Open the recorder, which reads and writes rows; return it and the store's id."""
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate
 
@@ -505,7 +506,7 @@ def _key_store(
 ) -> SqlKeyStore:
     """Open the key store of a store.
 
-    filled: whether the store has sessions, so that its key store must exist.
+    filled: whether the store has sessions; then its key store must exist.
 
     Raises KeyUnavailable.
     """
@@ -517,8 +518,8 @@ def _key_store(
     if key_url:
         if key_url == url:
             logger.warning(
-                "keys are kept in the database they protect: whoever restores a backup "
-                "of it can read what was erased"
+                "keys are kept in the database they protect: a restored backup of it "
+                "makes erased data readable"
             )
         return SqlKeyStore(key_url)
     if url == "memory://":
@@ -533,10 +534,10 @@ def _key_store(
 
 
 def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:
-    """Return the master key: ``REFOLD_MASTER_KEY``, else that in a file.
+    """Return the master key: ``REFOLD_MASTER_KEY``, else the key in a file.
 
     create:   create the file if it does not exist.
-    make_key: create it for PostgreSQL, too; copy it to clients on other hosts.
+    make_key: create the file for PostgreSQL, too; copy it to clients on other hosts.
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
@@ -560,8 +561,9 @@ def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:
 
 
 _MAX_CACHED_REDACTORS: Final = 8
-# It takes tenths of a second to make a redactor.  Each is stored with its policy, so
-# that no later policy gets the same ``id``.
+# Making a redactor takes tenths of a second, so ``redact`` keeps redactors by the path
+# or ``id`` of their policy.  Each is stored with its policy, because Python gives the
+# ``id`` of a deleted object to another one.
 _redactors: Final[dict[str | int | None, tuple[Redactor, object]]] = {}
 
 
@@ -574,10 +576,10 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = ...) -> 
 
 
 def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) -> Any:
-    """Return a text or a JSON value, redacted as an append would.
+    """Return a text or a JSON value, redacted like the texts of an append.
 
     policy: the policy, or its file, which a process reads once.  Default:
-            ``REFOLD_POLICY``, else Refold's own.
+            ``REFOLD_POLICY``, else Refold's policy.
 
     Raises RefoldError for a value that cannot be redacted, and InvalidConfiguration for
     a policy that cannot be used.
@@ -611,7 +613,7 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
 def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
     """Return a strategy for one of several agents in a session.
 
-    strategy: the strategy for the events of this agent.  Default: that of the settings
-              file, else the one that keeps everything.
+    strategy: the strategy for the events of this agent.  Default: the strategy in the
+              settings file, else ``keep_all``.
     """
     return config.contexts().for_agent(agent, strategy)

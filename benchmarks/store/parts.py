@@ -43,7 +43,7 @@ from refold.projections.context.view import View
 from refold.store import Session, SessionStore
 from refold.store.appends import Writer
 from refold.store.session.imports import extend
-from refold.store.work.jobs import beside
+from refold.store.work.jobs import process_pool
 
 STAGES = ("validate", "redact", "encrypt", "driver", "server")
 COLD, HOT = "after a commit", "hot"
@@ -494,7 +494,7 @@ async def folds(field: Field, figures: Figures, scale: Scale) -> None:
     rebuild = partial(store.rebuild, STRATEGY, dry_run=True)
     chain = Way(CHAIN, lambda _: _all(store.verify(chain_only=True)))
     rounds = max(1, min(3, scale.reads))
-    with beside(2) as executor:
+    with process_pool(2) as executor:
         two = Way(FOLD_2, lambda _: _all(rebuild(executor=executor)))
         for name, work, others in (
             (FOLD, lambda _: _all(rebuild()), [two]),

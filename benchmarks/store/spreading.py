@@ -21,7 +21,7 @@ from itertools import count
 import refold
 from benchmarks.store import payloads
 from refold.store import SessionStore
-from refold.store.work.jobs import beside
+from refold.store.work.jobs import process_pool
 
 EVENTS = 500
 # Each round makes the summaries of a strategy that no other round had.
@@ -121,7 +121,10 @@ def main(url: str = "", sessions: str = "40", rounds: str = "3") -> None:
         with refold.open(url, make_key=True) as store:
             fill(store, many)
             measured = Measured(store, int(rounds))
-            for name, make in (("two processes", partial(beside, 2)), ("dask", dask)):
+            for name, make in (
+                ("two processes", partial(process_pool, 2)),
+                ("dask", dask),
+            ):
                 with make() as executor:
                     measured.verify(executor)  # each of its processes opens the store
                     for what in ("rebuild", "verify"):

@@ -152,7 +152,9 @@ class _Draft:
 
     def _rewritten(self, row: EncryptedEvent) -> EncryptedEvent:
         envelope = self._log.envelope(row)
-        new_content = cast("RedactedEvent | None", self._rewriting.again(envelope))
+        new_content = cast(
+            "RedactedEvent | None", self._rewriting.replacement(envelope)
+        )
         replacement = RowReplacement(row, new_content, self.new)
         new_row = self._log.mapper.to_stored_event(replacement)
         self._cut_before.update(envelope.blobs)

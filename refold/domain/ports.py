@@ -468,7 +468,7 @@ class ReadTranscripts(Protocol):
 class Rewriting(Protocol):
     """Decides how the log rewrites a session."""
 
-    def again(self, envelope: Envelope) -> Recordable | None:
+    def replacement(self, envelope: Envelope) -> Recordable | None:
         """Return the replacement of an event, or None if it stays unchanged."""
 
     def state(self, state: SessionState) -> SessionState:

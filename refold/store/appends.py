@@ -1,4 +1,4 @@
-"""The append path: decide, redact, guard, write; again if the head has moved."""
+"""The append path: decide, redact, guard, write; repeat it if the head has moved."""
 
 from __future__ import annotations
 
@@ -61,32 +61,37 @@ if TYPE_CHECKING:
 
     from refold.domain.access_log import AccessTrail
 
-# Attempts that decide on a head read before; then attempts that lock the stream.
-_OPTIMISTIC: Final = 4
-_EXCLUSIVE: Final = 16
-# The most streams whose heads a process remembers.
-_CACHED: Final = 10_000
-# With this many drafts or fewer, the first attempt does not look their keys up.
-_FEW: Final = 8
+# An append is tried this often without a lock, and then with the stream locked.
+_OPTIMISTIC_TRIES: Final = 4
+_EXCLUSIVE_TRIES: Final = 16
+# The largest number of streams whose heads a process remembers.
+_MOST_HEADS: Final = 10_000
+# The first attempt does not look up the keys of this many drafts or fewer.
+_FEW_DRAFTS: Final = 8
 
-# By index in an order: the event that was decided on, and its redacted form.  An event
-# that is decided on again is not redacted again.
+# By index in an order: the event that was decided on, and its redacted form.  So an
+# event that is decided on again is not redacted again.
 _Redacted: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 Appendable: TypeAlias = Event | Draft
-# A text over the policy's budget of work refuses the append, or leaves a stub.
+# What to do with a text that takes more work to redact than the policy allows.
 Unscanned: TypeAlias = Literal["refuse", "stub"]
+# The fields that all events of an append share: ts, request id, agent and meta.
 DraftFields: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
-# The most characters that are redacted and encrypted on an event loop; this takes well
-# under 1 ms.
-_LIGHT: Final = 16_384
+# The most characters that are redacted and encrypted on an event loop, which takes less
+# than 1 ms.
+_LIGHT_CHARACTERS: Final = 16_384
+# The locks of an event loop, by writer and stream: its appends to a stream take turns.
 _Locks: TypeAlias = "WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]"
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = WeakKeyDictionary()
 
 
 class Receipt(NamedTuple):
-    """The first and last seq of the events of an append, and the hash of the last one.
+    """The result of an append.
 
-    duplicate: an earlier append with the same key wrote these events.
+    first_seq: the seq of its first event.
+    last_seq:  the seq of its last event.
+    hash:      the hash of its last event.
+    duplicate: whether an earlier append with the same key wrote these events.
     """
 
     first_seq: int
@@ -98,10 +103,10 @@ class Receipt(NamedTuple):
 class Order(NamedTuple):
     """The events that a caller wants to append to a stream.
 
-    prepared:  the redacted events of the first drafts, if they are redacted already.
-    unscanned: what happens to a text that exceeds the policy's budget of work.
+    prepared:  the redacted events of the first drafts that are redacted already.
+    unscanned: what to do with a text that takes more work to redact than allowed.
     numbers:   the table of numbered placeholders after the prepared events.
-    plain:     every draft is of one event and has no key.
+    plain:     whether every draft has one event and no key.
     """
 
     stream: StreamId
@@ -115,21 +120,22 @@ class Order(NamedTuple):
 
 
 def uncounted(stream: StreamId) -> None:
-    """Ignore that a stream was read."""
+    """Count nothing when a stream is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Appends to any stream of a log.
 
-    Every event goes through ``append``.  Only ``append`` redacts, and the log accepts
-    redacted events only.
+    Every event goes through ``append``.  The log accepts only redacted events.
 
-    clock: the wall clock of this machine, for the times of events.
-    time:  the time of the store, by which stored values age.
-    audit: the access log; None records nothing.
-    used:  called with each session that is read by its name.
-    vault: keeps the values of numbered placeholders in memory.
+    limits: the limits of the size guard.
+    clock:  returns this machine's time for events, in microseconds since 1970.
+    heads:  the heads that this process has seen.
+    time:   the store's time, from which the ages of stored values are counted.
+    audit:  the access log; None records nothing.
+    used:   called with each session that is read by its id.
+    vault:  keeps the values of numbered placeholders in memory.
     """
 
     log: ports.EventLog
@@ -155,11 +161,11 @@ class Writer:
     ) -> RedactedEvent:
         """Redact ``draft`` for a stream of this user.
 
-        now:    microseconds since 1970.
-        limits: None is the writer's own.
-        tag:    what ``numbering`` returns, if values in the stream get numbers; None
-                is the user's ``tagger``.
-        learned: the secrets of the stream, which are found too.
+        now:     microseconds since 1970.
+        limits:  the limits of the size guard; None means the writer's limits.
+        tag:     the result of ``numbering`` if values in the stream get numbers; None
+                 means the user's ``tagger``.
+        learned: secrets that the stream showed earlier, which are redacted, too.
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
@@ -180,8 +186,10 @@ class Writer:
         Under a policy without pseudonyms, the user's key is read on first use.
         """
         now = self.clock() if now is None else now
-        key = partial(self.log.pseudonym_key, user_id, now=now)
-        return tagger(key()) if self.redactor.plan.pseudonyms else partial(late, key)
+        read_key = partial(self.log.pseudonym_key, user_id, now=now)
+        if self.redactor.plan.pseudonyms:
+            return tagger(read_key())
+        return partial(late, read_key)
 
     def numbering(
         self,
@@ -193,19 +201,19 @@ class Writer:
     ) -> Tagger:
         """Return the tagger of a stream, which numbers values if the policy says so.
 
-        Only main streams of sessions with an ordinary name get numbers.
+        Only main streams of sessions that are not internal get numbers.
 
         known: the stream's table of numbers so far.
         """
-        kinds = self.redactor.plan.numbered_types
-        if not kinds or stream.stream != MAIN or stream.session_id in RESERVED:
+        types = self.redactor.plan.numbered_types
+        if not types or stream.stream != MAIN or stream.session_id in RESERVED:
             return self.tagger(stream.user_id, now=now)
         now = self.clock() if now is None else now
-        key = partial(self.log.pseudonym_key, stream.user_id, now=now)
-        return kind(key, stream.session_id, known, kinds)
+        read_key = partial(self.log.pseudonym_key, stream.user_id, now=now)
+        return kind(read_key, stream.session_id, known, types)
 
     def learned(self, state: SessionState) -> Learned:
-        """Return the secrets of a session, to find them and to learn more."""
+        """Return the secrets that a session has shown, to which more can be added."""
         user_id = state.stream.user_id
         return Learned(
             # The key is read on first use.
@@ -214,9 +222,9 @@ class Writer:
         )
 
     def recorded_id(self, user_id: str, given: str) -> str:
-        """The id under which the log records an id that a caller chose.
+        """Return the id that the log records for an id that a caller chose.
 
-        It differs from the given one if redaction finds something in that.
+        It is another id if redaction finds something in the chosen one.
 
         Raises RedactionFailed.
         """
@@ -228,47 +236,47 @@ class Writer:
     def decided(
         self, state: SessionState, events: Sequence[Event], *, user_id: str
     ) -> tuple[list[Event], SessionState]:
-        """Return what ``decide`` returns, with calls under the ids that are recorded.
+        """Decide on events as ``decide`` does, with the call ids that are recorded.
 
-        A call is recorded under another id if redaction finds something in its own, and
+        A call is recorded under another id if redaction finds something in its id, or
         if an earlier call has the same id.
 
-        Raises what ``decide`` raises.
+        Raises the errors of ``decide``.
         """
         if not repeats_id(state):
             try:
                 return decide(state, events)
             except InvalidEvent:
-                pass  # under their recorded ids, the same events may be valid
-        named = [self._with_recorded_id(event, user_id) for event in events]
-        return decide_with_own_ids(state, named)
+                pass  # with their recorded ids, the same events may be valid
+        with_recorded_ids = [self._with_recorded_id(event, user_id) for event in events]
+        return decide_with_own_ids(state, with_recorded_ids)
 
     def _with_recorded_id(self, event: Event, user_id: str) -> Event:
-        """The event; a call or a result under the id that is recorded for its own."""
+        """Return the event; a call or a result gets the id that is recorded."""
         if not isinstance(event, ToolCall | ToolResult):
             return event
-        name = self.recorded_id(user_id, event.call_id)
-        if name == event.call_id:
+        recorded_id = self.recorded_id(user_id, event.call_id)
+        if recorded_id == event.call_id:
             return event
-        return event.model_copy(update={"call_id": name})
+        return event.model_copy(update={"call_id": recorded_id})
 
     def append(self, order: Order, *, forked_head: ports.Head | None = None) -> Receipt:
         """Append all events of the order or none; durable when it returns.
 
-        forked_head: the head that the new stream of a fork starts from; None is an
-                     empty one.
+        forked_head: the head from which the new stream of a fork starts; None means an
+                     empty head.
 
         Raises the errors that ``Session.append`` documents.
         """
         order = _checked(order)
         try:
             return self._append(order, forked_head)
-        except _AllKnown as known:
-            last = known.last_seq
+        except _AllPresent as present:
+            last = present.last_seq
             (envelope,) = self.log.read(order.stream, after=last - 1, upto=last)
-            return Receipt(known.first_seq, last, envelope.hash, duplicate=True)
+            return Receipt(present.first_seq, last, envelope.hash, duplicate=True)
         except (InvalidEvent, SessionClosed, StaleSession):
-            # A retry of an append that took effect is not valid on the head after it.
+            # This may be the retry of an append that took effect, and so is refused.
             if order.idempotency_key is None:
                 raise
             duplicate = self.log.receipt(order.stream, order.idempotency_key)
@@ -277,11 +285,11 @@ class Writer:
             return self._confirm(order, {}, duplicate)
 
     async def append_async(self, order: Order) -> Receipt:
-        """``append`` without blocking the event loop; it raises the same errors.
+        """Do the same as ``append``, without blocking the event loop.
 
-        The appends of one loop to one stream take turns, since each builds on the one
-        before.  A large append, and one that needs more than this process remembers,
-        runs in a thread.
+        The appends of one event loop to one stream take turns, because each builds on
+        the previous one.  A large append runs in a thread, and so does an append that
+        must read from the log.
         """
         import asyncio
 
@@ -295,8 +303,8 @@ class Writer:
             return await asyncio.to_thread(self.append, order)
 
     def request(self, head: ports.Head, order: Order) -> ports.Append:
-        """Decide and redact the order on this head; raises as ``append`` does."""
-        return self._decided(head, _checked(order), {})
+        """Decide and redact the order on this head; raises the errors of ``append``."""
+        return self._decided_request(head, _checked(order), {})
 
     def acknowledged(self, request: ports.Append, outcome: ports.Appended) -> Receipt:
         """Remember the new head; return the receipt of an append that took effect."""
@@ -306,7 +314,7 @@ class Writer:
         return Receipt(first, head.state.head_seq, head.hash.hex())
 
     def _light_request(self, order: Order) -> ports.Append | None:
-        """Decide a small order on the remembered head; None if a thread is needed."""
+        """Decide a small order on the remembered head; None if it needs a thread."""
         order = _checked(order)
         head = self.heads.get(order.stream)
         if head is None or not order.plain or self.redactor.recognizer is not None:
@@ -315,20 +323,23 @@ class Writer:
             (draft.event, draft.meta, draft.meta.__pydantic_extra__)
             for draft in order.drafts
         ]
-        if _characters(contents, _LIGHT) >= _LIGHT:
+        if _characters(contents, _LIGHT_CHARACTERS) >= _LIGHT_CHARACTERS:
             return None
         try:
-            return self._decided(head, order, {})
+            return self._decided_request(head, order, {})
         except (InvalidEvent, SessionClosed, StaleSession):
-            return None  # it may be valid on the stored head
+            return None  # the order may be valid on the stored head
 
     def _append(self, order: Order, forked_head: ports.Head | None) -> Receipt:
+        """Append without a lock, and with a lock if other writers are faster."""
         cache: _Redacted = {}
         prepared = zip(order.drafts, order.prepared, strict=False)
         for index, (draft, redacted) in enumerate(prepared):
             cache[index] = (draft.event, redacted)
-        for attempt in range(_OPTIMISTIC):
-            new, request = self._request(order, cache, forked_head, first=attempt == 0)
+        for attempt in range(_OPTIMISTIC_TRIES):
+            new, request = self._request_on_best_head(
+                order, cache, forked_head, first=attempt == 0
+            )
             outcome = self.log.append(request)
             if isinstance(outcome, ports.Appended):
                 return self.acknowledged(request, outcome)
@@ -342,49 +353,49 @@ class Writer:
                 raise _stale(order, base.seq, stored.seq)
         return self._append_exclusive(order, cache, forked_head)
 
-    def _without_known(self, order: Order, *, few: int = 0) -> Order:
-        """The order without the drafts whose keys the stream has already.
+    def _without_present(self, order: Order, *, few: int = 0) -> Order:
+        """Return the order without the drafts whose keys the stream has already.
 
-        The head to decide on must be read before: then an append by another process
-        after this moves the head, and is noticed.
+        The caller must read the head first.  Then the log notices appends that other
+        processes make after the keys were looked up, because the head has moved.
 
-        few: the keys of at most this many drafts are not looked up.
+        few: the keys of this many drafts or fewer are not looked up.
 
-        Raises _AllKnown if no draft is left.
+        Raises _AllPresent if no draft is left.
         """
         if order.plain:
             return order
-        known: Mapping[str, tuple[int, int]] = {}
+        present: Mapping[str, tuple[int, int]] = {}
         if len(order.drafts) > few:
             keys = [draft.key for draft in order.drafts if draft.key]
-            known = self.log.known(order.stream, keys)
-        seen = set(known)
+            present = self.log.known(order.stream, keys)
+        present_keys = set(present)
         new: list[Draft] = []
         for draft in order.drafts:
             if draft.key:
-                if draft.key in seen:
+                if draft.key in present_keys:
                     continue
-                seen.add(draft.key)
+                present_keys.add(draft.key)
             new.append(draft)
         if not new:
-            first_seq = min(first for first, _ in known.values())
-            last_seq = max(last for _, last in known.values())
-            raise _AllKnown(first_seq, last_seq)
+            first_seq = min(first for first, _ in present.values())
+            last_seq = max(last for _, last in present.values())
+            raise _AllPresent(first_seq, last_seq)
         return order._replace(drafts=tuple(new))
 
     def _append_exclusive(
         self, order: Order, cache: _Redacted, forked_head: ports.Head | None
     ) -> Receipt:
-        """Append with the stream locked between reading its head and writing."""
+        """Append with the stream locked from reading its head until writing."""
         requests: list[ports.Append] = []
 
         def build(head: ports.Head) -> ports.Append:
             base = forked_head if forked_head is not None and head.seq == 0 else head
-            request = self._decided(base, self._without_known(order), cache)
+            request = self._decided_request(base, self._without_present(order), cache)
             requests.append(request)
             return request
 
-        for _ in range(_EXCLUSIVE):
+        for _ in range(_EXCLUSIVE_TRIES):
             outcome = self.log.append_exclusive(order.stream, build)
             if isinstance(outcome, ports.Appended):
                 return self.acknowledged(requests[-1], outcome)
@@ -392,7 +403,7 @@ class Writer:
                 return self._confirm(order, cache, outcome)
         raise _stale(order, requests[-1].base.seq, self.log.head(order.stream).seq)
 
-    def _request(
+    def _request_on_best_head(
         self,
         order: Order,
         cache: _Redacted,
@@ -400,29 +411,30 @@ class Writer:
         *,
         first: bool,
     ) -> tuple[Order, ports.Append]:
-        """Decide on the remembered head; if that refuses, on the stored one.
+        """Decide on the remembered head, and on the stored head if that fails.
 
-        Returns the order without known drafts, and the request for its events.
+        Returns the order without drafts that are present, and the request for its
+        events.
 
-        first: this is the first attempt.
+        first: whether this is the first attempt.
         """
         head = self.heads.get(order.stream)
         if head is not None:
             try:
-                # On the first attempt, few keys are not looked up: the log refuses
-                # known ones, and the second attempt looks them up.
-                new = self._without_known(order, few=_FEW if first else 0)
-                return new, self._decided(head, new, cache)
+                # The first attempt does not look up a few keys.  The log refuses keys
+                # that it has, and then the second attempt looks them up.
+                new = self._without_present(order, few=_FEW_DRAFTS if first else 0)
+                return new, self._decided_request(head, new, cache)
             except (InvalidEvent, SessionClosed, StaleSession):
-                pass  # it may be valid on the stored head
+                pass  # the order may be valid on the stored head
         head = self.log.head(order.stream)
         self.heads.correct(head)
         if forked_head is not None and head.seq == 0:
             head = forked_head
-        new = self._without_known(order)
-        return new, self._decided(head, new, cache)
+        new = self._without_present(order)
+        return new, self._decided_request(head, new, cache)
 
-    def _decided(
+    def _decided_request(
         self, head: ports.Head, order: Order, cache: _Redacted
     ) -> ports.Append:
         """Decide the order on this head and redact its events."""
@@ -480,7 +492,7 @@ class Writer:
     def _with_seqs(
         self, state: SessionState, order: Order, keys: Sequence[ports.Keyed]
     ) -> Order:
-        """The order with the seqs of the entries that its marks name by keys."""
+        """Return the order with seqs in place of the keys in its marks."""
         from refold.store.marks import with_seqs
 
         own: dict[str, events.Span] = {}
@@ -500,15 +512,15 @@ class Writer:
         redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
         if native.judged is not None and not redactor.numbered:
             judged, opaque = native.judged
-            again = judged.under(redactor, native)
-            if again is not None:
-                return again, opaque
-        held: list[bytes] = []
+            judged_again = judged.under(redactor, native)
+            if judged_again is not None:
+                return judged_again, opaque
+        bytes_in_item: list[bytes] = []
         try:
-            value = without_bytes(native.value, held)
+            value = without_bytes(native.value, bytes_in_item)
         except RecursionError:
             raise InvalidEvent("an item is nested too deeply: flatten it") from None
-        opaque = tuple(Blob(sha256(data).hexdigest(), data) for data in held)
+        opaque = tuple(Blob(sha256(data).hexdigest(), data) for data in bytes_in_item)
         record = {"format": native.format.name, "kind": native.kind, "value": value}
         if native.id is not None:
             record["id"] = native.id
@@ -524,7 +536,7 @@ class Writer:
     ) -> Iterator[tuple[Native, Any]]:
         """Yield each item with its redacted form, and its value as a reader gets it.
 
-        A text over the policy's budget of work becomes a stub.
+        A text that takes more work to redact than allowed becomes a stub.
         """
         tag = self.tagger(stream.user_id)
         if self.redactor.numbered:
@@ -534,16 +546,17 @@ class Writer:
             clean = item.record
             if isinstance(tag, Numbering):
                 clean = cast(JsonObject, tag.with_numbers(clean, ours=False))
-            held = {blob.sha256: blob.data for blob in opaque}
-            yield replace(native, judged=(item, opaque)), whole(clean, (), held.get)
+            data_by_digest = {blob.sha256: blob.data for blob in opaque}
+            value = whole(clean, (), data_by_digest.get)
+            yield replace(native, judged=(item, opaque)), value
 
     def _with_events_of_items(
         self, state: SessionState, order: Order, tag: Tagger | None
     ) -> tuple[Order, list[ports.Keyed], dict[int, JsonObject]]:
         """Replace each draft of an item by the drafts of its events.
 
-        Returns the order with these drafts; for each draft before, its key and the
-        place of its events; and the redacted items by the index of their first event.
+        Returns the order with these drafts; for each original draft, its key and where
+        its events are; and the redacted items, by the index of their first event.
         """
         tag = tag or self.tagger(order.stream.user_id)
         drafts: list[Draft] = []
@@ -555,7 +568,7 @@ class Writer:
                 item, opaque = self.item(draft.native, tag, order.unscanned)
                 items[len(drafts)] = item.record
                 first, *more = _drafts_of_item(state, draft, item, self.limits)
-                payloads = [seen.event.payload() for seen in (first, *more)]
+                payloads = [part.event.payload() for part in (first, *more)]
                 meta = first.meta.warned(REPAIRED) if item.repaired else first.meta
                 meta = _with_rest_of_item(meta, item.record, payloads, self.limits)
                 new = [replace(first, meta=meta, opaque=opaque), *more]
@@ -573,9 +586,9 @@ class Writer:
         redacted: list[RedactedEvent],
         tag: Tagger | None,
     ) -> None:
-        """Redact in the items what redaction found only in their events.
+        """Redact the values in items that redaction found only in their events.
 
-        Changes ``redacted``: the first event of such an item holds the item anew.
+        This changes ``redacted``: the first event of such an item gets the new item.
         """
         for index, clean in items.items():
             draft = order.drafts[index]
@@ -598,8 +611,8 @@ class Writer:
                 replacements |= changes
             if not replacements:
                 continue
-            again = {**clean, "value": replaced(clean["value"], replacements)}
-            meta = _with_rest_of_item(draft.meta, again, payloads, self.limits)
+            new_item = {**clean, "value": replaced(clean["value"], replacements)}
+            meta = _with_rest_of_item(draft.meta, new_item, payloads, self.limits)
             redacted[index] = self.redacted(
                 replace(draft, meta=meta),
                 user_id=order.stream.user_id,
@@ -619,10 +632,11 @@ class Writer:
         *,
         first: int,
     ) -> tuple[list[RedactedEvent], Learned | None]:
-        """Redact the events, except those that ``cache`` has; add them to ``cache``.
+        """Redact the events, except those in ``cache``; add them to ``cache``.
 
-        events:  those of the order's drafts, as they were decided on.
-        learned: the secrets before the first event; None if there are none.
+        events:  the events of the order's drafts, after the decision.
+        learned: the secrets that the session showed before the first event; None if
+                 there are none.
         first:   the seq of the first event.
 
         Returns the redacted events, and the secrets after them.
@@ -631,13 +645,18 @@ class Writer:
         user_id = order.stream.user_id
         for index, event in enumerate(events):
             cached = cache.get(index)
-            if cached is None or cached[0] is not event:
+            redacted: RedactedEvent | None = None
+            if cached is not None:
+                cached_event, cached_redacted = cached
+                if cached_event is event:
+                    redacted = cached_redacted
+            if redacted is None:
                 draft = order.drafts[index]
                 if draft.event is not event:
                     draft = self._with_event(draft, event, user_id)
                 secrets = learned
                 if secrets is not None and isinstance(draft, ItemDraft):
-                    secrets = None  # it was judged before, as its framework has it
+                    secrets = None  # the item was redacted before, in its own form
                 redacted = self.redacted(
                     draft,
                     user_id=user_id,
@@ -646,33 +665,32 @@ class Writer:
                     tag=tag,
                     learned=secrets,
                 )
-                cached = (event, redacted)
-                cache[index] = cached
-            if cached[1].secrets:
+                cache[index] = (event, redacted)
+            if redacted.secrets:
                 if learned is None:
                     learned = self.learned(SessionState(order.stream))
-                learned.learn(cached[1].secrets, first + index)
-            results.append(cached[1])
+                learned.learn(redacted.secrets, first + index)
+            results.append(redacted)
         return results, learned
 
     def _with_event(self, draft: Draft, event: Event, user_id: str) -> Draft:
-        """The draft with its event as decided, which may have another id or tool."""
+        """Return the draft with the decided event, whose id or tool may be new."""
         incoming = draft.event
-        ids = (ToolCall, ToolResult)
-        if isinstance(incoming, ids) and isinstance(event, ids):
-            name = incoming.call_id
-            if event.call_id != name:
-                name = self.recorded_id(user_id, name)
-            named = incoming.model_copy(update={"call_id": name})
-            draft = with_id(replace(draft, event=named), event)
+        with_call_id = (ToolCall, ToolResult)
+        if isinstance(incoming, with_call_id) and isinstance(event, with_call_id):
+            call_id = incoming.call_id
+            if event.call_id != call_id:
+                call_id = self.recorded_id(user_id, call_id)
+            with_recorded_id = incoming.model_copy(update={"call_id": call_id})
+            draft = with_id(replace(draft, event=with_recorded_id), event)
         return replace(draft, event=event)
 
     def _confirm(
         self, order: Order, cache: _Redacted, duplicate: ports.Duplicate
     ) -> Receipt:
-        """Return the receipt of the key's first use.
+        """Return the receipt of the append that used the idempotency key first.
 
-        Raises IdempotencyConflict if that use had other content.
+        Raises IdempotencyConflict if that append had other content.
         """
         first, last = duplicate
         stored = self.log.read(order.stream, after=first - 1, upto=last)
@@ -680,7 +698,7 @@ class Writer:
         if not self.redactor.numbered:
             is_same = self._is_same(order, cache, stored, first)
         if not is_same:
-            # The events may have had other numbers and fewer known secrets then.
+            # Redact the events again, with the numbers and secrets of the session.
             state = self.log.head(order.stream).state
             is_same = self._is_same(order, {}, stored, first, state)
         if not is_same:
@@ -698,11 +716,10 @@ class Writer:
     ) -> bool:
         """Whether the order's events are these stored events.
 
-        cache: the redacted events of the order, as far as they are known.
+        cache: the events of the order that are redacted already.
         first: the seq of the first stored event.
-        state: a later state of the session, which has the numbers of its placeholders
-               and its secrets.  Secrets that it learned since the stored events do not
-               count.
+        state: a later state of the session, with its numbered placeholders and its
+               secrets.  Secrets that it showed after the stored events are ignored.
         """
         tag = None
         learned = None
@@ -718,25 +735,25 @@ class Writer:
             return False
         for envelope, clean in zip(stored, redacted, strict=True):
             is_superseded = superseded(envelope, clean.event)
-            if not is_superseded and not same_event(given(envelope), clean.event):
+            if not is_superseded and not same_event(as_given(envelope), clean.event):
                 return False
         return True
 
 
-# The field of an event that holds many small pieces, and may hold one text instead.
-_PARTED: Final = {ToolResult: "content", ToolCall: "arguments", Item: "value"}
-# The most times that a format's view repeats an item: the events of an item that is
-# this many times smaller than the limit are not measured.
-_OFTEN: Final = 8
+# The field of an event that may have many small pieces, or one text in their place.
+_FIELD_OF_PIECES: Final = {ToolResult: "content", ToolCall: "arguments", Item: "value"}
+# The events of an item repeat its content at most this often.  So if the limit is this
+# many times the size of the item, its events are not measured.
+_MOST_REPEATS: Final = 8
 
 
 def _drafts_of_item(
     state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
 ) -> list[ItemDraft]:
-    """The drafts of the events that an item's format makes of it.
+    """Return the drafts of the events that the format derives from an item.
 
-    If the format makes none, or the session does not accept them, the item becomes one
-    ``item`` event.
+    If the format derives no events, or the session does not accept them, the item
+    becomes one ``item`` event.
     """
     native: Any = draft.native
     kind = native.kind
@@ -747,10 +764,11 @@ def _drafts_of_item(
         for viewed in native.format.view(kind, value, state.open_calls):
             view = viewed if isinstance(viewed, Draft) else Draft(viewed)
             view = _with_own_id(state, begun, view, item)
-            event = accepted_next(state, _within(view.event, limits, item))
-            match view.event, event:
-                case ToolResult(tool_name=None), ToolResult(tool_name=str(name)):
-                    item.add_text(name)  # the name is that of the recorded call
+            original = view.event
+            event = accepted_next(state, _within(original, limits, item))
+            named_by_call = _name_from_call(original, event)
+            if named_by_call is not None:
+                item.add_text(named_by_call)
             state = evolve(state, event)
             drafts.append(_draft_of_view(draft, view, event, item))
     except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):
@@ -762,12 +780,21 @@ def _drafts_of_item(
     return [_draft_of_view(draft, draft, event, item)]
 
 
+def _name_from_call(original: Event, accepted: Event) -> str | None:
+    """Return the tool's name that a result got from its recorded call, or None."""
+    if not isinstance(original, ToolResult) or not isinstance(accepted, ToolResult):
+        return None
+    if original.tool_name is not None:
+        return None
+    return accepted.tool_name
+
+
 def _with_own_id(
     state: SessionState, begun: int, draft: Draft, item: JudgedItem
 ) -> Draft:
-    """The draft under an id of its own if two calls of an item have one id.
+    """Return the draft; if two calls of an item have the same id, with another id.
 
-    begun: the seq before the item.
+    begun: the newest seq before the item.
     """
     event = draft.event
     renamed = event
@@ -786,7 +813,7 @@ def _with_own_id(
 def _draft_of_view(
     draft: Draft, view: Draft, event: Event, item: JudgedItem
 ) -> ItemDraft:
-    """The draft of one event of an item; fields that the view lacks are the item's."""
+    """Return the draft of one event of an item, with fields of the item by default."""
     return ItemDraft(
         event,
         view.ts or draft.ts,
@@ -798,8 +825,8 @@ def _draft_of_view(
 
 
 def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
-    """The event; if it is too large in many small pieces, with these as one text."""
-    if item.size * _OFTEN < limits.event_bytes:
+    """Return the event, with one text in place of too many small pieces."""
+    if item.size * _MOST_REPEATS < limits.event_bytes:
         return event
     payload = event.payload()
     if len(canonical(payload)) <= limits.event_bytes:
@@ -812,8 +839,11 @@ def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
 
 
 def as_text(event: Event) -> Event | None:
-    """The event with its many pieces as one text, which a blob can hold, else None."""
-    for kind, name in _PARTED.items():
+    """Return the event with one text in place of its pieces, or None without pieces.
+
+    A blob can hold the text if it is too long.
+    """
+    for kind, name in _FIELD_OF_PIECES.items():
         if not isinstance(event, kind):
             continue
         pieces = getattr(event, name)
@@ -825,13 +855,14 @@ def as_text(event: Event) -> Event | None:
 def _with_rest_of_item(
     meta: Meta, clean: JsonObject, payloads: Sequence[JsonObject], limits: Limits
 ) -> Meta:
-    """``meta`` with the parts of the item that the payloads of its events lack."""
+    """Return ``meta`` with the parts of the item that its events do not contain."""
     rest = skeleton(clean["value"], payloads, most=limits.event_bytes // 2)
     native = {**clean, "value": rest, "n": len(payloads)}
     return meta.model_copy(update={"native": native})
 
 
 def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionState:
+    """Return the state after these events; raises InvalidEvent for an invalid id."""
     for clean in redacted:
         if isinstance(clean.event, ToolCall):
             # Redaction may have changed its id: check that the new one is valid.
@@ -840,8 +871,8 @@ def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionS
     return state
 
 
-class _AllKnown(Exception):
-    """Earlier appends wrote every draft of an order, under the same keys."""
+class _AllPresent(Exception):
+    """The stream has every draft of an order already, under the same keys."""
 
     def __init__(self, first_seq: int, last_seq: int) -> None:
         super().__init__(first_seq, last_seq)
@@ -854,7 +885,7 @@ def _stale(order: Order, expected: int, actual: int) -> StaleSession:
 
 
 def _checked(order: Order) -> Order:
-    """The order with ``plain`` as its drafts are; raises InvalidEvent."""
+    """Return the order with ``plain`` set; raises InvalidEvent for an invalid order."""
     if not order.drafts:
         raise InvalidEvent("no events were given to append")
     for draft in order.drafts:
@@ -876,17 +907,17 @@ def _checked(order: Order) -> Order:
 
 
 def same_event(stored: Event, other: Event) -> bool:
-    """Whether these are one event; a result may leave out the name of its tool."""
+    """Whether two events are equal; a result may lack the name of its tool."""
     if isinstance(stored, ToolResult) and isinstance(other, ToolResult):
         name = stored.tool_name if other.tool_name is None else other.tool_name
         other = other.model_copy(update={"tool_name": name})
-    return stored.type == other.type and (
-        canonical(stored.payload()) == canonical(other.payload())
-    )
+    if stored.type != other.type:
+        return False
+    return canonical(stored.payload()) == canonical(other.payload())
 
 
-def given(stored: Envelope) -> Event:
-    """The event as a caller gave it: a call has the id that its provider chose."""
+def as_given(stored: Envelope) -> Event:
+    """Return the event as the caller gave it: calls have the ids of their provider."""
     event = stored.payload
     call_id = stored.meta.call_id
     if call_id is None or not isinstance(event, ToolCall | ToolResult):
@@ -895,18 +926,18 @@ def given(stored: Envelope) -> Event:
 
 
 def superseded(stored: Envelope, other: Event) -> bool:
-    """Whether the stored event has the other's type and was redacted again.
+    """Whether the stored event has the other event's type and was redacted again.
 
-    Then their contents cannot be compared: only the idempotency key, or the place in a
-    transcript, shows that they are one event.
+    Then their contents cannot be compared.  That they are one event is clear only from
+    the idempotency key, or from the place in a transcript.
     """
     return stored.type == other.type and "before" in stored.redaction
 
 
 class Heads:
-    """The head of each stream as this process saw it last.
+    """The head of each stream that this process saw last.
 
-    A head may be old: the log compares it when it writes, and refuses an old one.
+    A head may be old.  The log checks the head of each append, and refuses an old one.
     """
 
     def __init__(self) -> None:
@@ -918,7 +949,7 @@ class Heads:
     def listening(
         self, stream: StreamId, notify: Callable[[], object]
     ) -> Iterator[None]:
-        """Call ``notify``, in any thread, for each head of the stream that arrives."""
+        """In the block, call ``notify`` for each new head; in any thread."""
         with self._lock:
             self._listeners.setdefault(stream, []).append(notify)
         try:
@@ -930,12 +961,14 @@ class Heads:
                     del self._listeners[stream]
 
     def get(self, stream: StreamId) -> ports.Head | None:
-        """The head that was seen last; None for a stream that had no events."""
-        head = self._heads.get(stream)  # one step, which no thread can interrupt
-        return head if head is not None and head.state.head_seq else None
+        """Return the head that was seen last; None if the stream had no events."""
+        head = self._heads.get(stream)  # atomic, so it needs no lock
+        if head is None or head.state.head_seq == 0:
+            return None
+        return head
 
     def correct(self, head: ports.Head) -> None:
-        """Remember a head that was just read, in place of the one that was wrong."""
+        """Remember a head that was just read, also if it is older than the last one."""
         with self._lock:
             self._heads.pop(head.state.stream, None)
         self.put(head)
@@ -949,7 +982,7 @@ class Heads:
             if newest is None or newest.state.head_seq <= head.state.head_seq:
                 self._heads[stream] = head
             self._heads.move_to_end(stream)
-            if len(self._heads) > _CACHED:
+            if len(self._heads) > _MOST_HEADS:
                 self._heads.popitem(last=False)
             if self._listeners:
                 listeners = tuple(self._listeners.get(stream, ()))
@@ -957,8 +990,8 @@ class Heads:
             notify()
 
 
-# Types of one value to append, although some of them are iterable.
-_ONE: Final = (Event, Draft, str, bytes, Mapping)
+# A value of these types is one event to append, although some of them are iterable.
+_SINGLE_TYPES: Final = (Event, Draft, str, bytes, Mapping)
 
 
 def draft_fields(
@@ -967,18 +1000,19 @@ def draft_fields(
     agent: str | None,
     meta: Meta | Mapping[str, object] | None,
 ) -> DraftFields:
-    """The fields of a ``Draft`` that all events of one append share."""
+    """Return the fields of a ``Draft`` that all events of one append share."""
     return ts, request_id, agent, Meta.of(meta) if meta else NO_META
 
 
 def drafts_of(
     events: Appendable | Sequence[Appendable], fields: DraftFields
 ) -> tuple[Draft, ...]:
-    """Return a draft for each event.  A value that is a draft keeps its own fields.
+    """Return a draft for each event.  A draft among the events keeps its fields.
 
-    Raises InvalidEvent for a value that is no event, and for a ts without a time zone.
+    Raises InvalidEvent for a value that is not an event, and for a ts without a time
+    zone.
     """
-    if isinstance(events, _ONE) or not isinstance(events, Iterable):
+    if isinstance(events, _SINGLE_TYPES) or not isinstance(events, Iterable):
         return (_draft(events, fields),)
     return tuple([_draft(event, fields) for event in events])
 
@@ -1001,7 +1035,7 @@ def _draft(value: object, fields: DraftFields) -> Draft:
 
 
 async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome | None:
-    """Have another thread write the request; None if the log has no such thread."""
+    """Let the log's own thread write the request; None if the log has none."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -1016,14 +1050,16 @@ async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome 
             written.set_result(outcome)
 
     def done(outcome: ports.Outcome | Exception) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for it
             loop.call_soon_threadsafe(settle, outcome)
 
-    return await written if log.append_soon(request, done) else None
+    if not log.append_soon(request, done):
+        return None
+    return await written
 
 
 def _characters(value: Any, most: int) -> int:
-    """About how many characters ``value`` holds; counting stops above ``most``."""
+    """Return about how many characters a value has; counting stops above ``most``."""
     if isinstance(value, str):
         return len(value)
     parts: Iterable[Any]

@@ -1,8 +1,9 @@
 """Compaction of a session: decide, summarise, and record the summary.
 
-A model's summary costs money, so a model is called only under a lease, and after the
-log has an event about the start.  The lease prevents paying twice; the compare-and-set
-of the derived stream prevents that two compactions take effect.
+A summary of a model costs money.  So a model is called only under a lease, and after an
+event in the log says that the attempt started.  The lease prevents that two processes
+pay for the same summary.  Each append states the expected end of the derived stream, so
+only one of two concurrent compactions takes effect.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Event as Signal, Thread
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Literal, NamedTuple, Self
 from uuid import uuid4
 
 from refold.domain import events
@@ -45,23 +46,29 @@ from refold.store.history import with_whole_texts
 LEASE_SEC: Final = 60.0
 # The most summaries that a model writes before one request.
 _MOST_CALLS: Final = 12
-# Renewals in the time of one lease: one of them may fail.
+# A lease is renewed this often in its period, so that one renewal may fail.
 _RENEWALS: Final = 3
+_MICROSECONDS: Final = 1_000_000  # in a second
 
 log = logging.getLogger("refold")
-# A summary and the event that holds it.
-_Written: TypeAlias = tuple[Envelope, events.Summary]
+
+
+class _RecordedSummary(NamedTuple):
+    """A summary, and the entry of a derived stream that contains it."""
+
+    entry: Envelope
+    summary: events.Summary
 
 
 @dataclass
-class Hold:
+class HeldLease:
     """A lease that is held from ``take`` to the end of the ``with`` block.
 
-    A thread renews it.  If the process dies, the lease expires after the seconds that
-    it was taken for.  In the block, this thread's writes raise LeaseLost if another
-    owner has taken the lease.
+    Another thread renews the lease in the block.  If the process dies, the lease
+    expires at the end of its period.  In the block, this thread's writes raise
+    LeaseLost if another owner has taken the lease.
 
-    asked: after the block: whether others asked for the lease and were refused.
+    was_requested: after the block, whether others requested the lease in vain.
     """
 
     _leases: Leases
@@ -69,19 +76,20 @@ class Hold:
     _owner: str
     _clock: Callable[[], int]
     _sec: float
-    asked: bool = field(default=False, init=False)
-    _done_for: float | None = field(default=None, init=False)
+    was_requested: bool = field(default=False, init=False)
+    _done_sec: float | None = field(default=None, init=False)
 
     @classmethod
     def take(
         cls, leases: Leases, stream: StreamId, *, clock: Callable[[], int], sec: float
     ) -> Self | None:
-        """Take the lease of ``stream`` for ``sec`` seconds; None if another has it.
+        """Take the lease of ``stream`` for a period of ``sec`` seconds.
 
-        Does not wait.  The holder learns that somebody asked.
+        Returns None without waiting if another owner has the lease.  That owner then
+        sees ``was_requested``.
         """
         owner = uuid4().hex
-        period = int(sec * 1_000_000)
+        period = int(sec * _MICROSECONDS)
         if not leases.take_lease(stream, owner, clock=clock, period=period):
             return None
         return cls(leases, stream, owner, clock, sec)
@@ -90,47 +98,52 @@ class Hold:
         self._pid = os.getpid()
         self._fence = self._leases.fenced(self._stream, self._owner)
         self._fence.__enter__()
-        self._done = Signal()
-        self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
-        self._renewing.start()
+        self._ended = Signal()
+        self._renewer = Thread(
+            target=self._renew_until_end, name="refold-lease", daemon=True
+        )
+        self._renewer.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._done.set()
-        self._renewing.join()
+        self._ended.set()
+        self._renewer.join()
         self._fence.__exit__(None, None, None)
-        if self._pid != os.getpid():  # after a fork, the parent has the lease
+        if self._pid != os.getpid():  # the process was forked: its parent has the lease
             return
         try:
-            if self._done_for is not None:
-                period = int(self._done_for * 1_000_000)
+            if self._done_sec is not None:
+                period = int(self._done_sec * _MICROSECONDS)
                 self._leases.mark_done(
                     self._stream, self._owner, clock=self._clock, period=period
                 )
                 return
-            self.asked = self._leases.release_lease(self._stream, self._owner)
+            self.was_requested = self._leases.release_lease(self._stream, self._owner)
         except RefoldError as error:  # the lease expires by itself
             log.warning("a lease could not be given back: %s", error)
 
-    def keep(self, sec: float) -> None:
-        """Mark the work as done for ``sec`` seconds when the block ends."""
-        self._done_for = sec
+    def mark_done(self, sec: float) -> None:
+        """When the block ends, mark the work as done instead of releasing the lease.
+
+        For ``sec`` seconds, nobody can take the lease to do the work again.
+        """
+        self._done_sec = sec
 
     def renew(self) -> bool:
-        """Extend the lease by its whole period; False if another has taken it."""
-        period = int(self._sec * 1_000_000)
+        """Begin a new period; returns False if another owner has taken the lease."""
+        period = int(self._sec * _MICROSECONDS)
         return self._leases.renew_lease(
             self._stream, self._owner, clock=self._clock, period=period
         )
 
-    def _renew(self) -> None:
-        while not self._done.wait(self._sec / _RENEWALS):
+    def _renew_until_end(self) -> None:
+        while not self._ended.wait(self._sec / _RENEWALS):
             try:
-                held = self.renew()
+                is_held = self.renew()
             except RefoldError as error:
                 log.warning("a lease could not be renewed: %s", error)
                 continue
-            if not held:
+            if not is_held:
                 return
 
 
@@ -139,10 +152,11 @@ class Hold:
 class Compactor:
     """Compacts one session under one strategy.
 
-    If two compactors decide at the same time, the compare-and-set of the derived stream
-    lets one take effect; the other finds nothing to do.
+    If two compactors decide at the same time, one of them appends its summary.  The
+    append of the other one fails, and it finds nothing left to do.
 
-    lease_sec: the time for which others leave a session alone whose compactor died.
+    lease_sec: the period of the lease.  After a compactor died, others leave the
+               session alone for at most this time.
     """
 
     writer: Writer
@@ -159,35 +173,36 @@ class Compactor:
         strategy: Strategy,
         summarizer: compaction.Summarizer | None,
     ) -> Compactor:
-        """Make a compactor with this summarizer, else with ``abridged``."""
+        """Return a compactor with this summarizer; None means ``abridged``."""
         suitable = summarizer_for(strategy, summarizer or Abridged())
         return cls(writer, viewer, strategy, suitable)
 
     def step(self) -> Envelope | None:
         """Make one pending compaction, and the folds of older summaries that follow it.
 
-        If another compactor asked for the lease during this, the step is repeated: the
-        other one counts on it.
+        If another compactor requested the lease in the meantime, the step is repeated,
+        because the other one leaves its step to this compactor.
 
-        Returns the first summary.  None if nothing was pending, another compactor is at
-        work or was first, or the summarizer failed or was refused (which is recorded).
+        Returns the first summary.  Returns None if nothing was pending, if another
+        compactor is at work or was first, or if the summarizer failed or its summary
+        was refused; such a failure is recorded.
         """
         if not self._costs:
             return self._compact_once()
         first: Envelope | None = None
         while self.is_due(self.viewer.current(self.strategy)):
-            lease = self._lease()
+            lease = self._take_lease()
             if lease is None:
                 break
             with lease:
                 summary = self._compact_once(lease)
             first = first or summary
-            if not lease.asked:
+            if not lease.was_requested:
                 break
         return first
 
-    def _lease(self) -> Hold | None:
-        return Hold.take(
+    def _take_lease(self) -> HeldLease | None:
+        return HeldLease.take(
             self.writer.log.leases,
             self._derived,
             clock=self.writer.clock,
@@ -195,27 +210,29 @@ class Compactor:
         )
 
     def catch_up(self, outline: Outline) -> Outline:
-        """Make all pending compactions in one walk; returns the outline after them.
+        """Make all pending compactions; returns the outline after them.
 
-        Summaries under other parameters of the strategy are adopted first.  A model
-        does not write a summary that a later one would absorb, and writes at most 12
+        Summaries that were written under other parameters of the strategy are adopted
+        first.  A model writes no summary that a later one would absorb, and at most 12
         summaries in one call.
         """
         if not self._costs:
             return self._catch_up(outline, None)
-        lease = self._lease()
+        lease = self._take_lease()
         if lease is None:
             return outline
         with lease:
             return self._catch_up(self.viewer.current(self.strategy), lease)
 
-    def _catch_up(self, outline: Outline, lease: Hold | None) -> Outline:
-        """Make the compactions that were pending at the ends of turns, then the others.
+    def _catch_up(self, outline: Outline, lease: HeldLease | None) -> Outline:
+        """Make the compactions that were pending at ends of turns, then those of now.
 
         A rebuild decides at the ends of turns, so a live session must do the same.
+
+        lease: None for a summarizer that costs nothing.
         """
         derived_seq = outline.derived_seq
-        for earlier, ended_at in self._at_turn_ends(outline):
+        for earlier, ended_at in self._unjudged_turn_ends(outline):
             after = self._catch_up_at(earlier, ended_at, lease)
             if after.derived_seq != earlier.derived_seq:
                 derived_seq = after.derived_seq
@@ -224,9 +241,9 @@ class Compactor:
         return self._catch_up_at(outline, self._now(), lease)
 
     def _catch_up_at(
-        self, outline: Outline, now: datetime, lease: Hold | None
+        self, outline: Outline, now: datetime, lease: HeldLease | None
     ) -> Outline:
-        """Make all compactions that are pending at a moment; returns the outline after.
+        """Make all compactions that are pending at a time; returns the outline after.
 
         lease: None for a summarizer that costs nothing.
         """
@@ -240,9 +257,9 @@ class Compactor:
                 decision = self.strategy.further(outline, now)
             return outline
         planned, after = self._planned(outline, now)
-        # Summaries that a later one absorbs are not in the outline at the end.
-        lasting = [live.seq for live in after.summaries if live.seq in planned]
-        decisions = [compaction.merged(planned, seq) for seq in lasting[:_MOST_CALLS]]
+        # The outline after the plan lacks the summaries that a later one absorbs.
+        remaining = [live.seq for live in after.summaries if live.seq in planned]
+        decisions = [compaction.merged(planned, seq) for seq in remaining[:_MOST_CALLS]]
         if len(decisions) > 1:
             log.info("%d summaries are written to catch up", len(decisions))
         for decision in decisions:
@@ -253,21 +270,23 @@ class Compactor:
                 break
             outline = self._with_new(outline)
             if outline.derived_seq != summary.seq:
-                break  # a compactor without a model, and so a lease, made the others
+                break  # a compactor without a model, which needs no lease, was faster
         return outline
 
-    def _at_turn_ends(self, outline: Outline) -> Iterator[tuple[Outline, datetime]]:
-        """Yield the outline and the time of each end of a turn that was not judged.
+    def _unjudged_turn_ends(
+        self, outline: Outline
+    ) -> Iterator[tuple[Outline, datetime]]:
+        """Yield the outline and the time of each end of a turn without a decision.
 
-        These are the ends since the last call of a model, and since the last decision.
-        Each outline is read after the one before was dealt with.
+        These are the ends after the last call of a model and after the last decision.
+        Each outline includes the compactions that the caller made at earlier ends.
 
-        outline: of the session's head.
+        outline: the outline at the session's head.
         """
         if (outline.decided_at or 0) >= outline.through_seq:
-            return  # To look for ends would fold the log.
+            return  # No end is left, and a search for ends would fold the log.
         for end in self.viewer.turn_ends(self.strategy):
-            earlier = self.viewer.as_of(self.strategy, end.seq)
+            earlier = self.viewer.with_all_summaries_at(self.strategy, end.seq)
             if earlier is not None and (earlier.decided_at or 0) < end.seq:
                 yield earlier, end.ts
 
@@ -276,23 +295,23 @@ class Compactor:
     ) -> Outline | None:
         """Summarise the oldest part of a context that is ``over`` tokens too long.
 
-        This does not wait until the strategy decides to compact.  It works without a
-        model if the summarizer fails, failed a short while ago, or works for another
-        process: a provider would refuse the long context.
+        This does not wait until the strategy decides to compact, because a provider
+        would refuse the context.  The summary is written without a model if the
+        summarizer fails, if it failed shortly before, or if another process uses it.
 
         window:  the window of the model, in tokens.
-        outline: the result of the last press.
+        outline: the outline that the previous call returned.
 
-        Returns the outline after it, with exchanges; None if nothing is left to
-        summarise, or another process was first.
+        Returns the outline with the summary, and with exchanges.  Returns None if
+        nothing is left to summarise, or if another process was first.
         """
-        outline = self.viewer.by_unit(self.strategy, outline)
+        outline = self.viewer.with_exchanges(self.strategy, outline)
         decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
             return None
         lease = None
         if self._costs and not compaction.held_back(outline, self._now()):
-            lease = self._lease()
+            lease = self._take_lease()
         if lease is not None:
             with lease:
                 if self._carry_out(outline, decision, short=True) is not None:
@@ -303,41 +322,48 @@ class Compactor:
         return None if summary is None else self._with_new(outline)
 
     def is_due(self, outline: Outline) -> bool:
-        """Whether the strategy decides to compact now."""
+        """Whether a compaction is pending: the strategy decides to compact now."""
         return self.strategy.decide(outline, self._now()) is not None
 
     def due_at(self) -> datetime | None:
-        """The earliest time of the next compaction; None if only new events cause one.
+        """Return the earliest time of the next compaction, or of the next attempt.
 
-        After a failure, this is the time of the next attempt.
+        Returns None if only new events can cause a compaction.
         """
         outline = self.viewer.current(self.strategy)
         now = self._now()
         if self.is_due(outline):
             return now
-        times = (
+        times: list[datetime] = []
+        for time in (
             self.strategy.due_at(outline, now),
             compaction.retry_at(outline),
             compaction.retry_at(outline.layers),
-        )
-        return min((time for time in times if time is not None), default=None)
+        ):
+            if time is not None:
+                times.append(time)
+        return min(times, default=None)
 
     def waits_for(self) -> str:
-        """Explain to people why nothing is pending, and when something may be."""
+        """Explain to people why no compaction is pending, and when one may be."""
         outline = self.viewer.current(self.strategy)
-        at = self.due_at()
-        when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if at and at > self._now() else ""
+        due_at = self.due_at()
+        when = ""
+        if due_at and due_at > self._now():
+            when = f"{due_at:%Y-%m-%d %H:%M:%S} UTC"
         if compaction.held_back(outline, self._now()):
             return f"the last attempt failed; the next may be made at {when}"
         reason = self.strategy.waits_for(outline)
-        return f"{reason}, or at {when}" if when else reason
+        if when:
+            return f"{reason}, or at {when}"
+        return reason
 
     def _planned(
         self, outline: Outline, now: datetime
     ) -> tuple[dict[int, compaction.Compaction], Outline]:
-        """All pending compactions of the session, and the outline after them.
+        """Return all pending compactions of the session, and the outline after them.
 
-        Each has the seq as its key that its summary would get.
+        The key of each is the seq that its summary would get.
         """
         planned: dict[int, compaction.Compaction] = {}
         seq = outline.derived_seq
@@ -350,10 +376,10 @@ class Compactor:
         return planned, outline
 
     def _with_new(self, outline: Outline) -> Outline:
-        """The outline with the new events of the derived stream.
+        """Return the outline with the new entries of the derived stream.
 
-        It is the outline of the head if another compactor rebuilt the stream, or
-        decided at a later event than the last one in ``outline``.
+        If another process rebuilt the stream, or decided at an event that ``outline``
+        lacks, this returns the outline at the session's head instead.
         """
         new = self.writer.log.read(self._derived, after=outline.derived_seq)
         for envelope in new:
@@ -365,22 +391,26 @@ class Compactor:
     def _adopt(
         self, outline: Outline, now: datetime
     ) -> tuple[Outline, Envelope | None]:
-        """Adopt every summary that was written already for a pending compaction.
+        """Adopt the summaries of other streams that fit pending compactions.
 
-        Returns the outline after that, and the event of the first adopted summary.
+        Returns the outline after that, and the entry of the first adopted summary.
         """
         first = None
         decision = self.strategy.decide(outline, now)
         if decision is None or decision.kind != "session":
             return outline, None
-        written = self._adoptable()
-        if not written:
+        adoptable = self._adoptable()
+        if not adoptable:
             return outline, None
         planned, _ = self._planned(outline, now)
-        reach = max((pending.last_seq for pending in planned.values()), default=0)
-        written = [pair for pair in written if pair[1].last_seq <= reach]
-        while written and decision is not None and decision.kind == "session":
-            summary = self._fitting(outline, decision, written)
+        planned_end = max((pending.last_seq for pending in planned.values()), default=0)
+        adoptable = [
+            recorded
+            for recorded in adoptable
+            if recorded.summary.last_seq <= planned_end
+        ]
+        while adoptable and decision is not None and decision.kind == "session":
+            summary = self._adopted(outline, decision, adoptable)
             if summary is None:
                 break
             seq = self._append(outline, summary)
@@ -391,39 +421,40 @@ class Compactor:
             decision = self.strategy.decide(outline, now)
         return outline, first
 
-    def _fitting(
+    def _adopted(
         self,
         outline: Outline,
         decision: compaction.Compaction,
-        written: Sequence[_Written],
+        adoptable: Sequence[_RecordedSummary],
     ) -> events.Summary | None:
-        """The first written summary that fits the decision, as this strategy's own."""
+        """Return the first summary that fits the decision, as one of this strategy."""
         judged = self.strategy.judged(outline)
-        for entry, summary in written:
+        log = self.writer.log
+        for entry, summary in adoptable:
             fitted = compaction.adoptable(judged, decision, summary)
             if fitted is None or not self.viewer.source_matches(entry, outline.edits):
                 continue
+            # A summary that cannot be read is not adopted.
             with suppress(RefoldError):
-                return with_whole_texts(
-                    self.writer.log, entry, events.Summary
-                ).model_copy(
-                    update={
-                        "strategy": self.strategy.ref,
-                        "decided_at_seq": fitted.decided_at_seq,
-                        "appended_at_seq": self.writer.log.head(self.viewer.stream).seq,
-                        "absorbs": fitted.absorbs,
-                        "tokens_before": fitted.tokens_before,
-                        "usage": None,  # the original summary records the cost
-                        "duration_ms": None,
-                        "adopted": events.Adopted(stream=entry.stream, seq=entry.seq),
-                    }
-                )
+                original = with_whole_texts(log, entry, events.Summary)
+                changes = {
+                    "strategy": self.strategy.ref,
+                    "decided_at_seq": fitted.decided_at_seq,
+                    "appended_at_seq": log.head(self.viewer.stream).seq,
+                    "absorbs": fitted.absorbs,
+                    "tokens_before": fitted.tokens_before,
+                    "usage": None,  # the original summary records the cost
+                    "duration_ms": None,
+                    "adopted": events.Adopted(stream=entry.stream, seq=entry.seq),
+                }
+                return original.model_copy(update=changes)
         return None
 
-    def _adoptable(self) -> list[_Written]:
-        """Summaries that may be adopted, those that reach furthest first.
+    def _adoptable(self) -> list[_RecordedSummary]:
+        """Return the summaries of other streams that may be adopted.
 
-        None if the newest summary of this strategy is its own and not adopted.
+        Those with the highest ``last_seq`` come first.  The list is empty if the newest
+        summary of this strategy was written for it and not adopted.
         """
         stream = self.viewer.stream
         own = (MAIN, self.strategy.fingerprint)
@@ -434,50 +465,56 @@ class Compactor:
         newest = self._newest(self._derived)
         if newest is not None and not newest.adopted:
             return []
-        written: list[_Written] = []
+        adoptable: list[_RecordedSummary] = []
         for name in others:
             with suppress(RefoldError):
-                written += self._written(stream._replace(stream=name))
-        return sorted(written, key=lambda pair: pair[1].last_seq, reverse=True)
+                adoptable += self._adoptable_in(stream._replace(stream=name))
 
-    def _written(self, stream: StreamId) -> list[_Written]:
-        """Summaries in another stream that this summarizer and strategy would write."""
+        def last_seq(recorded: _RecordedSummary) -> int:
+            return recorded.summary.last_seq
+
+        return sorted(adoptable, key=last_seq, reverse=True)
+
+    def _adoptable_in(self, stream: StreamId) -> list[_RecordedSummary]:
+        """Return the summaries of a stream that this compactor would write the same."""
         newest = self._newest(stream)
-        written_as = None
-        if newest is not None:
-            written_as = spec.parse(newest.strategy.model_dump()).written_as
-        if written_as != self.strategy.written_as:
+        if newest is None:
+            return []
+        other_strategy = spec.parse(newest.strategy.model_dump())
+        if other_strategy.written_as != self.strategy.written_as:
             return []
         entries = since_last_rebuild(self.writer.log.read(stream))
         if getattr(entries[-1].payload, "phase", "") == "retired":
             return []
-        written: list[_Written] = []
+        adoptable: list[_RecordedSummary] = []
         for entry in entries:
             summary = entry.payload
-            if (
-                isinstance(summary, events.Summary)
-                and summary.kind == "session"
-                and summary.adopted is None
-                and wrote(self.strategy, self.summarizer, summary.summarizer)
+            if not isinstance(summary, events.Summary):
+                continue
+            is_original = summary.kind == "session" and summary.adopted is None
+            if is_original and wrote(
+                self.strategy, self.summarizer, summary.summarizer
             ):
-                written.append((entry, summary))
-        return written
+                adoptable.append(_RecordedSummary(entry, summary))
+        return adoptable
 
     def _newest(self, stream: StreamId) -> events.Summary | None:
+        """Return the newest summary of a stream, or None."""
         entries = self.writer.log.read(stream, types=("summary",), limit=1, newest=True)
         summary = entries[0].payload if entries else None
         return summary if isinstance(summary, events.Summary) else None
 
     def _entry(self, seq: int) -> Envelope:
+        """Return the entry of the derived stream with this seq."""
         return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
 
-    def _compact_once(self, lease: Hold | None = None) -> Envelope | None:
+    def _compact_once(self, lease: HeldLease | None = None) -> Envelope | None:
         """Adopt or make one compaction and its folds; returns the first summary."""
         outline = self.viewer.current(self.strategy)
         now = self._now()
         if not self.is_due(outline):
             return None
-        for earlier, ended_at in self._at_turn_ends(outline):
+        for earlier, ended_at in self._unjudged_turn_ends(outline):
             if self.strategy.decide(earlier, ended_at) is not None:
                 outline = earlier
                 now = ended_at
@@ -489,7 +526,7 @@ class Compactor:
         decision = self.strategy.decide(outline, now)
         while decision is not None:
             if lease is not None and not lease.renew():
-                break  # another holds the lease: a call would be paid twice
+                break  # another owner has the lease, and would pay for the same call
             summary = self._carry_out(outline, decision)
             if summary is None:
                 break
@@ -503,18 +540,19 @@ class Compactor:
     def _carry_out(
         self, outline: Outline, decision: compaction.Compaction, *, short: bool = False
     ) -> Envelope | None:
-        """Write and append the summary of a decision; None if that failed.
+        """Write and append the summary of a decision; returns None if that failed.
 
-        short: limit the summary to four characters a token of its target.
+        short: limit the summary to four characters for each token of its target.
         """
         source = self.viewer.source(self._derived, decision, outline.edits)
         started = self.writer.clock()
         if self._costs:
-            note_seq = self._append(outline, note_of("started", outline, decision))
+            note_seq = self._append(outline, attempt_note("started", outline, decision))
             if note_seq is None:
                 return None
             outline = outline._replace(derived_seq=note_seq)
         target = decision.target_tokens
+        most_chars = 4 * target if short else None
         try:
             written = write_summary(
                 self.strategy,
@@ -522,16 +560,18 @@ class Compactor:
                 source,
                 outline=outline,
                 target_tokens=target,
-                most_chars=4 * target if short else None,
+                most_chars=most_chars,
             )
         except Exception as error:
             why = failure_reason(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
-            self._append(outline, note_of("failed", outline, decision, why))
+            self._append(outline, attempt_note("failed", outline, decision, why))
             return None
         summary = self.summary(decision, source, written, started)
         seq = self._append(outline, summary)
-        return None if seq is None else self._entry(seq)
+        if seq is None:
+            return None
+        return self._entry(seq)
 
     def summary(
         self,
@@ -540,7 +580,7 @@ class Compactor:
         written: compaction.Written,
         started: int,
     ) -> events.Summary:
-        """Make the event of a written summary.
+        """Return the event of a written summary.
 
         started: when the work began, in microseconds since 1970.
         """
@@ -554,10 +594,10 @@ class Compactor:
         )
 
     def _append(self, outline: Outline, event: events.Event) -> int | None:
-        """Append to the derived stream; returns the seq, or None if another was first.
+        """Append an entry to the derived stream; returns its seq.
 
-        Another compactor was first if the stream has moved since ``outline``, or if it
-        took the lease.
+        Returns None if another compactor was first: the stream has entries that
+        ``outline`` lacks, or another owner took the lease.
         """
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
         try:
@@ -567,7 +607,7 @@ class Compactor:
 
     @property
     def _costs(self) -> bool:
-        """Whether the summarizer costs money or time; one that does not say does."""
+        """Whether the summarizer costs money or time, as it does by default."""
         return getattr(self.summarizer, "costs", True)
 
     @property
@@ -578,21 +618,21 @@ class Compactor:
         return from_microseconds(self.writer.clock())
 
 
-def note_of(
+def attempt_note(
     phase: Literal["started", "failed"],
     outline: Outline,
     decision: compaction.Compaction,
     why: str = "",
 ) -> events.CompactionNote:
-    """The event that an attempt started, or that it failed and why.
+    """Return the event that says that an attempt started, or why it failed.
 
-    It numbers the attempt, counted since the last success.
+    ``attempt`` counts the attempts since the last success.
     """
-    before = outline if decision.kind == "session" else outline.layers
+    failed_before = outline if decision.kind == "session" else outline.layers
     return events.CompactionNote(
         phase=phase,
         why=why,
-        attempt=before.failures + 1,
+        attempt=failed_before.failures + 1,
         first_seq=decision.first_seq,
         last_seq=decision.last_seq,
         decided_at_seq=decision.decided_at_seq,

@@ -38,19 +38,31 @@ from refold.store.appends import Writer
 from refold.store.history import History, WithBlobs, read_extras, read_spans
 from refold.store.vault import escape_placeholders
 
-# New events after which reading a context also stores its outline.
+# A reader of a context stores its outline once this many events are new.  Folding fewer
+# events again costs less than a write.
 WORTH_STORING: Final = 64
 _Stored: TypeAlias = ports.StoredView | None
-# ``sent``: with the summaries that counted when the last request was recorded;
-# ``rebuilt``: with those that a rebuild of the strategy left.
-As: TypeAlias = Literal["sent", "rebuilt"]
-# The port to the user's memory: reads layers from the user's other sessions.  The
-# request is the one whose layers are repeated while they may be shown.
+# Which summaries a context of an earlier seq shows.  ``sent``: those that existed when
+# the last request was recorded.  ``rebuilt``: those that the newest rebuild made.
+WhichSummaries: TypeAlias = Literal["sent", "rebuilt"]
+# The port to the user's memory: a function that reads layers from the user's other
+# sessions.  It repeats the layers of the given request as long as all of them may still
+# be shown.
 ReadLayers: TypeAlias = Callable[[Layers, Request | None], CrossSessionLayers | None]
 
 
+class RecordedRequest(NamedTuple):
+    """A request that the log has, and the event that contains it."""
+
+    envelope: Envelope
+    request: Request
+
+
 class Handed(NamedTuple):
-    """The redacted parts that a caller handed in, and the tools as they are sent."""
+    """The redacted parts that a caller handed in, and the tools, which stay unredacted.
+
+    budgets: the tokens that each part may have.
+    """
 
     extras: Extras = NO_EXTRAS
     tools: tuple[JsonObject, ...] = ()
@@ -60,11 +72,12 @@ class Handed(NamedTuple):
 NOTHING: Final = Handed()
 
 
-def take(writer: Writer, user_id: str, given: ExtraArgs) -> Handed:
-    """Redact the parts that a caller hands in, as the recorded request will hold them.
+def redact_handed_in(writer: Writer, user_id: str, given: ExtraArgs) -> Handed:
+    """Redact the parts that a caller hands in.
 
-    So the log holds exactly what a model is sent, and can show it again.  Only tools
-    are sent unredacted: they belong to the program, not to the user.
+    The recorded request contains the same redacted parts.  So the log has exactly what
+    a model is sent, and can show it again.  Only tools are sent unredacted: they belong
+    to the program, not to the user.
 
     Raises InvalidEvent, RedactionFailed.
     """
@@ -79,8 +92,12 @@ def take(writer: Writer, user_id: str, given: ExtraArgs) -> Handed:
         raise errors.RedactionFailed("request", reason=str(error)) from None
     texts: dict[str, str] = {}
     for name, text in clean["handed"].items():
-        # Numbered placeholders belong to another session, except those of the state.
-        texts[name] = str(text) if name == "state" else escape_placeholders(str(text))
+        # Numbered placeholders in the state are those of this session.  In any other
+        # part they come from another session, whose values must not be revealed here.
+        if name == "state":
+            texts[name] = str(text)
+        else:
+            texts[name] = escape_placeholders(str(text))
     try:
         redacted = Extras.load(texts, extras.window_tokens)
     except ValueError:
@@ -104,23 +121,23 @@ class Viewer:
     def current(
         self, strategy: Strategy, snapshot: ports.SessionSnapshot | None = None
     ) -> Outline:
-        """Return the outline at the head: the stored one, with all newer events.
+        """Return the outline at the head: the stored outline with all newer events.
 
-        snapshot: the stored view and the newer events, if they were read already.
+        snapshot: the stored view and the newer events; None reads them.
         """
         snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
         outline = strategy.begin()
         stored = snapshot.view
         if stored is not None:
             with suppress(KeyError, ValueError):
-                outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
+                outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # ``_store`` wrote it
         first_page: Sequence[Envelope] | None = snapshot.new
         derived = snapshot.derived
         if len(derived) >= ports.PAGE:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
-        unusable = not outline.events or any(map(is_rebuild, derived))
-        if stored is not None and unusable:
-            # Fold everything from the first event.
+        was_rebuilt = any(is_rebuild(envelope) for envelope in derived)
+        if stored is not None and (was_rebuilt or not outline.events):
+            # The stored outline is of no use: fold everything from the first event.
             outline = strategy.begin()
             first_page = None
             derived = self._derived(strategy)
@@ -129,7 +146,7 @@ class Viewer:
         try:
             outline = strategy.read(outline, events)
         except HistoryEdited:
-            outline = self.whole(strategy)
+            outline = self.fold_all(strategy)
             derived = self._derived(strategy)
         return with_derived(outline, derived)
 
@@ -154,10 +171,10 @@ class Viewer:
         ends, _ = turn_ends(strategy, strategy.begin(), self.history.events(), edits)
         return ends
 
-    def as_of(self, strategy: Strategy, seq: int) -> Outline | None:
-        """Return the outline at this seq, with all summaries.
+    def with_all_summaries_at(self, strategy: Strategy, seq: int) -> Outline | None:
+        """Return the outline at this seq, with all summaries of the strategy.
 
-        Returns None if a summary was decided later.
+        Returns None if one of the summaries was decided after this seq.
         """
         snapshot = self.log.snapshot(self.stream, strategy.fingerprint)
         outline = self._base(strategy, snapshot)
@@ -168,7 +185,7 @@ class Viewer:
             events = self.history.events(after=after, upto=seq)
             outline = strategy.read(outline, events)
         except HistoryEdited:
-            outline = self.whole(strategy, upto=seq)
+            outline = self.fold_all(strategy, upto=seq)
         with suppress(ValueError):
             derived = self._derived(strategy, outline.derived_seq)
             return with_derived(outline, derived)
@@ -178,21 +195,22 @@ class Viewer:
         """Return the stored outline, or an empty one if none is usable."""
         if snapshot.view is not None:
             with suppress(KeyError, ValueError):
-                outline = Outline.load(snapshot.view.body["outline"])  # type: ignore[arg-type]  # as written
-                if not any(map(is_rebuild, snapshot.derived)):
+                outline = Outline.load(snapshot.view.body["outline"])  # type: ignore[arg-type]  # ``_store`` wrote it
+                if not any(is_rebuild(envelope) for envelope in snapshot.derived):
                     return outline
         return strategy.begin()
 
-    def whole(
+    def fold_all(
         self,
         strategy: Strategy,
         *,
         upto: int | None = None,
         begin: Outline | None = None,
     ) -> Outline:
-        """Fold the log from its first event, with all edits of the client in it.
+        """Fold the log from its first event up to ``upto``, with the client's edits.
 
-        begin: the outline of no events; None is the strategy's own.
+        begin: the outline to start from, which has no events.  None means the outline
+               that the strategy begins with.
         """
         if upto is None:
             upto = self.log.head(self.stream).state.head_seq
@@ -200,10 +218,12 @@ class Viewer:
         events = self.history.events(upto=upto)
         return strategy.read(begin or strategy.begin(), events, edits)
 
-    def by_unit(self, strategy: Strategy, outline: Outline | None = None) -> Outline:
+    def with_exchanges(
+        self, strategy: Strategy, outline: Outline | None = None
+    ) -> Outline:
         """Return the outline at the head with its exchanges, not only its turns.
 
-        outline: the result of an earlier call; only newer events are read.
+        outline: the result of an earlier call.  Only events after it are read.
         """
         empty = strategy.begin()
         if empty.detail != "turns":
@@ -214,7 +234,7 @@ class Viewer:
         try:
             outline = strategy.read(outline, self.history.events(after=after))
         except HistoryEdited:
-            outline = self.whole(strategy, begin=empty._replace(detail="both"))
+            outline = self.fold_all(strategy, begin=empty._replace(detail="both"))
         return with_derived(outline, self._derived(strategy, outline.derived_seq))
 
     def show(
@@ -229,16 +249,16 @@ class Viewer:
         """Return the view at the head; store its outline if enough events are new.
 
         layers:   reads the strategy's memory layers; called only if it has some.
-        snapshot: the stored view, the events that it shows, and the newer ones, if they
-                  were read already.
-        outline:  the outline of ``snapshot``, if it was folded already.
+        snapshot: the stored view, the events that it shows, and the newer events; None
+                  reads them.
+        outline:  the outline at the head of ``snapshot``; None folds it.
         """
         if snapshot is None:
             snapshot = self.log.snapshot(self.stream, strategy.fingerprint, shown=True)
         if outline is None:
             outline = self.current(strategy, snapshot)
         handed = self._with_layers(strategy, handed, outline, layers)
-        self._store(strategy, outline, snapshot.view, by=WORTH_STORING)
+        self._store(strategy, outline, snapshot.view, min_events=WORTH_STORING)
         return self.render(strategy, outline, handed, snapshot=snapshot)
 
     def _with_layers(
@@ -246,43 +266,50 @@ class Viewer:
     ) -> Handed:
         """Add the strategy's memory layers from the user's other sessions.
 
-        Until the next compaction, they stay as the last request had them: so the
-        provider's cache of the prompt stays valid.
+        Until the next compaction, the layers of the last request are repeated, so that
+        the provider's cache of the prompt stays valid.
         """
         wanted = strategy.manner.layers
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
             return handed
-        newest = max((summary.seq for summary in outline.summaries), default=0)
-        sent = self.sent(fingerprint=strategy.fingerprint)
-        last: Request | None = None
-        if sent is not None and newest <= sent[1].derived_seq:
-            last = sent[1]
-        extras = replace(handed.extras, layers=read(wanted, last))
+        newest_summary = max((summary.seq for summary in outline.summaries), default=0)
+        recorded = self.newest_request(fingerprint=strategy.fingerprint)
+        repeated: Request | None = None
+        if recorded is not None and newest_summary <= recorded.request.derived_seq:
+            repeated = recorded.request
+        extras = replace(handed.extras, layers=read(wanted, repeated))
         return handed._replace(extras=extras)
 
     def store_current(
         self, strategy: Strategy, snapshot: ports.SessionSnapshot | None = None
     ) -> tuple[Outline, bool]:
-        """Store ``current``; return it, and whether the stored outline changed."""
+        """Store the outline at the head; return it, and whether it was stored."""
         snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
         outline = self.current(strategy, snapshot)
         return outline, self._store(strategy, outline, snapshot.view)
 
-    def keep(self, strategy: Strategy, outline: Outline) -> bool:
-        """Store an outline, unless a newer one is stored; whether it was stored."""
+    def store_unless_older(self, strategy: Strategy, outline: Outline) -> bool:
+        """Store an outline, unless a newer one is stored; returns whether it did."""
         stored = self.log.load_view(self.stream, strategy.fingerprint)
         if stored is not None and stored.through_seq > outline.through_seq:
             return False
         return self._store(strategy, outline, stored)
 
     def _store(
-        self, strategy: Strategy, outline: Outline, stored: _Stored, *, by: int = 0
+        self,
+        strategy: Strategy,
+        outline: Outline,
+        stored: _Stored,
+        *,
+        min_events: int = 0,
     ) -> bool:
-        """Store the outline if it has new summaries or at least ``by`` new events.
+        """Store the outline if it has new summaries or enough new events.
 
-        stored: the view that the outline replaces.
+        stored:     the view that the outline replaces.
+        min_events: this many new events are enough; 0 means any.
 
-        Returns whether it was stored.  A concurrent writer may store one first.
+        Returns whether the outline was stored.  It is not if another process stored one
+        first.
         """
         stored_through = stored.through_seq if stored else 0
         stored_derived = stored.derived_seq if stored else 0
@@ -290,10 +317,10 @@ class Viewer:
         new_derived = outline.derived_seq - stored_derived
         if new_events == 0 and new_derived == 0:
             return False
-        if new_events < by and new_derived <= 0:
+        if new_events < min_events and new_derived <= 0:
             return False
         ref = strategy.ref.model_dump(mode="json")
-        shows, shows_derived = named_in(strategy, outline)
+        shows, shows_derived = shown_spans(strategy, outline)
         view = ports.StoredView(
             outline.through_seq,
             outline.derived_seq,
@@ -304,16 +331,16 @@ class Viewer:
         name = strategy.fingerprint
         return self.log.save_view(self.stream, name, view, replaces=stored_through)
 
-    def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
-        """Return the outline as it was at ``seq``, with the summaries of that time."""
-        sent = None
+    def at(self, strategy: Strategy, seq: int, as_: WhichSummaries) -> Outline:
+        """Return the outline at ``seq``, with the summaries that ``as_`` names."""
+        recorded = None
         if as_ == "sent":
-            sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
+            recorded = self.newest_request(upto=seq, fingerprint=strategy.fingerprint)
 
-        def counts(entry: Envelope) -> bool:
+        def existed(entry: Envelope) -> bool:
             event = entry.payload
-            if sent is not None:
-                return entry.seq <= sent[1].derived_seq
+            if recorded is not None:
+                return entry.seq <= recorded.request.derived_seq
             if as_ == "sent" and isinstance(event, Summary):
                 return event.appended_at_seq <= seq
             return (getattr(event, "decided_at_seq", None) or 0) <= seq
@@ -321,29 +348,29 @@ class Viewer:
         derived: Iterable[Envelope] = self._derived(strategy)
         if as_ == "rebuilt":
             derived = since_last_rebuild(derived)
-        counted = [
-            entry
-            for entry in derived
-            if (isinstance(entry.payload, Summary) or is_rebuild(entry))
-            and counts(entry)
-        ]
+        summaries_then: list[Envelope] = []
+        for entry in derived:
+            changes_outline = isinstance(entry.payload, Summary) or is_rebuild(entry)
+            if changes_outline and existed(entry):
+                summaries_then.append(entry)
         try:
             outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
         except HistoryEdited:
-            outline = self.whole(strategy, upto=seq)
-        return with_derived(outline, counted)
+            outline = self.fold_all(strategy, upto=seq)
+        return with_derived(outline, summaries_then)
 
-    def sent(
+    def newest_request(
         self,
         *,
         upto: int | None = None,
         fingerprint: str | None = None,
         to_model: bool = False,
-    ) -> tuple[Envelope, Request] | None:
-        """The newest recorded request and its event, of this strategy if one is named.
+    ) -> RecordedRequest | None:
+        """Return the newest recorded request, or None if there is none.
 
-        upto:     the last seq that is searched; None is the head.
-        to_model: leave out requests that only activate a strategy.
+        upto:        the last seq that is searched; None is the head.
+        fingerprint: only requests under the strategy with this fingerprint.
+        to_model:    leave out requests that only activate a strategy.
         """
         while True:
             newest = self.log.read(
@@ -359,7 +386,7 @@ class Viewer:
                 and not is_left_out
                 and fingerprint in (None, request.strategy.fingerprint)
             ):
-                return envelope, request
+                return RecordedRequest(envelope, request)
             upto = envelope.seq - 1
 
     def render(
@@ -372,7 +399,7 @@ class Viewer:
     ) -> View:
         """Render an outline: read only the events and summaries that it names.
 
-        snapshot: holds some of them, which are not read again.
+        snapshot: events and summaries that were read already, and are not read again.
         """
         outline = strategy.judged(outline)
         already_read: Sequence[Envelope] = ()
@@ -389,29 +416,29 @@ class Viewer:
             spans_of(outline.shown_summaries),
             derived_already_read,
         )
-        whole = WithBlobs.read(self.log, events)
+        with_blobs = WithBlobs.read(self.log, events)
         view = render(
             strategy,
             outline,
-            whole.events,
+            with_blobs.events,
             summaries=summaries,
             extras=handed.extras,
             budgets=handed.budgets,
-            read=whole.blobs.get,
+            read=with_blobs.blobs.get,
         )
         return replace(view, tools=handed.tools)
 
     def handed_at(self, seq: int) -> Handed:
-        """The parts that were handed in with the newest request at or before ``seq``.
+        """Return the parts that were handed in with the newest request up to ``seq``.
 
-        Evidence and state belong to that request alone: at a later seq they are empty.
+        Evidence and state belong to that request alone, so a context of a later seq has
+        neither.
         """
-        sent = self.sent(upto=seq, to_model=True)
-        if sent is None:
+        recorded = self.newest_request(upto=seq, to_model=True)
+        if recorded is None:
             return NOTHING
-        envelope, request = sent
-        extras = read_extras(self.log, self.stream, request)
-        if envelope.seq < seq:
+        extras = read_extras(self.log, self.stream, recorded.request)
+        if recorded.envelope.seq < seq:
             extras = replace(extras, evidence=(), state=None)
         return Handed(extras, extras.tools)
 
@@ -424,12 +451,12 @@ class Viewer:
     def source_matches(
         self, envelope: Envelope, edits: Sequence[Edit] | None = None
     ) -> bool:
-        """Whether the events that a summary covers have its source digest.
+        """Whether the events that a summary covers still give its source digest.
 
-        edits: those of the session's history; None reads them.
+        An adopted summary matches if the original summary in the other stream has the
+        same fields and a source that matches.  An event that is no summary matches.
 
-        For an adopted summary: whether the summary that it stands for has the same
-        facts, and a source that matches.  True for any other event.
+        edits: the edits of the session's history; None reads them.
         """
         summary = envelope.payload
         if not isinstance(summary, Summary):
@@ -442,7 +469,7 @@ class Viewer:
                 if (
                     isinstance(original, Summary)
                     and original.adopted is None
-                    and _SAME(original) == _SAME(summary)
+                    and _adopted_fields(original) == _adopted_fields(summary)
                     and self.source_matches(entry, edits)
                 ):
                     return True
@@ -453,11 +480,10 @@ class Viewer:
         compaction = Compaction.of(summary, reader=reader)
         stream = self.stream._replace(stream=envelope.stream)
         try:
-            return (
-                self.source(stream, compaction, edits).digest == summary.source_digest
-            )
+            source = self.source(stream, compaction, edits)
         except ValueError:
             return False
+        return source.digest == summary.source_digest
 
     def source(
         self,
@@ -467,8 +493,9 @@ class Viewer:
     ) -> Source:
         """Read the events and summaries that a compaction summarises.
 
-        derived: the stream of the summaries that it absorbs.
-        edits:   those of the outline that it was decided on; None reads them.
+        derived: the stream of the summaries that the compaction absorbs.
+        edits:   the edits in the outline that the compaction was decided on; None reads
+                 them.
 
         Raises ValueError if a summary is missing.
         """
@@ -479,8 +506,8 @@ class Viewer:
         return source_of(compaction, events=events, summaries=absorbed, edits=edits)
 
 
-# The fields that an adopted summary shares with the one that was written.
-_SAME: Final = attrgetter(
+# The fields that an adopted summary copies from the original summary.
+_adopted_fields: Final = attrgetter(
     "strategy.name",
     "strategy.version",
     "summarizer",
@@ -494,12 +521,13 @@ _SAME: Final = attrgetter(
 )
 
 
-def named_in(
+def shown_spans(
     strategy: Strategy, outline: Outline
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """The spans that a view of this outline shows, of the main and derived stream.
+    """Return the spans that a view of this outline shows: of events, of summaries.
 
-    Events of a session's parents are left out.
+    The events are those of the main stream; events of a fork's parents are left out.
+    The summaries are those of the strategy's derived stream.
     """
     reads = outline.reads(strategy.show(outline).raw)
     own = tuple((max(first, 1), last) for first, last in reads if last >= 1)
@@ -509,7 +537,7 @@ def named_in(
 def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
     """Fold these events of the strategy's derived stream into the outline.
 
-    If one of them starts the stream again, the outline must have no derived event yet.
+    If a rebuild is among them, the outline must have no event of the stream yet.
     """
     for envelope in since_last_rebuild(derived):
         outline = fold_derived(outline, envelope)
@@ -517,9 +545,10 @@ def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
 
 
 class RequestedViews:
-    """Derives the views of a session's requests; fastest in the order of the requests.
+    """Derives the views of a session's requests.
 
-    Each strategy's last outline is kept, and folded on for a later request.
+    It keeps the last outline of each strategy, and continues it for a later request.
+    So it is fastest if the requests come in their order.
     """
 
     def __init__(self, viewer: Viewer) -> None:
@@ -540,23 +569,28 @@ class RequestedViews:
         """Return the outline of which a recorded request was made."""
         viewer = self._viewer
         through = request.through_seq
-        upto = request.derived_seq
+        derived_upto = request.derived_seq
         derived = viewer.stream._replace(stream=strategy.fingerprint)
         outline = self._outlines.get(strategy.fingerprint, strategy.begin())
-        if outline.through_seq > through or outline.derived_seq > upto:
+        if outline.through_seq > through or outline.derived_seq > derived_upto:
             outline = strategy.begin()
         entries: list[Envelope] = []
-        if upto > outline.derived_seq:
-            entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
-        if outline.derived_seq and any(map(is_rebuild, entries)):
+        if derived_upto > outline.derived_seq:
+            entries = viewer.log.read(
+                derived, after=outline.derived_seq, upto=derived_upto
+            )
+        was_rebuilt = any(is_rebuild(entry) for entry in entries)
+        if outline.derived_seq and was_rebuilt:
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
         events = viewer.history.events(after=after, upto=through)
         try:
             outline = strategy.read(outline, events)
         except HistoryEdited:
-            outline = viewer.whole(strategy, upto=through)
-            entries = viewer.log.read(derived, upto=upto) if upto else []
+            outline = viewer.fold_all(strategy, upto=through)
+            entries = []
+            if derived_upto:
+                entries = viewer.log.read(derived, upto=derived_upto)
         outline = with_derived(outline, entries)
         self._outlines[strategy.fingerprint] = outline
         return outline
@@ -573,7 +607,7 @@ def lagging(
         yield from page
 
 
-def bring_all_up(log: ports.EventLog, scope: ports.Scope) -> int:
+def update_views(log: ports.EventLog, scope: ports.Scope) -> int:
     """Bring every stored view in the scope up to date; returns how many changed."""
     changed = 0
     for view in lagging(log, scope):
@@ -585,16 +619,17 @@ def bring_all_up(log: ports.EventLog, scope: ports.Scope) -> int:
 def update_view(log: ports.EventLog, place: ports.Place) -> bool:
     """Bring one stored view up to date; returns whether this call changed it.
 
-    False also for a view that cannot be read, and for a session that is erased.
+    It does not change a view that cannot be read, or a view of an erased session.
 
-    Raises the other errors of reading the session.
+    Raises the errors of reading the session, except Erased.
     """
     try:
         snapshot = log.snapshot(StreamId(place.user_id, place.session_id), place.name)
         if snapshot.view is None or "strategy" not in snapshot.view.body:
             return False
-        strategy = spec.parse(snapshot.view.body["strategy"])  # type: ignore[arg-type]  # as written
+        strategy = spec.parse(snapshot.view.body["strategy"])  # type: ignore[arg-type]  # ``_store`` wrote it
         viewer = Viewer(log, History.of(log, snapshot.head.state))
-        return viewer.store_current(strategy, snapshot)[1]
+        _, was_stored = viewer.store_current(strategy, snapshot)
+        return was_stored
     except errors.Erased:
         return False

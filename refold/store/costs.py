@@ -12,13 +12,14 @@ from refold.domain.ports import EventLog, SessionInfo
 from refold.projections.models import Answer, Spending, answers
 from refold.store.history import read_pages
 
+# What each sum of costs is for.
 By = Literal["session", "user", "day"]
 
 
 def spending(log: EventLog, infos: Iterable[SessionInfo], by: By) -> list[Spending]:
-    """Return the spending of all answers of these sessions, one entry for each key.
+    """Return the spending of these sessions, summed by session, user or day.
 
-    Raises InvalidConfiguration for another ``by``.
+    Raises InvalidConfiguration for any other ``by``.
     """
     if by not in ("session", "user", "day"):
         raise InvalidConfiguration("costs are summed by session, user or day")
@@ -27,13 +28,20 @@ def spending(log: EventLog, infos: Iterable[SessionInfo], by: By) -> list[Spendi
         for name in log.streams(info.user_id, info.session_id):
             stream = StreamId(info.user_id, info.session_id, name)
             for answer in answers(read_pages(log, stream)):
-                empty = _empty(info, answer, by)
-                key = tuple(part for part in empty[:3] if part)
-                totals[key] = totals.get(key, empty).with_answer(answer)
+                nothing_spent = _nothing_spent(info, answer, by)
+                key = _key(nothing_spent)
+                totals[key] = totals.get(key, nothing_spent).with_answer(answer)
     return [totals[key] for key in sorted(totals)]
 
 
-def _empty(info: SessionInfo, answer: Answer, by: By) -> Spending:
+def _key(spending: Spending) -> tuple[str, ...]:
+    """Return the names that distinguish a sum from the others."""
+    names = (spending.user_id, spending.session_id, spending.day)
+    return tuple(name for name in names if name)
+
+
+def _nothing_spent(info: SessionInfo, answer: Answer, by: By) -> Spending:
+    """Return the sum to which this answer belongs, before any answer is added."""
     match by:
         case "session":
             return Spending(info.user_id, info.session_id)

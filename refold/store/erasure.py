@@ -1,4 +1,4 @@
-"""Erasures, holds, freezes and retention: what a store forgets, and with which keys."""
+"""Erasures, legal holds, freezes, retention, and the rotation of keys."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ from refold.store.memory.extracts import (
     keep_extracts,
 )
 from refold.store.proofs.access_log import AccessLog
-from refold.store.proofs.verification import Verified, with_forks, with_room
+from refold.store.proofs.verification import Verified, redact_replacement, with_forks
 from refold.store.recorded import recorded
 from refold.store.vault import unexpired
 
-_RETURNED: Final = "erased before; a backup of the database brought rows back"
-_LOST: Final = "erased before; the record of the erasure was lost"
+# The reasons in the certificates of erasures that nobody requested.
+_REASON_RETURNED: Final = "erased before; a backup of the database brought rows back"
+_REASON_LOST: Final = "erased before; the record of the erasure was lost"
+# Rows are deleted, and a batch of retention is tried, at most this often.
 _TRIES: Final = 3
-# The number of session ids that are searched for in files, besides the user's id.
-_NAMES: Final = 20
+# Files are searched for the user's id, and for at most this many session ids.
+_MOST_SEARCHED_IDS: Final = 20
 # Shorter session ids are not hidden in reasons, because they occur in any text.
 _SHORTEST_HIDDEN: Final = 6
 _HIDDEN: Final = "[REDACTED:USER_ID]"
@@ -68,9 +70,11 @@ _CERTIFIED: Final = (
     "key_backups_until",
 )
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+# Called with a table, its number of deleted rows, and its number of rows in all.
 Progress = Callable[[str, int, int], None]
-REASON: Final = "retention"
-_BATCH: Final = 500  # sessions of one erasure
+# The reason in the certificates of erasures by retention.
+REASON_RETENTION: Final = "retention"
+_BATCH: Final = 500  # sessions that one erasure of retention erases
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -78,23 +82,25 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class ErasureResult(NamedTuple):
     """The result of an erasure.
 
-    certificate: the signed statement; None if nothing was left to sign.
-    salt:        in hex.  It proves that the certificate is about this user.  It is
-                 returned only here, once, and stored nowhere.
+    certificate: the signed statement; None if there was nothing to sign.
+    salt:        the salt of the certificate in hex, with which one can prove that the
+                 certificate is about this user.  It is returned only here and only
+                 once, and stored nowhere.
+    already:     whether an earlier erasure was complete.  Then the certificate is that
+                 of the earlier erasure, and this call only finished its cleanup.
+    due_at:      the end of the grace period in microseconds since 1970; None without a
+                 grace period.
+    left:        the rows that a search of every table found afterwards, by table.
+    cleaned:     a report of how deleted bytes were overwritten.
+    files:       the number of places where a search of the files found names.
     database:    the name of the database in messages.
-    already:     an earlier erasure was complete, and the certificate is from then.
-                 This call did only what an interrupted run had left to do.
-    unfinished:  why deleted bytes could not be overwritten or searched for, if so.  The
-                 erasure is certified, and the next call tries again.
+    unfinished:  why deleted bytes could not be overwritten or searched for; empty if
+                 they could.  The erasure is certified, and the next call tries again.
     removed:     the removed files, by their place in the inventory.
     copies:      exports that contain the erased data, which Refold cannot delete: each
                  with ``export``, ``made_at``, ``format``, ``location`` and ``machine``.
                  The locations are returned only here, and stored nowhere.  None if the
                  records of exports could not be read.
-    due_at:      the end of the grace period, if there is one; microseconds since 1970.
-    left:        rows that a search of every table found afterwards.
-    cleaned:     a report of how deleted bytes were overwritten.
-    files:       the number of places where a search of the files found names.
     """
 
     certificate: Signed | None = None
@@ -142,11 +148,14 @@ class ErasureResult(NamedTuple):
 
 @repr_without_texts
 class ErasurePlan(NamedTuple):
-    """The rows that an erasure would delete, the holds on it, and existing copies.
+    """The effect that an erasure would have, and what stands against it.
 
-    exports: datasets that contain the data; None if that cannot be read.
-    already: an earlier erasure is complete, and nothing is left to delete.
-    copies:  other exports of the data, as in ``ErasureResult``.
+    sessions: the ids of the sessions that it would erase.
+    counts:   the number of rows that it would delete, by table.
+    holds:    the names of the legal holds that forbid it.
+    exports:  the datasets that contain the data; None if that cannot be read.
+    already:  whether an earlier erasure is complete, so that nothing is left to delete.
+    copies:   other exports of the data, as in ``ErasureResult``.
     """
 
     sessions: list[str]
@@ -159,11 +168,15 @@ class ErasurePlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """The data that somebody wants to have erased, the reason, and the options.
+    """A request to erase data: which data, why, and with which options.
 
-    key_backups: how long backups of the key store survive.
-    absent_ok:   erase also a user without rows or certificates.
-    salt:        the salt of the certificate; a random one by default.
+    whose:       the user, or some sessions of the user.
+    operator:    who requests the erasure.
+    grace:       the time for which the erasure can be undone; None erases at once.
+    key_backups: how long backups of the key store exist.
+    vacuum:      rewrite the whole database file, to remove deleted bytes from it.
+    absent_ok:   accept a user without rows or certificates.
+    salt:        the salt of the certificate; None means a random one.
     """
 
     whose: Whose
@@ -188,14 +201,16 @@ class ErasureRequest:
 class RetentionResult(NamedTuple):
     """The result of a retention run, or of what ``dry_run`` would do.
 
-    sessions:  user and session id of each expired session.
-    kept:      the number of expired sessions that stay, by the reason: ``hold``,
-               ``freeze``, ``fork`` (a live fork needs them) or ``in_use`` (used
-               since).  ``unreadable`` counts users with data that cannot be decrypted.
+    sessions:  the user id and session id of each expired session.
+    kept:      the number of expired sessions that stay, by reason: ``hold``,
+               ``freeze``, ``fork`` (a live fork needs them) or ``in_use`` (they were
+               used during the run).  ``unreadable`` is the number of users with data
+               that cannot be decrypted.
     completed: the number of interrupted erasures that this run completed.
     erasures:  the erasures of this run, with their certificates.
-    blobs, audit: the number of expired whole texts and of expired records of the
-               access log; None if the policy has no time for them.
+    blobs:     the number of expired whole texts; None if the policy keeps them.
+    audit:     the number of expired records of the access log; None if the policy keeps
+               them.
     memory:    the number of expired extracts of erased sessions.
     """
 
@@ -255,7 +270,7 @@ class Erasures:
 
     @recorded("erasure_list", "erasures", named=False)
     def stranded(self, user_id: str | None = None) -> list[erasure.Stranded]:
-        """Return data that is marked as erased by an erasure whose record is lost.
+        """Return data that is marked as erased, but whose erasure has no record.
 
         ``erase`` completes such an erasure.  ``restore`` undoes it if the keys still
         exist.
@@ -263,7 +278,7 @@ class Erasures:
         return self.writer.log.erasures.stranded(scope(user_id).user_id)
 
     def unfinished(self, user_id: str | None) -> Iterator[tuple[SessionInfo, Verified]]:
-        """Yield interrupted erasures, as problems of the sessions that they erase."""
+        """Yield interrupted erasures as problems of the sessions that they erase."""
         user_id = scope(user_id).user_id
         for job in self.writer.log.erasures.jobs(user_id):
             if job.stage != "held" and user_id in (None, job.whose.user_id):
@@ -271,7 +286,7 @@ class Erasures:
                     job.whose,
                     "its erasure was cut off: `refold erase --due` completes it",
                 )
-        # ``self.stranded`` would record an access in the access log.
+        # Calling ``self.stranded`` would add a record to the access log.
         for whose, restorable in self.writer.log.erasures.stranded(user_id):
             yield _erasure_problem(whose, _lost_record(restorable))
 
@@ -279,12 +294,12 @@ class Erasures:
     def complete(
         self, *, vacuum: bool = False, progress: Progress | None = None
     ) -> Iterator[ErasureResult]:
-        """Complete every interrupted erasure, and those with an ended grace period.
+        """Complete interrupted erasures, and erasures whose grace period has ended.
 
-        Erased users with rows from a restored backup of the database are erased again.
-        So is data whose keys are destroyed if the record of its erasure is lost.  If
-        the keys still exist, the end of the grace period is unknown; ``stranded``
-        returns such data.
+        This also erases rows of erased users that a restored backup of the database
+        brought back.  It also completes an erasure whose record is lost, if the keys
+        are destroyed.  If the keys exist, the end of the grace period is unknown;
+        ``stranded`` returns such data.
         """
         eraser = Eraser(self.writer, progress)
         jobs = self.pending()
@@ -297,11 +312,13 @@ class Erasures:
                 yield eraser.run(job, vacuum=vacuum)
         for whose, restorable in self.writer.log.erasures.stranded():
             if not restorable:
-                yield eraser.erase(ErasureRequest(whose, _LOST, "", vacuum=vacuum))
+                yield eraser.erase(
+                    ErasureRequest(whose, _REASON_LOST, "", vacuum=vacuum)
+                )
         for user_id in self.writer.log.erasures.returned():
             request = ErasureRequest(
                 whose=Whose(user_id),
-                reason=_RETURNED,
+                reason=_REASON_RETURNED,
                 operator="",
                 vacuum=vacuum,
                 absent_ok=True,
@@ -334,7 +351,7 @@ class Erasures:
 
     @recorded("readmit", named=False)
     def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
-        """Let an erased user return, with a new key and in a new epoch.
+        """Accept an erased user again, with a new key and in a new epoch.
 
         Erased data stays erased.  Raises NotErased.
         """
@@ -358,17 +375,17 @@ class Erasures:
     ) -> Signed | None:
         """Place a legal hold with this name on a user, which forbids their erasure.
 
-        It prevents new erasures, and does not stop one that has begun.  Returns a
-        certificate, or None if the user has a hold of this name.
+        An erasure that has begun is not stopped.  Returns a certificate, or None if the
+        user has a hold with this name already.
 
-        absent_ok: also hold a user without data, before the first session.
+        absent_ok: accept a user without data, who has no session yet.
 
         Raises Erased, and UserNotFound unless ``absent_ok``.
         """
         ids.check_id("user_id", user_id)
         self.writer.log.erasures.refuse_erased(user_id)
         Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=absent_ok)
-        hold = self._hold(user_id, self._name(user_id, name), reason)
+        hold = self._new_hold(user_id, self._stored_name(user_id, name), reason)
         certificate = self._signed(
             "legal hold", user_id, reason, operator, hold=hold.name
         )
@@ -380,8 +397,8 @@ class Erasures:
     def release(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed:
-        """Release a legal hold.  Raises NotErased if there is none of that name."""
-        name = self._name(ids.check_id("user_id", user_id), name)
+        """Release a legal hold.  Raises NotErased if there is none with that name."""
+        name = self._stored_name(ids.check_id("user_id", user_id), name)
         absent = errors.NotErased(f"there is no legal hold {name!r} on that user")
         # Signing would create a key for a user who does not exist.
         if not self._has_hold(user_id, name):
@@ -421,17 +438,17 @@ class Erasures:
     ) -> Signed | None:
         """Keep all data of a user readable and unchanged.
 
-        After this returns, every append raises Frozen, and retention and ``erase`` do
-        not touch the user.  Returns a certificate, or None if the user is frozen
-        already.
+        After this returns, every append raises Frozen, and neither retention nor
+        ``erase`` deletes data of the user.  Returns a certificate, or None if the user
+        is frozen already.
 
-        absent_ok: also freeze a user without data, who can then begin no session.
+        absent_ok: accept a user without data, who then cannot begin a session.
 
         Raises Erased, and UserNotFound unless ``absent_ok``.
         """
         ids.check_id("user_id", user_id)
         Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=absent_ok)
-        freeze = self._hold(user_id, FREEZE, reason)
+        freeze = self._new_hold(user_id, FREEZE, reason)
         certificate = self._signed("frozen", user_id, reason, operator)
         if not self.writer.log.retention.freeze(user_id, freeze, certificate):
             return None
@@ -474,20 +491,23 @@ class Erasures:
         under a hold or frozen, and if a fork in use continues them.
 
         dry_run:     return what would be erased, and change nothing.
-        operator:    for the certificates; redacted.
-        key_backups: how long backups of the key store survive, for the certificates.
-        erased:      called with each erasure as soon as it is complete.  A salt is
-                     returned only once, and a later failure loses the return value.
+        operator:    who runs the retention, for the certificates; redacted.
+        key_backups: how long backups of the key store exist, for the certificates.
+        progress:    called with the user and the session of each erased session.
+        erased:      called with each erasure as soon as it is complete.  Each salt is
+                     returned only once, and would be lost if a later erasure failed.
         """
         self._access_log.count()
-        request = ErasureRequest(Whose(""), REASON, operator, key_backups=key_backups)
+        request = ErasureRequest(
+            Whose(""), REASON_RETENTION, operator, key_backups=key_backups
+        )
         retainer = Retainer(self.writer, policy, request, dry_run, progress, erased)
         result = retainer.run()
         if policy.audit is None or dry_run or self._access_log.trail is None:
             return result
         return result._replace(audit=self._access_log.purge(policy.audit))
 
-    def _name(self, user_id: str, name: str) -> str:
+    def _stored_name(self, user_id: str, name: str) -> str:
         """Return the name under which a hold is stored: redacted, if necessary."""
         if name == FREEZE:
             raise errors.InvalidEvent(
@@ -495,7 +515,7 @@ class Erasures:
             )
         return self.writer.recorded_id(user_id, ids.check_id("name", name))
 
-    def _hold(self, user_id: str, name: str, reason: str) -> LegalHold:
+    def _new_hold(self, user_id: str, name: str, reason: str) -> LegalHold:
         redacted = Eraser(self.writer).redacted(reason, Whose(user_id))
         return LegalHold(name, redacted, self.writer.clock())
 
@@ -513,9 +533,10 @@ class Erasures:
         hold: str | None = None,
         readmission: Readmission | None = None,
     ) -> NewCertificate:
-        """Sign an act before it happens.
+        """Sign the certificate of an act before the act happens.
 
-        Reason and operator are encrypted with the user's key, and disappear with it.
+        Reason and operator are encrypted with the user's key, so an erasure makes them
+        unreadable.
         """
         eraser = Eraser(self.writer)
         whose = whose_of(user_id, None)
@@ -533,11 +554,11 @@ class Erasures:
 
 def _erasure_problem(whose: Whose, detail: str) -> tuple[SessionInfo, Verified]:
     """Return an incomplete erasure as a problem of the first session that it erases."""
-    name = "_user"
+    session_id = ids.USER_SESSION
     if whose.sessions:
-        name = whose.sessions[0]
-    problem = Problem(whose.user_id, name, "main", None, "erasure", detail)
-    info = SessionInfo(whose.user_id, name, 0, "erased", 0)
+        session_id = whose.sessions[0]
+    problem = Problem(whose.user_id, session_id, ids.MAIN, None, "erasure", detail)
+    info = SessionInfo(whose.user_id, session_id, 0, "erased", 0)
     return info, Verified(0, 0, 0, [problem])
 
 
@@ -560,8 +581,9 @@ def whose_of(user_id: str, session_id: str | None) -> Whose:
 class Eraser:
     """Runs the steps of erasures in the store of a writer.
 
-    retaining: whether a retention erases unused sessions.  None of them has a fork, and
-               deleted bytes are overwritten once, after the last erasure.
+    progress:  called while rows are deleted.
+    retaining: whether retention runs the erasures.  Its sessions have no forks in use,
+               and it overwrites deleted bytes once, after the last erasure.
     """
 
     writer: Writer
@@ -615,12 +637,16 @@ class Eraser:
         return self.run(job, vacuum=request.vacuum, at_once=request.grace is None)
 
     def begin(self, request: ErasureRequest) -> ErasureJob | ErasureResult:
-        """Return the job of the erasure, which is new or was begun before.
+        """Return the job of the erasure, which is new or was interrupted.
 
-        Returns the result if an earlier erasure is complete.
+        Returns the result instead if an earlier erasure is complete.
         """
-        for name in request.whose.sessions or (None,):
-            self.writer.vault.forget(request.whose.user_id, name)
+        user_id = request.whose.user_id
+        if request.whose.sessions:
+            for session_id in request.whose.sessions:
+                self.writer.vault.forget(user_id, session_id)
+        else:
+            self.writer.vault.forget(user_id, None)
         job = self._job_in_progress(request.whose)
         if job is None:
             try:
@@ -636,7 +662,7 @@ class Eraser:
                     request = replace(request, whose=whose)
             whose = self._with_forks(request.whose)
             job = self.erasures.begin(self.new_job(replace(request, whose=whose)))
-            # From now on, an unfinished dataset is refused: see ``check_dataset``.
+            # A dataset that is exported now fails: ``check_dataset`` sees the job.
             job = self._advance(job, job.stage, exports=self._exports(job.whose))
         elif job.stage == "held" and request.grace is None:
             job = job.at("held", due_at=None)
@@ -645,9 +671,10 @@ class Eraser:
         return job
 
     def _job_in_progress(self, whose: Whose) -> ErasureJob | None:
-        """Return the job that erases this data.
+        """Return the job that erases this data, or None.
 
-        An interrupted restoration of the data is completed first, and is not returned.
+        An interrupted restoration of the data is completed first; its job is not
+        returned.
         """
         for job in self.erasures.jobs(whose.user_id):
             if not _covers(job.whose, whose):
@@ -685,16 +712,16 @@ class Eraser:
             raise errors.UserNotFound(whose.user_id, database=self.erasures.database)
 
     def _erased_before(self, request: ErasureRequest) -> ErasureResult:
-        """Clean up after an interrupted run; nothing else is left to do."""
-        last = None
+        """Finish the cleanup of a complete erasure; return its result."""
+        last_certificate = None
         certificates = self.erasures.certificates(request.whose.user_id)
         if request.whose.sessions is None:
             for certificate in certificates:
                 if certificate.statement["act"] == "erased":
-                    last = certificate
+                    last_certificate = certificate
         removed = self.erasures.forget_files(request.whose)
-        result = ErasureResult(last, already=True, removed=removed)
-        return self._searched(request.whose, result, [], request.vacuum)
+        result = ErasureResult(last_certificate, already=True, removed=removed)
+        return self._clean_and_search(request.whose, result, [], request.vacuum)
 
     def new_job(self, request: ErasureRequest) -> ErasureJob:
         """Return the job of an erasure, which is not stored yet."""
@@ -718,24 +745,26 @@ class Eraser:
         return self.erasures.new_job(request.whose, due_at=due_at, facts=facts)
 
     def is_due(self, job: ErasureJob) -> bool:
-        """Whether the grace period of a job has ended, by the time of the store.
+        """Whether the grace period of a job has ended, by the store's time.
 
-        An end that is further away than the grace period lasts comes from a wrong
-        clock.  The grace period then begins again now.
+        If the end is further away than the whole grace period, a clock was wrong.  Then
+        the grace period begins again now.
         """
         if job.due_at is None:
             return True
         grace = job.facts.get("grace")
-        left = job.due_at - self.writer.time.now()
-        if grace is not None and left > grace + TOLERANCE and job.stage == "held":
+        time_left = job.due_at - self.writer.time.now()
+        if grace is None or job.stage != "held":
+            return time_left <= 0
+        if time_left > grace + TOLERANCE:
             observed = self.writer.time.observe()
             if not observed.disputed:
-                later = replace(job, due_at=observed.now + grace)
-                self.erasures.advance(later, job.stage)
-        return left <= 0
+                corrected = replace(job, due_at=observed.now + grace)
+                self.erasures.advance(corrected, job.stage)
+        return time_left <= 0
 
     def _with_forks(self, whose: Whose) -> Whose:
-        """Add the forks of the sessions, which read their events, and the extracts."""
+        """Add the forks of the sessions, which show their events, and the extracts."""
         if whose.sessions is None or self.retaining:
             return whose
         infos: list[SessionInfo] = []
@@ -747,7 +776,7 @@ class Eraser:
         return whose._replace(sessions=tuple(sorted({*names, *extracts})))
 
     def _extracts(self, whose: Whose) -> tuple[str, ...]:
-        """Return the sessions in which memory keeps extracts of these sessions."""
+        """Return the sessions that hold memory's extracts of these sessions."""
         log = self.writer.log
         existing = {info.session_id for info in log.sessions(whose.user_id)}
         if not any(name.startswith(ids.KEPT) for name in existing):
@@ -771,7 +800,9 @@ class Eraser:
 
         Short session ids stay, because they occur in any text.
         """
-        clean: Any = self.writer.redactor.value({"text": repaired(text)[0]})[0]
+        storable_text, _ = repaired(text)
+        value, _ = self.writer.redactor.value({"text": storable_text})
+        clean: Any = value
         redacted = str(clean["text"])
         names: list[str] = [whose.user_id, *(whose.sessions or ())]
         if redacted:
@@ -780,8 +811,8 @@ class Eraser:
                     names.append(info.session_id)
         for name in names:
             if name.lower() in redacted.lower():
-                word = rf"(?<!\w){re.escape(name)}(?!\w)"
-                redacted = re.sub(word, _HIDDEN, redacted, flags=re.I)
+                whole_word = rf"(?<!\w){re.escape(name)}(?!\w)"
+                redacted = re.sub(whole_word, _HIDDEN, redacted, flags=re.I)
         return redacted
 
     def run(
@@ -790,13 +821,15 @@ class Eraser:
         """Continue a job from its stage.
 
         During the grace period, the data is only marked, and its keys are set aside.
+
+        at_once: erase the data even if the grace period has not ended.
         """
         now = self.writer.clock()
-        in_grace = not at_once and not self.is_due(job)
+        is_in_grace = not at_once and not self.is_due(job)
         if not job.past("shredded"):
             job = self._mark(job)
-            if in_grace:
-                job = self._with_copies(job)
+            if is_in_grace:
+                job = self._store_copies(job)
                 if job.stage == "begun":
                     keys = self.erasures.hold_keys(job, now=now)
                     self._advance(job, "held", keys=keys)
@@ -812,26 +845,26 @@ class Eraser:
         self._delete(job)
         self._drop_views(job)
         removed = self.erasures.forget_files(job.whose)
-        result = self._certified(self._advance(job, "deleted"), removed)
+        result = self._certify_erasure(self._advance(job, "deleted"), removed)
         try:
-            return self._searched(job.whose, result, names, vacuum)
+            return self._clean_and_search(job.whose, result, names, vacuum)
         except (errors.RefoldError, OSError) as error:
-            # The result has the only copy of the salt, so it is returned in any case.
+            # An error would lose the only copy of the salt, so the result is returned.
             why = f"deleted bytes could not be overwritten and searched for: {error}"
             return result._replace(unfinished=why)
 
-    def _with_copies(self, job: ErasureJob) -> ErasureJob:
+    def _store_copies(self, job: ErasureJob) -> ErasureJob:
         """Store the locations of exports in the job.
 
-        Their records cannot be read after the key is destroyed.  The heads are marked,
-        so that no further export can be recorded.
+        The records of exports cannot be read after the key is destroyed.  The heads are
+        marked already, so no other export can be recorded.
         """
         if job.stage != "begun" or "copies" in job.facts:
             return job
         return self._advance(job, "begun", copies=self._copies(job.whose))
 
     def shred(self, job: ErasureJob, *, marked: bool = False) -> ErasureJob:
-        """Destroy the keys of the data, which nobody can read any more.
+        """Destroy the keys of the data, so that nobody can read it any more.
 
         marked: whether the heads are marked already.
         """
@@ -839,19 +872,20 @@ class Eraser:
             return job
         if not marked:
             job = self._mark(job)
-        job = self._with_copies(job)
+        job = self._store_copies(job)
         keys = self.erasures.destroy_keys(job, now=self.writer.clock())
-        moment = timestamp(self.writer.clock())
-        return self._advance(job, "shredded", keys=keys, unreadable_at=moment)
+        unreadable_at = timestamp(self.writer.clock())
+        return self._advance(job, "shredded", keys=keys, unreadable_at=unreadable_at)
 
     def _mark(self, job: ErasureJob) -> ErasureJob:
-        """Mark the heads, and those of forks that began before they were marked.
+        """Mark the heads of the sessions and of their forks.
 
-        A marked session cannot be forked any more.
+        A marked session cannot be forked.  If a session was forked before it was
+        marked, its fork is added to the job, and the heads are marked again.
         """
         self.erasures.mark(job)
         whose = self._with_forks(job.whose)
-        # Read after marking: another process may have widened the same job.
+        # Another process may have added forks to the same job in the meantime.
         for stored in self.erasures.jobs(job.whose.user_id):
             if stored.job_id == job.job_id and stored.stage == job.stage:
                 job = stored
@@ -864,11 +898,10 @@ class Eraser:
         return self._mark(self.erasures.widen(job, wider) or job)
 
     def _drop_views(self, job: ErasureJob) -> None:
-        """Drop what memory learned from the sessions.
+        """Drop the views that memory built from the sessions.
 
-        This happens after the sessions are marked and again at the end.  A process that
-        learns from them concurrently checks for erased sessions afterwards, but may be
-        killed before it does.
+        This happens once the sessions are marked, and again at the end.  A process that
+        concurrently builds memory from them drops it itself, unless it is killed.
         """
         if job.whose.sessions is not None:
             self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
@@ -884,7 +917,7 @@ class Eraser:
         return stored
 
     def _count(self, job: ErasureJob) -> ErasureJob:
-        """Store the number of rows and sessions in the job, before they are deleted."""
+        """Count rows and sessions before their deletion, and store the counts."""
         remains = self.erasures.remains(job.whose)
         names: list[str] = []
         if job.whose.sessions is None:
@@ -898,13 +931,13 @@ class Eraser:
             counts=remains.counts,
             leaves={"count": remains.leaves, "root": remains.root.hex()},
             sessions=len(names),
-            names=names[:_NAMES],
+            names=names[:_MOST_SEARCHED_IDS],
         )
 
     def _delete(self, job: ErasureJob) -> None:
         """Delete rows until a search finds none.
 
-        Concurrent writes that began before the marking may add rows late.
+        Writes that began before the heads were marked may still add rows.
         """
         totals = job.facts.get("counts", {})
         for _ in range(_TRIES):
@@ -920,10 +953,10 @@ class Eraser:
             remedy="close what writes them, and run `refold erase --due`",
         )
 
-    def _certified(
+    def _certify_erasure(
         self, job: ErasureJob, removed: dict[str, list[str]]
     ) -> ErasureResult:
-        """Sign and store the certificate, which completes the job."""
+        """Sign and store the certificate of an erasure, which completes the job."""
         requested_salt = job.facts.get("salt")
         if requested_salt is None:
             salt = os.urandom(SALT)
@@ -960,7 +993,7 @@ class Eraser:
     ) -> Signed | None:
         """Sign the end of a job; None if another process ended it.
 
-        words: texts that the certificate contains encrypted with the user's key.
+        words: texts in the certificate, which are encrypted with the user's key.
         """
         now = self.writer.clock()
         statement = self.statement(act, job.whose, salt, now)
@@ -971,7 +1004,7 @@ class Eraser:
     def statement(
         self, act: str, whose: Whose, salt: bytes, now: int
     ) -> dict[str, Any]:
-        """Return the facts that the certificate of any act states."""
+        """Return the facts in the certificate of every act."""
         return {
             "format": erasure.FORMAT,
             "certificate_id": str(uuid4()),
@@ -983,7 +1016,7 @@ class Eraser:
             "completed_at": timestamp(now),
         }
 
-    def _searched(
+    def _clean_and_search(
         self, whose: Whose, result: ErasureResult, names: list[str], vacuum: bool
     ) -> ErasureResult:
         """Overwrite deleted bytes, and search every table and file for the data.
@@ -996,7 +1029,8 @@ class Eraser:
         cleaned = self.erasures.clean(vacuum=vacuum)
         files = self.erasures.found_in_files(names)
         if any(files["files"].values()) and not cleaned["vacuum"]:
-            # Bytes that were freed before cells were overwritten need a whole rewrite.
+            # Names are in bytes that older versions freed without overwriting them.
+            # Only a rewrite of the whole file removes them.
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
@@ -1008,7 +1042,7 @@ class Eraser:
         return result._replace(cleaned=cleaned, files=files)
 
     def record_again(self, whose: Whose, facts: dict[str, Any]) -> ErasureJob:
-        """Store the lost record of an erasure again, in order to undo the erasure."""
+        """Store the lost record of an erasure again, so that it can be undone."""
         facts = {"requested_at": timestamp(self.writer.clock()), **facts}
         job = self.erasures.new_job(whose, due_at=None, facts=facts).at("restoring")
         self.erasures.keep(job)
@@ -1051,7 +1085,7 @@ def _lost_record(restorable: bool) -> str:
 
 
 def _covers(existing: Whose, requested: Whose) -> bool:
-    """Whether an existing job erases the requested sessions, or the same user."""
+    """Whether an existing job erases all of the requested data."""
     if existing.sessions is None or requested.sessions is None:
         return existing.sessions is requested.sessions
     return set(requested.sessions) <= set(existing.sessions)
@@ -1072,8 +1106,9 @@ _NO_EXTRACT: Final = (
 class Retainer:
     """Applies a retention policy to the sessions of a store.
 
-    request:   reason, operator and options of its erasures; ``whose`` is replaced.
-    progress:  called with each user and session that is erased.
+    request:   the reason, operator and options of its erasures; ``whose`` is replaced.
+    dry_run:   change nothing.
+    progress:  called with the user and the session of each erased session.
     erased:    called with each erasure when it is complete.
     _kept:     the number of expired sessions that stay, by reason.
     _sessions: user and session id of each expired session.
@@ -1093,7 +1128,7 @@ class Retainer:
 
     @property
     def _now(self) -> int:
-        """The time by which ages are judged."""
+        """The store's time, from which ages are counted."""
         return self.writer.time.now()
 
     def run(self) -> RetentionResult:
@@ -1141,10 +1176,10 @@ class Retainer:
             self._expire_extracts(eraser, user_id)
 
     def _correct_times(self, now: int) -> None:
-        """Set times that a fast clock wrote to now.
+        """Replace times that a fast clock wrote by the current time.
 
-        It corrects only times that are further in the future than the data is kept.
-        These would keep data for long; smaller differences do no harm.
+        Only times that are further in the future than data is kept are replaced.  They
+        would keep data for long; smaller differences do no harm.
         """
         policy = self.policy
         retention = self.writer.log.retention
@@ -1159,7 +1194,7 @@ class Retainer:
         """Complete the erasures of an earlier retention that was interrupted."""
         completed = []
         for job in eraser.erasures.jobs():
-            if job.facts.get("reason") == REASON and job.due_at is None:
+            if job.facts.get("reason") == REASON_RETENTION and job.due_at is None:
                 result = eraser.run(job)
                 completed.append(result)
                 if self.erased is not None:
@@ -1167,7 +1202,7 @@ class Retainer:
         return completed
 
     def _forget_values(self) -> None:
-        """Remove values from sessions that the redaction policy keeps no longer."""
+        """Remove values from sessions that the redaction policy no longer keeps."""
         log = self.writer.log
         plan = self.writer.redactor.plan
         if not plan.kept_sec:
@@ -1184,9 +1219,9 @@ class Retainer:
                     log.repairs.put_head(state.stream, head._replace(state=state))
 
     def _expire_blobs(self) -> int | None:
-        """Expire whole texts; returns their number, or None without a time for them.
+        """Expire old whole texts; returns their number, None if the policy keeps them.
 
-        Whole texts of a session that was forked stay for the fork.
+        The whole texts of a forked session stay, because its forks show them.
         """
         if self.policy.blobs is None:
             return None
@@ -1200,7 +1235,8 @@ class Retainer:
             try:
                 if blobs.user_id != user_id:
                     user_id = blobs.user_id
-                    # If this user cannot be read, all of their blobs are kept.
+                    # The next lines fail if the user cannot be read.  Then all of the
+                    # user's blobs are kept.
                     is_kept = True
                     forked = self._forked_sessions(user_id)
                     is_kept = bool(self.writer.log.erasures.holds(user_id))
@@ -1231,7 +1267,7 @@ class Retainer:
     ) -> None:
         """Erase the expired sessions of a user, in batches."""
         origins: dict[str, str | None] = {}
-        failed = 0  # attempts in a row
+        failed = 0  # consecutive batches that were not erased
         while True:
             expired, forked = self._expired(user_id, infos, origins)
             if not expired or self._is_held(user_id, len(expired)):
@@ -1273,34 +1309,34 @@ class Retainer:
     def _expired(
         self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
     ) -> tuple[list[str], list[str]]:
-        """Return the expired sessions, and those that are kept for a fork in use.
+        """Return the expired sessions to erase, and those kept for a fork in use.
 
-        origins: the sessions that others were forked from; filled by this method.
+        origins: a cache of the sessions that others were forked from.
         """
         names = [info.session_id for info in infos if not info.is_apart]
         last_uses = self._last_uses(user_id, infos)
         since = self._since
         old: set[str] = set()
-        waiting: list[str] = []  # sessions in use, and then their origins
+        in_use: list[str] = []  # and then their origins, which are in use with them
         for name in names:
             if last_uses[name] <= since:
                 old.add(name)
             else:
-                waiting.append(name)
+                in_use.append(name)
         if not old:
             return [], []
         needed: set[str] = set()
-        while waiting:
-            origin = self._origin(user_id, waiting.pop(), origins)
+        while in_use:
+            origin = self._origin(user_id, in_use.pop(), origins)
             if origin is not None and origin not in needed:
                 needed.add(origin)
-                waiting.append(origin)
+                in_use.append(origin)
         return sorted(old - needed), sorted(old & needed)
 
     def _last_uses(self, user_id: str, infos: list[SessionInfo]) -> dict[str, int]:
         """Return the time of the last use of each session, in microseconds.
 
-        Reads count as uses only if the policy says so.
+        A read is a use only if the policy says so.
         """
         last_uses = {info.session_id: microseconds(info.updated_at) for info in infos}
         if self.policy.since != "append":
@@ -1312,9 +1348,9 @@ class Retainer:
     def _origin(
         self, user_id: str, name: str, origins: dict[str, str | None]
     ) -> str | None:
-        """Return the session that a session was forked from.
+        """Return the session that a session was forked from, or None.
 
-        origins: a cache, because an origin never changes.
+        origins: a cache of the results, which never change.
         """
         if name in origins:
             return origins[name]
@@ -1330,14 +1366,14 @@ class Retainer:
 
     @property
     def _since(self) -> int:
-        """Sessions that were used later are in use; microseconds since 1970."""
+        """Sessions used after this time are in use; in microseconds since 1970."""
         span = self.policy.sessions or timedelta(0)
         return self._now - span // _MICROSECOND
 
     def _is_held(self, user_id: str, number: int) -> bool:
-        """Whether a hold or a freeze forbids erasing these sessions of the user.
+        """Whether a hold or a freeze forbids erasing sessions of the user.
 
-        number: of sessions, which count as kept then.
+        number: the number of sessions, which are counted as kept if so.
         """
         names = {hold.name for hold in self.writer.log.erasures.holds(user_id)}
         if FREEZE in names:
@@ -1356,9 +1392,9 @@ class Retainer:
     ) -> ErasureResult | None:
         """Erase sessions; returns None if one of them was used, or a session began.
 
-        infos: all sessions of the user, as they were when the sessions were chosen.
-        since: sessions that were used later are in use; None is the policy's time, and
-               then memory keeps extracts of the sessions.
+        infos: all sessions of the user at the time at which the sessions were chosen.
+        since: sessions used after this time are in use.  None means the time of the
+               policy, and lets memory keep extracts of the sessions.
         """
         if self.dry_run:
             return ErasureResult()
@@ -1366,8 +1402,9 @@ class Retainer:
             self._keep_extracts(whose, infos)
             infos = self.writer.log.sessions(whose.user_id)
         job = eraser.new_job(replace(self.request, whose=whose))
+        used_after = self._since if since is None else since
         unused = erasure.Unused(
-            since=self._since if since is None else since,
+            since=used_after,
             reads=self.policy.since == "access",
             known=frozenset(info.session_id for info in infos),
         )
@@ -1385,7 +1422,7 @@ class Retainer:
         return result
 
     def _keep_extracts(self, whose: Whose, infos: list[SessionInfo]) -> None:
-        """Let memory keep extracts of sessions that are about to be erased."""
+        """Record the extracts that memory keeps of sessions before their erasure."""
         last_uses = self._last_uses(whose.user_id, infos)
         for info in infos:
             if info.session_id in (whose.sessions or ()):
@@ -1402,10 +1439,10 @@ class Keys:
 
     @recorded("key_rotation", "keys")
     def rotate_master(self) -> int:
-        """Wrap all keys with the newest master key; returns how many were not.
+        """Wrap all keys with the newest master key; returns the number of changed keys.
 
         There must be two master keys, the new one first.  Other processes may read and
-        write concurrently.  If it is interrupted, call it again.
+        write concurrently.  Call this again if it was interrupted.
         """
         return self.writer.log.erasures.rotate_master()
 
@@ -1413,7 +1450,7 @@ class Keys:
     def rotate_user(self, user_id: str) -> int:
         """Replace the key of a user; returns the number of session keys under it.
 
-        Session keys stay, and so does the lookup of idempotency keys and blobs.
+        Session keys do not change.  Idempotency keys and blobs are still found.
 
         Raises UserNotFound, KeyUnavailable, Erased.
         """
@@ -1425,7 +1462,8 @@ class Keys:
     def rotate_session(self, user_id: str, *, session_id: str) -> Rewritten:
         """Encrypt a session again with a new key, and destroy the old key.
 
-        The content stays; an event at the end binds the new rows to the chain.
+        The content does not change.  An event at the end binds the new rows to the hash
+        chain.
 
         Raises SessionNotFound, KeyUnavailable, Erased.
         """
@@ -1438,9 +1476,9 @@ class Keys:
     def status(self) -> dict[str, Any]:
         """Return the number of keys by kind, and of those that should be replaced.
 
-        stale:   wrapped with an older master key; ``rotate_master`` wraps them again.
-        retired: replaced by a rewriting that was interrupted; ``reredact`` destroys
-                 them.
+        ``stale`` keys are wrapped with an older master key; ``rotate_master`` wraps
+        them again.  ``retired`` keys were replaced by a rewriting that was interrupted;
+        ``reredact`` destroys them.
         """
         return self.writer.log.erasures.key_status()
 
@@ -1452,7 +1490,7 @@ class _NewKeyOnly:
     writer: Writer
     user_id: str
 
-    def again(self, envelope: Envelope) -> Recordable | None:  # noqa: ARG002  # the port's
+    def replacement(self, envelope: Envelope) -> Recordable | None:  # noqa: ARG002  # the port's
         return None
 
     def state(self, state: SessionState) -> SessionState:
@@ -1461,4 +1499,4 @@ class _NewKeyOnly:
     def record(self, event: RedactionApplied) -> Recordable:
         rules = self.writer.redactor.rule_set
         event = event.model_copy(update={"rules": rules})
-        return with_room(self.writer, Draft(event), self.user_id)
+        return redact_replacement(self.writer, Draft(event), self.user_id)

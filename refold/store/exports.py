@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from refold.store.history import read_pages
 from refold.store.memory.consent import User
 from refold.store.work.jobs import spread
 
+# The formats of exports that ``check_export`` reads: of one user, and of tables.
 FORMAT: Final = "refold-export/1"
 TABLES: Final = "refold-tables/1"
 MANIFEST: Final = "manifest.json"
@@ -46,9 +47,11 @@ class File(NamedTuple):
 
 
 class Files:
-    """Writes the files of an export; each is on disk when it is closed.
+    """Writes the files of an export, each of which is on disk once it is closed.
 
-    A file that another process began is written again from its start.
+    A file that a killed process left incomplete is written again from its start.
+
+    written: the complete files, by path.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,20 +59,20 @@ class Files:
         self.written: dict[str, File] = {}
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file of these bytes."""
-        with self.opened(path) as write:
-            write(data)
+        """Write a file with this content."""
+        with self.writing(path) as append:
+            append(data)
 
     def write_json(self, path: str, value: JsonObject) -> None:
-        """Write a JSON file that people can read."""
+        """Write an indented JSON file."""
         self.write(path, orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
     def finish(self, form: str, at: int, facts: JsonObject) -> JsonObject:
         """Write the manifest, which names every file; returns it.
 
         form:  the format of the export.
-        at:    when it was made, in microseconds since 1970.
-        facts: what else the manifest says.
+        at:    when the export was made, in microseconds since 1970.
+        facts: further keys of the manifest.
         """
         manifest: JsonObject = {
             "format": form,
@@ -83,44 +86,46 @@ class Files:
         return manifest
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[Callable[[bytes], None]]:
-        """Open a new file that only its owner can read, to write it in pieces."""
+    def writing(self, path: str) -> Iterator[Callable[[bytes], None]]:
+        """Write a new file in pieces; only its owner can read it.
+
+        The block gets a function that appends bytes to the file.
+        """
         place = self.folder / path
-        self._make(place.parent)
+        self._make_folder(place.parent)
         hashed = hashlib.sha256()
         size = 0
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
 
-            def write(data: bytes) -> None:
+            def append(data: bytes) -> None:
                 nonlocal size
                 file.write(data)
                 hashed.update(data)
                 size += len(data)
 
-            yield write
+            yield append
             file.flush()
             os.fsync(file.fileno())
         self.written[path] = File(path, size, hashed.hexdigest())
 
-    def _make(self, folder: Path) -> None:
-        """Make the directories down to this one; only the owner can read them."""
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and its missing parents; only the owner can read them."""
         if folder != self.folder and not folder.exists():
-            self._make(folder.parent)
+            self._make_folder(folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
-# The events that are decrypted at a time, however long a session is.
+# The number of events in memory at one time, however long a session is.
 _PAGE: Final = 100
-# The most sessions that an error names.
-_NAMED: Final = 5
+_MOST_NAMED: Final = 5  # sessions in an error
 
 
 class Exported(NamedTuple):
     """The folder of an export, and its manifest.
 
-    unrecorded: why the store could not record the export, so that erasures will not
-                name it; empty if it is recorded.
+    unrecorded: why the store could not record the export; empty if it could.  An
+                erasure does not name an unrecorded export.
     """
 
     path: Path
@@ -135,9 +140,10 @@ class CopyRecords:
     fails and leaves no copy must call ``drop``.
 
     form:       the format of the copy.
-    location:   a path, or the way out: ``stdout``, ``HTTP``.
-    sessions:   the sessions in the copy; None is all.
-    unrecorded: why the store could not record the export, which continues; else empty.
+    location:   a path, or ``stdout`` or ``HTTP``.
+    sessions:   the sessions in the copy; None means all.
+    unrecorded: why the store could not record the export, which continues all the same;
+                empty if it could.
     """
 
     def __init__(
@@ -152,17 +158,19 @@ class CopyRecords:
         self.unrecorded = ""
         self._writer = writer
         self._users: dict[str, None] = {}
-        place = str(location.absolute()) if isinstance(location, Path) else location
+        if isinstance(location, Path):
+            location = str(location.absolute())
+        storable_location, _ = repaired(location)
         self._export = StoredExport(
             export_id or str(uuid4()),
             writer.clock(),
             form,
-            repaired(place)[0],
+            storable_location,
             os.uname().nodename,
             sessions,
         )
 
-    def of(self, user_id: str) -> None:
+    def record(self, user_id: str) -> None:
         """Record the copy of this user's data, if it is not recorded yet."""
         if user_id in self._users:
             return
@@ -178,12 +186,12 @@ class CopyRecords:
     def drop(self) -> None:
         """Delete the records of an export that left no copy."""
         for user_id in self._users:
-            # If that fails, an erasure names a copy that does not exist: no harm.
+            # If this fails, an erasure names a copy that does not exist: no harm.
             with suppress(errors.RefoldError):
                 self._writer.log.erasures.drop_export(user_id, self._export.export_id)
 
     @contextmanager
-    def whole_or_dropped(self) -> Iterator[None]:
+    def dropped_on_failure(self) -> Iterator[None]:
         """Delete the records if the block fails."""
         try:
             yield
@@ -197,29 +205,31 @@ def export_user(
 ) -> Exported:
     """Write everything stored about the user to the folder ``out``.
 
-    The folder must not exist, or be empty; it appears when the export is complete.
-    Each stream is exported up to its head at that moment; sessions that begin during
-    the export are not in it.  Only the list of files grows in memory.
+    The folder must be absent or empty.  It appears when the export is complete.  Each
+    stream is exported up to its head when it is read.  Sessions that begin during the
+    export are left out.  Only the list of files grows in memory.
 
-    executor: runs the sessions in processes of its own; None is this process.
+    executor: exports sessions in other processes; None exports them in this process.
 
     Raises Erased if the user or a session is erased during the export, SessionNotFound
-    for a user without sessions, ExportFailed if ``out`` is not empty, or sessions
+    for a user without sessions, and ExportFailed if ``out`` is not empty or if sessions
     cannot be listed.
     """
     out = out.absolute()
     copies = CopyRecords(store.writer, "folder", out)
-    with copies.whole_or_dropped(), whole_or_nothing(out) as folder:
+    with copies.dropped_on_failure(), complete_or_absent(out) as folder:
         export = _Export(store.writer, user_id, Files(folder))
-        export.refuse_absent()
-        copies.of(user_id)
+        export.refuse_impossible()
+        copies.record(user_id)
         manifest = export.run(store, executor)
     return Exported(out, manifest, copies.unrecorded)
 
 
 @contextmanager
-def whole_or_nothing(out: Path) -> Iterator[Path]:
-    """Yield a private folder, which is moved to ``out`` if the block succeeds.
+def complete_or_absent(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which becomes ``out`` if the block succeeds.
+
+    If the block fails, the folder is deleted.
 
     Raises ExportFailed if ``out`` is not empty, or cannot be written.
     """
@@ -244,6 +254,8 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Export:
+    """Writes the files of one user's export."""
+
     writer: Writer
     user_id: str
     files: Files
@@ -252,24 +264,24 @@ class _Export:
     def log(self) -> EventLog:
         return self.writer.log
 
-    def refuse_absent(self) -> None:
-        """Raise the error of ``run`` if nothing of the user can be exported."""
-        self._sessions()
+    def refuse_impossible(self) -> None:
+        """Raise the error of ``run`` if the user cannot be exported."""
+        self._exportable()
 
     def run(self, store: Any, executor: Executor | None) -> JsonObject:
         """Write all files, the manifest last; returns the manifest.
 
-        Raises Erased if the user or a session was erased during it.
+        Raises Erased if the user or a session was erased during the export.
         """
-        infos = self._sessions()
+        infos = self._exportable()
         facts: dict[int, JsonObject] = {}
-        work = partial(_session, self.files.folder)
+        work = partial(_write_session, self.files.folder)
         numbered = enumerate(infos, start=1)
         for number, session_facts, files in spread(store, work, numbered, executor):
             facts[number] = session_facts
             self.files.written |= files
         sessions = [facts[number] for number in sorted(facts)]
-        manifest = self._manifest(sessions, self._about())
+        manifest = self._write_manifest(sessions, self._write_user())
         self.log.erasures.refuse_erased(self.user_id)
         existing = {
             info.session_id
@@ -281,11 +293,11 @@ class _Export:
                 raise errors.Erased(f"session {info.session_id!r}")
         return manifest
 
-    def _sessions(self) -> list[SessionInfo]:
-        """The sessions to export.
+    def _exportable(self) -> list[SessionInfo]:
+        """Return the sessions to export.
 
-        Raises Erased and SessionNotFound if there is none, ExportFailed if some cannot
-        be listed.
+        Raises Erased or SessionNotFound if there is none, and ExportFailed if there are
+        sessions that cannot be listed.
         """
         self.log.erasures.refuse_erased(self.user_id)
         all_infos = self.log.sessions(self.user_id)
@@ -297,14 +309,14 @@ class _Export:
         orphans = self.log.orphans(Scope(self.user_id))
         if orphans:
             quoted = sorted({repr(orphan.session_id) for orphan in orphans})
-            names = ", ".join(quoted[:_NAMED])
+            names = ", ".join(quoted[:_MOST_NAMED])
             raise errors.ExportFailed(
                 f"there are events of {names} and no head, so they are not listed: "
                 f"`refold repair --user {self.user_id} --apply` lists them again"
             )
         return infos
 
-    def session(self, number: int, info: SessionInfo) -> JsonObject:
+    def write_session(self, number: int, info: SessionInfo) -> JsonObject:
         """Write the streams of one session, the main one first; returns its facts."""
         folder = f"sessions/{number:05}"
         main = StreamId(info.user_id, info.session_id, MAIN)
@@ -312,7 +324,7 @@ class _Export:
         for name in self.log.streams(info.user_id, info.session_id):
             place = "events" if name == MAIN else f"derived/{name}"
             stream = main._replace(stream=name)
-            streams.append(self._stream(stream, f"{folder}/{place}.jsonl"))
+            streams.append(self._write_stream(stream, f"{folder}/{place}.jsonl"))
         origin = self.log.head(main).state.forked_from
         parent: Any = None
         if origin is not None:
@@ -325,22 +337,22 @@ class _Export:
             "updated_at": timestamp(microseconds(info.updated_at)),
             "tokens": info.tokens,
             "forked_from": parent,
-            "views": self._views(main, f"{folder}/views.json"),
+            "views": self._write_views(main, f"{folder}/views.json"),
             "streams": streams,
         }
 
-    def _stream(self, stream: StreamId, path: str) -> JsonObject:
+    def _write_stream(self, stream: StreamId, path: str) -> JsonObject:
         """Write the events of a stream up to its head, one a line, and their blobs."""
         head = self.log.head(stream)
         after = 0
-        with self.files.opened(path) as write:
+        with self.files.writing(path) as write:
             while after < head.seq:
                 page = self.log.read(stream, after=after, upto=head.seq, limit=_PAGE)
                 if not page:
                     raise errors.Erased(f"session {stream.session_id!r}")
                 for envelope in page:
                     write(orjson.dumps(envelope.to_json()) + b"\n")
-                    self._blobs(envelope)
+                    self._write_blobs(envelope)
                 after = page[-1].seq
         return {
             "stream": stream.stream,
@@ -349,8 +361,8 @@ class _Export:
             "file": path,
         }
 
-    def _blobs(self, envelope: Envelope) -> None:
-        """Write the whole texts that were cut from the event, each once."""
+    def _write_blobs(self, envelope: Envelope) -> None:
+        """Write the blobs that the event names, each once."""
         main = envelope.stream_id.main
 
         def write(sha256: str) -> None:
@@ -362,10 +374,11 @@ class _Export:
                 if data is not None:
                     self.files.write(path, data)
 
+        # ``restored`` calls the function with each blob; its result is not needed.
         restored(envelope.payload.payload(), write)
 
-    def _views(self, main: StreamId, path: str) -> str | None:
-        """Write the stored views of a session; returns the path, or None for none."""
+    def _write_views(self, main: StreamId, path: str) -> str | None:
+        """Write the stored views of a session; returns the path, None without views."""
         views: JsonObject = {}
         for name in self.log.view_names(main.user_id, main.session_id):
             view = self.log.load_view(main, name)
@@ -376,7 +389,7 @@ class _Export:
         self.files.write_json(path, views)
         return path
 
-    def _about(self) -> JsonObject:
+    def _write_user(self) -> JsonObject:
         """Write the user's consent, holds, accesses and certificates.
 
         Returns how many certificates and holds there are.
@@ -401,16 +414,18 @@ class _Export:
             "accesses": accesses,
         }
         self.files.write_json("user.json", about)
-        with self.files.opened("certificates.jsonl") as write:
+        with self.files.writing("certificates.jsonl") as write:
             for certificate in certificates:
                 write(orjson.dumps(certificate) + b"\n")
         return {"certificates": len(certificates), "holds": len(holds)}
 
-    def _manifest(self, sessions: list[JsonObject], counts: JsonObject) -> JsonObject:
+    def _write_manifest(
+        self, sessions: list[JsonObject], counts: JsonObject
+    ) -> JsonObject:
         """Write the manifest; returns it.
 
         sessions: the facts of each session.
-        counts:   more counts than those of the sessions.
+        counts:   further counts, by name.
         """
         events = 0
         derived = 0
@@ -438,7 +453,7 @@ class _Export:
         return self.files.finish(FORMAT, self.writer.clock(), facts)
 
 
-def _session(
+def _write_session(
     folder: Path, store: Any, item: tuple[int, SessionInfo], _: object
 ) -> tuple[int, JsonObject, dict[str, File]]:
     """Write the streams of one session; returns its number, its facts and its files.
@@ -447,24 +462,25 @@ def _session(
     """
     number, info = item
     export = _Export(store.writer, info.user_id, Files(folder))
-    facts = export.session(number, info)
+    facts = export.write_session(number, info)
     return number, facts, export.files.written
 
 
+# The format of the event that records a dataset for each user in it.
 DATASET: Final = "refold-dataset/1"
 
 
 def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> bytes:
     """Record that rows of a user will be exported; returns the salt of their row ids.
 
-    The event is in the user's own session, so that an erasure can name the export.
+    The event is in the session ``_user``, so that an erasure can name the export.
 
-    scope: the scope that the user granted for it; empty if it needs no consent.
+    scope: the scope that the user granted for the export; empty if it needs none.
 
     Raises Erased, Frozen.
     """
     salt = os.urandom(SALT)
-    # Not under the name "salt", whose values are redacted as secrets.
+    # Redaction would replace the value of a key "salt", so the key is "seed".
     value: JsonObject = {"seed": salt.hex(), "consent": scope, "export": export_id}
     event = Item(format=DATASET, kind="export", value=value)
     stream = StreamId(user_id, USER_SESSION, MAIN)
@@ -475,26 +491,29 @@ def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> 
 def check_dataset(writer: Writer, users: Iterable[str]) -> None:
     """Check that no user of a dataset is erased, or under erasure.
 
-    An erasure that begins later finds the export recorded.
+    An erasure that begins after this check finds the record of the export.
 
     Raises ExportFailed.
     """
     erasures = writer.log.erasures
     for user_id in users:
-        with suppress(errors.Erased):
+        try:
             erasures.refuse_erased(user_id)
-            if not erasures.jobs(user_id):
-                continue
-        raise errors.ExportFailed(
-            "a user in the dataset is being erased: export again without them"
-        )
+            is_erased = bool(erasures.jobs(user_id))
+        except errors.Erased:
+            is_erased = True
+        if is_erased:
+            raise errors.ExportFailed(
+                "a user in the dataset is being erased: export again without them"
+            )
 
 
 def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
-    """Return the datasets that may hold rows of a user, or of some of their sessions.
+    """Return the datasets that may have rows of a user, or of some of their sessions.
 
-    Each has the id of its export and the ids of the rows.  Raises the errors of
-    reading the user's own session.
+    Each has the id of its export and the ids of the rows.
+
+    Raises the errors of reading the session ``_user``.
     """
     stream = StreamId(whose.user_id, USER_SESSION, MAIN)
     exported: list[JsonObject] = []
@@ -502,27 +521,29 @@ def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
         item = envelope.payload
         if not isinstance(item, Item) or item.format != DATASET:
             continue
-        match item.value:
-            # Earlier versions wrote the seed as "salt".
-            case {"seed": str(seed), "export": export}:
-                pass
-            case {"salt": str(seed), "export": export}:
-                pass
-            case _:
-                continue
+        value = item.value
+        if not isinstance(value, Mapping) or "export" not in value:
+            continue
+        export = value["export"]
+        # Earlier versions wrote the key "salt".
+        seed = value.get("seed")
+        if not isinstance(seed, str):
+            seed = value.get("salt")
+        if not isinstance(seed, str):
+            continue
         key = bytes.fromhex(seed)
         rows: list[Any] = []
         if whose.sessions is None:
             rows.append(subject(key, whose.user_id, None))
         else:
-            for name in whose.sessions:
-                rows.append(subject(key, whose.user_id, [name]))
+            for session_id in whose.sessions:
+                rows.append(subject(key, whose.user_id, [session_id]))
         exported.append({"export": export, "rows": rows})
     return exported
 
 
 class ExportProblem(NamedTuple):
-    """A file that differs from the manifest, and how."""
+    """A file that differs from the manifest, and the difference."""
 
     path: str
     detail: str
@@ -539,15 +560,17 @@ class ExportChecked(NamedTuple):
 def check_export(folder: Path) -> ExportChecked:
     """Check every file of an export against its manifest, and each stream's chain.
 
-    Raises InvalidConfiguration if the folder has no manifest of an export.  An export
-    that was interrupted has none.
+    Raises InvalidConfiguration if the folder has no manifest of an export.  The folder
+    of an interrupted export has none.
     """
     try:
         manifest = orjson.loads((folder / MANIFEST).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         manifest = None
-    known = isinstance(manifest, dict) and manifest.get("format") in (FORMAT, TABLES)
-    if not known:
+    is_export = False
+    if isinstance(manifest, dict):
+        is_export = manifest.get("format") in (FORMAT, TABLES)
+    if not is_export:
         raise errors.InvalidConfiguration(
             f"there is no {MANIFEST} of an export in {str(folder)!r}: name a folder "
             "that `refold export --out` wrote"
@@ -561,34 +584,37 @@ def check_export(folder: Path) -> ExportChecked:
 
 
 def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]:
+    """Yield the differences between an export and its manifest."""
     content = {name: value for name, value in manifest.items() if name != "digest"}
     if digest(content) != manifest.get("digest"):
         yield ExportProblem(MANIFEST, "it is not what was written")
         return
     listed = {file["path"]: file for file in manifest["files"]}
     existing: set[str] = set()
-    for place, _, names in os.walk(folder):  # links are files, too
+    for place, _, names in os.walk(folder):  # symbolic links are among the names, too
         for name in names:
             existing.add((Path(place) / name).relative_to(folder).as_posix())
     for path in sorted(existing - set(listed) - {MANIFEST}):
         yield ExportProblem(path, "the manifest does not name it")
-    wrong = {path: _difference(folder, path, file) for path, file in listed.items()}
-    for path, detail in wrong.items():
+    differences = {
+        path: _difference(folder, path, file) for path, file in listed.items()
+    }
+    for path, detail in differences.items():
         if detail:
             yield ExportProblem(path, detail)
     for session in manifest.get("sessions", ()):
         for stream in session["streams"]:
             path = stream["file"]
-            if path not in wrong:
+            if path not in differences:
                 yield ExportProblem(path, "the manifest does not name it")
-            elif not wrong[path]:
+            elif not differences[path]:
                 detail = _break_in_chain(folder, stream)
                 if detail:
                     yield ExportProblem(path, detail)
 
 
 def _difference(folder: Path, path: str, file: JsonObject) -> str:
-    """How a file differs from the manifest; empty if it does not."""
+    """Describe how a file differs from the manifest; empty if it does not."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         return "it is outside of the export"
@@ -606,7 +632,7 @@ def _difference(folder: Path, path: str, file: JsonObject) -> str:
 
 
 def _break_in_chain(folder: Path, stream: JsonObject) -> str:
-    """Where the chain of a stream's events breaks; empty if it does not."""
+    """Describe where the hash chain of a stream breaks; empty if it does not."""
     seq = 0
     last_hash = GENESIS.hex()
     try:

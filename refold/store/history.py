@@ -31,18 +31,19 @@ from refold.projections.context.units import spans_of
 from refold.redaction.guard import filled, restored
 from refold.store.vault import escape_placeholders
 
-# The size of a page that is folded.  These events stay in a processor's cache while
-# they are decrypted and folded; pages of a thousand take half as long again.
+# The number of events in a page that is folded.  So many events stay in the processor's
+# cache while they are decrypted and folded.  Folding pages of 1,000 takes 1.5 times as
+# long.
 _FOLD_PAGE: Final = 100
 _Kind = TypeVar("_Kind", bound=events.Event)
 
 
 def renumbered_for_fork(envelope: Envelope, *, at_seq: int) -> Envelope:
-    """Return a parent's event with the fork's numbers.
+    """Return a parent's event as the fork numbers it.
 
-    These are its own seq, and each seq that its payload refers to.
+    This changes its seq, and each seq that its payload refers to.
 
-    at_seq: the seq at which the session was forked, which becomes 0.
+    at_seq: the seq at which the session was forked; the fork numbers it 0.
     """
     payload = envelope.payload
     renumbered: dict[str, Any] = {}
@@ -70,7 +71,7 @@ class History:
     """The events of a session and of its ancestors.
 
     forked_at:      the last seq of the parent that the session shares.
-    newest_request: the seq of the session's last request, 0 if it has none.
+    newest_request: the seq of the session's last request; 0 if it has none.
     """
 
     log: EventLog
@@ -81,7 +82,7 @@ class History:
 
     @classmethod
     def of(cls, log: EventLog, state: SessionState) -> History:
-        """Return the history of a session.  It reads the head of each ancestor.
+        """Return the history of a session, after reading the head of each ancestor.
 
         state: the state of the session at its head.
         """
@@ -106,9 +107,9 @@ class History:
     ) -> Iterator[Envelope]:
         """Yield the events with ``after < seq <= upto``, oldest first, read in pages.
 
-        first_page: the first page of the session's own events, if ``log.read`` has
-                    returned it already for this ``after`` and ``upto`` with the limit
-                    ``PAGE``.
+        first_page: the first page of the session's own events, which ``log.read``
+                    returned for this ``after`` and ``upto`` with the limit ``PAGE``.
+                    None reads it.
         """
         if self.parent is not None and (after is None or after < 0):
             last = self._last_of_parent(upto)
@@ -132,7 +133,7 @@ class History:
             position = page[-1].seq
 
     def edits(self, *, upto: int | None = None) -> tuple[Edit, ...]:
-        """Read the edits with ``seq <= upto``: changes by the client to its context."""
+        """Read the client's edits of its context with ``seq <= upto``."""
         edits: tuple[Edit, ...] = ()
         if self.parent is not None:
             last = self._last_of_parent(upto)
@@ -144,7 +145,7 @@ class History:
         return edits
 
     def _last_of_parent(self, upto: int | None) -> int:
-        """Return the last seq of the parent that the fork has up to its ``upto``."""
+        """Return the parent's last seq in the history of the fork up to ``upto``."""
         if upto is None:
             return self.forked_at
         return min(self.forked_at, upto + self.forked_at)
@@ -176,8 +177,8 @@ def read_spans(
 
     Events that do not exist are left out.
 
-    already_read: events of the stream.  A span is read again unless all of its events
-                  are among them.
+    already_read: events of the stream that were read before.  A span is read again
+                  unless all of its events are among them.
     """
     by_seq = {envelope.seq: envelope for envelope in already_read}
     missing: list[Span] = []
@@ -211,8 +212,12 @@ def forked_state(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionS
     """Return the state of a new fork, which has the parent's open calls at that seq."""
     parent = stream._replace(session_id=fork.session_id)
     calls = fold_session(log, parent, upto=fork.at_seq).open_calls
-    origin = (fork.session_id, fork.at_seq)
-    return SessionState(stream, 0, calls, forked_from=origin)
+    return SessionState(
+        stream,
+        head_seq=0,
+        open_calls=calls,
+        forked_from=(fork.session_id, fork.at_seq),
+    )
 
 
 def read_pages(
@@ -225,7 +230,7 @@ def read_pages(
 ) -> Iterator[Envelope]:
     """Yield the events with ``after < seq <= upto`` in order, read in pages.
 
-    types: only events of these types; empty is all.
+    types: only events of these types; empty means all types.
     """
     while True:
         page = log.read(stream, after=after, upto=upto, limit=PAGE, types=types)
@@ -236,20 +241,19 @@ def read_pages(
 
 
 def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
-    """Return the event with the base64 texts that the size guard moved to blobs.
-
-    See ``WithBlobs``.
-    """
+    """Return the event with texts in place of stubs, as ``WithBlobs`` does."""
     return WithBlobs.read(log, [envelope]).events[0]
 
 
 class WithBlobs(NamedTuple):
     """Events in the form that a model gets, and the blobs that they name.
 
-    events: with the base64 texts that the size guard moved to blobs although they were
-            within its limit.  Texts that were cut for their length, and blobs that have
-            expired, stay stubs.
-    blobs:  by SHA-256, for images and documents over the limit.
+    The size guard moves every base64 text to a blob, and leaves a stub in the event.
+
+    events: the events, in which each base64 text within the limit of the size guard is
+            back in place of its stub.  Texts that were cut for their length, and blobs
+            that have expired, stay stubs.
+    blobs:  the bytes by SHA-256, for images and documents over the limit.
     """
 
     events: list[Envelope]
@@ -264,21 +268,23 @@ class WithBlobs(NamedTuple):
         Raises CorruptEvent if a blob is damaged.
         """
         shown = list(envelopes)
-        digests: dict[StreamId, dict[str, None]] = {}
-        has_stub: set[int] = set()
+        # The digests of blobs by session.  A dict keeps each digest once, in order.
+        digests_by_session: dict[StreamId, dict[str, None]] = {}
+        with_stubs: set[int] = set()  # the indexes of events with stubs
         for index, envelope in enumerate(shown):
             # A model never gets requests, and reading them would load all their blobs.
             if envelope.type == "request":
                 continue
+            session = envelope.stream_id.main
             for sha256 in digests_in(envelope.payload):
-                has_stub.add(index)
-                digests.setdefault(envelope.stream_id.main, {})[sha256] = None
-        if not has_stub:
+                with_stubs.add(index)
+                digests_by_session.setdefault(session, {})[sha256] = None
+        if not with_stubs:
             return cls(shown)
         blobs: dict[str, bytes] = {}
-        for stream, names in digests.items():
-            blobs.update(log.blobs(stream, names))
-        for index in has_stub:
+        for session, digests in digests_by_session.items():
+            blobs.update(log.blobs(session, digests))
+        for index in with_stubs:
             shown[index] = _with_texts(shown[index], blobs.get)
         return cls(shown, blobs)
 
@@ -294,13 +300,13 @@ def _with_texts(envelope: Envelope, read: Read) -> Envelope:
 
 
 def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
-    """Read the parts of the context that the caller passed with a recorded request.
+    """Read the parts of the context that a caller handed in with a recorded request.
 
-    Raises CorruptEvent if they are damaged, Expired if a memory layer is gone, or a
-    session that a line of the profile cites.
+    Raises CorruptEvent if the parts are damaged.  Raises Expired if a text of a memory
+    layer is gone, or a session that a line of the profile cites.
     """
-    whole = restored({**request.handed}, partial(log.blob, stream.main))
-    texts = {name: str(text) for name, text in whole.items()}
+    handed_in = restored({**request.handed}, partial(log.blob, stream.main))
+    texts = {name: str(text) for name, text in handed_in.items()}
     try:
         extras = Extras.load(texts, request.window_tokens)
         if extras.layers is not None:
@@ -337,16 +343,20 @@ def read_layer_texts(
 ) -> tuple[tuple[str, str], ...]:
     """Read the texts of memory layers from the user's other sessions: (layer, text).
 
-    refs: ``about``: lines of the profile; ``items`` and ``cited``, their sources, are
-          not read here.  ``user`` and ``notes``: session and seqs of events.
-          ``scope``: session, stream and seq of a summary or an answer.  Without
-          ``whole_placeholders``, which earlier versions did not record, an answer may
-          be cut inside a placeholder, as it was then.
+    The keys of ``refs`` are:
+
+    about:  lines of the user's profile, as texts.  ``items`` and ``cited`` name the
+            items and sessions that the lines come from, and are not read here.
+    user:   session id and seqs of events, which set facts about the user.
+    notes:  session id and seqs of events with notes.
+    scope:  session id, stream and seq of a summary or an answer.
+    whole_placeholders: true if a long answer is never cut inside a placeholder.
+            Earlier versions did not record the key, and cut anywhere.
 
     Raises Expired if an event of ``user``, ``notes`` or ``scope``, or its session, is
     erased.
     """
-    places: Any = refs
+    places: Any = refs  # JSON whose form the docstring gives
 
     def read(session_id: str, seqs: Sequence[int], name: str = MAIN) -> list[Envelope]:
         try:
@@ -380,7 +390,7 @@ def summary_or_answer(
 ) -> str:
     """Return the text of a summary, or the beginning and the end of an answer.
 
-    cut: shortens an answer.
+    cut: shortens an answer to a number of characters.
     """
     event = envelope.payload
     if isinstance(event, events.Summary):
@@ -397,12 +407,12 @@ def with_whole_texts(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _K
 def merge_derived(
     main: Iterable[Envelope], derived: Iterable[Envelope], after: int
 ) -> Iterator[Envelope]:
-    """Merge the main stream with derived entries.
+    """Merge events of the main stream with entries of derived streams.
 
-    An entry comes right after the event of its ``decided_at_seq``, and last if it has
-    none.
+    An entry comes right after the event of its ``decided_at_seq``.  Entries without a
+    ``decided_at_seq`` come last.
 
-    Entries that were decided at ``after`` or before are left out.
+    after: leave out entries that were decided at this seq or before.
     """
     entries = [entry for entry in derived if _decided_at(entry) > after]
     entries.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
@@ -423,7 +433,7 @@ def _decided_at(entry: Envelope) -> float:
 def fold_state(state: events.JsonObject, envelope: Envelope) -> events.JsonObject:
     """Return the working memory after this event.
 
-    A key that one event both unsets and sets is set.
+    If one event both unsets and sets a key, the key is set.
     """
     update = envelope.payload
     if not isinstance(update, events.StateUpdate):

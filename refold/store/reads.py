@@ -1,4 +1,4 @@
-"""Counts of reads: how often each session was read by its name, and when last."""
+"""Counts of reads: how often each session was read, and when it was read last."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("refold")
 
-EVERY: Final = 30.0  # seconds between two writes; a killed process loses these counts
-MOST: Final = (
-    10_000  # sessions that are counted at once; others wait for the next write
-)
+# The seconds between two writes.  A killed process loses the counts since the last one.
+_WRITE_INTERVAL_SEC: Final = 30.0
+# The number of sessions with counts in memory.  Until the next write, reads of further
+# sessions are not counted.
+MOST_SESSIONS: Final = 10_000
 
 
 class Reads:
     """Counts reads of sessions, and writes the counts to a log's ``retention``.
 
-    The counts are written in a thread, every ``every`` seconds and on ``close``.
+    A thread writes the counts every ``every`` seconds; ``close`` writes the rest.
 
     retention: returns the ``retention`` of the log; called when counts are written.
+    clock:     returns the time in microseconds since 1970.
     """
 
     def __init__(
@@ -37,15 +39,15 @@ class Reads:
         retention: Callable[[], Retention],
         clock: Callable[[], int],
         *,
-        every: float = EVERY,
+        every: float = _WRITE_INTERVAL_SEC,
     ) -> None:
         self._retention = retention
         self._clock = clock
         self._every = every
-        self._begin()
+        self._start_empty()
 
-    def _begin(self) -> None:
-        """Begin without counts: in a new object, and in a forked child."""
+    def _start_empty(self) -> None:
+        """Start without counts, in a new object or in a forked process."""
         self._pid = os.getpid()
         self._lock = Lock()
         self._writing = Lock()
@@ -57,10 +59,10 @@ class Reads:
     def note(self, stream: StreamId) -> None:
         """Count one read of the stream's session."""
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
         now = self._clock()
         with self._lock:
-            self._count((stream.user_id, stream.session_id), 1, now)
+            self._add((stream.user_id, stream.session_id), 1, now)
             if self._thread is None and not self._closed.is_set():
                 self._thread = Thread(
                     target=self._run, name="refold-reads", daemon=True
@@ -68,11 +70,11 @@ class Reads:
                 self._thread.start()
 
     def flush(self) -> None:
-        """Write the counts; counts that cannot be written wait for the next time."""
+        """Write the counts; those that cannot be written wait for the next write."""
         from refold.domain.erasure import Accesses
 
-        if self._pid != os.getpid():  # the parent writes the counts of the parent
-            self._begin()
+        if self._pid != os.getpid():  # after a fork, the parent writes these counts
+            self._start_empty()
         with self._writing:
             with self._lock:
                 counts = self._counts
@@ -85,19 +87,21 @@ class Reads:
                 self._write(user_id, list(group))
 
     def _write(self, user_id: str, accesses: list[Accesses]) -> None:
+        """Write the counts of one user, or keep them for the next write."""
         try:
             self._retention().add_accesses(user_id, accesses)
         except errors.RefoldError as error:
             log.debug("uses of sessions are not written yet: %s", error)
             with self._lock:
                 for access in accesses:
-                    place = access.user_id, access.session_id
-                    self._count(place, access.reads, access.last_at)
+                    session = (access.user_id, access.session_id)
+                    self._add(session, access.reads, access.last_at)
 
-    def _count(self, place: tuple[str, str], reads: int, at: int) -> None:
-        before, last_at = self._counts.get(place, (0, at))
-        if before or len(self._counts) < MOST:
-            self._counts[place] = (before + reads, max(last_at, at))
+    def _add(self, session: tuple[str, str], reads: int, at: int) -> None:
+        """Add reads to the count of a session."""
+        reads_before, last_at = self._counts.get(session, (0, at))
+        if reads_before or len(self._counts) < MOST_SESSIONS:
+            self._counts[session] = (reads_before + reads, max(last_at, at))
 
     def _run(self) -> None:
         closed = self._closed

@@ -1,6 +1,6 @@
 """The decorator for methods whose calls the access log records.
 
-The object that a recorded method belongs to has the log as ``writer.audit``; None there
+The object of a recorded method has the access log as ``writer.audit``.  None there
 means that nothing is recorded.  A call inside another recorded call is part of that
 call and is not recorded again.
 """
@@ -33,12 +33,13 @@ _Owner = TypeVar("_Owner")
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _Method = Callable[Concatenate[_Owner, _Parameters], _Result]
-# The seq that a result stands for, and the numbers that its record holds.
+# The seq of a result, such as that of a head, and the numbers in the call's record.
 _Measured = tuple[int | None, "Counts"]
 _Measure = Callable[[Any], _Measured]
 # The user and the session that a call is about.
 _Subject = tuple[str | None, str | None]
 
+# Calls that raise these errors are recorded as denied; other errors are failures.
 _DENIED: Final = (errors.SessionNotFound, errors.Erased, errors.Frozen, errors.OnHold)
 
 # The event that is being recorded now, if any.
@@ -85,22 +86,22 @@ def recorded(
     closed.  A call that raises is recorded with the name of the error and never with
     its text.
     """
-    how = Recording(event, counts, measure, named, only_failures)
+    options = Recording(event, counts, measure, named, only_failures)
 
     def decorate(
         method: _Method[_Owner, _Parameters, _Result],
     ) -> _Method[_Owner, _Parameters, _Result]:
-        call = _recorded(method, how)
-        call.recording = how  # type: ignore[attr-defined]  # for ``recording_of``
+        call = _recorded(method, options)
+        call.recording = options  # type: ignore[attr-defined]  # for ``recording_of``
         return call
 
     return decorate
 
 
 def recording_of(method: Callable[..., Any]) -> Recording | None:
-    """How calls of a method are recorded; None for a method without the decorator."""
-    how: Recording | None = getattr(method, "recording", None)
-    return how
+    """Return how calls of a method are recorded; None without the decorator."""
+    options: Recording | None = getattr(method, "recording", None)
+    return options
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def recorded_as(event: str) -> Iterator[None]:
 
 
 def failed(access: Access, error: BaseException, nanoseconds: int) -> Access:
-    """The access, marked as failed after this time; no text of the error is kept."""
+    """Return the access, marked as failed.  It has no text of the error."""
     name = "Unexpected" if isinstance(error, Exception) else "Interrupted"
     if type(error).__module__ == errors.RefoldError.__module__:
         name = type(error).__name__
@@ -123,22 +124,22 @@ def failed(access: Access, error: BaseException, nanoseconds: int) -> Access:
 
 
 def view_size(view: Any) -> _Measured:
-    """The messages and tokens of a ``View``."""
+    """Return the seq of a ``View``, and how many messages and tokens it has."""
     return view.at, {"messages": len(view.messages), "tokens": view.tokens}
 
 
 def verified_size(verified: Any) -> _Measured:
-    """The events and problems of a ``Verified``."""
+    """Return how many events and problems a ``Verified`` has."""
     return None, {"events": verified.events, "problems": len(verified.problems)}
 
 
 def head_seq(head: Any) -> _Measured:
-    """The seq of a ``Head``."""
+    """Return the seq of a ``Head``."""
     return head.seq, {}
 
 
 def _recorded(
-    method: _Method[_Owner, _Parameters, _Result], how: Recording
+    method: _Method[_Owner, _Parameters, _Result], options: Recording
 ) -> _Method[_Owner, _Parameters, _Result]:
     names = list(signature(method).parameters)[1:]
 
@@ -151,9 +152,9 @@ def _recorded(
             return method(self, *args, **kwargs)
         from refold.domain.access_log import Access
 
-        event = _renamed.get() or how.event
+        event = _renamed.get() or options.event
         subject: _Subject = (None, None)
-        if how.named:
+        if options.named:
             subject = _subject(self, names, args, kwargs)
         access = Access(event, *subject, request_of.get())
         token = recording.set(event)
@@ -165,15 +166,18 @@ def _recorded(
             raise
         finally:
             recording.reset(token)
-        if how.only_failures:
+        if options.only_failures:
             return result
         nanoseconds = perf_counter_ns() - started
         if isinstance(result, Iterator):
             items: Any = _recorded_iterator(
-                result, audit, access, how.counts, nanoseconds
+                result, audit, access, options.counts, nanoseconds
             )
             return items  # type: ignore[no-any-return]  # an iterator, like the result
-        seq, counts = how.measure(result) if how.measure else _size(result, how.counts)
+        if options.measure:
+            seq, counts = options.measure(result)
+        else:
+            seq, counts = _size(result, options.counts)
         duration = nanoseconds // 1000
         audit.note(access._replace(seq=seq, duration_us=duration, counts=counts))
         return result
@@ -222,7 +226,10 @@ def _seq(result: Any) -> int | None:
 
 
 def _size(result: Any, name: str) -> _Measured:
-    """The seq of the newest event in a result, and how large the result is."""
+    """Return the seq of the newest event in a result, and the size of the result.
+
+    name: the key of the size.
+    """
     match result:
         case list():
             newest = result[-1] if result else None
@@ -239,9 +246,9 @@ def _size(result: Any, name: str) -> _Measured:
 def _subject(
     owner: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> _Subject:
-    """Find the user and session of a call: in its arguments, else in its object.
+    """Return the user and session of a call: from its arguments, else from its object.
 
-    names: those of the method's parameters, without ``self``.
+    names: the names of the method's parameters, without ``self``.
     """
     if "user_id" in names or "session_id" in names:
         arguments = dict(zip(names, args, strict=False)) | dict(kwargs)

@@ -26,18 +26,18 @@ from refold.projections.search import (
 from refold.store.history import read_pages
 from refold.store.memory.views import keep_view
 
-# The most words of one search.
-MOST: Final = 50
-_VERSION: Final = 1
-_NAME: Final = f"search{ports.BESIDE}{_VERSION}{ports.BESIDE}"
-# An index is stored again once an eighth of its events are new, or 64 of them.
-_SHARE: Final = 8
-_MANY: Final = 64
+_MOST_WORDS: Final = 50  # in one search
+_VERSION: Final = 1  # of the form in which an index is stored
+_NAME_PREFIX: Final = f"search{ports.BESIDE}{_VERSION}{ports.BESIDE}"
+# An index is stored again once an eighth of its events are new, or 64 of them.  Reading
+# fewer new events in each search costs less than a write.
+_STORE_AT_SHARE: Final = 8
+_STORE_AT_EVENTS: Final = 64
 
 
 @repr_without_texts
-class Found(NamedTuple):
-    """An event that contains all the words, and a line of it."""
+class SearchHit(NamedTuple):
+    """An event that contains all words of a search, and the line with the words."""
 
     session_id: str
     seq: int
@@ -47,39 +47,39 @@ class Found(NamedTuple):
 
     def to_json(self) -> JsonObject:
         """Return the JSON that ``refold search --json`` prints."""
-        at = self.ts.isoformat().replace("+00:00", "Z")
-        return {**self._asdict(), "ts": at}
+        ts = self.ts.isoformat().replace("+00:00", "Z")
+        return {**self._asdict(), "ts": ts}
 
 
-def wanted(text: str) -> set[str]:
-    """Return the words of a search.  Raises InvalidEvent for none, and for over 50."""
+def words_of_search(text: str) -> set[str]:
+    """Return the words to search for.  Raises InvalidEvent unless they are 1 to 50."""
     wanted_words = words(text)
     count = len(wanted_words)
-    if not 0 < count <= MOST:
-        raise InvalidEvent(f"search for 1 to {MOST} words, not for {count}")
+    if not 0 < count <= _MOST_WORDS:
+        raise InvalidEvent(f"search for 1 to {_MOST_WORDS} words, not for {count}")
     return wanted_words
 
 
 def search(
     log: ports.EventLog, infos: Sequence[ports.SessionInfo], text: str
-) -> Iterator[Found]:
+) -> Iterator[SearchHit]:
     """Yield the events of these sessions that contain all words of ``text``.
 
-    The session that was written last comes first, and in a session the newest event.
-    Sessions that are erased during the search are left out.
+    The session with the newest event comes first.  Within a session, newer events come
+    first.  Sessions that are erased during the search are left out.
 
     Raises InvalidEvent for a text without words, or with more than 50.
     """
-    wanted_words = wanted(text)
+    wanted_words = words_of_search(text)
     for info in sorted(infos, key=lambda info: info.updated_at, reverse=True):
         stream = StreamId(info.user_id, info.session_id)
         try:
-            yield from _Session(log, stream).search(info.head_seq, wanted_words)
+            yield from _SessionIndexes(log, stream).search(info.head_seq, wanted_words)
         except Erased:
             continue
 
 
-class _Session:
+class _SessionIndexes:
     """The indexes of one session."""
 
     def __init__(self, log: ports.EventLog, stream: StreamId) -> None:
@@ -87,16 +87,16 @@ class _Session:
         self._stream = stream
         self._key = log.session_proof_key(stream)
 
-    def search(self, head: int, wanted_words: set[str]) -> Iterator[Found]:
+    def search(self, head: int, wanted_words: set[str]) -> Iterator[SearchHit]:
         """Yield the events up to ``head`` that contain these words, newest first."""
         segments = (head + SEGMENT - 1) // SEGMENT
         for segment in reversed(range(segments)):
             for seq in self._index(segment, head).find(wanted_words):
                 for envelope in self._log.read(self._stream, after=seq - 1, upto=seq):
                     text = searchable_text(envelope)
-                    # The index knows hashes, which two words may share.
+                    # The index contains hashes of words, and two words may share one.
                     if wanted_words <= words(text):
-                        yield Found(
+                        yield SearchHit(
                             session_id=envelope.session_id,
                             seq=seq,
                             type=envelope.type,
@@ -105,10 +105,10 @@ class _Session:
                         )
 
     def _index(self, segment: int, head: int) -> StoredIndex:
-        """The index of a segment up to ``head``; reads the events that it lacks."""
+        """Return the index of a segment up to ``head``, after adding its new events."""
         first = segment * SEGMENT + 1
         last = min((segment + 1) * SEGMENT, head)
-        name = f"{_NAME}{segment}"
+        name = f"{_NAME_PREFIX}{segment}"
         stored = self._log.load_view(self._stream, name)
         through = stored.through_seq if stored else first - 1
         if stored and through >= last:
@@ -119,8 +119,10 @@ class _Session:
         for envelope in read_pages(self._log, self._stream, after=through, upto=last):
             index.take(envelope)
         body = index.dump()
-        new = index.through - through
-        if new * _SHARE >= through - first + 1 or new >= _MANY:
+        new_events = index.through - through
+        stored_events = through - first + 1
+        is_share_new = new_events * _STORE_AT_SHARE >= stored_events
+        if is_share_new or new_events >= _STORE_AT_EVENTS:
             view = ports.StoredView(index.through, 0, body)
             replaces = stored.through_seq if stored else 0
             keep_view(self._log, self._stream, name, view, replaces=replaces)

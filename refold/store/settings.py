@@ -1,4 +1,4 @@
-"""The settings that decide the strategy of a context."""
+"""The settings that choose the strategy of a context."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def default_of_prepare() -> Strategy:
-    """Return the strategy of ``prepare`` if none is named; see decision 0034."""
+    """Return the strategy that ``prepare`` uses by default; see decision 0034."""
     from refold.projections.context.strategies import spec
 
     return spec.parse("history_summary")
 
 
-def _recorded(ref: StrategyRef) -> Strategy:
-    """Return the strategy of a request.  Raises UnknownStrategy."""
+def _strategy_of_request(ref: StrategyRef) -> Strategy:
+    """Return the strategy of a recorded request.  Raises UnknownStrategy."""
     from refold.projections.context.strategies import spec
 
     try:
@@ -35,30 +35,30 @@ def _recorded(ref: StrategyRef) -> Strategy:
         ) from None
 
 
-def _no_file(path: Path) -> dict[str, Any]:
-    """Raise InvalidConfiguration for a strategy in a file."""
+def _refuse_file(path: Path) -> dict[str, Any]:
+    """Raise InvalidConfiguration: these settings cannot read files."""
     raise errors.InvalidConfiguration(f"{path}: this store cannot read strategy files")
 
 
 def _nothing_saved() -> dict[str, int]:
-    """Return no numbers of turns: these settings are of no user."""
+    """Return no numbers of turns, because these settings belong to no user."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings for contexts, as they were when the store was opened.
+    """The settings for contexts, read when the store was opened.
 
     context:   the table ``[context]`` of the settings file.
-    environ:   the environment.
+    environ:   the environment variables.
     read_toml: reads the file of a strategy that is named as ``@file.toml``.
-    saved:     returns the parameters of ``turn_window`` that the user of a session
-               saved.  It is called when such a strategy is named without them.
+    saved:     returns the numbers of turns that the session's user saved.  It is called
+               only for a ``turn_window`` that is named without numbers.
     """
 
     context: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
-    read_toml: Callable[[Path], dict[str, Any]] = _no_file
+    read_toml: Callable[[Path], dict[str, Any]] = _refuse_file
     saved: Callable[[], Mapping[str, int]] = field(
         default=_nothing_saved, compare=False, repr=False
     )
@@ -70,7 +70,7 @@ class Settings:
     def turns(self, saved: Mapping[str, int]) -> dict[str, TurnNumber]:
         """Return the numbers of ``turn_window`` that apply if a call names none.
 
-        saved: the numbers that the user saved, by the name of the parameter.
+        saved: the numbers that the user saved, by parameter of the strategy.
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
@@ -87,12 +87,11 @@ class Settings:
     ) -> Strategy:
         """Return the strategy that ``named`` names.
 
-        None means the strategy of ``last``, the last recorded request; else that of the
-        settings; else the one that keeps everything.  ``@file.toml`` and ``@file.json``
-        name a file.
+        None means the strategy of the last recorded request, else the strategy in the
+        settings, else ``keep_all``.  ``@file.toml`` and ``@file.json`` name a file.
 
-        prepares: instead of the one that keeps everything, return the default of
-                  ``prepare``.
+        last:     the last recorded request.
+        prepares: return the default of ``prepare`` instead of ``keep_all``.
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
@@ -102,7 +101,7 @@ class Settings:
         if isinstance(named, Strategy):
             return named
         if named is None and last is not None:
-            return _recorded(last.strategy)
+            return _strategy_of_request(last.strategy)
         text = self.context.get("strategy") if named is None else named
         if text is None:
             return default_of_prepare() if prepares else spec.parse("keep_all")
@@ -117,13 +116,13 @@ class Settings:
         *,
         prepares: bool = False,
     ) -> Strategy:
-        """Return ``strategy``, else that of the settings, as one agent of several."""
+        """Return the strategy for the events of one agent; None means the settings'."""
         from refold.projections.context.strategies.composite import for_one
 
         return for_one(agent, self.strategy(strategy, prepares=prepares))
 
     def _configured(self, text: str) -> Strategy:
-        """Return the strategy of a SPEC, with the settings for its parameters.
+        """Return the strategy of a SPEC, with parameters from the settings.
 
         text: the SPEC, or ``@`` and the path of a file.
         """
@@ -148,7 +147,7 @@ class Settings:
         return spec.strategy(name, {**table, **params})
 
     def _table(self, name: str) -> dict[str, Any]:
-        """The parameters of a strategy in the settings file."""
+        """Return the parameters of a strategy in the settings file."""
         table = self.context.get(name, {})
         if not isinstance(table, dict):
             raise errors.InvalidConfiguration(f"[context] {name} must be a table")
@@ -159,6 +158,7 @@ class Settings:
         from refold.projections.context.strategies import spec
 
         table = self.read_toml(path)
+        # The feature flags of another agent configure ``history_summary``.
         is_feature_flags = path.suffix.lower() == ".json" and "name" not in table
         if not is_feature_flags and "history_summary_params" not in table:
             return spec.parse(table)

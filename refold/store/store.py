@@ -1,4 +1,4 @@
-"""The store: sessions of users over one log."""
+"""The store, with the sessions of all users in one log."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from refold.store.proofs.verification import Rechecked, Verified
     from refold.store.reads import Reads
     from refold.store.reviews import Reviews
-    from refold.store.search import Found
+    from refold.store.search import SearchHit
     from refold.store.work.rebuilds import Rebuilt
 
-_STREAMS_AT_ONCE: Final = 50  # whose ends one task of an executor looks for
+_STREAMS_AT_ONCE: Final = 50  # streams whose ends one task of an executor reads
 
 
 def now() -> int:
@@ -60,7 +60,14 @@ def now() -> int:
 
 @repr_without_texts
 class Imported(NamedTuple):
-    """The result of an import: session, events written and present, lines skipped."""
+    """The result of importing one transcript.
+
+    format:     the format of the transcript.
+    events:     the number of written events.
+    duplicates: the number of events that the session had already.
+    redactions: the number of redacted values, by type.
+    skipped:    the entries that were not imported.
+    """
 
     session_id: str
     format: str
@@ -70,18 +77,20 @@ class Imported(NamedTuple):
     skipped: tuple[ports.Skipped, ...] = ()
 
 
-def _no_reader(path: Path, *_: object, **__: object) -> NoReturn:
+def _refuse_transcripts(path: Path, *_: object, **__: object) -> NoReturn:
+    """Raise InvalidConfiguration: this store cannot read transcripts."""
     raise InvalidConfiguration(f"{path}: this store reads no transcripts")
 
 
 def _saved_params(log: ports.EventLog, user_id: str) -> Mapping[str, int]:
+    """Return the numbers of turns that the user saved."""
     from refold.store.turn_settings import saved_turns
 
     return saved_turns(log, user_id).params()
 
 
 class SessionStore:
-    """Keeps everything that agents' sessions did.
+    """Stores the sessions of agents.
 
     Safe to share between threads.  Use it as a context manager, or call ``close``.
     """
@@ -101,7 +110,7 @@ class SessionStore:
         count_uses: bool = False,
         shared_memory: bool = False,
         vault: Vault | None = None,
-        transcripts: ports.ReadTranscripts = _no_reader,
+        transcripts: ports.ReadTranscripts = _refuse_transcripts,
         open_again: Callable[[], Any] | None = None,
     ) -> None:
         self.log = log
@@ -109,7 +118,7 @@ class SessionStore:
         if time is None or clock is not now:
             time = GivenTime(clock)
         self.time = time
-        # Opens the same store in another process; None if that is not possible.
+        # A function that opens this store in another process; None if none can.
         self.open_again = open_again
         self.upkeep = upkeep or Upkeep()
         self.settings = settings or Settings()
@@ -117,7 +126,8 @@ class SessionStore:
         self._shares_memory = shared_memory
         self._read_transcripts = transcripts
         self._reads = _reads(log, time, clock) if count_uses else None
-        # A function opens a trail that records nothing, and that may hold old records.
+        # If ``audit`` is a function, nothing is recorded.  It opens the trail, which
+        # may have old records.
         self._open_trail = audit if callable(audit) else None
         self._trail = None if callable(audit) else audit
         is_audited = self._trail is not None and self._trail.on
@@ -135,7 +145,7 @@ class SessionStore:
 
     @computed_once
     def access_log(self) -> AccessLog:
-        """The records of how the store was used, and how often sessions were read."""
+        """Records of the uses of the store, and counts of the reads of its sessions."""
         from refold.store.proofs.access_log import AccessLog
 
         if self._open_trail is not None:
@@ -144,7 +154,7 @@ class SessionStore:
 
     @computed_once
     def erasures(self) -> Erasures:
-        """Erasures that are pending, legal holds, freezes, retention, certificates."""
+        """Pending erasures, legal holds, freezes, retention, certificates."""
         from refold.store.erasure import Erasures
 
         return Erasures(self.writer, self.access_log)
@@ -171,7 +181,7 @@ class SessionStore:
         return Reviews(self.writer)
 
     def session(self, *, user_id: str, session_id: str) -> Session:
-        """Return the session of that name; it begins with its first append.
+        """Return the session with this id, which begins with its first append.
 
         Raises InvalidEvent for ids that cannot be stored.
         """
@@ -181,20 +191,20 @@ class SessionStore:
         return Session(stream, self.writer, self.upkeep, self._settings_of(user_id))
 
     def _settings_of(self, user_id: str) -> Settings:
-        """The settings with the turns that the user saved, read when they are used."""
+        """Return the settings for a user, whose saved turns are read on first use."""
         saved = partial(_saved_params, self.writer.log, user_id)
         return self.settings.of_user(saved)
 
     def named(
         self, name: str, *, user_id: str, labels: Mapping[str, str] = ports.NO_LABELS
     ) -> Session:
-        """Return the session of another system's name, such as a thread or a path.
+        """Return the session for a name of another system, such as a thread or a path.
 
-        The name may be any text: a keyed hash of it becomes the session's name, and its
-        label ``name`` holds the text, redacted.  After a deletion, the name belongs to
-        a new session.
+        The name may be any text.  The session's id is a keyed hash of it, and the
+        session's label ``name`` is the redacted text.  After the session is deleted,
+        this returns a new session for the name.
 
-        labels: further labels that the session begins with.
+        labels: further labels for a new session.
 
         Raises InvalidEvent, and Erased for an erased user.
         """
@@ -226,17 +236,18 @@ class SessionStore:
         limit: int | None = None,
         internal: bool = False,
     ) -> list[ports.SessionInfo]:
-        """List the sessions of a user, or of all users, sorted by user and name.
+        """List the sessions of a user, or of all users, sorted by user and id.
 
         label:    only sessions with all these labels: ``{"project": "refold"}``.
-        after:    only sessions after this one in the order; a text is the name of a
+        after:    only sessions after this one in the order; a text is the id of a
                   session of the user.
-        limit:    at most so many; the last of them is ``after`` of the next page.
-        internal: include ``_user``, in which Refold records a user's choices.  Extracts
-                  that memory keeps of deleted sessions are never listed.
+        limit:    return at most this many; pass the last one as ``after`` to get the
+                  next page.
+        internal: include ``_user``, in which Refold records a user's decisions.
+                  Extracts that memory keeps of deleted sessions are never listed.
 
-        Raises InvalidConfiguration for a label or a name without its user, InvalidEvent
-        for a name that no session can have.
+        Raises InvalidConfiguration for a label or an id without its user, InvalidEvent
+        for an id that no session can have.
         """
         user_id = ports.scope(user_id).user_id
         labels = {} if label is None else label
@@ -244,18 +255,20 @@ class SessionStore:
             raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
         if user_id is None and (labels or isinstance(after, str)):
             raise InvalidConfiguration("name the user whose sessions they are, too")
-        place: tuple[str, str] | None = None
+        last_listed: tuple[str, str] | None = None  # user and session
         if isinstance(after, ports.SessionInfo):
-            place = after.user_id, after.session_id
+            last_listed = (after.user_id, after.session_id)
         elif after is not None:
             if after:
                 ids.check_id("session_id", after)
-            place = user_id or "", after
+            last_listed = (user_id or "", after)
         limit = None if limit is None else ids.bounded("limit", limit)
         infos: list[ports.SessionInfo] = []
         while limit is None or len(infos) < limit:
             missing = None if limit is None else limit - len(infos)
-            page = self.log.sessions(user_id, labels=labels, after=place, limit=missing)
+            page = self.log.sessions(
+                user_id, labels=labels, after=last_listed, limit=missing
+            )
             for info in page:
                 if info.status == "erased" or info.session_id.startswith(ids.KEPT):
                     continue
@@ -263,7 +276,7 @@ class SessionStore:
                     infos.append(info)
             if missing is None or len(page) < missing:
                 break
-            place = page[-1].user_id, page[-1].session_id
+            last_listed = (page[-1].user_id, page[-1].session_id)
         return infos
 
     def import_transcript(
@@ -277,30 +290,30 @@ class SessionStore:
         progress: Callable[[str, int, int], None] | None = None,
         executor: Executor | None = None,
     ) -> list[Imported]:
-        """Append the transcripts of a file, or an export's folder, each as a session.
+        """Append the transcripts in a file or an export's folder, each as a session.
 
-        Everything is redacted.  A second import of a file that has grown, or of an
-        import that was interrupted, appends only what the session lacks.
+        Everything is redacted.  If you import a file again after it has grown, or after
+        an interruption, only entries that the session lacks are appended.
 
-        path:       a file or folder, or several of them; sessions of several are named
-                    by the transcript, else by the file.
-        session_id: the name for a single transcript; several are numbered.  None is the
-                    name in the transcript, else the file's name.
-        format:     one of ``refold import --format``; ``auto`` recognises them.
-        strict:     True refuses a file with a damaged line; False imports the rest, and
-                    the line is among the ``skipped``.
-        progress:   called with session, events done, and events in all.
-        executor:   as in ``rebuild``; each task imports one of several paths.
+        path:       a file or folder, or several of them.  With several, each session
+                    gets the id in its transcript, else the name of its file.
+        session_id: the id for a single transcript; several transcripts get numbered
+                    ids.  None means the id in the transcript, else the file's name.
+        format:     a format of ``refold import --format``; ``auto`` recognises it.
+        strict:     true refuses a file with a damaged line.  False imports the rest and
+                    adds the line to ``skipped``.
+        progress:   called with the session id, the events done, and all events.
+        executor:   imports several paths in other processes, as in ``rebuild``.
 
-        Raises ImportFailed, after which nothing of that transcript is written, and what
-        an append raises.
+        Raises ImportFailed, after which nothing of that transcript is written, and the
+        errors of an append.
         """
         ids.check_id("user_id", user_id)
         if session_id is not None:
             ids.check_session_id(session_id)
         if not isinstance(path, (str, os.PathLike)):
             return self._import_several(path, user_id, format, executor, strict=strict)
-        from refold.store.session.imports import take_in
+        from refold.store.session.imports import append_transcript
 
         imported: list[Imported] = []
         names: dict[str, str] = {}
@@ -320,7 +333,7 @@ class SessionStore:
             if progress is not None:
                 report = partial(_report, progress, name, len(transcript.drafts))
             session = self.session(user_id=user_id, session_id=name)
-            extended = take_in(
+            extended = append_transcript(
                 session, transcript, where=str(path), progress=report, names=names
             )
             names[transcript.session_id] = name
@@ -356,13 +369,13 @@ class SessionStore:
     @recorded("search")
     def search(
         self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return the events that contain all words of ``text``, newest session first.
 
-        Words match whole and in any case; any two characters of Chinese, Japanese, or
-        Korean are a word.  The first search of a session builds its index, which holds
-        keyed hashes of words, is encrypted under the session's key, and is deleted with
-        the session.
+        Only whole words match, in upper or lower case.  Any two adjacent characters of
+        Chinese, Japanese, or Korean are a word.  The first search of a session builds
+        its index.  The index contains keyed hashes of words, is encrypted with the
+        session's key, and is deleted with the session.
 
         Raises InvalidEvent for a text without words, SessionNotFound, Erased.
         """
@@ -398,15 +411,18 @@ class SessionStore:
     ) -> Exported:
         """Write all data of a user to a new directory, decrypted and readable.
 
-        It holds sessions, derived streams, whole texts, views, consent, holds, and
-        certificates, and a manifest with the digest of each file.
+        The export contains sessions, derived streams, whole texts, views, consent,
+        holds and certificates, and a manifest with the digest of each file.
 
-        out:      appears complete at the end.  Until then, the files are in a hidden
-                  directory next to it, which is removed if the export fails.
-        executor: as in ``rebuild``; all its processes must reach that directory.
+        out:      the directory, which appears when the export is complete.  Until then,
+                  the files are in a hidden directory next to it, which is removed if
+                  the export fails.
+        executor: exports sessions in other processes, as in ``rebuild``.  All of them
+                  must have access to that directory.
 
-        Raises Erased if the user, or one of the sessions, is erased during the export,
-        SessionNotFound for a user without sessions, ExportFailed if ``out`` exists.
+        Raises Erased if the user or a session is erased during the export,
+        SessionNotFound for a user without sessions, ExportFailed if ``out`` exists and
+        is not empty.
         """
         from refold.store.exports import export_user
 
@@ -430,23 +446,24 @@ class SessionStore:
     ) -> ErasureResult:
         """Erase a user: destroy the keys, delete the rows, sign a certificate.
 
-        Once the heads are marked, nothing of the user can be read or written; calls
-        that run at that moment raise Erased.  After an interruption, the next call
-        completes the erasure.  A call after that changes nothing.
+        Early in the erasure, the user is marked as erased.  From then on, every call
+        for the user raises Erased, also calls that are running.  After an interruption,
+        the next call completes the erasure.  A call after that changes nothing.
 
-        session_id:  erase only this session, and its forks.
-        reason, operator: for the certificate; redacted, without the user's name.
-        grace:       makes the data unreadable at once and destroys it after this time;
+        session_id:  erase only this session and its forks.
+        reason, operator: texts for the certificate.  They are redacted, and the user's
+                     id is removed.
+        grace:       make the data unreadable at once, and destroy it after this time;
                      until then, ``restore`` undoes the erasure.
-        key_backups: how long backups of the key store exist.  Until then, a backup of
-                     the keys and one of the data together can be read.
-        vacuum:      have the engine rewrite its tables, so that its files hold no
-                     deleted byte; other writers wait for that.
-        absent_ok:   also sign a certificate for a user without data, and let no such
-                     user begin; without it, such a user is refused.
-        salt:        32 random bytes of your own for the certificate, so that they are
-                     not lost with the answer; None generates them.
-        progress:    called with a table, its rows deleted, and its rows in all.
+        key_backups: how long backups of the key store exist.  Until they are gone, a
+                     backup of the keys with a backup of the data is still readable.
+        vacuum:      rewrite the tables, so that the files of the database contain no
+                     deleted bytes.  Other writers wait for this.
+        absent_ok:   accept a user without data: sign a certificate, and let no user
+                     with this id begin a session.  If false, UserNotFound is raised.
+        salt:        32 random bytes for the certificate, if you want to keep them
+                     before the call; None generates them.
+        progress:    called with a table, its deleted rows, and all of its rows.
 
         Raises OnHold, UserNotFound, SessionNotFound, StoreUnavailable, and
         InvalidConfiguration for a negative time, or one over 999999 days.
@@ -473,13 +490,13 @@ class SessionStore:
         chain_only: bool = False,
         executor: Executor | None = None,
     ) -> Iterator[tuple[ports.SessionInfo, Verified]]:
-        """Verify session after session; yields each with its result.
+        """Verify all sessions one after the other; yields each with its result.
 
-        Events whose session is no longer listed come last, as problems, and so does an
-        erasure that was interrupted.
+        Problems outside of listed sessions come last: events whose session lost its
+        head, and interrupted erasures.
 
-        chain_only: as in ``Session.verify``.
-        executor:   as in ``rebuild``.
+        chain_only: prove only the hash chains, as in ``Session.verify``.
+        executor:   verifies sessions in other processes, as in ``rebuild``.
         """
         from refold.store.proofs.verification import Verified
         from refold.store.work.jobs import spread
@@ -501,11 +518,11 @@ class SessionStore:
 
     @recorded("verify_seals", "sessions")
     def verify_since_seal(self) -> Iterator[tuple[ids.StreamId, Verified]]:
-        """Prove the chains of the events after the newest seals, and nothing before.
+        """Prove the hash chains of the events after the newest seals.
 
-        Yields the main stream of each session that has such events.  Only the events
-        that name replaced events are decrypted.  ``seals.verify`` with ``newest``
-        proves the seals that the chains continue from.
+        Yields the main stream of each session with such events.  Only events that name
+        replaced events are decrypted.  ``seals.verify`` with ``newest`` proves the
+        seals with which these chains begin.
         """
         from refold.store.proofs.verification import Verifier
 
@@ -545,14 +562,14 @@ class SessionStore:
     ) -> TreeHead | None:
         """Seal new events: sign the ends of all streams, and anchor the signed head.
 
-        Returns the newest tree head, None if nothing was ever written.  After an
+        Returns the newest tree head, or None if the store has no events.  After an
         interruption, the next call completes the seal.
 
-        sweep:       look at every stream, not only at those that the log names as new.
-        accept_loss: accept the database after a backup was restored; the key store
-                     forgets the lost events.
-        executor:    as in ``rebuild``: its tasks read ranges of streams, and this
-                     process signs.
+        sweep:       read every stream, not only those that the log lists as new.
+        accept_loss: accept a database that was restored from a backup.  The key store
+                     forgets the events that the backup lacks.
+        executor:    reads streams in other processes, as in ``rebuild``.  This process
+                     signs.
         progress:    called with the number of streams that were read.
 
         Raises SealBroken if the database is not the one that was sealed before.
@@ -581,11 +598,11 @@ class SessionStore:
         session_id: str | None = None,
         apply: bool = False,
     ) -> Iterator[tuple[ids.StreamId, list[ports.Damage]]]:
-        """Report damage, and with ``apply`` repair what can be derived from events.
+        """Report damage; with ``apply``, repair data that can be derived from events.
 
-        Yields each session's main stream with its damage: missing or changed head rows,
-        stored views, blobs that no event names, keys that a redaction left behind.
-        Events are never changed: their damage is only reported.
+        Yields each session's main stream with its damage: missing or changed heads,
+        changed stored views, blobs that no event names, and keys that an interrupted
+        redaction left.  Events are never changed; damage to them is only reported.
 
         Raises InvalidConfiguration for a store in memory.
         """
@@ -602,10 +619,12 @@ class SessionStore:
         session_id: str | None = None,
         executor: Executor | None = None,
     ) -> Iterator[Rechecked]:
-        """Run the present redaction rules over stored sessions; changes nothing.
+        """Search stored sessions with the current redaction rules; changes nothing.
 
-        Yields each session with the findings: places, types, and counts, never values.
-        ``executor`` is as in ``rebuild``.
+        Yields each session with the places, types and numbers of findings, and never
+        with values.
+
+        executor: searches sessions in other processes, as in ``rebuild``.
         """
         from refold.store.proofs import verification
         from refold.store.work.jobs import spread
@@ -621,12 +640,14 @@ class SessionStore:
         session_id: str | None = None,
         executor: Executor | None = None,
     ) -> Iterator[Rechecked]:
-        """Replace what ``recheck`` finds; this cannot be undone.
+        """Replace the values that ``recheck`` finds; this cannot be undone.
 
-        A session with findings is encrypted under a new key, and its old key is
-        destroyed; ``redaction_applied`` events bind the replacements to the chain.
-        Contexts and summaries are then derived from the redacted events.  After an
-        interruption, call it again.
+        A session with findings is encrypted with a new key, and its old key is
+        destroyed.  ``redaction_applied`` events bind the replacements to the hash
+        chain.  Afterwards, contexts and summaries are derived from the redacted events.
+        After an interruption, call this again.
+
+        executor: redacts sessions in other processes, as in ``rebuild``.
         """
         from refold.store.proofs import verification
         from refold.store.work.jobs import spread
@@ -637,14 +658,14 @@ class SessionStore:
     def _readable(
         self, user_id: str | None, session_id: str | None
     ) -> Iterator[ports.SessionInfo]:
-        """The sessions that are not erased."""
+        """Return the sessions that are not erased."""
         infos = ports.listed(self.log.sessions, ports.scope(user_id, session_id))
         return (info for info in infos if info.status != "erased")
 
     def _writable(
         self, user_id: str | None, session_id: str | None
     ) -> Iterator[ports.SessionInfo]:
-        """The sessions of one user, or those of all users that are not frozen."""
+        """Return the sessions of one user, or of all users that are not frozen."""
         infos = self._readable(user_id, session_id)
         return (info for info in infos if info.is_live or user_id is not None)
 
@@ -664,32 +685,34 @@ class SessionStore:
     ) -> Iterator[Rebuilt]:
         """Write the summaries that would exist if this strategy had always run.
 
-        Yields each session with its result.  Views of other strategies do not change.
-        After an interruption, the next call continues where it stopped.
+        Yields the result for each session.  Views of other strategies do not change.
+        After an interruption, the next call continues where this one stopped.
 
-        summarizer:      writes the summaries; None is the store's; a dry run asks none.
-        strict, dry_run, checks: as ``Rebuilder`` documents.
-        executor:        has ``submit``, such as a pool of processes or Dask's; its
+        summarizer:      writes the summaries; None means the summarizer of the store.
+                         A dry run calls none.
+        strict, dry_run, checks: options that ``Rebuilder`` documents.
+        executor:        rebuilds sessions in other processes; any object with
+                         ``submit``, such as a pool of processes or a Dask client.  Its
                          processes open the store with their own environment.
-        progress:        called with a session and its events that were read; with an
-                         executor, when the session is done.
+        progress:        called with a session and the number of its events that were
+                         read; with an executor, only when the session is done.
 
         Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
         """
         from refold.projections.context.abridged import Abridged
         from refold.projections.context.summaries import summarizer_for
         from refold.store.work.jobs import spread
-        from refold.store.work.rebuilds import rebuilt
+        from refold.store.work.rebuilds import rebuild_session
 
         chosen = self.settings.strategy(strategy)
-        writes: Summarizer = Abridged()
+        chosen_summarizer: Summarizer = Abridged()
         if not dry_run and not checks:
-            configured = summarizer or self.upkeep.summarizer or writes
-            writes = summarizer_for(chosen, configured)
+            configured = summarizer or self.upkeep.summarizer or chosen_summarizer
+            chosen_summarizer = summarizer_for(chosen, configured)
         work = partial(
-            rebuilt,
+            rebuild_session,
             strategy=chosen,
-            summarizer=writes,
+            summarizer=chosen_summarizer,
             strict=strict,
             dry_run=dry_run,
             checks=checks,
@@ -700,10 +723,10 @@ class SessionStore:
 
     @recorded("catch_up", "views")
     def catch_up(self, user_id: str | None = None) -> int:
-        """Bring every stored view up to its session's head; returns how many moved."""
-        from refold.store.contexts import bring_all_up
+        """Bring every stored view to its session's head; returns how many changed."""
+        from refold.store.contexts import update_views
 
-        return bring_all_up(self.log, ports.scope(user_id))
+        return update_views(self.log, ports.scope(user_id))
 
     @recorded("stats", "figures")
     def costs(
@@ -715,9 +738,9 @@ class SessionStore:
     ) -> list[Spending]:
         """Return the tokens and dollars of answers, by Refold's table of prices.
 
-        by: one entry for each session, each user, or each day in UTC, sorted.
+        This reads all answers, and includes those that wrote summaries.
 
-        The answers that wrote summaries count, too.  Every answer is read.
+        by: sum by ``session``, ``user``, or ``day`` in UTC.
 
         Raises CorruptEvent, KeyUnavailable, InvalidConfiguration for another ``by``.
         """
@@ -729,9 +752,9 @@ class SessionStore:
 
     @recorded("stats", "figures")
     def stats(self, user_id: str | None = None) -> dict[str, Any]:
-        """Return sizes and rates of the store, or of a user; every row is counted.
+        """Return figures of the store, or of a user; this counts every row.
 
-        ``lag`` is, for each strategy, how many events its stored views are behind.
+        ``lag`` is the number of events that stored views lack, by strategy.
         ``retired_keys`` is 0 unless ``reredact`` was interrupted.
         """
         return self.log.stats(ports.scope(user_id), now=self.clock())

@@ -1,4 +1,4 @@
-"""The numbers of turns that a user saved for ``turn_window``, as events of theirs."""
+"""The numbers of turns that a user saved for the strategy ``turn_window``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refold.domain.ports import EventLog
 from refold.store.history import read_pages
 
 MOST_TURNS: Final = 10_000
-# The keys in the working memory of the user's session, by parameter of the strategy.
+# The parameters of the strategy, with their keys in the state of the session ``_user``.
 _KEYS: Final = {
     "full_turns": "turn_window.full_turns",
     "cached_turns": "turn_window.cached_turns",
@@ -19,17 +19,17 @@ _KEYS: Final = {
 
 
 class TurnSettings(NamedTuple):
-    """The numbers of turns that a user saved; None is a number that they did not save.
+    """The numbers of turns that a user saved; None for a number that is not saved.
 
-    full_turns:   A, the turns that stay raw after a compaction.
-    cached_turns: B, the turns that one compaction covers.
+    full_turns:   A, the number of turns that stay raw after a compaction.
+    cached_turns: B, the number of turns that one compaction covers.
     """
 
     full_turns: int | None = None
     cached_turns: int | None = None
 
     def params(self) -> dict[str, int]:
-        """Return the saved numbers, by the name of the parameter."""
+        """Return the saved numbers, by parameter of the strategy."""
         return {
             name: number
             for name, number in self._asdict().items()
@@ -37,7 +37,7 @@ class TurnSettings(NamedTuple):
         }
 
     def event(self) -> events.StateUpdate:
-        """Return the event that saves exactly these numbers.
+        """Return the event that saves these numbers, and removes all others.
 
         Raises InvalidEvent for a number below 1 or above ``MOST_TURNS``.
         """
@@ -55,7 +55,7 @@ class TurnSettings(NamedTuple):
 
 
 def saved_turns(log: EventLog, user_id: str) -> TurnSettings:
-    """Read what the user saved last.  Raises Erased, KeyUnavailable, CorruptEvent."""
+    """Read the user's numbers.  Raises Erased, KeyUnavailable, CorruptEvent."""
     stream = StreamId(user_id, USER_SESSION, MAIN)
     if log.head(stream).seq == 0:
         return TurnSettings()

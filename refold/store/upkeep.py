@@ -1,4 +1,4 @@
-"""The work that an append starts: a compaction, and the user's memory."""
+"""Upkeep: the compaction and the update of memory that an append starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from refold.store.appends import Order
 
 Automatic: TypeAlias = Literal["off", "background", "wait"]
-# The port to the user's memory: returns the work that an append causes there, or None.
+# The port to the user's memory: a function that returns the work that an append causes
+# there, or None.
 Learning: TypeAlias = "Callable[[Order], Callable[[], object] | None]"
 
 
@@ -23,12 +24,13 @@ Learning: TypeAlias = "Callable[[Order], Callable[[], object] | None]"
 class Upkeep:
     """Which work an append starts, and how it runs.
 
-    automatic:  compaction after an event that may end a turn.  ``off``: none;
-                ``background``: in a thread; ``wait``: before the append returns.
-    remember:   the same choice for the user's memory, after an event that may change
-                it.
-    summarizer: writes the summaries of calls that name no other; None is
+    automatic:  whether a compaction follows an event that may end a turn.  ``off``: no;
+                ``background``: in another thread; ``wait``: before the append returns.
+    remember:   the same choice for an update of the user's memory, after an event that
+                may change it.
+    summarizer: writes the summaries of calls that name no summarizer; None means
                 ``abridged``.
+    background: runs the work in other threads.
 
     Raises InvalidConfiguration for any other choice.
     """
@@ -44,7 +46,8 @@ class Upkeep:
 
     def __post_init__(self) -> None:
         choices = get_args(Automatic)
-        for name, choice in (("compact", self.automatic), ("remember", self.remember)):
+        chosen_by_name = {"compact": self.automatic, "remember": self.remember}
+        for name, choice in chosen_by_name.items():
             if choice not in choices:
                 allowed = ", ".join(choices)
                 raise InvalidConfiguration(
@@ -57,11 +60,11 @@ class Upkeep:
     def after_append(
         self, order: Order, *, compact: Callable[[], object], learning: Learning
     ) -> None:
-        """Start the work that this append calls for; never raises.
+        """Start the work that follows this append; never raises.
 
-        compact:  makes one pending step of compaction of the session.
-        learning: finds the work in the user's memory; called only if ``remember`` is
-                  on.
+        compact:  makes one pending compaction of the session.
+        learning: returns the update of the user's memory; called only if ``remember``
+                  is on.
         """
         if self.automatic != "off" and _ends_turn(order.drafts[-1].event):
             self._run(self.automatic, order.stream, compact)
@@ -70,15 +73,16 @@ class Upkeep:
             if learn is not None:
                 self._run(self.remember, ("memory", order.stream.user_id), learn)
 
-    def _run(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
-        if how == "wait":
+    def _run(self, choice: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
+        """Run the work here or in the background, as the choice says."""
+        if choice == "wait":
             attempt(work)
         else:
             self.background.ask(name, work)
 
 
 def _ends_turn(event: object) -> bool:
-    """Whether the agent has answered: a rebuild decides at the same events."""
+    """Whether the event may end a turn.  A rebuild decides at the same events."""
     if isinstance(event, AgentResponse):
         return event.stop_reason != "tool_use"
     return isinstance(event, FinalEvent)

@@ -312,7 +312,7 @@ class WordReplacement:
     def __init__(self, word: str) -> None:
         self._word = word
 
-    def again(self, envelope: Envelope) -> RedactedEvent | None:
+    def replacement(self, envelope: Envelope) -> RedactedEvent | None:
         """Return the event without the word, or None if it does not contain it."""
         event = envelope.payload
         if not isinstance(event, UserInput) or self._word not in event.text:
@@ -442,7 +442,7 @@ class RewritingContract:
         write(log, ADA, *user_inputs("a secret"))
 
         class Raw(WordReplacement):
-            def again(self, envelope: Envelope) -> RedactedEvent | None:
+            def replacement(self, envelope: Envelope) -> RedactedEvent | None:
                 return envelope.payload  # type: ignore[return-value]  # on purpose
 
         with pytest.raises(TypeError):

@@ -18,7 +18,7 @@ from refold.adapters.log import EncryptedLog
 from refold.adapters.seals import FileAnchor
 from refold.domain.ids import StreamId
 from refold.domain.locks import computed_once, forkable_lock
-from refold.store.compactions import Hold
+from refold.store.compactions import HeldLease
 from tests.support import warm
 from tests.support.stores import open_at, prepare
 
@@ -210,7 +210,7 @@ def test_a_child_that_leaves_the_work_of_its_parent_keeps_the_parents_lease(
     with open_at(store_url, tmp_path) as store:
         leases = store.log.leases
         stream = StreamId("", "", "seal")
-        hold = Hold.take(leases, stream, clock=store.clock, sec=60)
+        hold = HeldLease.take(leases, stream, clock=store.clock, sec=60)
         assert hold is not None
         with hold:
             child = 0

@@ -230,4 +230,4 @@ def test_keys_beside_the_data_are_warned_of(
     with refold.open(postgres_url, keys=postgres_url) as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
 
-    assert any("can read what was erased" in r.getMessage() for r in caplog.records)
+    assert any("makes erased data readable" in r.getMessage() for r in caplog.records)

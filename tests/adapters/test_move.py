@@ -45,7 +45,7 @@ def fill(case: Tampered) -> None:
         store.session(user_id="hal", session_id="h-1").append(user_inputs("hello"))
         store.session(user_id="hal", session_id="h-2").append(user_inputs("hello"))
         store.erase("hal", "he asked", session_id="h-2")
-        CopyRecords(store.writer, "events", "stdout").of("hal")
+        CopyRecords(store.writer, "events", "stdout").record("hal")
         store.seal()
 
 

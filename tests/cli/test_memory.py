@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import refold as package
-from refold.store.memory.views import ADVICE
+from refold.store.memory.views import ADVICE_PREFIX
 from tests.cli.conftest import Refold
 
 
@@ -227,7 +227,7 @@ def test_computed_memory_is_stored_for_the_next_call(
     assert (only["users"], only["sessions"]) == (1, 5)
     with package.open(f"sqlite:///{sample}") as store:
         names = store.writer.log.view_names("lin", "_user")
-        assert any(name.startswith(ADVICE) for name in names)
+        assert any(name.startswith(ADVICE_PREFIX) for name in names)
     assert refold("memory", "--user", "nobody", "--refresh").code == 1
 
 

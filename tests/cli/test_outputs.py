@@ -346,7 +346,7 @@ def test_a_search_that_fails_afterwards_does_not_lose_the_salt(
     def broken(*_: object, **__: object) -> None:
         raise errors.StoreUnavailable("the disk is full", remedy="make room")
 
-    monkeypatch.setattr(Eraser, "_searched", broken)
+    monkeypatch.setattr(Eraser, "_clean_and_search", broken)
 
     ran = refold(*ERASE)
 

@@ -64,7 +64,7 @@ def test_a_person_reads_whose_session_it_was(
     ("args", "message"),
     [
         (("--watch", "--until-idle"), "leave --until-idle out"),
-        (("--watch", "--every", "0"), "every so many seconds"),
+        (("--watch", "--every", "0"), "intervals and the lease are above 0"),
         (("--watch", "--strategy", "no_such"), "no such strategy"),
         (
             ("--user", "lin", "--session", "run"),

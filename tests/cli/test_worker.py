@@ -74,7 +74,7 @@ def test_a_stuck_worker_is_not_healthy(
         with health.served(worker, 0) as port:
             paths = ("/health", "/health/ready", "/metrics")
             statuses.append(tuple(asked(str(port), path)[0] for path in paths))
-            worker.turned_at -= 601_000_000
+            worker.progressed_at -= 601_000_000
             statuses.append(tuple(asked(str(port), path)[0] for path in paths))
 
     monkeypatch.setattr(Worker, "run", once)

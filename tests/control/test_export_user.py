@@ -186,7 +186,7 @@ def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
     talk(store.session(user_id="ada", session_id="one"), 3)
     talk(store.session(user_id="ada", session_id="two"), 3)
     before = sorted(tmp_path.iterdir())
-    opened = Files.opened
+    opened = Files.writing
 
     def interrupted(self: Files, path: str) -> Any:
         if path.endswith("events.jsonl" if "event" in when else "manifest.json"):
@@ -194,7 +194,7 @@ def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
             _erase(store, scope)
         return opened(self, path)
 
-    monkeypatch.setattr(Files, "opened", interrupted)
+    monkeypatch.setattr(Files, "writing", interrupted)
 
     with pytest.raises(refold.Erased):
         store.export_user("ada", tmp_path / "out")

@@ -15,7 +15,7 @@ from refold.domain.erasure import Accesses
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.store.reads import MOST, Reads
+from refold.store.reads import MOST_SESSIONS, Reads
 from tests.support.operations import log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -121,10 +121,10 @@ def test_uses_that_cannot_be_written_are_kept(
 def test_memory_is_bounded_whatever_is_asked_for(
     store: SessionStore, uses: Reads
 ) -> None:
-    for number in range(MOST + 10):
+    for number in range(MOST_SESSIONS + 10):
         uses.note(StreamId("ada", f"no-{number}"))
 
-    assert len(uses._counts) == MOST
+    assert len(uses._counts) == MOST_SESSIONS
     uses.flush()
 
     assert counted(store) == []

@@ -123,7 +123,7 @@ def test_the_erasure_of_a_session_names_the_exports_that_have_it(
     fill(store, session_id="s-2")
     store.export_user("ada", tmp_path / "whole")
     for name in ("s-1", "s-2"):
-        CopyRecords(store.writer, "atif", name, sessions=(name,)).of("ada")
+        CopyRecords(store.writer, "atif", name, sessions=(name,)).record("ada")
 
     done = store.erase("ada", "asked", session_id="s-1")
 
@@ -175,7 +175,7 @@ def test_no_export_is_recorded_of_a_user_who_is_erased(
 
     with pytest.raises(Erased):
         store.export_user("ada", tmp_path / "out")
-    CopyRecords(store.writer, "events", "stdout").of("ada")
+    CopyRecords(store.writer, "events", "stdout").record("ada")
 
     assert rows(store) == []
     assert not (tmp_path / "out").exists()

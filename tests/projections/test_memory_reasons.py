@@ -17,7 +17,7 @@ from refold.projections.memory.sessions import (
     facts_of,
     reason_of,
 )
-from refold.store.memory.procedural import memory_of
+from refold.store.memory.procedural import memory_from
 from tests.projections.logs import Log
 
 NOW = 1_700_000_000_000_000
@@ -41,7 +41,7 @@ def facts(name: str, events: Sequence[tuple[Event, Any]]) -> SessionFacts:
 
 
 def advised(shown: Sequence[SessionFacts]) -> str:
-    return memory_of("ada", shown).advice(now=NOW + 1).text
+    return memory_from("ada", shown).advice(now=NOW + 1).text
 
 
 def items_of(shown: Sequence[SessionFacts], kind: str) -> list[Item]:

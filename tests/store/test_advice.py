@@ -13,7 +13,7 @@ import pytest
 import refold
 from refold.domain.events import Verdict
 from refold.store import SessionStore
-from refold.store.memory.views import ADVICE
+from refold.store.memory.views import ADVICE_PREFIX
 from tests.support.rebuilding import Clock, clocked
 from tests.support.stores import open_at, prepare
 
@@ -223,7 +223,7 @@ def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
 
     names = store.log.view_names("bob", "_user")
 
-    assert [name for name in names if name.startswith(ADVICE)]
+    assert [name for name in names if name.startswith(ADVICE_PREFIX)]
 
 
 def test_stored_shortlists_are_not_counted_as_lag(store: SessionStore) -> None:
@@ -301,7 +301,7 @@ def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
 
 def advice_views(store: SessionStore) -> list[str]:
     names = store.log.view_names("ada", "_user")
-    return [name for name in names if name.startswith(ADVICE)]
+    return [name for name in names if name.startswith(ADVICE_PREFIX)]
 
 
 def test_forgotten_items_do_not_return_to_advice(store: SessionStore) -> None:
@@ -340,7 +340,7 @@ def test_memory_excludes_a_session_that_is_erased_during_its_computation(
     erased: list[str] = []
 
     def erase_first(log: Any, stream: Any, name: str, *args: Any, **how: Any) -> Any:
-        if name.startswith(ADVICE) and not erased:
+        if name.startswith(ADVICE_PREFIX) and not erased:
             erased.append(name)
             for number in range(2):
                 store.erase("ada", "asked for", session_id=f"bad-{number}")
@@ -481,5 +481,6 @@ def test_a_warning_recomputes_memory(store_url: str, tmp_path: Path) -> None:
         )
 
         assert any(
-            name.startswith(ADVICE) for name in store.log.view_names("ada", "_user")
+            name.startswith(ADVICE_PREFIX)
+            for name in store.log.view_names("ada", "_user")
         )

@@ -28,7 +28,7 @@ from refold.store.session.proofs import SessionProofs
 from refold.store.session.reviews import SessionReviews
 from refold.store.session.strategies import SessionStrategies
 from refold.store.session.vault import SessionVault
-from refold.store.work.jobs import beside
+from refold.store.work.jobs import process_pool
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
 
@@ -359,7 +359,7 @@ def test_processes_that_rebuild_leave_their_records(
         for name in ("s-1", "s-2", "s-3"):
             talk(store.session(user_id="ada", session_id=name), 4)
 
-        with beside(2) as executor:
+        with process_pool(2) as executor:
             list(store.rebuild(WINDOW, executor=executor))
 
         events = [record.event for record in records(store)]

@@ -22,7 +22,7 @@ from refold.projections.context.compaction import Source, Written
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.store import Session, SessionStore
-from refold.store.compactions import LEASE_SEC, Compactor, Hold
+from refold.store.compactions import LEASE_SEC, Compactor, HeldLease
 from refold.store.contexts import Viewer
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, Slow, called
@@ -109,7 +109,7 @@ def test_a_check_without_a_compaction_takes_no_lease(
     session: Session, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(session, 1)
-    monkeypatch.setattr(Hold, "take", pytest.fail)
+    monkeypatch.setattr(HeldLease, "take", pytest.fail)
 
     assert session.compact(WINDOW, summarizer=Counting(calls)) is None
 

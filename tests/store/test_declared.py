@@ -14,7 +14,7 @@ from refold.projections.memory.labels import Taxonomy
 from refold.projections.memory.profile import Profile
 from refold.store import SessionStore
 from refold.store.memory.profile import profile_of
-from refold.store.memory.sessions import DECLARED_NAME
+from refold.store.memory.sessions import VERDICTS_NAME
 from tests.projections.declared import RIGHT, WRONG, verdicts
 from tests.support.stores import open_at
 
@@ -45,7 +45,7 @@ def stored_sessions(store: SessionStore, user: str = "ada") -> list[str]:
     return [
         info.session_id
         for info in store.sessions(user, internal=True)
-        if DECLARED_NAME in store.log.view_names(user, info.session_id)
+        if VERDICTS_NAME in store.log.view_names(user, info.session_id)
     ]
 
 
@@ -84,7 +84,7 @@ def test_no_question_is_kept(store: SessionStore) -> None:
     declared = profile(store)
 
     stream = store.session(user_id="ada", session_id="s-0").stream
-    view = store.log.load_view(stream, DECLARED_NAME)
+    view = store.log.load_view(stream, VERDICTS_NAME)
     assert view is not None
     assert "1/2" not in str(view.body) + str(declared.to_json())
 

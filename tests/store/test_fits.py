@@ -18,7 +18,7 @@ from refold.projections.tokens import tokens_of
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
-from refold.store.compactions import Hold
+from refold.store.compactions import HeldLease
 from refold.store.history import History
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, called
@@ -300,7 +300,7 @@ def test_a_context_fits_while_another_process_calls_the_model(tmp_path: Path) ->
     compactor = session.strategies.compactor("turn_window")
     stream = session.stream._replace(stream=compactor.strategy.fingerprint)
     log, clock = session.writer.log, session.writer.clock
-    lease = Hold.take(log.leases, stream, clock=clock, sec=60)
+    lease = HeldLease.take(log.leases, stream, clock=clock, sec=60)
     assert lease is not None
 
     with lease:

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 import refold
 from refold.store import SessionStore
-from refold.store.work.jobs import beside, spread
+from refold.store.work.jobs import process_pool, spread
 from tests.support.jobs import (
     Dies,
     DiesOnce,
@@ -60,13 +60,13 @@ def executor_of(kind: str) -> Iterator[Executor]:
         with dask(processes=False) as executor:
             yield executor
     else:
-        with ThreadPoolExecutor(2) if kind == "threads" else beside(2) as pool:
+        with ThreadPoolExecutor(2) if kind == "threads" else process_pool(2) as pool:
             yield pool
 
 
 @pytest.fixture
 def processes() -> Iterator[Executor]:
-    with beside(2) as pool:
+    with process_pool(2) as pool:
         yield pool
 
 
@@ -102,7 +102,7 @@ def exported(folder: Path) -> Any:
 def test_an_executor_gives_the_same_result_as_one_process(
     store: SessionStore, kind: str, tmp_path: Path
 ) -> None:
-    out, alone = tmp_path / "beside", tmp_path / "alone"
+    out, alone = tmp_path / "processes", tmp_path / "alone"
     expected_records = expected(store)
 
     with executor_of(kind) as executor:
@@ -219,7 +219,7 @@ def test_the_next_run_finishes_the_work_of_a_killed_process(
 
     with killed, ProcessPoolExecutor(2, get_context("spawn")) as executor:
         list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
-    with beside(2) as executor:
+    with process_pool(2) as executor:
         rebuilt = list(store.rebuild(WINDOW, executor=executor))
 
     assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
@@ -241,12 +241,12 @@ def test_an_executor_works_after_one_of_its_processes_died(
 @pytest.mark.each_engine
 def test_cancelled_work_continues(store: SessionStore) -> None:
     expected_records = expected(store)
-    with beside(2) as executor:
+    with process_pool(2) as executor:
         running = store.rebuild(WINDOW, executor=executor)
         next(running)
         running.close()  # type: ignore[attr-defined]  # it is a generator
 
-    with beside(2) as executor:
+    with process_pool(2) as executor:
         rebuilt = list(store.rebuild(WINDOW, executor=executor))
 
     assert records(store) == expected_records
@@ -309,7 +309,7 @@ def test_a_process_has_the_environment_that_its_pool_was_made_in(
     seen: list[str | None] = []
     for value in ("first", "second"):
         monkeypatch.setenv("REFOLD_OF_A_TEST", value)
-        with beside(1) as executor:
+        with process_pool(1) as executor:
             seen += spread(store, setting, ["REFOLD_OF_A_TEST"], executor)
 
     assert seen == ["first", "second"]
@@ -321,7 +321,7 @@ def test_processes_are_forked_by_a_server_that_has_imported_refold(
 ) -> None:
     parents = set()
     for _ in range(2):
-        with beside(2) as executor:
+        with process_pool(2) as executor:
             parents |= set(spread(store, parent, [1, 2, 3], executor))
 
     assert len(parents) == 1
@@ -330,12 +330,12 @@ def test_processes_are_forked_by_a_server_that_has_imported_refold(
 
 POOL_AFTER_A_FORK = """
 import os
-from refold.store.work.jobs import beside
-with beside(1) as executor:
+from refold.store.work.jobs import process_pool
+with process_pool(1) as executor:
     executor.submit(os.getpid).result()
 child = os.fork()
 if child == 0:
-    with beside(1) as executor:
+    with process_pool(1) as executor:
         pid = executor.submit(os.getpid).result()
     os._exit(0 if pid != os.getpid() else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -351,7 +351,7 @@ def test_a_store_that_no_other_process_can_open_is_worked_on_here(
     how: dict[str, Any], store_url: str, tmp_path: Path
 ) -> None:
     # It is never asked for a process.
-    executor = beside(2)
+    executor = process_pool(2)
     executor.shutdown()
     redactor = refold.redaction.Redactor() if "redactor" in how else None
     url = how.get("url", prepare(store_url, tmp_path))

@@ -98,7 +98,7 @@ def test_why_names_the_sources_of_a_layer(
     of_layers = {record.node.summary.kind for record in explained.records}
     assert of_layers == {"scope", "notes", "session"}
     assert {record.source for record in explained.records} == {"holds"}
-    assert all(record.asked.same for record in explained.records)
+    assert all(record.asked_again.same for record in explained.records)
 
 
 class _FailsAtScope(Abridged):

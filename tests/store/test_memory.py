@@ -12,7 +12,7 @@ import pytest
 import refold
 from refold.projections.memory.sessions import by_words
 from refold.store import SessionStore
-from refold.store.memory.sessions import NAME
+from refold.store.memory.sessions import FACTS_NAME
 from tests.support.stores import open_at
 
 
@@ -52,7 +52,7 @@ def test_stored_extracts_equal_fresh_ones(store: SessionStore) -> None:
     computed = store.memory.of("ada")
     stored = store.memory.of("ada")
     for info in store.sessions("ada"):
-        assert NAME in store.log.view_names("ada", info.session_id)
+        assert FACTS_NAME in store.log.view_names("ada", info.session_id)
         store.log.drop_views("ada", info.session_id)
 
     assert store.memory.of("ada") == stored == computed
@@ -109,7 +109,7 @@ def test_extracts_of_a_frozen_user_do_not_change(
     assert store.memory.of("bob").items
     assert store.memory.of("ada").items == []
     assert store.log.view_names("bob", "s-0") == []
-    assert NAME in store.log.view_names("ada", "s-0")
+    assert FACTS_NAME in store.log.view_names("ada", "s-0")
 
 
 def test_users_share_nothing(store: SessionStore) -> None:

@@ -169,7 +169,7 @@ def test_a_long_seal_shows_its_progress(
     find = seals.endings
 
     def slow(streams: Any) -> Any:
-        seen.append(worker.turned_at)
+        seen.append(worker.progressed_at)
         clock.pass_(5)
         return find(streams)
 

@@ -67,8 +67,8 @@ def check(explained: Explanation) -> None:
     count.update(unshown_event.seq for unshown_event in explained.unshown)
     assert count == Counter(list(explained.events))
     assert {record.source for record in explained.records} <= {"holds"}
-    assert all(record.asked.same for record in explained.records)
-    assert all(record.asked.reason for record in explained.records)
+    assert all(record.asked_again.same for record in explained.records)
+    assert all(record.asked_again.reason for record in explained.records)
     assert [problem for chain in explained.chains for problem in chain.problems] == []
 
 
@@ -130,8 +130,8 @@ def test_a_decision_is_shown_with_its_rule_and_the_event_it_rests_on(
 
     (record,) = session.why(WINDOW).records
 
-    assert record.asked.reason == "4 raw turns, 4 are a window"
-    assert (record.asked.same, record.asked.clock_mattered) == (True, False)
+    assert record.asked_again.reason == "4 raw turns, 4 are a window"
+    assert (record.asked_again.same, record.asked_again.clock_mattered) == (True, False)
     assert record.decided_on is not None
     assert record.decided_on.seq == record.node.summary.decided_at_seq == 8
 
@@ -144,7 +144,7 @@ def test_a_summary_of_summaries_can_be_opened_down_to_its_events(
     live = [record for record in explained.records if record.live]
 
     deepest = max(live, key=lambda record: record.node.summary.level)
-    opened = explained.opened(deepest.node.seq)
+    opened = explained.with_absorbed(deepest.node.seq)
 
     summary = deepest.node.summary
     seqs = [event.seq for record in opened for event in explained.source_events(record)]
@@ -223,7 +223,7 @@ def test_reports_a_forged_summary_as_broken_and_as_another_decision(
     (record,) = session.why(WINDOW).records
 
     assert record.source == "broken"
-    assert (record.asked.same, record.asked.decided) == (False, None)
+    assert (record.asked_again.same, record.asked_again.decided) == (False, None)
 
 
 def test_parts_redacted_since_are_superseded_and_not_broken(
@@ -261,7 +261,7 @@ def test_places_that_are_not_there_are_refused(
         with pytest.raises(refold.InvalidEvent, match="counted from 1"):
             session.why(WINDOW, message=message)
     with pytest.raises(refold.InvalidEvent, match=r"summary 7 .*there is: 1\)"):
-        session.why(WINDOW).opened(7)
+        session.why(WINDOW).with_absorbed(7)
     with pytest.raises(refold.UnknownStrategy):
         session.why("dream")
     with pytest.raises(refold.SessionNotFound):

@@ -294,7 +294,9 @@ def test_it_runs_until_it_is_stopped(store: SessionStore, clock: Clock) -> None:
 
 @pytest.mark.parametrize("every", [0, -1, float("nan"), 1e9])
 def test_every_so_often_is_a_time(store: SessionStore, every: float) -> None:
-    with pytest.raises(refold.InvalidConfiguration, match="every so many seconds"):
+    with pytest.raises(
+        refold.InvalidConfiguration, match="intervals and the lease are above 0"
+    ):
         Worker(store, duties={"compact": every})
 
 

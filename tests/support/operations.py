@@ -239,7 +239,7 @@ def _used(store: SessionStore) -> None:
 
 def _copied(store: SessionStore) -> None:
     copies = CopyRecords(store.writer, "events", "stdout")
-    copies.of("ada")
+    copies.record("ada")
     assert store.log.erasures.exports("ada")
     copies.drop()
 

@@ -17,7 +17,7 @@ from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Event, JsonObject
 from refold.projections.context.text import Block, result_block, user_blocks
-from refold.store.appends import given
+from refold.store.appends import as_given
 from refold.store.session.session import Session
 
 INTERRUPTED: Final = "interrupted"
@@ -433,7 +433,7 @@ def _newest_key(session: Session) -> Key | None:
         session.stream, types=_MESSAGE_TYPES, limit=_NEWEST, newest=True
     )
     for envelope in reversed(newest):
-        key = _key(given(envelope))
+        key = _key(as_given(envelope))
         if key is not None:
             return key
     return None

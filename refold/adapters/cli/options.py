@@ -191,13 +191,13 @@ class Call(typer.Context):
 
         Raises typer.BadParameter for more than a machine can start.
         """
-        from refold.store.work.jobs import beside
+        from refold.store.work.jobs import process_pool
 
         if jobs > _MOST_JOBS:
             raise typer.BadParameter(f"--jobs is at most {_MOST_JOBS}")
         if jobs == 1:
             return None
-        return self.with_resource(beside(jobs))
+        return self.with_resource(process_pool(jobs))
 
 
 def _valid_user(name: str | None) -> str | None:

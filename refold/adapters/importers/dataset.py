@@ -75,7 +75,7 @@ class Dataset:
         if self.out is not None:
             export_id = self.export_id
             copies = CopyRecords(writer, "dataset", self.out, export_id=export_id)
-        with nullcontext() if copies is None else copies.whole_or_dropped():
+        with nullcontext() if copies is None else copies.dropped_on_failure():
             yield from self._rows(infos, copies)
             check_dataset(writer, self.users)
 
@@ -90,7 +90,7 @@ class Dataset:
                 continue
             salt = record_dataset(self.store.writer, user, self.export_id, self.scope)
             if copies is not None:
-                copies.of(user)
+                copies.record(user)
             self.users.append(user)
             consent: JsonObject = {"scope": self.scope, "at": allowed.at}
             for info in infos:
@@ -222,7 +222,7 @@ class Tables:
         self._copies = CopyRecords(
             self.store.writer, "parquet", out, export_id=self.export_id
         )
-        with self._copies.whole_or_dropped():
+        with self._copies.dropped_on_failure():
             return self._write(out)
 
     def _write(self, out: Path) -> exports.Exported:
@@ -232,7 +232,7 @@ class Tables:
         event_counts: dict[str, int] = {}
         for path, session in self._files_of_sessions():
             sessions_of_file[path].add(session)
-        with exports.whole_or_nothing(out.absolute()) as folder:
+        with exports.complete_or_absent(out.absolute()) as folder:
             files = exports.Files(folder)
             unwritten = sorted(sessions_of_file)
             while unwritten:
@@ -310,7 +310,7 @@ class Tables:
         )
         rows = chain.from_iterable(map(self._rows, sessions))
         count = 0
-        with files.opened(path) as write:
+        with files.writing(path) as write:
             sink = SimpleNamespace(write=write, closed=False, flush=lambda: None)
             with parquet.ParquetWriter(
                 sink,
@@ -362,7 +362,7 @@ class Tables:
             with suppress(Erased, Frozen):
                 salt = record_dataset(self.store.writer, user_id, self.export_id, "")
                 if self._copies is not None:
-                    self._copies.of(user_id)
+                    self._copies.record(user_id)
                 keys = cast("Any", self.store.log).keys
                 epoch = keys.user(user_id, now=None).epoch
                 self._users[user_id] = _Recorded(epoch, salt)

@@ -550,7 +550,7 @@ def export(access: ReadAccess) -> Response:
 
     infos = access.store.sessions(access.user_id, internal=True)
     if infos:
-        CopyRecords(access.store.writer, "events", "HTTP").of(access.user_id)
+        CopyRecords(access.store.writer, "events", "HTTP").record(access.user_id)
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 

@@ -180,6 +180,7 @@ def choice_from(arguments: ChoiceArgs) -> Choice:
 class Line(NamedTuple):
     """One line of advice.
 
+    text:       a statement, and for the profile of a user ``;`` and its citations.
     memory_id:  the item that the line states.
     confidence: 0 to 1.
     cited:      the ids of the sessions that the line names.
@@ -189,6 +190,12 @@ class Line(NamedTuple):
     memory_id: str
     confidence: float = 1.0
     cited: Sequence[str] = ()
+
+    @property
+    def statement(self) -> str:
+        """The text without its citations, which change with every new session."""
+        statement, _, _ = self.text.partition(";")
+        return statement
 
 
 PathKey: TypeAlias = tuple[tuple[str, ...], ...]

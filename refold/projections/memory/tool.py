@@ -174,8 +174,8 @@ def _about_user(
         if query.subject and query.subject not in subjects:
             continue
         if query.includes(item.kind) and line.confidence >= threshold:
-            # The citation has a field of its own here.
-            yield _memory(item, line.text.partition(";")[0], line.confidence)
+            # The citations have their own field here.
+            yield _memory(item, line.statement, line.confidence)
 
 
 def _memory(item: Item, line: str, confidence: float) -> JsonObject:

@@ -24,6 +24,7 @@ from refold.projections.memory.advice import (
     choose,
     shortlist,
 )
+from refold.projections.memory.items import Item
 from refold.projections.memory.profile import lines
 from refold.projections.memory.sessions import (
     EXTRACTOR_VERSION,
@@ -41,22 +42,22 @@ from refold.store.history import read_extras
 from refold.store.memory.consent import (
     ConsentStatus,
     Decision,
-    Wishes,
+    UserDecisions,
+    read_decisions,
     session_of_user,
-    wishes,
 )
-from refold.store.memory.procedural import remember
+from refold.store.memory.procedural import build_memory
 from refold.store.memory.profile import profile_of
 from refold.store.memory.sessions import Selection
-from refold.store.memory.views import ADVICE, keep_view
+from refold.store.memory.views import ADVICE_PREFIX, keep_view
 
-# The age at which a stored shortlist is built again, and that of an empty one: the next
-# session may show something.
+# A stored shortlist is built again at this age.  An empty one is built again earlier,
+# because the next session may already show something.
 FRESH: Final = timedelta(hours=1)
 _FRESH_EMPTY: Final = timedelta(minutes=1)
-# The key of the ``state`` event that begins the user's own session.
-MADE_BY: Final = "memory.extractor"
-# How often a shortlist is built if sessions change during it.
+# The key of the ``state`` event that begins the session ``_user``.
+_EXTRACTOR_KEY: Final = "memory.extractor"
+# How often shortlists are built at most if sessions change concurrently.
 _TRIES: Final = 4
 
 
@@ -65,50 +66,54 @@ _TRIES: Final = 4
 class Shortlist:
     """The parts of a user's memory that a model may be shown in one scenario.
 
-    made_at:   microseconds since 1970.
+    made_at:   when it was built, in microseconds since 1970.
     scenarios: all scenarios of the memory, including ``general``.
     profile:   lines about the user, which need consent.
+    decisions: the user's consent and removed items, as far as they are known now.
     """
 
     made_at: int
     scenarios: list[str]
     candidates: list[Candidate]
     profile: list[Line]
-    wishes: Wishes
+    decisions: UserDecisions
 
-    def advice(self, how: Choice, *, now: int) -> Advice:
+    def advice(self, choice: Choice, *, now: int) -> Advice:
         """Choose the advice.  ``now`` is in microseconds since 1970."""
-        return choose(self._candidates(), how, now=now, profile=self._profile())
+        return choose(self._candidates(), choice, now=now, profile=self._profile())
 
-    def still_allows(self, advice: Advice, how: Choice, now: int) -> bool:
-        """Whether a model may still be shown all of this advice, as it is."""
-        about = [
-            line
-            for line in self._profile()
-            if line.text.partition(";")[0] in advice.text
-        ]
+    def still_allows(self, advice: Advice, choice: Choice, now: int) -> bool:
+        """Whether a model may still be shown this advice without any change."""
+        about = [line for line in self._profile() if line.statement in advice.text]
         allowed = {line.memory_id for line in about}
         for candidate in self._candidates():
-            if candidate.is_allowed(how, now) and candidate.claim in advice.text:
+            if candidate.is_allowed(choice, now) and candidate.claim in advice.text:
                 allowed.add(candidate.memory_id)
-        is_short = len(advice.items) <= how.top + len(about)
+        is_short = len(advice.items) <= choice.top + len(about)
         return is_short and allowed.issuperset(advice.items)
 
     def _profile(self) -> list[Line]:
-        """The lines about the user that they have not removed; none without consent."""
-        if not self.wishes.consent.declarative_memory:
+        """Return the lines about the user that may be shown.
+
+        There are none without consent.  Lines that the user removed are left out.
+        """
+        if not self.decisions.consent.declarative_memory:
             return []
-        forgotten = self.wishes.forgotten
+        forgotten = self.decisions.forgotten
         return [line for line in self.profile if line.memory_id not in forgotten]
 
     def _candidates(self) -> list[Candidate]:
-        """The candidates whose subject the user has not removed."""
-        if self.wishes.consent.memory_opt_out:
+        """Return the candidates that may be shown.
+
+        There are none if the user opted out.  If the user removed an item, all
+        candidates with its subject are left out.
+        """
+        if self.decisions.consent.memory_opt_out:
             return []
         forgotten = {
             candidate.subject
             for candidate in self.candidates
-            if candidate.memory_id in self.wishes.forgotten
+            if candidate.memory_id in self.decisions.forgotten
         }
         return [
             candidate
@@ -120,7 +125,7 @@ class Shortlist:
         """Return the JSON that is stored."""
         scopes = {
             scope: [decision.granted, decision.at]
-            for scope, decision in self.wishes.consent.scopes.items()
+            for scope, decision in self.decisions.consent.scopes.items()
         }
         return {
             "made_at": self.made_at,
@@ -128,7 +133,7 @@ class Shortlist:
             "candidates": [list(candidate) for candidate in self.candidates],
             "profile": [list(line) for line in self.profile],
             "scopes": scopes,
-            "forgotten": sorted(self.wishes.forgotten),
+            "forgotten": sorted(self.decisions.forgotten),
         }
 
 
@@ -144,9 +149,9 @@ class Adviser:
         return self.writer.log
 
     def shortlist(self, scenario: str, *, fresh: timedelta = FRESH) -> Shortlist:
-        """Return the stored shortlist, or build one if it is older than ``fresh``.
+        """Return the stored shortlist, or build one if that is older than ``fresh``.
 
-        For a scenario that no session has, it is the general one.
+        A scenario that no session has gets the general shortlist.
         """
         stored = self._stored(scenario, fresh)
         if stored is None and scenario != GENERAL:
@@ -168,9 +173,9 @@ class Adviser:
     def learn(self, *scenarios: str) -> Shortlist:
         """Build the shortlists of these scenarios and the general one; store them.
 
-        If a session changes during this, they are built again, up to four times.  If a
-        session is erased during it, the stored shortlists are dropped.  So concurrent
-        calls leave shortlists of all that the last one could see.
+        If a session changes concurrently, the shortlists are built again, at most four
+        times.  If a session is erased concurrently, the stored shortlists are dropped.
+        So the shortlists that concurrent calls leave show all that the last call saw.
 
         Returns the shortlist of the first scenario.
         """
@@ -178,10 +183,11 @@ class Adviser:
         for _ in range(_TRIES):
             before = self._log.sessions(self.user_id)
             head = self._log.head(stream)
-            shortlists = self._built(dict.fromkeys((*scenarios, GENERAL)))
+            each_once = dict.fromkeys((*scenarios, GENERAL))
+            shortlists = self._built(each_once)
             first = next(iter(shortlists.values()))
-            frozen = any(info.status.startswith("frozen") for info in before)
-            if frozen or not before or first.wishes.consent.memory_opt_out:
+            is_frozen = any(info.status.startswith("frozen") for info in before)
+            if is_frozen or not before or first.decisions.consent.memory_opt_out:
                 return first
             if head.seq == 0:
                 self._begin_session(stream)
@@ -197,9 +203,9 @@ class Adviser:
         return first
 
     def _begin_session(self, stream: StreamId) -> None:
-        """Begin the user's own session, which stores the shortlists."""
-        draft = Draft(events.StateUpdate(set={MADE_BY: EXTRACTOR_VERSION}))
-        key = f"{MADE_BY} {EXTRACTOR_VERSION}"
+        """Begin the session ``_user``, with which the shortlists are stored."""
+        draft = Draft(events.StateUpdate(set={_EXTRACTOR_KEY: EXTRACTOR_VERSION}))
+        key = f"{_EXTRACTOR_KEY} {EXTRACTOR_VERSION}"
         self.writer.append(Order(stream, (draft,), idempotency_key=key))
 
     def _store(
@@ -207,8 +213,8 @@ class Adviser:
     ) -> None:
         """Store a shortlist.
 
-        head_seq: the head before it was built: later wishes of the user are read from
-                  the events after it.
+        head_seq: the head of the session ``_user`` before the shortlist was built.
+                  Readers add the user's decisions after this seq.
         """
         name = _name(scenario)
         stored = self._log.load_view(stream, name)
@@ -222,8 +228,8 @@ class Adviser:
 
     def _built(self, scenarios: Iterable[str]) -> dict[str, Shortlist]:
         now = self.writer.clock()
-        wanted = wishes(self._log, self.user_id)
-        memory = remember(self._log, self.user_id, Selection(now=now))
+        decisions = read_decisions(self._log, self.user_id)
+        memory = build_memory(self._log, self.user_id, Selection(now=now))
         about = lines(profile_of(self._log, self.user_id, now), now)
         shortlists: dict[str, Shortlist] = {}
         for scenario in scenarios:
@@ -234,37 +240,41 @@ class Adviser:
                     memory.items, scenario, now=now, means=memory.means
                 ),
                 profile=about,
-                wishes=wanted,
+                decisions=decisions,
             )
         return shortlists
 
-    def for_session(self, stream: StreamId, strategy: Strategy, how: Choice) -> Advice:
+    def for_session(
+        self, stream: StreamId, strategy: Strategy, choice: Choice
+    ) -> Advice:
         """Return advice for a session: that of its last request, until a compaction.
 
-        So the prompt begins with the same bytes.  If a model must not be shown all of
-        the last advice any longer, new advice is chosen.
+        So the prompt begins with the same bytes.  If some of the last advice may no
+        longer be shown, new advice is chosen.
         """
-        candidates = self.shortlist(how.scenario)
+        candidates = self.shortlist(choice.scenario)
         now = self.writer.clock()
         derived = stream._replace(stream=strategy.fingerprint)
         advice = self._last_advice(stream, derived)
-        if advice is not None and self._may_repeat(advice, candidates, how, now):
+        if advice is not None and self._may_repeat(advice, candidates, choice, now):
             return advice
         head_seq = self._log.head(derived).seq
-        return replace(candidates.advice(how, now=now), derived_seq=head_seq)
+        return replace(candidates.advice(choice, now=now), derived_seq=head_seq)
 
     def _last_advice(self, stream: StreamId, derived: StreamId) -> Advice | None:
-        """The advice of the last request under this strategy; None after a compaction.
+        """Return the advice of the last request under this strategy.
+
+        Returns None if there is no such request, or if a compaction followed it.
 
         derived: the stream of the strategy.
         """
         newest = self._log.read(stream, types=("request",), limit=1, newest=True)
-        request = newest[0].payload if newest else None
-        if (
-            not isinstance(request, events.Request)
-            or newest[0].activates_strategy
-            or request.strategy.fingerprint != derived.stream
-        ):
+        if not newest or newest[0].activates_strategy:
+            return None
+        request = newest[0].payload
+        if not isinstance(request, events.Request):
+            return None
+        if request.strategy.fingerprint != derived.stream:
             return None
         advice = NO_ADVICE
         since = request.derived_seq
@@ -280,10 +290,12 @@ class Adviser:
         return advice
 
     def _may_repeat(
-        self, advice: Advice, candidates: Shortlist, how: Choice, now: int
+        self, advice: Advice, candidates: Shortlist, choice: Choice, now: int
     ) -> bool:
-        """Whether the advice fits, is allowed, and cites only sessions that exist."""
-        if advice.tokens > how.tokens or not candidates.still_allows(advice, how, now):
+        """Whether advice fits, may still be shown, and cites only existing sessions."""
+        if advice.tokens > choice.tokens:
+            return False
+        if not candidates.still_allows(advice, choice, now):
             return False
         if not advice.sessions:
             return True
@@ -303,18 +315,18 @@ def learning(writer: Writer, order: Order) -> Callable[[], object] | None:
 
 
 def _name(scenario: str) -> str:
-    """The name of a stored shortlist.
+    """Return the name of the view that stores a shortlist.
 
-    It is not encrypted, so it has a digest of the scenario.
+    A name is not encrypted, so it contains a digest of the scenario.
     """
-    return f"{ADVICE}{EXTRACTOR_VERSION}-{text_digest(scenario)[:16]}"
+    return f"{ADVICE_PREFIX}{EXTRACTOR_VERSION}-{text_digest(scenario)[:16]}"
 
 
 def _loaded(snapshot: SessionSnapshot) -> Shortlist | None:
-    """The stored shortlist with the wishes since then; None if it must be built again.
+    """Return the stored shortlist with the user's later decisions.
 
-    It must be built again after a preference or consent: the user may allow more than
-    it holds.
+    Returns None if it must be built again.  That is so after a preference or a consent,
+    because the user may now allow more than the shortlist contains.
     """
     view = snapshot.view
     if view is None or not view.body or len(snapshot.new) >= PAGE:
@@ -323,21 +335,21 @@ def _loaded(snapshot: SessionSnapshot) -> Shortlist | None:
         if isinstance(envelope.payload, events.StateUpdate | events.Consent):
             return None
     body: dict[str, Any] = dict(view.body)
-    scopes = {
-        scope: Decision(granted, at) for scope, (granted, at) in body["scopes"].items()
-    }
-    stored = Wishes(ConsentStatus(scopes), frozenset(body["forgotten"]))
+    scopes: dict[str, Decision] = {}
+    for scope, (granted, at) in body["scopes"].items():
+        scopes[scope] = Decision(granted, at)
+    stored = UserDecisions(ConsentStatus(scopes), frozenset(body["forgotten"]))
     return Shortlist(
         made_at=body["made_at"],
         scenarios=body["scenarios"],
         candidates=[Candidate(*fields) for fields in body["candidates"]],
         profile=[Line(*fields) for fields in body["profile"]],
-        wishes=stored.after(snapshot.new),
+        decisions=stored.after(snapshot.new),
     )
 
 
 def _heads(infos: Iterable[SessionInfo]) -> dict[str, tuple[int, str]]:
-    """The head and status of each session, except the user's own."""
+    """Return head and status of each session, except of the session ``_user``."""
     return {
         info.session_id: (info.head_seq, info.status)
         for info in infos
@@ -346,29 +358,28 @@ def _heads(infos: Iterable[SessionInfo]) -> dict[str, tuple[int, str]]:
 
 
 def _readable(infos: Iterable[SessionInfo]) -> set[str]:
-    """The ids of the sessions that are not erased."""
+    """Return the ids of the sessions that are not erased."""
     return {info.session_id for info in infos if info.status != "erased"}
 
 
-def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Answer:
+def retrieve(writer: Writer, stream: StreamId, query: Query, choice: Choice) -> Answer:
     """Answer a query from the memory of a user, for one of their sessions.
 
-    The answer for a user who opted out is empty; without consent it holds nothing about
-    the user.
+    The answer for a user who opted out is empty.  Without consent, it contains nothing
+    about the user.
 
     Raises Erased, KeyUnavailable, CorruptEvent.
     """
     now = writer.clock()
-    memory = remember(writer.log, stream.user_id, Selection(now=now))
+    memory = build_memory(writer.log, stream.user_id, Selection(now=now))
     profile = profile_of(writer.log, stream.user_id, now)
     items = {item.memory_id: item for item in profile.items}
-    about = [
-        (line, items[line.memory_id])
-        for line in lines(profile, now)
-        if line.memory_id in items
-    ]
+    about: list[tuple[Line, Item]] = []
+    for line in lines(profile, now):
+        if line.memory_id in items:
+            about.append((line, items[line.memory_id]))
     memories = ToolMemories(memory.items, memory.means, about)
-    result = answer(query, memories, how, now=now)
+    result = answer(query, memories, choice, now=now)
     if writer.audit is not None:
         counts = {"items": len(result.items)}
         access = Access("memory_load", stream.user_id, stream.session_id, counts=counts)

@@ -1,4 +1,4 @@
-"""The consent and preferences of a user, as events of a session of their own."""
+"""The consent and preferences of a user, recorded in the session ``_user``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from refold.store.turn_settings import TurnSettings, saved_turns
 
 DECLARATIVE_MEMORY: Final = "declarative_memory"
 MEMORY_OPT_OUT: Final = "memory_opt_out"
-# Scopes are looked up by name, so redaction must not change a name.
+# One to four words of up to 64 lower-case letters and ``_``, with dots between them.  A
+# scope is looked up by its name, so redaction must not change the name: it changes no
+# text of this form.
 _SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
 
 
@@ -33,7 +35,7 @@ class Decision(NamedTuple):
 
 
 class ConsentStatus(NamedTuple):
-    """The consent of a user now.  Nothing is allowed without a decision.
+    """The current consent of a user.  Nothing is allowed without a decision.
 
     scopes: the last decision on each scope that has one.
     """
@@ -47,7 +49,7 @@ class ConsentStatus(NamedTuple):
 
     @property
     def declarative_memory(self) -> bool:
-        """Whether memory may hold facts about the user: granted, and not opted out."""
+        """Whether memory may hold facts about the user: granted and not opted out."""
         return self.allows(DECLARATIVE_MEMORY) and not self.memory_opt_out
 
     def allows(self, scope: str) -> bool:
@@ -105,7 +107,7 @@ class User:
     def forget(self, memory_id: str, *, reason: str = "") -> Receipt:
         """Record that memory must not contain this item any longer.
 
-        The item stays away, whatever sessions show, also when memory is built again.
+        Memory leaves the item out whenever it is built, whatever sessions show.
 
         Raises InvalidEvent for a text that cannot be the id of an item.
         """
@@ -119,8 +121,8 @@ class User:
         """Record a preference that the user stated or confirmed.
 
         key:   a name of up to 64 lower-case letters, digits and ``_``.
-        value: true, false, a number, or a token of up to 64 letters, digits and
-               ``_ . : + / -`` and at most six words: no sentence.
+        value: true, false, a number, or a text of at most 64 letters, digits and
+               ``_ . : + / -`` and of at most six words.  A sentence is refused.
 
         Raises InvalidEvent for any other key or value, for one that redaction would
         change, and if the user does not allow ``declarative_memory``.
@@ -151,11 +153,11 @@ class User:
     ) -> Receipt:
         """Save the numbers of turns that ``turn_window`` uses for this user.
 
-        A parameter that a call names, and the environment, override a saved number; it
-        overrides the settings file.  None removes a saved number.
+        A saved number overrides the settings file.  A parameter of a call and an
+        environment variable override a saved number.  None removes a saved number.
 
-        full_turns:   A, the turns that stay raw after a compaction.
-        cached_turns: B, the turns that one compaction covers.
+        full_turns:   A, the number of turns that stay raw after a compaction.
+        cached_turns: B, the number of turns that one compaction covers.
 
         Raises InvalidEvent for a number below 1 or above 10 000.
         """
@@ -163,7 +165,7 @@ class User:
 
     @recorded("session_load")
     def saved_turns(self) -> TurnSettings:
-        """The numbers of turns that the user saved.
+        """Return the numbers of turns that the user saved.
 
         Raises Erased, KeyUnavailable, CorruptEvent.
         """
@@ -171,18 +173,22 @@ class User:
 
     @recorded("memory_load", "scopes")
     def status(self) -> ConsentStatus:
-        """The user's consent now.  Raises Erased, KeyUnavailable, CorruptEvent."""
-        return wishes(self.writer.log, self.user_id).consent
+        """Return the user's consent.  Raises Erased, KeyUnavailable, CorruptEvent."""
+        return read_decisions(self.writer.log, self.user_id).consent
 
 
-class Wishes(NamedTuple):
-    """A user's consent, and the ids of the items of memory that they removed."""
+class UserDecisions(NamedTuple):
+    """What a user decided about memory.
+
+    consent:   the last decision on each scope.
+    forgotten: the ids of the items of memory that the user removed.
+    """
 
     consent: ConsentStatus
     forgotten: frozenset[str] = frozenset()
 
-    def after(self, envelopes: Iterable[Envelope]) -> Wishes:
-        """The wishes after these events, which are in order."""
+    def after(self, envelopes: Iterable[Envelope]) -> UserDecisions:
+        """Return the decisions after these events, which are in order."""
         scopes = dict(self.consent.scopes)
         forgotten = set(self.forgotten)
         for envelope in envelopes:
@@ -191,16 +197,16 @@ class Wishes(NamedTuple):
                     scopes[scope] = Decision(granted, timestamp(envelope.at))
                 case events.Forget(item_id=item_id):
                     forgotten.add(item_id)
-        return Wishes(ConsentStatus(scopes), frozenset(forgotten))
+        return UserDecisions(ConsentStatus(scopes), frozenset(forgotten))
 
 
-def wishes(log: EventLog, user_id: str) -> Wishes:
-    """Read the wishes of a user.  Raises Erased, KeyUnavailable, CorruptEvent."""
+def read_decisions(log: EventLog, user_id: str) -> UserDecisions:
+    """Read the decisions of a user.  Raises Erased, KeyUnavailable, CorruptEvent."""
     stream = session_of_user(user_id)
-    no_wishes = Wishes(ConsentStatus({}))
+    undecided = UserDecisions(ConsentStatus({}))
     if log.head(stream).seq == 0:
-        return no_wishes
-    return no_wishes.after(read_pages(log, stream, types=("consent", "forget")))
+        return undecided
+    return undecided.after(read_pages(log, stream, types=("consent", "forget")))
 
 
 def session_of_user(user_id: str) -> StreamId:

@@ -1,4 +1,4 @@
-"""Extracts: what memory keeps of a session that retention erases."""
+"""Extracts: the facts that memory keeps of a session that retention erases."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ from refold.projections.memory import verdicts
 from refold.projections.memory.sessions import EXTRACTOR_VERSION
 from refold.store.appends import Order, Writer
 from refold.store.history import with_whole_texts
-from refold.store.memory.consent import wishes
-from refold.store.memory.sessions import EVERYTHING, judged_in, shown_in
+from refold.store.memory.consent import read_decisions
+from refold.store.memory.sessions import (
+    EVERYTHING,
+    facts_of_session,
+    verdicts_of_session,
+)
 
-# The kinds of items that an extract of each sort holds.
+# The sorts of extracts: facts about tools, and facts about the user.  Each sort has its
+# kinds of items, and the version of the extractor that finds them.
 _KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
 _EXTRACTORS: Final = {"tools": EXTRACTOR_VERSION, "user": verdicts.EXTRACTOR_VERSION}
 # The key of a ``state`` event under which the extract is recorded.
@@ -33,10 +38,10 @@ _EXTRACT: Final = "extract"
 class Extract(NamedTuple):
     """Names, counts, and seqs of an erased session.
 
-    sort:    ``tools``: the content is a dumped ``SessionFacts``; ``user``: a dumped
-             ``Judged``.
+    sort:    ``tools`` or ``user``.
+    content: for ``tools`` a dumped ``SessionFacts``, for ``user`` a dumped ``Judged``.
     until:   when each kind of item expires, in microseconds since 1970.
-    gone:    the kinds that have expired.
+    gone:    the kinds of items that have expired.
     used_at: when the session was last used, in microseconds since 1970.
     """
 
@@ -47,22 +52,24 @@ class Extract(NamedTuple):
     gone: tuple[str, ...] = ()
     used_at: int = 0
 
-    def lasts(self, lasting: Mapping[str, timedelta]) -> int:
-        """When all of it has expired, in microseconds since 1970.
+    def expires_at(self, lasting: Mapping[str, timedelta]) -> int:
+        """Return when the last kind of item expires, in microseconds since 1970.
 
-        The earlier time counts: that of the policy when it was kept, or that of
-        ``lasting``.
+        A kind expires by the policy under which the extract was recorded, or by
+        ``lasting``, whichever is earlier.
+
+        lasting: how long items of each kind last after the last use of the session.
         """
-        ends = _ends_of(self.until, lasting, self.used_at)
-        return max(
-            (min(self.until[kind], end) for kind, end in ends.items()), default=0
-        )
+        last_end = 0
+        for kind, end in _ends_of(self.until, lasting, self.used_at).items():
+            last_end = max(last_end, min(self.until[kind], end))
+        return last_end
 
 
 def _ends_of(
     kinds: Iterable[str], lasting: Mapping[str, timedelta], used_at: int
 ) -> dict[str, int]:
-    """When each of these kinds expires, if ``lasting`` has it."""
+    """Return when each of these kinds expires.  Kinds without a time are left out."""
     ends: dict[str, int] = {}
     for kind in kinds:
         if kind in lasting:
@@ -71,9 +78,9 @@ def _ends_of(
 
 
 def extract_names(log: EventLog, user_id: str, session_id: str) -> dict[str, str]:
-    """The names of the sessions for extracts of this session, by their sort.
+    """Return the ids of the sessions that hold extracts of this session, by sort.
 
-    They need not exist.
+    These sessions need not exist.
     """
     key = log.pseudonym_key(user_id, now=0)
     name = hmac.new(key, session_id.encode(), "sha256").hexdigest()[:32]
@@ -83,21 +90,21 @@ def extract_names(log: EventLog, user_id: str, session_id: str) -> dict[str, str
 def keep_extracts(
     writer: Writer, info: SessionInfo, lasting: Mapping[str, timedelta], used_at: int
 ) -> None:
-    """Record extracts of a session that will be erased, in sessions of their own.
+    """Record the extracts of a session that will be erased, each in its own session.
 
-    An extract about the user needs their consent; nothing is recorded of a user who
+    An extract about the user needs their consent.  Nothing is recorded if the user
     opted out.
 
-    lasting: how long items of each kind last.
+    lasting: how long items of each kind last after the last use of the session.
     used_at: when the session was last used, in microseconds since 1970.
     """
     log = writer.log
-    consent = wishes(log, info.user_id).consent
+    consent = read_decisions(log, info.user_id).consent
     if consent.memory_opt_out:
         return
-    contents = {"tools": shown_in(log, info, EVERYTHING).dump()}
+    contents = {"tools": facts_of_session(log, info, EVERYTHING).dump()}
     if consent.declarative_memory:
-        contents["user"] = judged_in(log, info).dump()
+        contents["user"] = verdicts_of_session(log, info).dump()
     names = extract_names(log, info.user_id, info.session_id)
     for sort, content in contents.items():
         now = writer.time.now()
@@ -110,18 +117,19 @@ def keep_extracts(
             "of": sort,
             "until": {**ends},
             "used_at": used_at,
-            "told": orjson.loads(canonical(content)),  # without tuples
+            # As it will be read from the log: with lists in place of tuples.
+            "told": orjson.loads(canonical(content)),
         }
         draft = Draft(events.StateUpdate(set={_EXTRACT: body}))
         clean = writer.redacted(draft, user_id=info.user_id, now=now)
-        # If redaction changes it, it holds something that must not be kept.
+        # An extract that redaction changes contains a value that must not be kept.
         if clean.event == draft.event:
             stream = StreamId(info.user_id, names[sort], MAIN)
             writer.append(Order(stream, (draft,)))
 
 
 def extracts(log: EventLog, user_id: str, sort: str, now: int) -> Iterator[Extract]:
-    """Yield the extracts of one sort whose sessions do not exist any longer."""
+    """Yield the extracts of one sort, of sessions that no longer exist."""
     infos = [info for info in log.sessions(user_id) if info.status != "erased"]
     existing = {info.session_id for info in infos}
     for info in infos:
@@ -134,15 +142,17 @@ def extracts(log: EventLog, user_id: str, sort: str, now: int) -> Iterator[Extra
 
 
 def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
-    """The extract in a session; None if another version of the extractor made it."""
+    """Return the extract in a session; None if another extractor version made it."""
     newest = log.read(stream, types=("state",), limit=1, newest=True)
     if not newest:
         return None
     event = with_whole_texts(log, newest[0], events.StateUpdate)
     body: Any = event.set.get(_EXTRACT)
-    if not isinstance(body, dict) or _EXTRACTORS.get(body["of"]) != body["extractor"]:
+    if not isinstance(body, dict):
         return None
     sort = body["of"]
+    if _EXTRACTORS.get(sort) != body["extractor"]:
+        return None
     until = body["until"]
     return Extract(
         session_id=body["session_id"],
@@ -157,17 +167,20 @@ def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
 def expired_extracts(
     log: EventLog, user_id: str, lasting: Mapping[str, timedelta], now: int
 ) -> list[str]:
-    """The names of sessions with expired extracts, or ones without consent."""
-    consent = wishes(log, user_id).consent
+    """Return the ids of sessions whose extract expired or is no longer allowed.
+
+    Extracts that this version cannot read count as expired.
+    """
+    consent = read_decisions(log, user_id).consent
     expired: list[str] = []
     for info in log.sessions(user_id):
-        name = info.session_id
-        if not name.startswith(KEPT) or info.status == "erased":
+        session_id = info.session_id
+        if not session_id.startswith(KEPT) or info.status == "erased":
             continue
-        extract = _extract(log, StreamId(user_id, name, MAIN), now)
-        allowed = not consent.memory_opt_out and (
-            f"{KEPT}user" not in name or consent.declarative_memory
-        )
-        if not allowed or extract is None or extract.lasts(lasting) <= now:
-            expired.append(name)
+        extract = _extract(log, StreamId(user_id, session_id, MAIN), now)
+        is_allowed = not consent.memory_opt_out
+        if f"{KEPT}user" in session_id and not consent.declarative_memory:
+            is_allowed = False
+        if not is_allowed or extract is None or extract.expires_at(lasting) <= now:
+            expired.append(session_id)
     return expired

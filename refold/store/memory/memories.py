@@ -15,7 +15,7 @@ from refold.projections.memory.profile import Profile
 from refold.projections.memory.sessions import Classifier
 from refold.store.appends import Writer
 from refold.store.memory.advice import FRESH, Adviser
-from refold.store.memory.procedural import Memory, remember, shared_memory
+from refold.store.memory.procedural import Memory, build_memory, shared_memory
 from refold.store.memory.profile import profile_of
 from refold.store.memory.sessions import Selection
 from refold.store.recorded import recorded
@@ -42,21 +42,22 @@ class Memories:
     ) -> Memory:
         """Build a user's procedural memory: tools that worked, failed, or helped.
 
-        Items belong to a scenario; those of ``general`` are of all sessions together.
+        Each item belongs to a scenario.  The items of ``general`` come from all
+        sessions together.
 
-        It is built from the log alone.  What a session shows is stored until the
+        Memory is built from the log alone.  The facts of a session are stored until the
         session changes; with a classifier or an agent, every session is read again.
-        The memory of a user who opted out is empty, and what was stored is dropped.
+        The memory of a user who opted out is empty, and stored facts are dropped.
 
         classify: returns the scenario of a session that no ``meta.scenario`` tags.
-        agent:    only the calls of this agent, of several in a session.
+        agent:    only the calls of this agent, if several agents share a session.
         project:  only sessions that are tagged with this ``meta.project``.
 
         Raises Erased.
         """
         user_id = check_id("user_id", user_id)
         selection = Selection(classify, agent, project, self.writer.clock())
-        return remember(self.writer.log, user_id, selection)
+        return build_memory(self.writer.log, user_id, selection)
 
     @recorded("memory_load")
     def profile(self, user_id: str, *, taxonomy: Taxonomy | None = None) -> Profile:
@@ -74,19 +75,23 @@ class Memories:
 
     @recorded("memory_load")
     def advice(
-        self, user_id: str, *, fresh: timedelta = FRESH, **how: Unpack[ChoiceArgs]
+        self,
+        user_id: str,
+        *,
+        fresh: timedelta = FRESH,
+        **choice_args: Unpack[ChoiceArgs],
     ) -> Advice:
-        """Choose from the user's memory what a model may be shown.
+        """Choose the advice from the user's memory that a model may be shown.
 
         Hand it in with ``session.context(advice=…)``.  ``session.memory.advice``
         returns the same advice until a compaction.
 
-        fresh: the age up to which a stored shortlist is used.
+        fresh: a stored shortlist that is older is built again.
 
         Raises InvalidConfiguration, Erased.
         """
         adviser = Adviser(self.writer, check_id("user_id", user_id))
-        choice = choice_from(how)
+        choice = choice_from(choice_args)
         now = self.writer.clock()
         shortlist = adviser.shortlist(choice.scenario, fresh=fresh)
         return shortlist.advice(choice, now=now)
@@ -95,12 +100,12 @@ class Memories:
     def shared(self, *, k: int = 5) -> Memory:
         """Build the memory that the sessions of many users show; it names no user.
 
-        It needs ``shared_memory=True`` when the store is opened.  At least ``k`` users,
-        and as many sessions, show each item.  Users who opted out or are erased do not
-        count: it is built from the log each time.  ``Memory.advice`` chooses what a
-        model may be shown.
+        The store must be opened with ``shared_memory=True``.  At least ``k`` users, and
+        as many sessions, show each item.  Memory is built from the log at each call, so
+        users who opted out or were erased do not count.  ``Memory.advice`` chooses what
+        a model may be shown.
 
-        Raises InvalidConfiguration if it is off, and for ``k`` below 5.
+        Raises InvalidConfiguration if shared memory is off, and for ``k`` below 5.
         """
         if not self.shares:
             raise errors.InvalidConfiguration(

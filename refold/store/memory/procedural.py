@@ -1,4 +1,4 @@
-"""Procedural memory of a user, and of many users, built from what sessions show."""
+"""Procedural memory of one user or of many, built from the facts of sessions."""
 
 from __future__ import annotations
 
@@ -32,27 +32,33 @@ from refold.projections.memory.sessions import (
     untainted,
     with_families,
 )
-from refold.store.memory.consent import wishes
+from refold.store.memory.consent import read_decisions
 from refold.store.memory.extracts import extracts
 from refold.store.memory.sessions import (
     EVERYTHING,
     Selection,
-    of_each_session,
-    shown_in,
+    facts_of_session,
+    for_each_session,
 )
-from refold.store.memory.views import ADVICE, JUDGED, SHOWN, drop_views
+from refold.store.memory.views import (
+    ADVICE_PREFIX,
+    FACTS_PREFIX,
+    VERDICTS_PREFIX,
+    drop_views,
+)
 
 
 @repr_without_texts
 class Memory(NamedTuple):
-    """The procedural memory that a user's sessions show together.
+    """The procedural memory that is built from a user's sessions.
 
-    sessions: how many sessions it is built from.
-    success:  the mean outcome of the sessions, 0 to 1, which items are measured by.
+    sessions: the number of sessions that it is built from.
+    success:  the mean outcome of the sessions, 0 to 1, with which items are compared.
     means:    the mean outcome of each scenario.
-    items:    the most certain first.
-    effort:   by scenario, the medians of tokens, milliseconds and iterations.
-    effect:   how sessions ended that were shown an item, against the others.
+    items:    the items, the most certain first.
+    effort:   the medians of tokens, milliseconds and iterations, by scenario.
+    effect:   for each item, the outcomes of the sessions that were shown the item,
+              compared with those of the other sessions.
     """
 
     user_id: str
@@ -65,39 +71,44 @@ class Memory(NamedTuple):
     opted_out: bool = False
 
     def named(self, memory_id: str) -> Item | None:
-        """The item with this id, or None."""
-        return next((item for item in self.items if item.memory_id == memory_id), None)
+        """Return the item with this id, or None."""
+        for item in self.items:
+            if item.memory_id == memory_id:
+                return item
+        return None
 
-    def advice(self, *, now: int, **how: Unpack[ChoiceArgs]) -> Advice:
+    def advice(self, *, now: int, **choice_args: Unpack[ChoiceArgs]) -> Advice:
         """Choose the advice that a model may be shown.
 
         now: microseconds since 1970.
 
         Raises InvalidConfiguration.
         """
-        choice = choice_from(how)
+        choice = choice_from(choice_args)
         candidates = shortlist(self.items, choice.scenario, now=now, means=self.means)
         return choose(candidates, choice, now=now)
 
 
-def remember(log: EventLog, user_id: str, selection: Selection = EVERYTHING) -> Memory:
-    """Build the memory of a user; sessions that did not change are not read again.
+def build_memory(
+    log: EventLog, user_id: str, selection: Selection = EVERYTHING
+) -> Memory:
+    """Build the memory of a user.  Sessions that did not change are not read again.
 
-    A session that cannot be read is left out: ``verify`` reports it.  The memory of a
-    user who opted out is empty, and its stored views are dropped.
+    A session that cannot be read is left out; ``verify`` reports it.  The memory of a
+    user who opted out is empty, and the stored views of memory are dropped.
 
     Raises Erased; CorruptEvent and KeyUnavailable if the user's consent cannot be read.
     """
-    wanted = wishes(log, user_id)
-    if wanted.consent.memory_opt_out:
-        drop_views(log, user_id, SHOWN, JUDGED, ADVICE)
+    decisions = read_decisions(log, user_id)
+    if decisions.consent.memory_opt_out:
+        drop_views(log, user_id, FACTS_PREFIX, VERDICTS_PREFIX, ADVICE_PREFIX)
         return _empty_memory(user_id, opted_out=True)
-    sessions = list(watched(log, user_id, selection))
-    return memory_of(user_id, sessions, wanted.forgotten)
+    sessions = list(facts_of_sessions(log, user_id, selection))
+    return memory_from(user_id, sessions, decisions.forgotten)
 
 
 def means_of(sessions: Iterable[SessionFacts]) -> dict[str, float]:
-    """The mean outcome of the sessions without taints, by scenario."""
+    """Return the mean outcome of the sessions without taints, by scenario."""
     means: dict[str, float] = {}
     for scenario, members in by_scenario(untainted(sessions)).items():
         outcomes = [
@@ -108,15 +119,15 @@ def means_of(sessions: Iterable[SessionFacts]) -> dict[str, float]:
     return means
 
 
-def memory_of(
+def memory_from(
     user_id: str,
     sessions: Sequence[SessionFacts],
     forgotten: frozenset[str] = frozenset(),
 ) -> Memory:
-    """Build the memory that these sessions show together.
+    """Build memory from the facts of these sessions.
 
-    forgotten: ids of items that the user removed.  An item with the same content in
-               another scenario is removed with them.
+    forgotten: the ids of items that the user removed.  Items with the same content in
+               other scenarios are removed, too.
     """
     sessions = with_families(sessions)
     means = means_of(sessions)
@@ -134,7 +145,7 @@ def memory_of(
 
 
 def _content(item: Item) -> tuple[str, bytes]:
-    """What an item states, whatever its scenario."""
+    """Return what an item states, which is the same in every scenario."""
     return item.kind, canonical(item.content)
 
 
@@ -152,8 +163,9 @@ def _empty_memory(user_id: str, *, opted_out: bool = False) -> Memory:
 
 
 def shared_memory(log: EventLog, k: int, now: int) -> Memory:
-    """Build the memory of all users who did not opt out; each item is of ``k`` users.
+    """Build the memory of all users who did not opt out.
 
+    k:   the smallest number of users whose sessions must show an item.
     now: microseconds since 1970.
 
     Raises InvalidConfiguration for ``k`` below 5.
@@ -162,18 +174,20 @@ def shared_memory(log: EventLog, k: int, now: int) -> Memory:
     forgotten: dict[str, frozenset[str]] = {}
     for user_id, _ in groupby(listed(log.sessions), lambda info: info.user_id):
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
-            wanted = wishes(log, user_id)
-            if not wanted.consent.memory_opt_out:
+            decisions = read_decisions(log, user_id)
+            if not decisions.consent.memory_opt_out:
                 selection = Selection(now=now)
-                sessions_of_users[user_id] = list(watched(log, user_id, selection))
-                forgotten[user_id] = wanted.forgotten
+                sessions_of_users[user_id] = list(
+                    facts_of_sessions(log, user_id, selection)
+                )
+                forgotten[user_id] = decisions.forgotten
     shared_items = shared(sessions_of_users, k, forgotten)
     if not shared_items:
         return _empty_memory(NOBODY)
     sessions: list[SessionFacts] = []
     for members in sessions_of_users.values():
         sessions += members
-    # The name of any other scenario could identify a user.
+    # Only scenarios with shared items are named: another name could identify a user.
     scenarios = {item.scenario for item in shared_items} | {GENERAL}
     means = {
         scenario: mean
@@ -191,25 +205,25 @@ def shared_memory(log: EventLog, k: int, now: int) -> Memory:
     )
 
 
-def watched(
+def facts_of_sessions(
     log: EventLog, user_id: str, selection: Selection = EVERYTHING
 ) -> Iterator[SessionFacts]:
-    """Yield what each session of the user shows, and what extracts keep of erased ones.
+    """Yield the facts of each session of the user, and those kept of erased sessions.
 
     Sessions that cannot be read are left out.
     """
-    read = partial(shown_in, selection=selection)
-    for info, shown in of_each_session(log, user_id, read):
-        if selection.project in (None, shown.project):
-            # Nothing happens after it is recorded: a later time is of a wrong clock.
+    read = partial(facts_of_session, selection=selection)
+    for info, facts in for_each_session(log, user_id, read):
+        if selection.project in (None, facts.project):
+            # An event is recorded after it happened, so a later time is wrong.
             latest = microseconds(info.updated_at)
             yield replace(
-                shown,
-                began_at=min(shown.began_at, latest),
-                ended_at=min(shown.ended_at, latest),
+                facts,
+                began_at=min(facts.began_at, latest),
+                ended_at=min(facts.ended_at, latest),
             )
     if selection.now is not None and selection.agent is None:
         for extract in extracts(log, user_id, "tools", selection.now):
-            shown = SessionFacts.load(extract.content)
-            if selection.project in (None, shown.project):
-                yield replace(shown, gone=extract.gone)
+            facts = SessionFacts.load(extract.content)
+            if selection.project in (None, facts.project):
+                yield replace(facts, gone=extract.gone)

@@ -15,34 +15,34 @@ from refold.store.history import read_pages
 from refold.store.memory.consent import (
     DECLARATIVE_MEMORY,
     ConsentStatus,
-    Wishes,
+    UserDecisions,
+    read_decisions,
     session_of_user,
-    wishes,
 )
 from refold.store.memory.extracts import Extract, extracts
-from refold.store.memory.sessions import judged_in, of_each_session
-from refold.store.memory.views import JUDGED, drop_views
+from refold.store.memory.sessions import for_each_session, verdicts_of_session
+from refold.store.memory.views import VERDICTS_PREFIX, drop_views
 
 
 def profile_of(
     log: EventLog, user_id: str, now: int, *, taxonomy: Taxonomy | None = None
 ) -> Profile:
-    """Build the profile of a user; sessions that did not change are not read again.
+    """Build the profile of a user.  Sessions that did not change are not read again.
 
     The profile of a user who has not consented, or opted out of memory, is empty, and
-    stored views are dropped.  Sessions that cannot be read, and items that have
-    expired, are left out.
+    the stored views of verdicts are dropped.  Sessions that cannot be read, and items
+    that have expired, are left out.
 
     now:      microseconds since 1970.
-    taxonomy: None is the one that Refold ships.
+    taxonomy: the types of error; None is the taxonomy that Refold ships.
 
     Raises Erased; CorruptEvent and KeyUnavailable if the user's consent cannot be read.
     """
-    wanted = wishes(log, user_id)
-    if not wanted.consent.declarative_memory:
-        # Without any decision on it, nothing was ever stored.
-        if DECLARATIVE_MEMORY in wanted.consent.scopes:
-            drop_views(log, user_id, JUDGED)
+    decisions = read_decisions(log, user_id)
+    if not decisions.consent.declarative_memory:
+        # Without a decision on this scope, no view was ever stored.
+        if DECLARATIVE_MEMORY in decisions.consent.scopes:
+            drop_views(log, user_id, VERDICTS_PREFIX)
         return Profile(user_id)
     return profile(
         user_id,
@@ -50,20 +50,21 @@ def profile_of(
         _preferences(log, user_id),
         now=now,
         taxonomy=taxonomy,
-        forgotten=wanted.forgotten,
+        forgotten=decisions.forgotten,
     )
 
 
 def _judged_sessions(log: EventLog, user_id: str, now: int) -> Iterator[Judged]:
-    for _, judged in of_each_session(log, user_id, judged_in):
+    for _, judged in for_each_session(log, user_id, verdicts_of_session):
         yield judged
     for extract in extracts(log, user_id, "user", now):
         yield _unexpired(extract)
 
 
 def _unexpired(extract: Extract) -> Judged:
-    """What an erased session still shows."""
+    """Return the facts in an extract without those that have expired."""
     judged = Judged.load(extract.content)
+    # All three kinds of items come from the tallies.
     if {"error", "topic", "progress"} <= set(extract.gone):
         judged = replace(judged, tallies=())
     if "mistake" in extract.gone:
@@ -72,18 +73,18 @@ def _unexpired(extract: Extract) -> Judged:
 
 
 def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
-    """The current value of each preference that was stated with the user's consent."""
+    """Return the last value of each preference that was stated under consent."""
     preferences: dict[str, Stated] = {}
-    wanted = Wishes(ConsentStatus({}))
+    decisions = UserDecisions(ConsentStatus({}))
     stream = session_of_user(user_id)
     for envelope in read_pages(log, stream, types=("consent", "state")):
-        wanted = wanted.after([envelope])
+        decisions = decisions.after([envelope])
         update = envelope.payload
         if not isinstance(update, events.StateUpdate):
             continue
         for key in unstated(update):
             preferences.pop(key, None)
-        if wanted.consent.declarative_memory:
+        if decisions.consent.declarative_memory:
             for key, value in stated(update):
                 preferences[key] = Stated(value, envelope.seq, envelope.at)
     return preferences

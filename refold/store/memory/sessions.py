@@ -1,4 +1,4 @@
-"""What each session of a user shows: read from a stored view, or from its events."""
+"""The facts that sessions of a user show, from a stored view or from their events."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from refold.projections.memory.sessions import (
     facts_of,
 )
 from refold.store.history import read_pages
-from refold.store.memory.views import JUDGED, SHOWN, keep_view
+from refold.store.memory.views import FACTS_PREFIX, VERDICTS_PREFIX, keep_view
 
 T = TypeVar("T")
-# The names of the stored views.
-NAME: Final = f"{SHOWN}{EXTRACTOR_VERSION}"
-DECLARED_NAME: Final = f"{JUDGED}{verdicts.EXTRACTOR_VERSION}"
+# The names of the stored views.  A new version of an extractor reads no older view.
+FACTS_NAME: Final = f"{FACTS_PREFIX}{EXTRACTOR_VERSION}"
+VERDICTS_NAME: Final = f"{VERDICTS_PREFIX}{verdicts.EXTRACTOR_VERSION}"
 
 
 class Selection(NamedTuple):
     """The part of a user's sessions that memory is built from.
 
     classify: returns the scenario of a session that no ``meta.scenario`` tags.
-    agent:    only the calls of this agent, of several in a session.
+    agent:    only the calls of this agent, if several agents share a session.
     project:  only sessions that are tagged with this ``meta.project``.
-    now:      in microseconds since 1970: what memory keeps of erased sessions counts
-              until it expires.  None leaves it out.
+    now:      includes the extracts of erased sessions that have not expired at this
+              time, in microseconds since 1970.  None leaves out all extracts.
     """
 
     classify: Classifier | None = None
@@ -45,12 +45,12 @@ class Selection(NamedTuple):
 EVERYTHING: Final = Selection()
 
 
-def of_each_session(
+def for_each_session(
     log: EventLog, user_id: str, read: Callable[[EventLog, SessionInfo], T]
 ) -> Iterator[tuple[SessionInfo, T]]:
-    """Yield what ``read`` returns for each session of an agent.
+    """Yield the result of ``read`` for each session of an agent.
 
-    Sessions that cannot be read are left out.
+    Sessions that belong to no agent, and sessions that cannot be read, are left out.
     """
     for info in log.sessions(user_id):
         if info.is_apart:
@@ -59,48 +59,54 @@ def of_each_session(
             yield info, read(log, info)
 
 
-def shown_in(log: EventLog, info: SessionInfo, selection: Selection) -> SessionFacts:
-    """Return what one session shows.
+def facts_of_session(
+    log: EventLog, info: SessionInfo, selection: Selection
+) -> SessionFacts:
+    """Return the facts that one session shows.
 
-    It is stored if it covers the whole session and the session is live.
+    The facts of a live session are stored as a view, unless the selection leaves out
+    part of the session.
     """
     stream = StreamId(info.user_id, info.session_id, MAIN)
     covers_all = selection.classify is None and selection.agent is None
-    stored = log.load_view(stream, NAME) if covers_all else None
+    stored: StoredView | None = None
+    if covers_all:
+        stored = log.load_view(stream, FACTS_NAME)
     stored_seq = stored.through_seq if stored else 0
     if stored and stored.body and stored_seq == info.head_seq:
         return SessionFacts.load(stored.body)
     envelopes = read_pages(log, stream)
-    shown = facts_of(stream.session_id, envelopes, selection.classify, selection.agent)
-    if covers_all and info.is_live and shown.upto_seq > stored_seq:
-        view = StoredView(shown.upto_seq, 0, shown.dump())
-        keep_view(log, stream, NAME, view, replaces=stored_seq)
-    return shown
+    facts = facts_of(stream.session_id, envelopes, selection.classify, selection.agent)
+    if covers_all and info.is_live and facts.upto_seq > stored_seq:
+        view = StoredView(facts.upto_seq, 0, facts.dump())
+        keep_view(log, stream, FACTS_NAME, view, replaces=stored_seq)
+    return facts
 
 
-def judged_in(log: EventLog, info: SessionInfo) -> verdicts.Judged:
-    """Return what the verdicts of one session show; store it for a live session."""
+def verdicts_of_session(log: EventLog, info: SessionInfo) -> verdicts.Judged:
+    """Return the facts that the verdicts of one session show.
+
+    The facts of a live session are stored as a view.
+    """
     stream = StreamId(info.user_id, info.session_id, MAIN)
-    stored = log.load_view(stream, DECLARED_NAME)
+    stored = log.load_view(stream, VERDICTS_NAME)
     stored_seq = stored.through_seq if stored else 0
-    # Taints come from the extractor that watches tools, and change with its version.
-    if (
-        stored
-        and stored_seq == info.head_seq
-        and stored.body.get("watched") == EXTRACTOR_VERSION
-    ):
-        return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
-    watching = SessionFold(stream.session_id)
-    judging = verdicts.Judge(stream.session_id)
+    if stored and stored_seq == info.head_seq:
+        # Taints come from the extractor of facts, and change with its version.
+        taints_are_current = stored.body.get("watched") == EXTRACTOR_VERSION
+        if taints_are_current:
+            return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # saved below
+    facts = SessionFold(stream.session_id)
+    judge = verdicts.Judge(stream.session_id)
     for envelope in read_pages(log, stream):
-        watching.take(envelope)
-        judging.take(envelope)
-    judged = judging.judged(watching.shown().taints)
+        facts.take(envelope)
+        judge.take(envelope)
+    judged = judge.judged(facts.shown().taints)
     if info.is_live:
         body: events.JsonObject = {
             "watched": EXTRACTOR_VERSION,
             "judged": judged.dump(),
         }
         view = StoredView(judged.upto_seq, 0, body)
-        keep_view(log, stream, DECLARED_NAME, view, replaces=stored_seq)
+        keep_view(log, stream, VERDICTS_NAME, view, replaces=stored_seq)
     return judged

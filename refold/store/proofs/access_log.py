@@ -23,6 +23,7 @@ from refold.store.appends import Order, Receipt, Writer
 from refold.store.reads import Reads
 from refold.store.recorded import failed, recorded, recording, request_of
 
+# The names of the records of appends.
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
 MEMORY: Final = "memory_write"
@@ -74,18 +75,18 @@ class AccessLog:
         since_at = None
         if since is not None:
             since_at = microseconds(since)
-        return self._recorded.find(user_id, session_id, since=since_at)
+        return self._required_trail.find(user_id, session_id, since=since_at)
 
     @recorded("audit_purge", "records")
     def purge(self, older_than: timedelta) -> int:
-        """Delete records older than this for good; returns their number.
+        """Delete records that are older than this; returns their number.
 
         Raises InvalidConfiguration for an age below zero.
         """
         if older_than < timedelta(0):
             raise errors.InvalidConfiguration("the age of records cannot be negative")
         age = older_than // timedelta(microseconds=1)
-        return self._recorded.purge(self.writer.time.observe().now - age)
+        return self._required_trail.purge(self.writer.time.observe().now - age)
 
     @recorded("access_list", "sessions")
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
@@ -111,7 +112,7 @@ class AccessLog:
         self.trail.note(access)
 
     def count(self) -> None:
-        """Store the reads that were counted in memory."""
+        """Store the counts of reads that are still in memory."""
         if self._reads is not None:
             self._reads.flush()
 
@@ -121,15 +122,15 @@ class AccessLog:
             self.trail.flush()
 
     def close(self) -> None:
-        """Store counted reads and recorded uses, and accept no more."""
+        """Store counted reads and recorded uses, and stop counting and recording."""
         if self._reads is not None:
             self._reads.close()
         if self.trail is not None:
             self.trail.close()
 
     @property
-    def _recorded(self) -> AccessTrail:
-        """The trail with the records.  Raises InvalidConfiguration without one."""
+    def _required_trail(self) -> AccessTrail:
+        """The trail.  Raises InvalidConfiguration if the store records no uses."""
         if self.trail is None:
             raise errors.InvalidConfiguration("this store keeps no audit log")
         return self.trail

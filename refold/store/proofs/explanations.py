@@ -1,4 +1,4 @@
-"""Explanations: why a context has its parts, derived from the log and proved."""
+"""Explanations: the cause of each part of a context, derived from the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
-from refold.store.contexts import RequestedViews, Viewer, with_derived
+from refold.store.contexts import (
+    RecordedRequest,
+    RequestedViews,
+    Viewer,
+    with_derived,
+)
 from refold.store.history import History, WithBlobs
 from refold.store.proofs.provenance import (
     ASSUMED,
@@ -41,14 +46,15 @@ from refold.store.proofs.provenance import (
     bill_of,
     provenance,
 )
-from refold.store.proofs.verification import Superseded, differs
+from refold.store.proofs.verification import Superseded, changed_part
 from refold.store.settings import Settings
 
 Proof = Literal["holds", "superseded", "broken"]
+# The sentences for people, by cause and by reason.
 _REASONS: Final = load_packaged_toml("refold.store.proofs", "reasons.toml")
 BECAUSE: Final[Mapping[why.Cause, str]] = _REASONS["because"]
 LEFT_OUT: Final[Mapping[why.Reason, str]] = _REASONS["left_out"]
-# Causes of parts that are sent word for word because of the newest compaction.
+# Causes of parts that the newest compaction decided to send word for word.
 _DECIDED_RAW: Final = (
     "raw",
     "open",
@@ -57,38 +63,40 @@ _DECIDED_RAW: Final = (
     "protected",
     "pins_budget",
 )
-# Causes of parts that are stubs in the place of events.
-_STUBS: Final = ("cleared", "pins_budget", "window")
-# Fields of a summary that its explanation does not repeat as they are.
+# Causes of parts that are stubs in place of events.
+_STUB_CAUSES: Final = ("cleared", "pins_budget", "window")
+# Fields of a summary that its JSON leaves out here, or has under another key.
 _NOT_REPEATED: Final = ("strategy", "text", "abridged")
 _KEEP_ALL: Final = KeepAll()
+# The model whose prices apply if the model of the log is unknown.
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 
 
-class Record(NamedTuple):
+class SummaryRecord(NamedTuple):
     """The explanation of a summary.
 
-    depth:      how many summaries absorbed it, one after another.
-    live:       whether it is in the context; if not, another one has absorbed it.
-    decided_on: the newest event at the time of the decision.
-    asked:      the decision of the strategy when it decides again.
-    source:     whether its source digest was derived again; ``superseded`` if its
-                sources were redacted later.
+    depth:       the number of summaries that absorbed it, one after another.
+    live:        whether it is in the context; if not, another summary has absorbed it.
+    decided_on:  the newest event at the time of the decision.
+    asked_again: what the strategy decides when it is asked again.
+    source:      whether the source digest could be derived again; ``superseded`` if the
+                 sources were redacted later.
     """
 
     node: why.Node
     depth: int
     live: bool
     decided_on: Envelope | None
-    asked: why.Asked
+    asked_again: why.Asked
     source: Proof
 
 
 class Sent(NamedTuple):
-    """A recorded request, and whether its digest was derived again.
+    """A recorded request, and the view that was derived again for it.
 
-    digest: of the view that was derived again.
-    shown:  whether the explained context has that digest.
+    digest: the digest of that view.
+    proof:  whether it is the recorded digest.
+    shown:  whether the explained context has the digest of that view.
     """
 
     envelope: Envelope
@@ -99,10 +107,10 @@ class Sent(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The hash chain of a stream, proved from its first event on.
+    """The hash chain of a stream, proved from its first event.
 
-    events: their number.
-    hash:   of the last event.
+    events: the number of events.
+    hash:   the hash of the last event.
     """
 
     stream: StreamId
@@ -128,15 +136,17 @@ class Explanation:
 
     at:         the requested seq.  The view may end earlier, at a request.
     message:    the number of the one explained message; None if all are explained.
-    parts:      of the view, or of that message, in their order.
-    records:    of the summaries behind the parts, each before those it absorbed.
+    sent:       the newest recorded request up to ``at``, if there is one.
+    parts:      the parts of the view, or of that message, in their order.
+    records:    the summaries behind the parts.  Each comes before those it absorbed.
     unshown:    the events that are not shown, with reasons; for one message, the events
                 that its parts replace.
     events:     all events up to ``at`` by seq; events of a parent count down from 0.
     pins:       the pin event of each event that is shown because it is pinned.
-    newest:     the newest summary, whose decision left the raw parts out.
+    newest:     the seq of the newest summary, whose decision set what stays raw.
     superseded: the seqs of events that were redacted after they were sent.
     provenance: the evidence that the view was sent.
+    bill:       the billed tokens of the answer to the view, if an event reports them.
     """
 
     strategy: Strategy
@@ -145,7 +155,7 @@ class Explanation:
     view: View
     sent: Sent | None
     parts: tuple[why.Part, ...]
-    records: tuple[Record, ...]
+    records: tuple[SummaryRecord, ...]
     unshown: tuple[why.Unshown, ...]
     events: Mapping[int, Envelope]
     pins: Mapping[int, Envelope]
@@ -174,7 +184,7 @@ class Explanation:
         title = f"{self.strategy.name} at seq {self.at}: {number} not shown"
         return html_table(title, names, rows)
 
-    def opened(self, summary: int) -> tuple[Record, ...]:
+    def with_absorbed(self, summary: int) -> tuple[SummaryRecord, ...]:
         """Return a summary and those that it absorbed, in their order.
 
         Raises InvalidEvent if the summary is not in this context.
@@ -186,28 +196,30 @@ class Explanation:
                 f"summary {summary} is not in this context (there is: {existing})"
             )
         nodes = {seq: record.node for seq, record in records.items()}
-        opened = []
+        absorbed_records = []
         for depth, node in why.with_absorbed(nodes, summary):
-            opened.append(records[node.seq]._replace(depth=depth))
-        return tuple(opened)
+            absorbed_records.append(records[node.seq]._replace(depth=depth))
+        return tuple(absorbed_records)
 
-    def runs(self) -> Iterator[tuple[why.Unshown, list[Envelope]]]:
-        """Yield the events that are not shown, grouped by reason, summaries, and edit.
+    def unshown_groups(self) -> Iterator[tuple[why.Unshown, list[Envelope]]]:
+        """Yield the groups of events that are not shown for the same cause.
 
-        Each group comes with the entry of its first event.  Groups with the same reason
-        and summary follow each other.
+        The events of a group have the reason, the summary, the edit, and the way to the
+        summary (``via``) in common.  The first item of each pair is the entry of the
+        group's first event.  Groups that differ only in ``via`` follow each other.
         """
-        groups: dict[tuple[object, ...], dict[object, list[why.Unshown]]] = {}
+        # Two levels keep groups with the same reason, summary and edit together.
+        by_cause: dict[tuple[object, ...], dict[object, list[why.Unshown]]] = {}
         for unshown in self.unshown:
-            key = (unshown.why, unshown.summary, unshown.edit)
-            by_via = groups.setdefault(key, {})
+            cause = (unshown.why, unshown.summary, unshown.edit)
+            by_via = by_cause.setdefault(cause, {})
             by_via.setdefault(unshown.via, []).append(unshown)
-        for by_via in groups.values():
+        for by_via in by_cause.values():
             for group in by_via.values():
                 yield group[0], [self.events[unshown.seq] for unshown in group]
 
-    def source_events(self, record: Record) -> list[Envelope]:
-        """Return the events that a summary was made of, without absorbed summaries."""
+    def source_events(self, record: SummaryRecord) -> list[Envelope]:
+        """Return the events that a summary was made of, except absorbed summaries."""
         span = record.node.own_span
         if span is None:
             return []
@@ -217,9 +229,9 @@ class Explanation:
             event = self.events.get(seq)
             if event is None:
                 continue
-            seen = self.strategy.sees(event)
-            if seen:
-                visible.append(seen)
+            visible_event = self.strategy.sees(event)
+            if visible_event:
+                visible.append(visible_event)
         return why.source_events(record.node, visible, edits_in(self.events.values()))
 
     def to_json(self) -> dict[str, Any]:
@@ -229,7 +241,7 @@ class Explanation:
         """
         request = None
         if self.sent is not None:
-            request = _sent(self.sent)
+            request = _request_json(self.sent)
         return {
             "at": self.at,
             "message": self.message,
@@ -246,13 +258,15 @@ class Explanation:
             "bill": self.bill.to_json() if self.bill else None,
             "request": request,
             "chains": [chain.to_json() for chain in self.chains],
-            "parts": [self._part(part) for part in self.parts],
-            "summaries": [self._record(record) for record in self.records],
-            "left_out": [self._run(run, events) for run, events in self.runs()],
+            "parts": [self._part_json(part) for part in self.parts],
+            "summaries": [self._summary_json(record) for record in self.records],
+            "left_out": [
+                _group_json(first, events) for first, events in self.unshown_groups()
+            ],
             "superseded": sorted(self.superseded),
         }
 
-    def _part(self, part: why.Part) -> dict[str, Any]:
+    def _part_json(self, part: why.Part) -> dict[str, Any]:
         """Return a part as JSON."""
         span: dict[str, Any] = {}
         for name in ("kind", "first", "last", "summary"):
@@ -279,7 +293,7 @@ class Explanation:
             "events": [self.reference(self.events[seq]) for seq in part.seqs],
         }
 
-    def _record(self, record: Record) -> dict[str, Any]:
+    def _summary_json(self, record: SummaryRecord) -> dict[str, Any]:
         """Return the record of a summary as JSON."""
         envelope = record.node.envelope
         summary = record.node.summary
@@ -290,10 +304,10 @@ class Explanation:
         decided_at = None
         if record.decided_on is not None:
             decided_at = timestamp(record.decided_on.at)
-        asked_again = record.asked._asdict()
-        if record.asked.clock is not None:
-            asked_again["clock"] = timestamp(microseconds(record.asked.clock))
-        decided = record.asked.decided
+        asked_again = record.asked_again._asdict()
+        if record.asked_again.clock is not None:
+            asked_again["clock"] = timestamp(microseconds(record.asked_again.clock))
+        decided = record.asked_again.decided
         if decided is not None:
             asked_again["decided"] = [decided.first_seq, decided.last_seq]
         return {
@@ -308,19 +322,6 @@ class Explanation:
             "text": summary.text,
             "abridged": summary.abridged,
             "events": [self.reference(event) for event in self.source_events(record)],
-        }
-
-    def _run(self, run: why.Unshown, events: list[Envelope]) -> dict[str, Any]:
-        """Return a group of events that are not shown as JSON."""
-        return {
-            "why": run.why,
-            "meaning": LEFT_OUT[run.why],
-            "summary": run.summary,
-            "edit": run.edit,
-            "via": run.via,
-            "spans": [list(span) for span in spans_of(event.seq for event in events)],
-            "events": len(events),
-            "types": dict(Counter(event.type for event in events)),
         }
 
     def reference(self, envelope: Envelope) -> dict[str, Any]:
@@ -342,7 +343,24 @@ class Explanation:
         return reference
 
 
-def _sent(sent: Sent) -> dict[str, Any]:
+def _group_json(first: why.Unshown, events: list[Envelope]) -> dict[str, Any]:
+    """Return a group of events that are not shown as JSON.
+
+    first: the entry of the first event, which has the facts of the group.
+    """
+    return {
+        "why": first.why,
+        "meaning": LEFT_OUT[first.why],
+        "summary": first.summary,
+        "edit": first.edit,
+        "via": first.via,
+        "spans": [list(span) for span in spans_of(event.seq for event in events)],
+        "events": len(events),
+        "types": dict(Counter(event.type for event in events)),
+    }
+
+
+def _request_json(sent: Sent) -> dict[str, Any]:
     """Return a recorded request as JSON."""
     return {
         "seq": sent.envelope.seq,
@@ -374,26 +392,28 @@ class Explainer:
         means the context of the next call.
 
         message: the number of a message, counted from 1; None means all of them.
-        chains:  prove the hash chains, too.
+        chains:  also prove the hash chains.
 
         Raises InvalidEvent if the context has no such message.
         """
         log = self.viewer.log
-        request = self.viewer.sent(
+        recorded = self.viewer.newest_request(
             upto=at, fingerprint=self.strategy.fingerprint, to_model=True
         )
-        view, outline = self._view(at, request)
+        view, outline = self._view(at, recorded)
         outline = self.strategy.judged(outline)
         if at is None:
             at = view.at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}
-        number = len(view.messages)
-        if message is not None and not 1 <= message <= number:
+        count = len(view.messages)
+        if message is not None and not 1 <= message <= count:
             raise errors.InvalidEvent(
-                f"message {message} is not in this context: it has {number}, "
+                f"message {message} is not in this context: it has {count}, "
                 "counted from 1"
             )
-        derived = since_last_rebuild(log.read(self._derived, upto=outline.derived_seq))
+        derived = since_last_rebuild(
+            log.read(self._derived_stream, upto=outline.derived_seq)
+        )
         nodes = why.nodes_of(derived)
         all_parts = why.parts_of(self.strategy, outline, view, events)
         unshown: Iterable[why.Unshown] = why.unshown(
@@ -410,14 +430,14 @@ class Explainer:
                 live[part.span.summary] = None
         proved_chains: tuple[Chain, ...] = ()
         if chains:
-            proved_chains = tuple(self._chains(with_derived=bool(derived)))
+            proved_chains = tuple(self._proved_chains(with_derived=bool(derived)))
         origin = provenance(log, self.viewer.stream, view)
         return Explanation(
             strategy=self.strategy,
             at=at,
             message=message,
             view=view,
-            sent=self._proved(request, view, superseded),
+            sent=self._proved_request(recorded, view, superseded),
             parts=tuple(parts),
             records=tuple(self._records(nodes, live, events, derived, superseded)),
             unshown=tuple(unshown),
@@ -449,50 +469,49 @@ class Explainer:
         return bill._replace(offset=max(0, offset))
 
     @property
-    def _derived(self) -> StreamId:
+    def _derived_stream(self) -> StreamId:
         """The stream with the summaries of the strategy."""
         return self.viewer.stream._replace(stream=self.strategy.fingerprint)
 
     def _view(
-        self, at: int | None, sent: tuple[Envelope, Request] | None
+        self, at: int | None, recorded: RecordedRequest | None
     ) -> tuple[View, Outline]:
         """Return the view to explain, with its outline.
 
-        sent: the newest request up to ``at``.
+        recorded: the newest request up to ``at``.
         """
         if at is None:
             outline = self.viewer.current(self.strategy)
             return self.viewer.render(self.strategy, outline), outline
-        if sent is None or sent[0].seq != at:
+        if recorded is None or recorded.envelope.seq != at:
             outline = self.viewer.at(self.strategy, at, "sent")
             handed = self.viewer.handed_at(at)
             return self.viewer.render(self.strategy, outline, handed), outline
-        _, request = sent
         views = RequestedViews(self.viewer)
-        return views.view(request), views.outline(self.strategy, request)
+        view = views.view(recorded.request)
+        return view, views.outline(self.strategy, recorded.request)
 
-    def _proved(
+    def _proved_request(
         self,
-        sent: tuple[Envelope, Request] | None,
+        recorded: RecordedRequest | None,
         view: View,
         superseded: Superseded,
     ) -> Sent | None:
         """Derive the view of a request again, and compare it with its digest."""
-        if sent is None:
+        if recorded is None:
             return None
-        envelope, request = sent
-        again = RequestedViews(self.viewer).view(request)
+        derived_view = RequestedViews(self.viewer).view(recorded.request)
         proof: Proof = "holds"
-        if differs(again, request):
+        if changed_part(derived_view, recorded.request):
             proof = "broken"
-            if superseded.touches_request(envelope):
+            if superseded.touches_request(recorded.envelope):
                 proof = "superseded"
         return Sent(
-            envelope=envelope,
-            request=request,
-            digest=again.digest,
+            envelope=recorded.envelope,
+            request=recorded.request,
+            digest=derived_view.digest,
             proof=proof,
-            shown=view.digest == again.digest,
+            shown=view.digest == derived_view.digest,
         )
 
     def _records(
@@ -502,8 +521,11 @@ class Explainer:
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
         superseded: Superseded,
-    ) -> Iterator[Record]:
-        """Yield the records of live summaries, each before those that it absorbed."""
+    ) -> Iterator[SummaryRecord]:
+        """Yield the records of summaries, each before those that it absorbed.
+
+        live: the seqs of the summaries in the context.
+        """
         edits = edits_in(events.values())
         nodes_by_depth = list(why.with_absorbed(nodes, *live))
         outlines = self._outlines_of_decisions(
@@ -517,12 +539,14 @@ class Explainer:
                 if superseded.touches_summary(node.envelope):
                     source = "superseded"
             clocks = list(_clocks(node.envelope, summary.decided_at_seq, events))
-            yield Record(
+            yield SummaryRecord(
                 node=node,
                 depth=depth,
                 live=node.seq in live,
                 decided_on=events.get(summary.decided_at_seq),
-                asked=why.ask_again(self.strategy, outlines[node.seq], summary, clocks),
+                asked_again=why.ask_again(
+                    self.strategy, outlines[node.seq], summary, clocks
+                ),
                 source=source,
             )
 
@@ -532,9 +556,9 @@ class Explainer:
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
     ) -> dict[int, Outline]:
-        """Return the outline with which each summary was decided, by its seq.
+        """Return the outline on which each summary was decided, by the summary's seq.
 
-        One walk over both streams makes all of them.
+        One pass over both streams folds all of them.
         """
         outlines: dict[int, Outline] = {}
         outline = self.strategy.begin()
@@ -560,21 +584,21 @@ class Explainer:
             try:
                 outline = self.strategy.fold(outline, envelope)
             except HistoryEdited:
-                outline = self._whole(envelope.seq, outline.derived_seq)
+                outline = self._fold_all(envelope.seq, outline.derived_seq)
         return outline
 
-    def _whole(self, seq: int, derived_seq: int) -> Outline:
+    def _fold_all(self, seq: int, derived_seq: int) -> Outline:
         """Fold the log up to ``seq``, and the derived stream up to ``derived_seq``."""
-        outline = self.viewer.whole(self.strategy, upto=seq)
+        outline = self.viewer.fold_all(self.strategy, upto=seq)
         if not derived_seq:
             return outline
-        derived = self.viewer.log.read(self._derived, upto=derived_seq)
+        derived = self.viewer.log.read(self._derived_stream, upto=derived_seq)
         return with_derived(outline, derived)
 
-    def _chains(self, *, with_derived: bool) -> Iterator[Chain]:
-        """Prove the chains of the session and of those that it was forked from.
+    def _proved_chains(self, *, with_derived: bool) -> Iterator[Chain]:
+        """Prove the hash chains of the session and of its parents.
 
-        with_derived: also prove the chain of the summaries.
+        with_derived: also prove the hash chain of the summaries.
         """
         streams = []
         history: History | None = self.viewer.history
@@ -582,7 +606,7 @@ class Explainer:
             streams.append(history.stream.main)
             history = history.parent
         if with_derived:
-            streams.append(self._derived)
+            streams.append(self._derived_stream)
         for stream in streams:
             events = 0
             last_hash = ""
@@ -607,7 +631,7 @@ def _replaced_by(
             continue
         if part.span.summary is not None:
             summaries.add(part.span.summary)
-        if part.cause in _STUBS:
+        if part.cause in _STUB_CAUSES:
             stubs.append(part)
     for event in unshown:
         if event.summary in summaries or any(
@@ -647,7 +671,7 @@ def _pins(
 def _clocks(
     envelope: Envelope, decided_at: int, events: Mapping[int, Envelope]
 ) -> Iterator[datetime]:
-    """Yield the possible times of a summary's decision, the likeliest first."""
+    """Yield the times at which a summary may have been decided, the likeliest first."""
     duration_ms = getattr(envelope.payload, "duration_ms", None) or 0
     yield envelope.ts - timedelta(milliseconds=duration_ms)
     for seq in (decided_at, decided_at + 1):
@@ -663,10 +687,12 @@ class Skipped(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A log under several strategies, in their order, and the skipped strategies.
+    """A comparison of a log under several strategies.
 
-    model:  the model whose prices and cache rules are used.
-    events: the number of events in the log.
+    outcomes: the outcome under each strategy, in their order.
+    skipped:  the strategies that could not run.
+    model:    the model whose prices and cache rules are used.
+    events:   the number of events in the log.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -707,15 +733,14 @@ class Compared(NamedTuple):
         return html_table(title, names, rows)
 
 
-class How(TypedDict, total=False):
+class CompareArgs(TypedDict, total=False):
     """The options of a comparison.
 
     model:      the model whose prices, cache rules and window are used.  By default,
-                prices and cache rules are those of the model that answered last, or of
-                ``DEFAULT_MODEL``, and the window is that of contexts without a model.
-    prices:     a TOML file with a table [models], which precedes all other prices.
-    recorded:   use the recorded summaries at the points where they were decided, and
-                make no others.
+                prices and cache rules are those of the model that answered last, else
+                of ``DEFAULT_MODEL``; the window is that of contexts without a model.
+    prices:     a TOML file with a table [models], which overrides all other prices.
+    recorded:   use the recorded summaries where they were decided, and make no others.
     summarizer: writes the summaries that are made in memory; ``abridged`` by default.
     """
 
@@ -728,14 +753,14 @@ class How(TypedDict, total=False):
 def compare(
     viewer: Viewer,
     strategies: Iterable[str | Strategy] | None,
-    how: How,
+    options: CompareArgs,
     settings: Settings,
 ) -> Compared:
-    """Compare the session's log under these strategies, or under all that exist.
+    """Compare the session's log under these strategies; None means all that exist.
 
     Raises UnknownStrategy, UnknownModel, InvalidConfiguration.
     """
-    prices = how.get("prices")
+    prices = options.get("prices")
     if prices is not None:
         table = settings.read_toml(Path(prices)).get("models")
         if not isinstance(table, dict):
@@ -747,23 +772,23 @@ def compare(
         labelled.append((_label(requested, strategy), strategy))
     named_model = None
     extras = NO_EXTRAS
-    model_name = how.get("model")
+    model_name = options.get("model")
     if model_name:
         named_model = models.model_info(model_name)
         extras = Extras(window_tokens=named_model.context_tokens)
-    whole = WithBlobs.read(viewer.log, viewer.history.events())
-    events = whole.events
+    with_blobs = WithBlobs.read(viewer.log, viewer.history.events())
+    events = with_blobs.events
     comparison = Comparison(
         events,
         named_model or _model_of(events),
-        how.get("summarizer") or Abridged(),
+        options.get("summarizer") or Abridged(),
         extras,
-        whole.blobs.get,
+        with_blobs.blobs.get,
     )
 
     def outcome_of(strategy: Strategy, label: str) -> Outcome:
         recorded = None
-        if how.get("recorded"):
+        if options.get("recorded"):
             stream = viewer.stream._replace(stream=strategy.fingerprint)
             recorded = since_last_rebuild(viewer.log.read(stream))
         return comparison.under(strategy, label=label, recorded=recorded)
@@ -773,17 +798,17 @@ def compare(
     if strategies is None:
         for name in spec.STRATEGIES:
             try:
-                strategy = _default(name, comparison.model, settings)
+                strategy = _configured(name, comparison.model, settings)
                 outcomes.append(outcome_of(strategy, name))
             except errors.RefoldError as error:
                 skipped.append(Skipped(name, str(error)))
     return Compared(tuple(outcomes), tuple(skipped), comparison.model, len(events))
 
 
-def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
+def _configured(name: str, model: ModelInfo, settings: Settings) -> Strategy:
     """Return the strategy as configured.
 
-    A strategy that needs the name of a model gets that of the compared model.
+    A strategy that needs the name of a model gets the name of ``model``.
     """
     try:
         return settings.strategy(name)
@@ -794,7 +819,7 @@ def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
 
 
 def _label(requested: str | Strategy, strategy: Strategy) -> str:
-    """Return the text that named the strategy, or its name with the set parameters."""
+    """Return the text that named the strategy, else its name with its parameters."""
     if isinstance(requested, str):
         return requested
     params = []

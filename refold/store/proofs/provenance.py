@@ -15,23 +15,30 @@ from refold.projections.tokens import input_tokens, tokens_of
 
 Kind: TypeAlias = Literal["recorded", "reconstructed", "assumed"]
 # The types of events with which an answer of a model can begin.
-_ANSWERS: Final = ("agent_response", "tool_call", "reflection")
-# Those that a context shows as messages.
-_MESSAGES: Final = (*_ANSWERS, "user_input", "tool_result", "error", "final")
+_ANSWER_TYPES: Final = ("agent_response", "tool_call", "reflection")
+# The types of events that a context shows as messages.
+_MESSAGE_TYPES: Final = (
+    *_ANSWER_TYPES,
+    "user_input",
+    "tool_result",
+    "error",
+    "final",
+)
+# The strategy whose views are the contexts of a client that is only recorded.
+_KEEP_ALL: Final = "keep_all"
 # The types of events that a rule of an importer adds where a client left no record.
-_PLAIN: Final = "keep_all"
-_BY_RULE: Final = ("system", "provider_edit")
-# The transcripts of clients from which contexts are derived by documented rules.
-_TRANSCRIPTS: Final = frozenset({"claude-code", "codex"})
+_TYPES_BY_RULE: Final = ("system", "provider_edit")
+# The clients from whose transcripts contexts are derived by documented rules.
+_CLIENTS: Final = frozenset({"claude-code", "codex"})
 
 
 def kind_of(envelope: Envelope) -> Kind:
-    """Return the evidence that an event is for a request.
+    """Return how well an event proves that a request was sent.
 
     ``recorded``: the digest was stored when the request was sent.  ``reconstructed``:
-    an import derived the digest from a transcript, or a capture recorded the answer
-    from one.  ``assumed``: the event has no digest of a request, or it activates a
-    strategy, which sends nothing.
+    an import derived the digest from a transcript, or a capture copied the answer from
+    a transcript.  ``assumed``: the event has no digest of a request, or it only
+    activates a strategy, which sends nothing.
     """
     if isinstance(envelope.payload, Request):
         if envelope.activates_strategy:
@@ -43,21 +50,21 @@ def kind_of(envelope: Envelope) -> Kind:
 
 
 def is_captured(envelope: Envelope) -> bool:
-    """Whether an event is of a line of a client's transcript."""
+    """Whether an event comes from a line of a client's transcript."""
     native = envelope.meta.native or {}
-    return native.get("format") in _TRANSCRIPTS
+    return native.get("format") in _CLIENTS
 
 
 def reconstructed_in(envelope: Envelope) -> str | None:
-    """Return the digest of the request that an imported response answers."""
+    """Return the digest of the request that an imported response answers, if any."""
     digest = (envelope.meta.source or {}).get("request")
     if isinstance(digest, str):
         return digest
     return None
 
 
-def version_of(envelope: Envelope) -> int:
-    """Return the version of ``keep_all`` that a reconstructed request was made with."""
+def keep_all_version(envelope: Envelope) -> int:
+    """Return the version of ``keep_all`` with which an import derived a request."""
     version = (envelope.meta.source or {}).get("request_version")
     return version if isinstance(version, int) else 1
 
@@ -66,12 +73,13 @@ def version_of(envelope: Envelope) -> int:
 class Provenance(NamedTuple):
     """The evidence that a context was sent.
 
-    seq:    of the event with the digest of the request, or of the answer that a capture
-            recorded; None if there is none.
+    seq:    the seq of the event with the digest of the request, or of the answer that a
+            capture recorded; None if there is neither.
+    digest: the digest of the request.
     same:   whether the context has that digest.  The digest differs if events in the
             context were redacted after the request was sent.
-    rules:  the rules that stand for what the client did without a record, in a context
-            that is reconstructed.
+    rules:  the importer's rules by which a reconstructed context contains events that
+            the client did not record.
     """
 
     kind: Kind
@@ -97,14 +105,14 @@ ASSUMED: Final = Provenance("assumed")
 
 @repr_without_texts
 class Bill(NamedTuple):
-    """The input tokens that the client reported for an answer, and our own count.
+    """The input tokens that the client reported for an answer, and Refold's own count.
 
-    seq:     of the answer to the context.
-    input:   tokens that were neither read from a cache nor written to one.
-    counted: our count of the context.  It lacks what the log does not have, such as a
-             client's own system prompt and definitions of tools.
-    offset:  the tokens by which the bill of the session's first answer is above our
-             count: about what the log does not have.  None without such a bill.
+    seq:     the seq of the answer to the context.
+    input:   the tokens that were neither read from a cache nor written to one.
+    counted: Refold's count of the context.  It lacks texts that the log does not have,
+             such as the client's own system prompt and definitions of tools.
+    offset:  the tokens by which the bill of the session's first answer exceeds Refold's
+             count, as an estimate for those texts.  None without such a bill.
     """
 
     seq: int
@@ -117,7 +125,7 @@ class Bill(NamedTuple):
 
     @property
     def expected(self) -> int:
-        """The bill that our count makes us expect."""
+        """The billed tokens that Refold expects: its count and the offset."""
         return self.counted + (self.offset or 0)
 
     @property
@@ -133,22 +141,24 @@ class Bill(NamedTuple):
 def bill_of(
     log: EventLog, stream: StreamId, view: View, origin: Provenance
 ) -> Bill | None:
-    """Return the bill of the answer to a context, or None if nothing reports it.
+    """Return the bill of the answer to a context, or None if no event reports it.
 
-    A context of which it is only assumed that it was sent has a bill if it shows all
-    events, and the answer follows directly.
+    A context whose provenance is only assumed has a bill if it shows all events, and if
+    the answer is the next message.
 
     origin: the evidence that the view was sent.
     """
-    if origin.kind == "assumed" and view.strategy != "keep_all":
+    if origin.kind == "assumed" and view.strategy != _KEEP_ALL:
         return None
-    following = log.read(stream, after=max(view.at, 0), types=_MESSAGES, limit=1)
-    if not following or following[0].type not in _ANSWERS:
+    after = max(view.at, 0)
+    next_messages = log.read(stream, after=after, types=_MESSAGE_TYPES, limit=1)
+    if not next_messages or next_messages[0].type not in _ANSWER_TYPES:
         return None
-    answer = following[0]
+    answer = next_messages[0]
+    usage = answer.meta.usage
     response = answer.payload
-    usage = response.usage if isinstance(response, AgentResponse) else None
-    usage = usage or answer.meta.usage
+    if isinstance(response, AgentResponse) and response.usage:
+        usage = response.usage
     tokens = Usage.of(usage)
     if tokens is None or not input_tokens(usage):
         return None
@@ -167,8 +177,8 @@ def bill_of(
 def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
     """Return the evidence that a view of the session of this stream was sent.
 
-    Only requests next to the end of the view count: the newest one at or before it,
-    the first one after it, and an imported or captured answer after it.
+    Only the requests nearest to the end of the view count: the newest request up to it,
+    the first request after it, and the first imported or captured answer after it.
     """
     for envelope in _requests_around(log, stream, view.at):
         request = envelope.payload
@@ -177,7 +187,7 @@ def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
         same = request.digest == view.digest
         if same or _was_redacted_since(log, stream, view, envelope):
             return Provenance("recorded", envelope.seq, request.digest, same)
-    for answer in log.read(stream, after=max(view.at, 0), types=_ANSWERS, limit=1):
+    for answer in log.read(stream, after=max(view.at, 0), types=_ANSWER_TYPES, limit=1):
         is_imported = reconstructed_in(answer) == view.digest
         if is_imported or _is_captured_request(log, stream, view, answer):
             return Provenance(
@@ -193,26 +203,31 @@ def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
 def _is_captured_request(
     log: EventLog, stream: StreamId, view: View, answer: Envelope
 ) -> bool:
-    """Whether a capture recorded the answer to a view that shows all events before it.
+    """Whether a capture recorded the answer to this view of all events before it.
 
-    An import stores the digest of the request with the answer.  A capture appends line
-    by line, and the log gives the same context again.
+    An import stores the digest of the request with the answer.  A capture stores no
+    digest: it appends line by line, so the log itself gives the context of each answer.
     """
-    if view.strategy != _PLAIN or view.extras.dump() or not is_captured(answer):
+    shows_all_events = view.strategy == _KEEP_ALL and not view.extras.dump()
+    if not shows_all_events or not is_captured(answer):
         return False
     between = log.read(stream, after=max(view.at, 0), upto=answer.seq - 1)
     if any(envelope.type != "item" for envelope in between):
         return False
-    response = answer.meta.response_id
-    before = log.read(stream, upto=answer.seq - 1, types=_ANSWERS, limit=1, newest=True)
-    # A further part of the same response answers no request.
-    return not (response and before and before[0].meta.response_id == response)
+    response_id = answer.meta.response_id
+    previous = log.read(
+        stream, upto=answer.seq - 1, types=_ANSWER_TYPES, limit=1, newest=True
+    )
+    if not response_id or not previous:
+        return True
+    # Another part of the previous answer is no answer to a new request.
+    return previous[0].meta.response_id != response_id
 
 
 def _rules(log: EventLog, stream: StreamId, upto: int) -> tuple[str, ...]:
-    """The rules that added events up to this seq."""
+    """Return the names of the importer's rules that added events up to this seq."""
     names: set[str] = set()
-    for envelope in log.read(stream, upto=upto, types=_BY_RULE):
+    for envelope in log.read(stream, upto=upto, types=_TYPES_BY_RULE):
         rule = (envelope.meta.source or {}).get("rule")
         if isinstance(rule, str):
             names.add(rule)
@@ -220,9 +235,9 @@ def _rules(log: EventLog, stream: StreamId, upto: int) -> tuple[str, ...]:
 
 
 def _requests_around(log: EventLog, stream: StreamId, at: int) -> list[Envelope]:
-    """Return the sent requests next to this seq.
+    """Return the sent requests nearest to this seq.
 
-    The newest one up to the seq comes first, then the first one after it.
+    These are the newest request up to the seq, and then the first one after it.
     """
     around: list[Envelope] = []
     upto = at

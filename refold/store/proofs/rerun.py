@@ -1,7 +1,7 @@
-"""Rerun: makes the requests of a recorded run again, and compares them with the record.
+"""Rerun: derive the requests of a recorded run again, and compare them with the record.
 
-Responses and results come from the record, so without a model only requests can differ.
-Nothing is written.
+Responses and results come from the record, so only requests can differ unless a model
+answers.  Nothing is written.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from refold.store.contexts import Viewer, with_derived
 from refold.store.history import WithBlobs, read_extras
 from refold.store.proofs.provenance import (
     is_captured,
+    keep_all_version,
     kind_of,
     reconstructed_in,
-    version_of,
 )
-from refold.store.proofs.verification import Superseded, differs
+from refold.store.proofs.verification import Superseded, changed_part
 
-# The strategy of requests without one of their own.
+# The strategy of requests that the log does not contain as events.
 _KEEP_ALL: Final[Strategy] = KeepAll()
-# The number of characters shown before a difference, and half of those after it.
-_AROUND: Final = 120
+# An excerpt shows this many characters before a difference, and twice as many after.
+_CONTEXT_CHARS: Final = 120
 
 
 class Model(Protocol):
@@ -74,11 +74,13 @@ class Model(Protocol):
 
 
 @repr_without_texts
-class Shown(NamedTuple):
+class Excerpt(NamedTuple):
     """An excerpt of a request.
 
-    text: the first different block, from shortly before the difference; None if there
-          is no such block, or if only the digest of the request is known.
+    digest: the digest of the whole request.
+    tokens: its tokens; None if only the digest is known.
+    text:   the block that differs, cut around the first difference; None if the request
+            lacks the block, or if only the digest is known.
     """
 
     digest: str
@@ -88,7 +90,7 @@ class Shown(NamedTuple):
 
 @repr_without_texts
 class Calls(NamedTuple):
-    """The calls of an answer by name and arguments, as recorded and as made now."""
+    """The calls of an answer by name and arguments: those recorded, and those now."""
 
     then: tuple[JsonObject, ...]
     now: tuple[JsonObject, ...]
@@ -97,29 +99,36 @@ class Calls(NamedTuple):
 class Difference(NamedTuple):
     """The first request that differs from the record, or that led to other calls.
 
-    request: its number, counted from 1.
-    seq:     of its event, or of the first event of its answer.
+    request: the number of the request, counted from 1.
+    seq:     the seq of the request's event, or of the first event of its answer.
     where:   ``system``, ``tools``, ``message 3, block 1``, or ``calls``; ``digest`` if
-             the log does not contain what was sent.
+             the log does not contain the text that was sent.
+    then:    the recorded request.
+    now:     the request as it is derived now.
+    call:    the calls of the first answer with other calls than recorded.
     """
 
     request: int
     seq: int
     where: str
-    then: Shown
-    now: Shown
+    then: Excerpt
+    now: Excerpt
     call: Calls | None = None
 
 
+# Why a live run ended: a call has no recorded result, or no user input is left.
 Ended: TypeAlias = Literal["unrecorded_call", "run_ended"]
 
 
 @repr_without_texts
 class Live(NamedTuple):
-    """What a model did from a request on: the number of its answers, and the end.
+    """The part of a run that a model answered.
 
-    results: the number of calls with a recorded result.
-    call:    the call without one, which ended the run.
+    request: the number of the first request that the model answered.
+    answers: the number of its answers.
+    results: the number of its calls that got a recorded result.
+    ended:   why the run ended.
+    call:    the call without a recorded result, which ended the run.
     """
 
     request: int
@@ -132,16 +141,18 @@ class Live(NamedTuple):
 class Rerun(NamedTuple):
     """The result of a rerun.
 
+    requests:   the number of requests of the run.
     same:       the number of equal requests before the first one that differs.
-    superseded: the number of requests made from events that were redacted since, which
-                nothing proves any more.
+    superseded: the number of requests that can no longer be proved, because they were
+                made from events that were redacted since.
     recorded:   whether the provenance of any request is known: it was recorded, or it
                 was reconstructed from a transcript.  If not, the requests are those
-                that the log makes without any compaction.
+                that the log gives without any compaction.
     recorded_requests: the number of requests that were recorded when they were sent.
-                The digests of the others were reconstructed from the log.  They prove
-                that the log still makes the same requests, and not what was sent.
-    same_recorded: how many requests in ``same`` were recorded.
+                The digests of the others were reconstructed from the log.  Such a
+                digest proves that the log still gives the same request.  It does not
+                prove what was sent.
+    same_recorded: the number of requests in ``same`` that were recorded.
     """
 
     requests: int
@@ -155,7 +166,7 @@ class Rerun(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether a request differs, or a model made a call without recorded result."""
+        """Whether a request differs, or a model made a call that has no result."""
         if self.live is not None and self.live.ended == "unrecorded_call":
             return True
         return self.first_difference is not None
@@ -170,12 +181,12 @@ class Rerun(NamedTuple):
 def with_requests(
     viewer: Viewer, state: SessionState, new: Sequence[RedactedEvent], now: datetime
 ) -> list[RedactedEvent]:
-    """Add the digest of its request to each answer among new, imported events.
+    """Return new, imported events; each answer gets the digest of its request.
 
-    The requests are those that the log makes without any compaction.  If there are
-    requests among the new events, nothing is added, because these are compared.
+    The requests are those that the log gives without any compaction.  If the new events
+    contain requests, no digest is added: a rerun compares those requests instead.
 
-    state: the state that the new events follow.
+    state: the state of the session before the new events.
     """
     if any(isinstance(redacted.event, Request) for redacted in new):
         return [*new]
@@ -183,7 +194,7 @@ def with_requests(
     events, stored_blobs = WithBlobs.read(viewer.log, stored)
     blobs = dict(stored_blobs)
     for seq, redacted in enumerate(new, state.head_seq + 1):
-        events.append(_imagined(redacted, seq, state.stream, now))
+        events.append(_future_envelope(redacted, seq, state.stream, now))
         blobs.update({blob.sha256: blob.data for blob in redacted.blobs})
     with_digests = [*new]
     requests = compare.RawRequests(events, read=blobs.get)
@@ -195,10 +206,10 @@ def with_requests(
     return with_digests
 
 
-def _imagined(
+def _future_envelope(
     redacted: RedactedEvent, seq: int, stream: StreamId, now: datetime
 ) -> Envelope:
-    """Return the envelope that the event would get, with the content of its blobs."""
+    """Return the envelope that an event will get, with texts in place of stubs."""
     event: Any = redacted.event
     if redacted.blobs:
         data = {blob.sha256: blob.data for blob in redacted.blobs}
@@ -219,14 +230,14 @@ def _imagined(
 class _RunRequest(NamedTuple):
     """A request of the run.
 
-    envelope: its event, or the first event of its answer.
-    read:     the number of events before it.
-    request:  None if only its digest is known.
-    keep_all: the strategy of a request of which only the digest is known.
+    envelope: the event of the request, or the first event of its answer.
+    events_before: the number of events before that event.
+    request:  the recorded request; None if only its digest is known.
+    keep_all: the strategy of a request if only its digest is known.
     """
 
     envelope: Envelope
-    read: int
+    events_before: int
     digest: str
     model: str | None
     request: Request | None
@@ -234,7 +245,7 @@ class _RunRequest(NamedTuple):
 
     @property
     def through(self) -> int:
-        """The last seq that the request was made from."""
+        """The seq of the newest event in the request."""
         if self.request is None:
             return self.envelope.seq - 1
         return self.request.through_seq
@@ -255,7 +266,7 @@ class _RunRequest(NamedTuple):
 
     @property
     def derived_seq(self) -> int:
-        """The last summary that the request was made from."""
+        """The seq of the newest summary in the request; 0 for none."""
         if self.request is None:
             return 0
         return self.request.derived_seq
@@ -269,13 +280,14 @@ class _RunRequest(NamedTuple):
         """Whether the view differs from what was sent."""
         if self.request is None:
             return view.digest != self.digest
-        return bool(differs(view, self.request))
+        return bool(changed_part(view, self.request))
 
 
 def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
-    """Yield the requests with a known digest, without those of a fork's origin.
+    """Yield the requests with a known digest.
 
-    A request that activates a strategy was sent to no model, and is left out.
+    Requests of a fork's parents are left out.  So are requests that activate a
+    strategy, because no model got them.
     """
     for index, envelope in enumerate(events):
         event = envelope.payload
@@ -286,7 +298,7 @@ def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
             continue
         digest = reconstructed_in(envelope)
         if digest is not None:
-            version = version_of(envelope)
+            version = keep_all_version(envelope)
             yield _RunRequest(
                 envelope,
                 index,
@@ -301,7 +313,7 @@ def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
 class _Run:
     """The events of a run, as they were recorded or as they would be recorded now.
 
-    derived: the derived streams, by the fingerprint of their strategy.
+    derived: the events of the derived streams, by the fingerprint of the strategy.
     read:    returns the blobs of images and documents.
     """
 
@@ -311,11 +323,11 @@ class _Run:
     _outlines: dict[str, Outline] = field(default_factory=dict)
 
     def view(self, request: _RunRequest, extras: Extras) -> View:
-        """Make a request again, with the summaries that it was made from."""
+        """Derive a request again, with the summaries that it was made from."""
         strategy = request.strategy
         summaries: list[Envelope] = []
         if request.request is None:
-            outline = strategy.read_whole(self.events[: request.read])
+            outline = strategy.read_whole(self.events[: request.events_before])
         else:
             summaries = self.derived.get(strategy.fingerprint, [])
             outline = self._outline(strategy, request.request, summaries)
@@ -330,7 +342,7 @@ class _Run:
     ) -> Outline:
         """Return the outline of a request.
 
-        It continues the outline of the request before, if that is possible.
+        If possible, this continues the outline of the previous request.
         """
         derived = [entry for entry in derived if entry.seq <= request.derived_seq]
         last_restart = 0
@@ -354,7 +366,11 @@ class _Run:
         try:
             outline = strategy.read(outline, unread)
         except HistoryEdited:
-            before = [one for one in self.events if one.seq <= request.through_seq]
+            before = [
+                envelope
+                for envelope in self.events
+                if envelope.seq <= request.through_seq
+            ]
             outline = strategy.read_whole(before)
         later = []
         for entry in since_last_rebuild(derived):
@@ -366,11 +382,11 @@ class _Run:
 
 
 class Rerunner:
-    """Makes the requests of one session again.
+    """Derives the requests of one session again.
 
-    strategy: the strategy of all requests.  If the recorded summaries belong to another
-              strategy, the walk makes summaries.  By default, each request keeps its
-              own strategy.
+    strategy: the strategy of all requests; None keeps the strategy of each request.
+              Where the recorded summaries belong to another strategy, summaries are
+              made in memory.
     prompt:   replaces the recorded system prompts.
 
     Events that were redacted under other rules than those of the store are redacted
@@ -392,11 +408,11 @@ class Rerunner:
         self._tag = writer.tagger(viewer.stream.user_id)
         log = viewer.log
         events, blobs = WithBlobs.read(log, viewer.history.events())
-        self._read: Read = blobs.get
+        self._read_blob: Read = blobs.get
         self._requests = list(_requests_in(events))
         self._has_provenance = bool(self._requests)
         if not self._requests:
-            self._requests = _raw_requests(events, self._read)
+            self._requests = _raw_requests(events, self._read_blob)
             self._has_provenance = any(
                 is_captured(request.envelope) for request in self._requests
             )
@@ -411,16 +427,16 @@ class Rerunner:
         self._has_prompts = any(
             _prompt_in(envelope.payload) is not None for envelope in events
         )
-        self._recorded_run = _Run(events, derived, self._read)
+        self._recorded_run = _Run(events, derived, self._read_blob)
         current_derived: dict[str, list[Envelope]] = {}
         for name, entries in derived.items():
             current_derived[name] = [self._current(entry) for entry in entries]
         self._current_run = _Run(
             [self._current(envelope) for envelope in events],
             current_derived,
-            self._read,
+            self._read_blob,
         )
-        self._handed: dict[tuple[int, bool], Extras] = {}
+        self._extras_cache: dict[tuple[int, bool], Extras] = {}
 
     def run(self, model: Model | None = None) -> Rerun:
         """Compare each request with the record, up to the first one that differs.
@@ -434,6 +450,7 @@ class Rerunner:
         """
         if isinstance(model, str):
             raise InvalidConfiguration("a rerun takes what answers: LiveModel(name)")
+        # Events of a parent have seqs up to 0.
         own = (event for event in self._recorded_run.events if event.seq > 0)
         superseded = Superseded.of(self._viewer.history, own)
         first_superseded = min(superseded.main, default=inf)
@@ -463,19 +480,23 @@ class Rerunner:
 
     def _compared(self) -> Iterator[tuple[_RunRequest, View | None, bool]]:
         """Yield each request, its view if it was rendered, and whether it differs."""
-        handed = self._extras(None, now=True)
+        extras_of_no_request = self._extras(None, now=True)
         digests: dict[str, Iterator[tuple[Envelope, str]]] = {}
         views: Iterator[View] = iter(())
         if self._strategy:
             views = self._views_under(self._strategy)
         for request, view in zip_longest(self._requests, views):
+            # A request that keeps its strategy is derived with its recorded summaries.
             if self._keeps_strategy(request):
                 view = None
             if view is None and request.request is None:
                 name = request.fingerprint
                 if name not in digests:
                     raw = compare.RawRequests(
-                        self._current_run.events, handed, self._read, request.keep_all
+                        self._current_run.events,
+                        extras_of_no_request,
+                        self._read_blob,
+                        request.keep_all,
                     )
                     digests[name] = raw.digests()
                 digest = _digest_of(digests[name], request.envelope.seq)
@@ -487,36 +508,37 @@ class Rerunner:
             yield request, view, request.is_changed(view)
 
     def _keeps_strategy(self, request: _RunRequest) -> bool:
-        """Whether the request is made under its own strategy."""
+        """Whether the request is derived under the strategy that it was made with."""
         if self._strategy is None:
             return True
         return self._strategy.fingerprint == request.fingerprint
 
     def _views_under(self, strategy: Strategy) -> Iterator[View]:
-        """Yield the requests under another strategy; the walk makes summaries."""
-        moments = []
+        """Yield the requests under another strategy, with summaries made in memory."""
+        moments = []  # when a model was called
         for request in self._requests:
-            moments.append(compare.Moment(request.read, request.envelope.seq))
+            moments.append(compare.Moment(request.events_before, request.envelope.seq))
         walk = compare.Walk(
             strategy,
             self._current_run.events,
             moments,
             Abridged(),
-            read=self._read,
+            read=self._read_blob,
         )
         for request, _ in zip(self._requests, walk.steps(), strict=True):
             yield walk.view(self._extras(request, now=True))
 
     def _extras(self, request: _RunRequest | None, *, now: bool) -> Extras:
-        """Return what was handed in with a request.
+        """Return the parts that were handed in with a request.
 
-        now: as it would be handed in now, redacted again and with the new prompt.
+        request: None for requests of which only the digest is known.
+        now:     redact the parts again, and replace the system prompt.
         """
         key = (0, now)
         if request is not None:
             key = (request.envelope.seq, now)
-        if key in self._handed:
-            return self._handed[key]
+        if key in self._extras_cache:
+            return self._extras_cache[key]
         extras = NO_EXTRAS
         if request is not None and request.request is not None:
             log = self._viewer.log
@@ -532,7 +554,7 @@ class Rerunner:
         if now and has_prompt and self._prompt is not None:
             system = _replaced_prompt(extras.system, self._prompt)
             extras = replace(extras, system=system)
-        self._handed[key] = extras
+        self._extras_cache[key] = extras
         return extras
 
     def _current(self, envelope: Envelope) -> Envelope:
@@ -552,7 +574,7 @@ class Rerunner:
         return envelope.model_copy(update={"payload": event, "token_estimate": tokens})
 
     def _has_other_rules(self, envelope: Envelope) -> bool:
-        """Whether the store may find values in an event that were not found before."""
+        """Whether the store's rules may find values that the event still contains."""
         redactor = self._redactor
         if redactor.registered or redactor.recognizer:
             return True
@@ -560,7 +582,7 @@ class Rerunner:
         return envelope.redaction.get("rules") not in current
 
     def _as_recorded(self, prompt: str) -> str:
-        """Return the prompt as it would be recorded, with the numbers of its values."""
+        """Return the prompt as it would be recorded: redacted, with numbered values."""
         stream = self._viewer.stream
         numbers = self._viewer.log.head(stream).state.numbers
         redacted = self._writer.redacted(
@@ -585,7 +607,7 @@ class Rerunner:
     ) -> Difference:
         """Find the place where a request differs from the record.
 
-        view: the request as it is made now, if it was rendered.
+        view: the request as it is derived now, if it was rendered.
         """
         extras = self._extras(request, now=False)
         recorded = self._recorded_run.view(request, extras)
@@ -593,13 +615,13 @@ class Rerunner:
             extras = self._extras(request, now=True)
             view = self._current_run.view(request, extras)
         if request.is_changed(recorded):
-            # The log does not contain what was sent.
+            # The log gives another text than the one that was sent.
             return Difference(
                 request=number,
                 seq=request.envelope.seq,
                 where="digest",
-                then=Shown(request.digest),
-                now=Shown(view.digest, view.tokens),
+                then=Excerpt(request.digest),
+                now=Excerpt(view.digest, view.tokens),
             )
         where, old_text, new_text = _first_difference(_parts(recorded), _parts(view))
         index = _first_different_character(old_text or "", new_text or "")
@@ -607,8 +629,8 @@ class Rerunner:
             request=number,
             seq=request.envelope.seq,
             where=where,
-            then=Shown(recorded.digest, recorded.tokens, _excerpt(old_text, index)),
-            now=Shown(view.digest, view.tokens, _excerpt(new_text, index)),
+            then=Excerpt(recorded.digest, recorded.tokens, _excerpt(old_text, index)),
+            now=Excerpt(view.digest, view.tokens, _excerpt(new_text, index)),
         )
 
     def _live(
@@ -616,7 +638,7 @@ class Rerunner:
     ) -> Rerun:
         """Let the model continue the run from a request on.
 
-        number: of the request, counted from 1.
+        number: the number of the request, counted from 1.
         """
         events = self._current_run.events
         extras = self._extras(request, now=True)
@@ -629,18 +651,20 @@ class Rerunner:
             for entry in self._current_run.derived.get(strategy.fingerprint, []):
                 if entry.seq <= request.derived_seq:
                     summaries.append(entry)
-        run = _LiveRun(events, request.read, strategy, summaries, extras, self._read)
+        run = _LiveRun(
+            events, request.events_before, strategy, summaries, extras, self._read_blob
+        )
         live = run.run(model)._replace(request=number)
         difference = result.first_difference
         if run.different_calls is not None:
             if difference is None:
-                unknown = Shown(request.digest)
+                same_request = Excerpt(request.digest)
                 difference = Difference(
                     request=number + run.answers_before,
                     seq=request.envelope.seq,
                     where="calls",
-                    then=unknown,
-                    now=unknown,
+                    then=same_request,
+                    now=same_request,
                 )
             difference = difference._replace(call=run.different_calls)
         return result._replace(first_difference=difference, live=live)
@@ -660,7 +684,10 @@ def _raw_requests(events: Sequence[Envelope], read: Read) -> list[_RunRequest]:
 
 
 def _digest_of(digests: Iterator[tuple[Envelope, str]], seq: int) -> str:
-    """Read on until the answer at this seq; returns the digest of its request."""
+    """Return the digest of the request that the answer at this seq answers.
+
+    This reads the iterator up to that answer; without the answer, it returns ``""``.
+    """
     for answer, digest in digests:
         if answer.seq == seq:
             return digest
@@ -677,18 +704,19 @@ def _prompt_in(event: Event) -> str | None:
 def _replaced_prompt(recorded: str | None, prompt: str) -> str:
     """Return the prompt that replaces a recorded one.
 
-    Line ends at the end do not count, because a file usually ends with one.
+    Line ends at the end do not count, because a file usually ends with a line end.
     """
     if recorded is not None and recorded.rstrip("\r\n") == prompt.rstrip("\r\n"):
         return recorded
     return prompt.rstrip("\r\n")
 
 
+# A part of a request: its name and its text.
 _Part: TypeAlias = tuple[str, str]
 
 
 def _parts(view: View) -> Iterator[_Part]:
-    """Yield the parts of a request in their order, each with its name and its text."""
+    """Yield the parts of a request in their order."""
     yield "system", view.system or ""
     tools = ""
     if view.tools:
@@ -707,7 +735,7 @@ def _parts(view: View) -> Iterator[_Part]:
 def _first_difference(
     then: Iterable[_Part], now: Iterable[_Part]
 ) -> tuple[str, str | None, str | None]:
-    """Return the name of the first different part, and its texts then and now."""
+    """Return the name of the first part that differs, and its old and new text."""
     for old, new in zip_longest(then, now):
         if old == new:
             continue
@@ -731,8 +759,8 @@ def _excerpt(text: str | None, index: int) -> str | None:
     """Return the text around an index, with an ellipsis where it is cut."""
     if text is None:
         return None
-    begin = max(0, index - _AROUND)
-    end = index + 2 * _AROUND
+    begin = max(0, index - _CONTEXT_CHARS)
+    end = index + 2 * _CONTEXT_CHARS
     excerpt = text[begin:end]
     if begin > 0:
         excerpt = "…" + excerpt
@@ -742,7 +770,7 @@ def _excerpt(text: str | None, index: int) -> str | None:
 
 
 def _called_tools(events: Iterable[Envelope]) -> tuple[JsonObject, ...]:
-    """Return the tools that were called, if their definitions were not recorded."""
+    """Return definitions of the called tools, for a log without definitions."""
     tools: dict[str, JsonObject] = {}
     for envelope in events:
         if isinstance(envelope.payload, ToolCall):
@@ -759,10 +787,10 @@ def _call_json(call: ToolCall) -> JsonObject:
 class _LiveRun:
     """A run that a model continues in memory.
 
-    begin:           the index of the event from which on the model answers.
-    recorded:        the summaries that the run has; None lets the walk make them.
+    begin:           the index of the first event that the model's answers replace.
+    recorded:        the summaries of the run; None makes them in memory.
     different_calls: the calls of the first answer with other calls than recorded.
-    answers_before:  the number of answers before that one.
+    answers_before:  the number of answers before that answer.
     """
 
     different_calls: Calls | None = None
@@ -778,7 +806,7 @@ class _LiveRun:
         read: Read,
     ) -> None:
         self._events = [*events[:begin]]
-        self._read = read
+        self._read_blob = read
         rest = events[begin:]
         self._first = rest[0]
         self._seq = self._first.seq
@@ -788,13 +816,14 @@ class _LiveRun:
         self._moments: list[compare.Moment] = []
         self._inputs: list[UserInput] = []
         self._recorded_answers = list(_answers(rest))
-        results: dict[str, ToolResult] = {}
+        results: dict[str, ToolResult] = {}  # by the ids of their calls
         for envelope in rest:
             if isinstance(envelope.payload, UserInput):
                 self._inputs.append(envelope.payload)
             elif isinstance(envelope.payload, ToolResult):
                 results[envelope.payload.call_id] = envelope.payload
-        self._results: list[tuple[bytes, ToolResult]] = []  # by their calls, in order
+        # Each recorded result with its call, in the order of the calls.
+        self._results: list[tuple[bytes, ToolResult]] = []
         for envelope in rest:
             call = envelope.payload
             if isinstance(call, ToolCall) and call.call_id in results:
@@ -816,7 +845,7 @@ class _LiveRun:
             for event in response:
                 self._add(event)
             for call in calls:
-                result = self._result(call)
+                result = self._take_result(call)
                 if result is None:
                     return Live(
                         request=0,
@@ -850,20 +879,25 @@ class _LiveRun:
 
     def _view(self) -> View:
         """Return the next request."""
-        # The walk ends before this event, in whose place the answer will be.
-        pending = self._imagined(UserInput(text=""))
+        # The walk ends before an event.  This one stands where the answer will be.
+        pending = self._next_envelope(UserInput(text=""))
         events = [*self._events, pending]
         self._moments.append(compare.Moment(len(self._events), pending.seq))
         walk = compare.Walk(
-            self._strategy, events, self._moments, Abridged(), self._recorded,
-            goes_on=True, read=self._read,
-        )  # fmt: skip
+            self._strategy,
+            events,
+            self._moments,
+            Abridged(),
+            self._recorded,
+            goes_on=True,
+            read=self._read_blob,
+        )
         steps = walk.steps()
         for _ in self._moments:
             next(steps)
         return replace(walk.view(self._extras), tools=self._extras.tools)
 
-    def _result(self, call: ToolCall) -> ToolResult | None:
+    def _take_result(self, call: ToolCall) -> ToolResult | None:
         """Take the recorded result of an equal call, if one is left."""
         wanted = canonical(_call_json(call))
         for index, (recorded_call, result) in enumerate(self._results):
@@ -874,10 +908,10 @@ class _LiveRun:
 
     def _add(self, event: Event) -> None:
         """Add an event to the end of the run."""
-        self._events.append(self._imagined(event))
+        self._events.append(self._next_envelope(event))
         self._seq += 1
 
-    def _imagined(self, event: Event) -> Envelope:
+    def _next_envelope(self, event: Event) -> Envelope:
         """Return the envelope of the next event."""
         return Envelope.imagined(
             event,
@@ -889,7 +923,8 @@ class _LiveRun:
 
 
 def _answers(events: Sequence[Envelope]) -> Iterator[tuple[JsonObject, ...]]:
-    """Return the calls of each answer, in order."""
+    """Yield the calls of each recorded answer, in order."""
+    # An answer begins at the seq before which a model was called.
     first_seqs = {moment.seq for moment in compare.moments(events)}
     answers: list[list[JsonObject]] = []
     for envelope in events:

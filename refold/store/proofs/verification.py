@@ -1,4 +1,4 @@
-"""Verification of sessions: proves, repairs, and redacts again what is stored."""
+"""Verification, repair and renewed redaction of the data that sessions store."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ from refold.redaction.guard import Limits, restored
 from refold.redaction.plan import Tagger
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
-from refold.store.contexts import RequestedViews, Viewer, named_in, with_derived
+from refold.store.contexts import RequestedViews, Viewer, shown_spans, with_derived
 from refold.store.history import History, forked_state, read_extras, read_pages
 from refold.store.vault import Renumbering, numbers_after
 
+# A session is verified again if it was changed concurrently, at most this often.
 _TRIES: Final = 3
+# A redaction begins again if another process numbered values, at most this often.
 _REDACTION_TRIES: Final = 20
-_BATCH: Final = 100  # events that are read at once
-# Types of events that a verifier remembers.
-_NOTED: Final = frozenset({Summary, Request, RedactionApplied, events.StateUpdate})
+_BATCH: Final = 100  # events in memory at one time
+# The types of events that say something about other events, or have a digest to check.
+_REMEMBERED_TYPES: Final = frozenset(
+    {Summary, Request, RedactionApplied, events.StateUpdate}
+)
+# The errors that end the redaction of a session, and are reported as its problem.
 _UNREADABLE = (
     errors.CorruptEvent,
     errors.KeyUnavailable,
@@ -49,10 +54,10 @@ _UNREADABLE = (
 
 
 def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
-    """Yield the stored views of the session that differ from what the log makes.
+    """Yield a problem for each stored view that the log does not give again.
 
-    Views of an unknown strategy or of an older form are ignored: nothing shows them,
-    and they are folded again.
+    Views of an unknown strategy or of an older form are ignored: no reader uses them,
+    and they are folded again when needed.
     """
     names = log.view_names(stream.user_id, stream.session_id)
     if not names:
@@ -71,33 +76,33 @@ def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
 def _view_problem(viewer: Viewer, name: str, stored: ports.StoredView) -> str | None:
     """Describe the difference between a stored view and the log, if there is one."""
     if not stored.body:
-        return "the stored view does not open: it is folded anew when it is needed"
+        return "the stored view cannot be decrypted: it is folded again when needed"
     try:
-        strategy = spec.parse(stored.body["strategy"])  # type: ignore[arg-type]  # as written
+        strategy = spec.parse(stored.body["strategy"])  # type: ignore[arg-type]  # a view of ours
         outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # the same
     except (KeyError, TypeError, ValueError, errors.UnknownStrategy):
         return None
     if strategy.fingerprint != name:
         return "the stored view is of another strategy"
-    # Fold the events that the view has read again, from the beginning.
-    again = viewer.whole(strategy, upto=stored.through_seq)
+    # Fold all events of the view again, from the first one.
+    folded = viewer.fold_all(strategy, upto=stored.through_seq)
     if stored.derived_seq:
         derived = viewer.stream._replace(stream=name)
         summaries = viewer.log.read(derived, upto=stored.derived_seq)
-        again = with_derived(again, summaries)
-    if outline != Outline.load(again.dump()):
+        folded = with_derived(folded, summaries)
+    if outline != Outline.load(folded.dump()):
         return "the stored view is not what the log makes of it: drop it"
-    if named_in(strategy, outline) != (stored.shows, stored.shows_derived):
+    if shown_spans(strategy, outline) != (stored.shows, stored.shows_derived):
         return "the stored view is read with events that it does not show"
     return None
 
 
 class Superseded:
-    """The superseded events of a session, and of those that it was forked from.
+    """The events of a session and its parents that were redacted again later.
 
     own:  the seqs of the session's superseded events, by stream.
-    main: the seqs of superseded events in the main stream; those of a parent are
-          counted as the fork counts them.
+    main: the seqs of superseded events in the main stream.  Events of a parent have the
+          seqs that the fork gives them.
     """
 
     main: frozenset[int]
@@ -111,7 +116,7 @@ class Superseded:
 
     @classmethod
     def of(cls, history: History, events: Iterable[Envelope]) -> Superseded:
-        """Return the events that were redacted again according to these own events."""
+        """Return the superseded events that these events of the session name."""
         own: dict[str, set[int]] = {}
         for envelope in events:
             event = envelope.payload
@@ -124,14 +129,15 @@ class Superseded:
         summary = envelope.payload
         if not isinstance(summary, Summary):
             return False
-        redacted = self._derived.get(envelope.stream, set())
-        sources = redacted.intersection(summary.absorbs)
         adopted = summary.adopted
         if adopted:
             redacted = self._derived.get(adopted.stream, set())
-            sources = {seq for seq in redacted if seq <= adopted.seq}
-        if sources:
-            return True
+            if any(seq <= adopted.seq for seq in redacted):
+                return True
+        else:
+            redacted = self._derived.get(envelope.stream, set())
+            if not redacted.isdisjoint(summary.absorbs):
+                return True
         # The summary stores its whole span, but not which of it was an event and which
         # an absorbed summary.  So every event of the span counts.
         return any(summary.first_seq <= seq <= summary.last_seq for seq in self.main)
@@ -141,7 +147,7 @@ class Superseded:
         request = envelope.payload
         if not isinstance(request, Request):
             return False
-        if envelope.seq in self.main:  # the request contains what was handed in
+        if envelope.seq in self.main:  # it was redacted itself: it has handed-in parts
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
         first_event = min(self.main, default=inf)
@@ -170,12 +176,12 @@ def _inherited(history: History) -> Iterator[int]:
 class Verified(NamedTuple):
     """The result of verifying a session.
 
-    events, compactions, requests: how many were verified.
-    superseded:         events that were redacted again, and events whose whole text
-                        expired.  The chain of a redacted event is proved from its
-                        first ciphertext, and so is the replacement.
-    superseded_digests: digests of summaries and requests that cannot be derived again,
-                        because they were made from such events.
+    events, compactions, requests: the numbers of verified events and digests.
+    superseded:         the number of events that were redacted again, or whose whole
+                        text expired.  The hash chain of a redacted event is proved from
+                        its first ciphertext, and also proves the replacement.
+    superseded_digests: the number of digests of summaries and requests that cannot be
+                        derived again, because they were made from such events.
     """
 
     events: int
@@ -195,11 +201,14 @@ class Verified(NamedTuple):
 class Verifier:
     """Verifies one session, stream by stream.
 
-    chain_only:  verify only that the chains link up and end at the heads, and decrypt
-                 nothing.  The hashes need no key, so rows that were rewritten together
-                 with their hashes go unnoticed.
-    _summaries:  the seqs of summaries, by stream.  It has no summaries, because a long
-                 session has many.
+    chain_only:  verify only that each hash chain is unbroken and ends at its head, and
+                 decrypt nothing.  The hashes need no key, so this misses rows that were
+                 rewritten together with their hashes.
+    _problems:   the problems so far.
+    _events:     the number of verified events.
+    _summaries:  the seqs of summaries, by stream.  The summaries themselves would need
+                 much memory in a long session.
+    _labels:     the labels that the main stream sets; None for a removed label.
     _requests:   the seqs of requests.
     _superseded: the seqs of superseded events, by stream.
     _underived:  the number of digests that cannot be derived again.
@@ -217,7 +226,7 @@ class Verifier:
     _underived: int = field(default=0, init=False)
 
     def run(self) -> Verified:
-        """Verify the session, and again if it was changed concurrently."""
+        """Verify the session; verify it again if it was changed concurrently."""
         user_id, session_id, _ = self.stream
         for _ in range(_TRIES):
             before = self.log.sessions(user_id, session_id=session_id)
@@ -231,7 +240,7 @@ class Verifier:
     def run_since_seal(self, streams: Iterable[StreamId]) -> Verified:
         """Verify the chains of these streams of the session from their newest seals."""
         for stream in streams:
-            with suppress(errors.Erased):  # by another process
+            with suppress(errors.Erased):  # another process erased the session
                 self._guarded(partial(self._verify_chain, since_seal=True), stream)
         return Verified(self._events, 0, 0, self._problems)
 
@@ -265,7 +274,7 @@ class Verifier:
         return [self.stream._replace(stream=name) for name in names]
 
     def _guarded(self, verify: Callable[[StreamId], None], stream: StreamId) -> None:
-        """Report a stream that cannot be read as a problem, and continue."""
+        """Verify a stream; a stream that cannot be read becomes a problem."""
         try:
             verify(stream)
         except (errors.CorruptEvent, errors.KeyUnavailable, errors.Erased) as error:
@@ -283,9 +292,9 @@ class Verifier:
         """Verify the chain, the order of events, and the head of a stream."""
         state = SessionState(stream)
         # Events of these types are accepted in any state, and change only the head seq.
-        # They are counted, and added to the state together.
-        unrestricted = unrestricted_types(state) - _NOTED
-        counted = 0
+        # So consecutive ones are counted, and added to the state at once.
+        unrestricted = unrestricted_types(state) - _REMEMBERED_TYPES
+        unfolded = 0
         for item in self.log.audit(stream):
             if isinstance(item, Problem):
                 if item.code == ports.EXPIRED:
@@ -296,13 +305,13 @@ class Verifier:
             self._events += 1
             event = item.payload
             if type(event) in unrestricted:
-                counted += 1
+                unfolded += 1
                 continue
-            if counted:
-                state = state._replace(head_seq=state.head_seq + counted)
-                counted = 0
-            if type(event) in _NOTED:
-                self._note(stream, item)
+            if unfolded:
+                state = state._replace(head_seq=state.head_seq + unfolded)
+                unfolded = 0
+            if type(event) in _REMEMBERED_TYPES:
+                self._remember(stream, item)
             if isinstance(event, events.Fork) and item.seq == 1:
                 state = forked_state(self.log, stream, event)
             try:
@@ -311,9 +320,9 @@ class Verifier:
                 self._report(item, "rule", str(error))
             state = evolve(state, event)
             if state.closed:
-                unrestricted = unrestricted_types(state) - _NOTED
+                unrestricted = unrestricted_types(state) - _REMEMBERED_TYPES
         if not self._problems:
-            state = state._replace(head_seq=state.head_seq + counted)
+            state = state._replace(head_seq=state.head_seq + unfolded)
             self._compare_head(stream, state)
 
     def _verify_views(self, main: StreamId) -> None:
@@ -328,8 +337,8 @@ class Verifier:
             else:
                 self._events += item
 
-    def _note(self, stream: StreamId, envelope: Envelope) -> None:
-        """Remember the seq of derived data, and what the event says of other events."""
+    def _remember(self, stream: StreamId, envelope: Envelope) -> None:
+        """Remember a digest to check, or what an event says about other events."""
         event = envelope.payload
         if isinstance(event, Summary):
             self._summaries.setdefault(stream, []).append(envelope.seq)
@@ -341,28 +350,28 @@ class Verifier:
             self._labels |= labels_in(event)
 
     def _compare_head(self, stream: StreamId, state: SessionState) -> None:
-        """Report a head that differs from the state that the events lead to."""
+        """Report a head that differs from the state that is folded from the events."""
         try:
             head = self.log.head(stream)
         except errors.RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
-        # Concurrent appends have moved the head since the events were read.
+        # Concurrent appends may have moved the head since the events were read.
         if head.seq > state.head_seq:
             for envelope in self.log.read(stream, after=state.head_seq, upto=head.seq):
                 state = evolve(state, envelope.payload)
-        if derivable(head.state) != derivable(state):
+        if derivable_state(head.state) != derivable_state(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))
 
     def _verify_labels(self, main: StreamId) -> None:
-        """Report a session that is found by other labels than those in its log."""
+        """Report a session whose searchable labels are not those in its log."""
         labels: dict[str, str] = {}
         for name, value in self._labels.items():
             if value is not None:
                 labels[name] = value
         if not self.log.labelled(main, labels):
-            detail = "it is found by other labels than the log tells: label it again"
+            detail = "its searchable labels are not those in the log: label it again"
             self._problems.append(Problem(*main, None, "label", detail))
 
     def _derive_again(self, main: StreamId) -> None:
@@ -400,7 +409,7 @@ class Verifier:
         if not isinstance(request, Request):
             return
         try:
-            changed = differs(views.view(request), request)
+            changed = changed_part(views.view(request), request)
         except errors.Expired:
             self._underived += 1
             return
@@ -431,22 +440,23 @@ class Verifier:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
 
 
-def differs(view: View, request: Request) -> str:
-    """Name the first part of a request that the view has changed; empty if none."""
-    again = view.request()
-    if again.system_digest != request.system_digest:
+def changed_part(view: View, request: Request) -> str:
+    """Name the first part of a request that the view changes; empty if none."""
+    derived = view.request()
+    if derived.system_digest != request.system_digest:
         return "the system prompt"
-    if again.tools_digest != request.tools_digest:
+    if derived.tools_digest != request.tools_digest:
         return "the list of tools"
-    if again.digest != request.digest:
+    if derived.digest != request.digest:
         return "the view"
     return ""
 
 
-def derivable(state: SessionState) -> SessionState:
+def derivable_state(state: SessionState) -> SessionState:
     """Return the part of the state that can be derived from the events.
 
-    The names of called tools are left out, because a parent's may have been redacted.
+    The names of called tools are left out, because names in a parent may have been
+    redacted since.
     """
     calls = {}
     for call_id, call in state.open_calls.items():
@@ -456,33 +466,38 @@ def derivable(state: SessionState) -> SessionState:
 
 @dataclass(frozen=True, slots=True)
 class Repairer:
-    """Checks one session for damage, and with ``apply`` repairs what it can."""
+    """Checks one session for damage.
+
+    apply: also repair the damage that can be repaired.
+    """
 
     log: EventLog
     main: StreamId
     apply: bool
 
     def run(self, names: list[str]) -> Iterator[Damage]:
-        """Yield the damage in these streams of the session, and whether it is repaired.
+        """Yield the damage in these streams of the session.
 
-        Derived data is checked only if the events and heads are in order.
+        Derived data is checked only if no damage to events or heads is left.
         """
+        others = [name for name in names if name != MAIN]
         try:
-            broken = False
-            for name in [MAIN, *(name for name in names if name != MAIN)]:
+            is_broken = False
+            for name in [MAIN, *others]:
                 for damage in self._events_and_head(self.main._replace(stream=name)):
-                    broken = broken or not damage.mended
+                    if not damage.mended:
+                        is_broken = True
                     yield damage
-            if not broken:
-                yield from self._views()
-                yield from self._blobs()
-                yield from self._keys()
+            if not is_broken:
+                yield from self._damaged_views()
+                yield from self._unnamed_blobs()
+                yield from self._retired_keys()
         except errors.Erased:
             return
 
     def _events_and_head(self, stream: StreamId) -> Iterator[Damage]:
-        """Yield damaged or lost events of a stream, or its damaged head."""
-        right_head, problems = self._folded(stream)
+        """Yield a stream's damaged or lost events, or else its damaged head."""
+        right_head, problems = self._fold(stream)
         if problems:
             yield Damage(stream, "events", _damaged_events(problems), False)
             return
@@ -493,7 +508,7 @@ class Repairer:
         if stored_head.seq > right_head.seq:
             later = self.log.read(stream, after=right_head.seq, upto=stored_head.seq)
             for envelope in later:
-                right_head = self._with(right_head, envelope)
+                right_head = self._head_after(right_head, envelope)
         if stored_head.seq > right_head.seq:
             lost = f"seq {right_head.seq + 1} to {stored_head.seq}"
             detail = f"{lost} are gone; restore them from a backup"
@@ -503,35 +518,38 @@ class Repairer:
             return
         if stored_head.seq:
             right_head = _with_underivable(right_head, stored_head)
-        if stored_head.seq and _derivable(stored_head) == _derivable(right_head):
+        if stored_head.seq and _derivable_head(stored_head) == _derivable_head(
+            right_head
+        ):
             return
-        what = "differs from its events" if stored_head.seq else "is gone or changed"
-        detail = f"the head {what}; the events end at seq {right_head.seq}"
+        damage = "differs from its events" if stored_head.seq else "is gone or changed"
+        detail = f"the head {damage}; the events end at seq {right_head.seq}"
         repaired = self.apply and self.log.repairs.put_head(stream, right_head)
         yield Damage(stream, "head", detail, True, repaired)
 
-    def _folded(self, stream: StreamId) -> tuple[Head, list[Problem]]:
-        """Return the head that follows from a stream's events, and their problems."""
+    def _fold(self, stream: StreamId) -> tuple[Head, list[Problem]]:
+        """Fold a stream's events; return the head that they give, and problems."""
         head = Head(SessionState(stream), b"")
         problems: list[Problem] = []
         try:
             for item in self.log.audit(stream):
                 if isinstance(item, Envelope):
-                    head = self._with(head, item)
+                    head = self._head_after(head, item)
                 elif item.code not in ("head", ports.EXPIRED):
                     problems.append(item)
         except (errors.CorruptEvent, errors.KeyUnavailable) as error:
             problems.append(Problem(*stream, None, "unreadable", str(error)))
         return head, problems
 
-    def _with(self, head: Head, envelope: Envelope) -> Head:
+    def _head_after(self, head: Head, envelope: Envelope) -> Head:
         """Return the head after one more event."""
         event = envelope.payload
         state = head.state
         if isinstance(event, events.Fork) and envelope.seq == 1:
             state = forked_state(self.log, state.stream, event)
         state = evolve(state, event)
-        # A lost head loses the values of its numbers.  No number is used again.
+        # A lost head loses the values of its numbered placeholders.  Their numbers are
+        # taken from the texts, so that no number is given to another value.
         numbers = numbers_after(state.numbers, str(event.payload()))
         if envelope.event_id.version == 7:
             # The first 48 bits are the time of the append in milliseconds (RFC 9562).
@@ -547,8 +565,8 @@ class Repairer:
             written_at,
         )
 
-    def _views(self) -> Iterator[Damage]:
-        """Yield stored views that cannot be decrypted, or end after the log."""
+    def _damaged_views(self) -> Iterator[Damage]:
+        """Yield stored views that cannot be decrypted, or that end after the log."""
         user_id, session_id, _ = self.main
         end = self.log.head(self.main).seq
         damaged = []
@@ -564,7 +582,7 @@ class Repairer:
             detail = f"the stored view {name[:12]} was changed; it can be made again"
             yield Damage(self.main, "view", detail, True, self.apply)
 
-    def _blobs(self) -> Iterator[Damage]:
+    def _unnamed_blobs(self) -> Iterator[Damage]:
         """Yield the blobs of the session that no event names."""
         scanned = self.log.repairs.unnamed_blobs(self.main)
         if scanned.addresses:
@@ -577,10 +595,10 @@ class Repairer:
 
     @property
     def _may_destroy(self) -> bool:
-        """Whether useless data may be destroyed: not under a hold or a freeze."""
+        """Whether data may be destroyed, which a hold or a freeze forbids."""
         return self.apply and not self.log.erasures.holds(self.main.user_id)
 
-    def _keys(self) -> Iterator[Damage]:
+    def _retired_keys(self) -> Iterator[Damage]:
         """Yield the keys that an interrupted redaction left."""
         number = self.log.retired_keys(self.main)
         if number:
@@ -603,7 +621,7 @@ def _damaged_events(problems: list[Problem]) -> str:
 
 
 def _with_underivable(right: Head, stored: Head) -> Head:
-    """Take over the parts of the stored head that no event contains."""
+    """Return the right head with the parts of the stored head that no event has."""
     numbers = {**right.state.numbers, **stored.state.numbers}
     state = right.state._replace(
         numbers=numbers, kept=stored.state.kept, learned=stored.state.learned
@@ -613,15 +631,15 @@ def _with_underivable(right: Head, stored: Head) -> Head:
     )
 
 
-def _derivable(head: Head) -> Head:
+def _derivable_head(head: Head) -> Head:
     """Return the part of a head that can be derived from the events."""
-    return head._replace(state=derivable(head.state), frozen=False)
+    return head._replace(state=derivable_state(head.state), frozen=False)
 
 
 def repair(
     log: EventLog, scope: ports.Scope, *, apply: bool
 ) -> Iterator[tuple[StreamId, list[Damage]]]:
-    """Check all sessions of the scope, also those that are not listed any more."""
+    """Check all sessions of the scope, also those that lost their head."""
     orphans: dict[tuple[str, str], list[str]] = {}
     for problem in log.orphans(scope):
         session = (problem.user_id, problem.session_id)
@@ -644,13 +662,15 @@ def _checked(
     return main, list(Repairer(log, main, apply=apply).run(names))
 
 
+# The kinds of places in a session that contain text.
 _Where: TypeAlias = Literal["event", "view", "state"]
 
 
 class Exposure(NamedTuple):
-    """The number of values that today's rules find in one place of a session, by type.
+    """The values that the current rules find in one place of a session.
 
-    where: ``event``, ``view`` (named by ``stream``) or ``state`` of a head.
+    where: ``event``; ``view``, which ``stream`` names; or ``state``, of a head.
+    types: the number of values by type.
     blobs: the number of the event's blobs with such values.
     """
 
@@ -670,8 +690,9 @@ class Exposure(NamedTuple):
 class Rechecked(NamedTuple):
     """The result of rechecking a session.
 
-    applied:    the rewriting; None if there was nothing to replace, or if values were
-                only searched for.
+    events:     the number of searched events.
+    applied:    the rewriting of the session; None if there was nothing to replace, or
+                if this only searched.
     unfinished: whether an earlier redaction was interrupted before it destroyed the old
                 key.
     problem:    why the session could not be read or rewritten.
@@ -689,8 +710,9 @@ class _Replacement(NamedTuple):
     """The event that replaces another one.
 
     source:       the event with values that the rules find.
+    redacted:     the event that replaces it.
     types:        the number of values by type.
-    blobs:        the number of the event's blobs that are not in the new event.
+    blobs:        the number of the event's blobs that the new event does not name.
     rules_before: the rules under which the event was redacted before.
     """
 
@@ -702,9 +724,9 @@ class _Replacement(NamedTuple):
 
 
 class Rechecker:
-    """Searches one session with today's rules, and makes replacements for its events.
+    """Searches one session with the current rules, and replaces events with values.
 
-    It is the Rewriting that the log is rewritten with.
+    It is the ``Rewriting`` with which the log is rewritten.
     """
 
     def __init__(self, writer: Writer, stream: StreamId) -> None:
@@ -730,7 +752,7 @@ class Rechecker:
         self._tag = self._writer.numbering(self._stream, numbers, kind=Renumbering)
         exposures: list[Exposure] = []
         for name in log.streams(user_id, session_id):
-            exposures.extend(self._in_stream(name))
+            exposures.extend(self._exposures_in(name))
         for name in log.view_names(user_id, session_id):
             stored = log.load_view(self._stream, name)
             if stored is None:
@@ -740,11 +762,11 @@ class Rechecker:
                 exposures.append(self._exposure(name, "view", types))
         return exposures
 
-    def _in_stream(self, name: str) -> Iterator[Exposure]:
+    def _exposures_in(self, name: str) -> Iterator[Exposure]:
         """Search the events and the head of a stream."""
         stream = self._stream._replace(stream=name)
         for envelope in read_pages(self._writer.log, stream):
-            self.again(envelope)
+            self.replacement(envelope)
             replacement = self._replacements.get((name, envelope.seq))
             if replacement is not None:
                 yield self._exposure(name, "event", replacement.types, replacement)
@@ -772,17 +794,18 @@ class Rechecker:
         sorted_types = dict(sorted(types.items()))
         return Exposure(user_id, session_id, name, seq, where, sorted_types, blobs)
 
-    def again(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
+    def replacement(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
         """Return the event that replaces this one, or None if the rules find nothing.
 
-        An event is checked once, and again if its content has changed: text that
-        another process removed must not come back.
+        An event is checked once.  It is checked again if another process has changed
+        its content since, because text that was removed must not come back.
         """
         place = (envelope.stream, envelope.seq)
         checked = self._checked.get(envelope.stream, 0)
         replacement = self._replacements.get(place)
         is_new = envelope.seq > checked
-        if is_new or (replacement is not None and replacement.source != envelope):
+        has_changed = replacement is not None and replacement.source != envelope
+        if is_new or has_changed:
             self._checked[envelope.stream] = max(envelope.seq, checked)
             self._replacements.pop(place, None)
             replacement = self._replacement_of(envelope)
@@ -812,14 +835,16 @@ class Rechecker:
             Meta.of(meta),
             opaque=self._opaque_blobs(meta),
         )
-        redacted = with_room(self._writer, draft, self._stream.user_id, self._tag)
+        redacted = redact_replacement(
+            self._writer, draft, self._stream.user_id, self._tag
+        )
         remaining = {blob.sha256 for blob in redacted.blobs}
         removed = (payload_blobs | meta_blobs) - remaining
         rules_before = str(envelope.redaction.get("rules", ""))
         return _Replacement(envelope, redacted, types, len(removed), rules_before)
 
     def _opaque_blobs(self, meta: JsonObject) -> tuple[Blob, ...]:
-        """Return the blobs with bytes of a framework's item, which no rule reads."""
+        """Return the blobs with the bytes of a native item, which no rule can read."""
         native: Any = meta.get("native") or {}
         blobs = []
         for digest in native.get("bytes") or ():
@@ -830,7 +855,7 @@ class Rechecker:
         return tuple(blobs)
 
     def _with_blobs(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
-        """Return the value with the content of its blobs, and their digests."""
+        """Return the value with texts in place of stubs, and digests of its blobs."""
         used: set[str] = set()
 
         def read(sha256: str) -> bytes | None:
@@ -851,7 +876,8 @@ class Rechecker:
     ) -> Counter[str]:
         """Return the number of values that the rules find, by type.
 
-        payload: the type and the payload of an event.
+        envelope_texts: texts of an envelope, or of something else that is stored.
+        payload:        the type and the payload of an event, which are searched, too.
         """
         redactor = self._writer.redactor
         try:
@@ -868,7 +894,8 @@ class Rechecker:
     def state(self, state: SessionState) -> SessionState:
         """Return the state with redacted ids and tool names of calls.
 
-        Raises Overtaken if another process gave numbers that this one may have given.
+        Raises Overtaken if another process numbered values since the search, because
+        both may have used the same numbers.
         """
         if state.stream.stream == MAIN and isinstance(self._tag, Renumbering):
             if state.numbers != self._numbers:
@@ -882,7 +909,7 @@ class Rechecker:
         calls = {}
         for stored_id, call in state.open_calls.items():
             call_id = self._writer.recorded_id(self._stream.user_id, stored_id)
-            if call_id not in names:  # a call of the session that this was forked from
+            if call_id not in names:  # a call of a parent, whose event stays
                 value: Any = {"tool_name": call.tool_name}
                 clean: Any = self._writer.redactor.value(value)[0]
                 names[call_id] = str(clean["tool_name"])
@@ -890,7 +917,7 @@ class Rechecker:
         return state._replace(open_calls=calls)
 
     def record(self, event: RedactionApplied) -> chokepoint.RedactedEvent:
-        """Return the event that binds the replacements, with their figures."""
+        """Return the event that records the replacements, with their figures."""
         types: Counter[str] = Counter()
         rules_before: set[str] = set()
         blobs = 0
@@ -906,20 +933,20 @@ class Rechecker:
             "blobs": blobs,
         }
         draft = Draft(event.model_copy(update=update))
-        return with_room(self._writer, draft, self._stream.user_id)
+        return redact_replacement(self._writer, draft, self._stream.user_id)
 
 
 class Overtaken(Exception):
-    """The session has other numbers now, so that it must be searched again."""
+    """Another process numbered values, so the session must be searched again."""
 
 
-def with_room(
+def redact_replacement(
     writer: Writer, draft: Draft, user_id: str, tag: Tagger | None = None
 ) -> chokepoint.RedactedEvent:
     """Redact an event that replaces another one.
 
-    It may be twice as large as a new event, because a placeholder may be longer than
-    its value.
+    Its limit is twice that of a new event, because a placeholder may be longer than its
+    value.
     """
     limits = Limits(writer.limits.leaf_bytes, writer.limits.event_bytes * 2)
     return writer.redacted(
@@ -928,7 +955,7 @@ def with_room(
 
 
 def recheck(store: Any, info: SessionInfo, _: object) -> Rechecked:
-    """Search a session with today's rules; changes nothing."""
+    """Search a session with the current rules; changes nothing."""
     writer: Writer = store.writer
     stream = StreamId(info.user_id, info.session_id, MAIN)
     rechecker = Rechecker(writer, stream)
@@ -941,7 +968,7 @@ def recheck(store: Any, info: SessionInfo, _: object) -> Rechecked:
 
 
 def reredact(store: Any, info: SessionInfo, _: object) -> Rechecked:
-    """Replace the values that today's rules find in a session.
+    """Replace the values that the current rules find in a session.
 
     It also completes an earlier redaction that was interrupted, and drops the views of
     other sessions that contain the values.
@@ -979,8 +1006,7 @@ def with_forks(
 ) -> set[str]:
     """Return these sessions of a user with all of their forks, and forks of those.
 
-    A fork whose keys are destroyed is left out.  A restored backup of the database may
-    have brought back its rows.
+    Forks with destroyed keys are left out; their rows come from a restored backup.
     """
     parents: dict[str, str] = {}
     for info in sessions:

@@ -1,9 +1,8 @@
-"""A step of an agent whose failure is recorded in the session."""
+"""Attempts: steps of an agent whose failures are recorded in the session."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 from traceback import walk_tb
 from types import TracebackType
@@ -26,9 +25,10 @@ if TYPE_CHECKING:
 
 # After these errors, another attempt may succeed.
 _TRANSIENT: Final = (TimeoutError, ConnectionError, errors.StoreUnavailable)
-_MOST_MESSAGE_CHARS: Final = 2_000
-_TRIES: Final = 9  # other writers may append while the failure is recorded
-_NAMED_CALLS: Final = 20
+_MOST_MESSAGE_CHARS: Final = 2_000  # of an error that are recorded
+# The failure is appended again if another writer was first, at most this often.
+_TRIES: Final = 9
+_MOST_NAMED_CALLS: Final = 20  # open calls that a failure names
 
 
 @repr_without_texts
@@ -38,6 +38,9 @@ class Attempt:
 
     Raises the exception that the step raised.  If the failure cannot be recorded, a
     note on that exception says so.
+
+    what:      the name of the step.
+    retryable: whether another attempt may succeed; None decides by the exception.
     """
 
     session: SessionCore
@@ -64,11 +67,12 @@ class Attempt:
             return  # the step succeeded, or the program was interrupted
         where = self._place(trace)
         try:
-            message = str(repaired(str(error)[:_MOST_MESSAGE_CHARS])[0])
+            storable_text, _ = repaired(str(error)[:_MOST_MESSAGE_CHARS])
+            message = str(storable_text)
             try:
                 self._record(error, where, message)
             except (errors.RedactionFailed, errors.InvalidEvent):
-                # The message cannot be stored, but the failure can.
+                # Record the failure without its message, which cannot be stored.
                 self._record(error, where, "")
         except (errors.RefoldError, OSError) as failure:
             error.add_note(f"refold could not record this failure: {failure}")
@@ -88,15 +92,17 @@ class Attempt:
         return self.session.writer.log.head(self.session.stream).state
 
     def _place(self, trace: TracebackType | None) -> str:
-        """Return the step, with the innermost line of code that raised."""
-        for frame, line in deque(walk_tb(trace), maxlen=1):
-            # The path of the file would reveal the machine, the module does not.
-            module = frame.f_globals.get("__name__", "?")
-            return f"{self.what} ({module}.{frame.f_code.co_qualname}, line {line})"
-        return self.what
+        """Return the name of the step, with the innermost line of code that raised."""
+        frames = list(walk_tb(trace))
+        if not frames:
+            return self.what
+        frame, line = frames[-1]
+        # The path of the file would reveal the machine, the module does not.
+        module = frame.f_globals.get("__name__", "?")
+        return f"{self.what} ({module}.{frame.f_code.co_qualname}, line {line})"
 
     def _record(self, error: Exception, where: str, message: str) -> None:
-        """Append the failure; close the calls that the step left open."""
+        """Append the failure, with a result for each call that the step left open."""
         code = type(error).__name__
         status = _http_status(error)
         retryable = self.retryable
@@ -116,11 +122,11 @@ class Attempt:
                 message=message,
                 where=where,
                 retryable=retryable,
-                context=context | self._left_open(state),
+                context=context | self._context_of(state),
             )
             try:
                 self.session.append(
-                    [*self._closing(state, code), failure],
+                    [*self._results(state, code), failure],
                     request_id=self.request_id,
                     agent=self.agent,
                     expected_seq=state.head_seq,
@@ -131,10 +137,10 @@ class Attempt:
                     raise
 
     def _unfinished(self, state: SessionState) -> list[str]:
-        """The ids of the calls that the step made and that have no result."""
+        """Return the ids of the calls that the step made and left without a result."""
         return [call for call in state.open_calls if call not in self._open_before]
 
-    def _closing(self, state: SessionState, code: str) -> list[ToolResult]:
+    def _results(self, state: SessionState, code: str) -> list[ToolResult]:
         """Return a result of unknown outcome for each call that the step left open."""
         text = f"{self.what} failed with {code} before there was a result"
         return [
@@ -142,16 +148,18 @@ class Attempt:
             for call_id in self._unfinished(state)
         ]
 
-    def _left_open(self, state: SessionState) -> JsonObject:
-        """Return the fields of the failure that name the calls without a result."""
+    def _context_of(self, state: SessionState) -> JsonObject:
+        """Return the fields of the failure's context that depend on the state."""
         context: JsonObject = {"upto_seq": state.head_seq}
-        if unfinished := self._unfinished(state):
-            context["open_calls"] = [*unfinished[:_NAMED_CALLS]]
+        unfinished = self._unfinished(state)
+        if unfinished:
+            context["open_calls"] = [*unfinished[:_MOST_NAMED_CALLS]]
         return context
 
 
 def _http_status(error: Exception) -> int | None:
-    """The HTTP status that an error of httpx or of a provider's SDK carries."""
+    """Return the HTTP status of an error of httpx or of a provider's SDK, or None."""
     response = getattr(error, "response", None)
-    status = getattr(error, "status_code", getattr(response, "status_code", None))
+    status_of_response = getattr(response, "status_code", None)
+    status = getattr(error, "status_code", status_of_response)
     return status if isinstance(status, int) else None

@@ -1,4 +1,4 @@
-"""The base of a session: append and read; everything else builds on it."""
+"""The base of a session: append events and read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionCore:
-    """The fields of a session, and the methods that its parts need."""
+    """The fields of a session, and the methods that its parts need.
+
+    upkeep:   the work that an append starts.
+    settings: choose the strategy of calls that name none.
+    """
 
     stream: StreamId
     writer: appends.Writer = field(repr=False)
@@ -43,12 +47,12 @@ class SessionCore:
 
     @property
     def user_id(self) -> str:
-        """The user whose session it is."""
+        """The id of the session's user."""
         return self.stream.user_id
 
     @property
     def session_id(self) -> str:
-        """The name of the session."""
+        """The id of the session."""
         return self.stream.session_id
 
     def append(
@@ -67,15 +71,16 @@ class SessionCore:
 
         Each event is validated, redacted, and size-guarded before anything is written.
 
-        events:          one or several; a ``Draft`` carries its own ts, meta and so on.
-        request_id:      for traces; many appends may share one.
+        events:          one event or several.  A ``Draft`` has its own ts, meta, agent
+                         and request id.
+        request_id:      the id of the request in traces; appends may share one.
         idempotency_key: makes a retry safe: the same key with the same content returns
                          the first receipt again and writes nothing.
-        ts:              when it happened, with a time zone; None is the clock's time.
-        expected_seq:    the seq that the writer last saw; 0 is a new session, None is
-                         any seq.
-        unscanned:       for a text that takes more work to redact than the policy
-                         allows: ``refuse`` refuses the append; ``stub`` stores
+        ts:              when the events happened, with a time zone; None means now.
+        expected_seq:    the session's newest seq, as far as the caller knows; 0 means a
+                         new session, and None means any seq.
+        unscanned:       what to do with a text that takes more work to redact than the
+                         policy allows.  ``refuse`` refuses the append; ``stub`` stores
                          ``[REDACTED:UNSCANNED n bytes]`` in its place.
 
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
@@ -102,7 +107,7 @@ class SessionCore:
         expected_seq: int | None = None,
         unscanned: appends.Unscanned = "refuse",
     ) -> appends.Receipt:
-        """``append`` for asyncio: it does not block the loop."""
+        """Do the same as ``append``, without blocking the event loop."""
         fields = appends.draft_fields(ts, request_id, agent, meta)
         drafts = appends.drafts_of(events, fields)
         order = appends.Order(
@@ -131,7 +136,7 @@ class SessionCore:
     ) -> list[Envelope]:
         """Return the events of the main stream with ``seq > after``.
 
-        limit: at most so many; None is all of them.
+        limit: return at most this many events; None means all.
         types: only events of these types.
 
         Raises InvalidEvent for an unknown type.
@@ -151,9 +156,9 @@ class SessionCore:
         *,
         summarizer: Summarizer | None = None,
     ) -> Envelope | None:
-        """Make one pending step of compaction; returns its summary, or None.
+        """Make one pending compaction; returns its summary, or None.
 
-        Folds of older summaries that follow from it are made in the same step.
+        The folds of older summaries that it leads to are made, too.
         """
         return compactor_for(self, strategy, summarizer).step()
 
@@ -165,7 +170,7 @@ class SessionCore:
     ) -> CrossSessionLayers | None:
         """Read these memory layers from the user's other sessions; None without any.
 
-        last: the request whose layers are repeated while they may be shown.
+        last: the request whose layers are repeated as long as they may be shown.
         """
         raise NotImplementedError
 
@@ -191,13 +196,14 @@ def show(
     snapshot: ports.SessionSnapshot | None = None,
     outline: Outline | None = None,
 ) -> View:
-    """Do what ``Viewer.show`` documents, with the session's own memory layers."""
+    """Do what ``Viewer.show`` documents; it reads layers through this session."""
     return viewer.show(
         strategy, handed, layers=session._layers, snapshot=snapshot, outline=outline
     )
 
 
-# The reads of the methods and parts of a session; none counts as an access.
+# Reads that the methods and parts of a session share.  They are no accesses of their
+# own: the access log records the method that calls them.
 
 
 def folded_state(session: SessionCore, at: int | None = None) -> JsonObject:
@@ -213,16 +219,16 @@ def folded_state(session: SessionCore, at: int | None = None) -> JsonObject:
 
 
 def recorded_labels(session: SessionCore) -> dict[str, str]:
-    """The labels in the log, sorted by name."""
-    return {
-        name.removeprefix(LABEL): str(value)
-        for name, value in sorted(folded_state(session).items())
-        if name.startswith(LABEL)
-    }
+    """Return the labels in the log, sorted by name."""
+    labels: dict[str, str] = {}
+    for name, value in sorted(folded_state(session).items()):
+        if name.startswith(LABEL):
+            labels[name.removeprefix(LABEL)] = str(value)
+    return labels
 
 
 def viewer_of(session: SessionCore) -> contexts.Viewer:
-    """The viewer of the session at its head.  Raises SessionNotFound."""
+    """Return the viewer of the session at its head.  Raises SessionNotFound."""
     from refold.store.contexts import Viewer
     from refold.store.history import History
 
@@ -260,16 +266,20 @@ def chosen_strategy(
     at: int | None = None,
     prepares: bool = False,
 ) -> Strategy:
-    """The given strategy, else that of the last recorded request up to ``at``.
+    """Return the given strategy, else that of the last recorded request up to ``at``.
 
     prepares: without a recorded request, the default of ``prepare`` applies.
     """
     if strategy is not None or viewer is None:
         return session.settings.strategy(strategy)
-    newest = viewer.history.newest_request
-    upto = newest if at is None else min(at, newest)
-    sent = viewer.sent(upto=upto) if upto else None
-    last = sent[1] if sent else None
+    upto = viewer.history.newest_request
+    if at is not None:
+        upto = min(at, upto)
+    last: Request | None = None
+    if upto:
+        recorded_request = viewer.newest_request(upto=upto)
+        if recorded_request is not None:
+            last = recorded_request.request
     return session.settings.strategy(None, last, prepares=prepares)
 
 
@@ -285,14 +295,14 @@ def build_context(
     strategy: str | Strategy | None,
     *,
     at: int | None = None,
-    as_: contexts.As = "sent",
+    as_: contexts.WhichSummaries = "sent",
     handed_in: ExtraArgs | None = None,
 ) -> View:
     """Do what ``Session.context`` documents, without revealing placeholders."""
-    from refold.store.contexts import take
+    from refold.store.contexts import redact_handed_in
 
     session.writer.used(session.stream)
-    handed = take(session.writer, session.user_id, handed_in or {})
+    handed = redact_handed_in(session.writer, session.user_id, handed_in or {})
     if at is None:
         viewer, chosen, snapshot = read_snapshot(session, strategy)
         return show(session, viewer, chosen, handed, snapshot=snapshot)
@@ -309,10 +319,10 @@ def compactor_for(
     strategy: str | Strategy | None,
     summarizer: Summarizer | None,
 ) -> Compactor:
-    """The compactor of the given strategy, else of the one that ``prepare`` uses."""
+    """Return the compactor of the strategy; None means the strategy of ``prepare``."""
     from refold.store.compactions import Compactor
 
     viewer = viewer_of(session)
     chosen = chosen_strategy(session, viewer, strategy, prepares=True)
-    writes = summarizer or session.upkeep.summarizer
-    return Compactor.of(session.writer, viewer, chosen, writes)
+    chosen_summarizer = summarizer or session.upkeep.summarizer
+    return Compactor.of(session.writer, viewer, chosen, chosen_summarizer)

@@ -20,14 +20,16 @@ from refold.store.session.core import SessionCore
 from refold.store.session.forking import pass_labels
 from refold.store.session.part import SessionPart
 
-_RESULTS = ("final", "agent_response", "tool_call")
+# The newest of these events decides whether there is a result.  After a tool call, the
+# agent has not answered yet.
+_RESULT_TYPES = ("final", "agent_response", "tool_call")
 
 
 S = TypeVar("S", bound=SessionCore)
 
 
 class Parent(NamedTuple):
-    """The session that delegated another, and its head at that moment."""
+    """The session that delegated a task, and its head seq at that time."""
 
     session_id: str
     seq: int
@@ -42,9 +44,9 @@ class Delegation(SessionPart, Generic[S]):
     def begin(self, task: str, *, session_id: str, agent: str | None = None) -> S:
         """Begin a session of the same user for a sub-agent, with ``task`` as its input.
 
-        It has the labels of this session and shares no history: the task says what the
-        sub-agent must know.  ``meta.parent`` of its first event names this session and
-        its head.
+        The new session has the labels of this one, but not its history.  So the task
+        must say what the sub-agent has to know.  ``meta.parent`` of its first event
+        names this session and its head.
 
         Raises SessionNotFound, StaleSession if the new session exists already.
         """
@@ -69,12 +71,12 @@ class Delegation(SessionPart, Generic[S]):
     ) -> Receipt:
         """Append the sub-agent's result to the session that delegated it, once.
 
-        The result is its ``final``, else its last answer.  It becomes the result of the
-        call ``call_id``, or a user input.  ``meta.source`` names this session and the
-        event.  A second call appends nothing.
+        The result is the session's ``final``, else its last answer.  It is appended as
+        the result of the call ``call_id``, else as a user input.  ``meta.source`` names
+        this session and the event.  Calling this again appends nothing.
 
-        Raises InvalidEvent if this session was not delegated, has no result yet, or if
-        no such call is open; SessionNotFound for a session of another user.
+        Raises InvalidEvent if this session was not delegated, if it has no result yet,
+        or if the call is not open; SessionNotFound for a session of another user.
         """
         if to.user_id != self.user_id:
             raise errors.SessionNotFound(self.user_id, to.session_id)
@@ -89,17 +91,19 @@ class Delegation(SessionPart, Generic[S]):
         )
 
     def _result(self, call_id: str | None) -> tuple[int, Event]:
-        """The seq of this session's result, and the event for the other session."""
+        """Return the seq of the result, and the event for the other session."""
         log = self.writer.log
-        newest = log.read(self.stream, types=_RESULTS, limit=1, newest=True)
-        match newest[0].payload if newest else None:
-            case FinalEvent(text=text, outcome=outcome):
-                pass
-            case AgentResponse(text=text) if text.strip():
-                outcome = "unknown"
-            case _:
-                why = f"session {self.session_id!r} has no result yet"
-                raise errors.InvalidEvent(why)
+        newest = log.read(self.stream, types=_RESULT_TYPES, limit=1, newest=True)
+        last_event = newest[0].payload if newest else None
+        if isinstance(last_event, FinalEvent):
+            text = last_event.text
+            outcome = last_event.outcome
+        elif isinstance(last_event, AgentResponse) and last_event.text.strip():
+            text = last_event.text
+            outcome = "unknown"
+        else:
+            why = f"session {self.session_id!r} has no result yet"
+            raise errors.InvalidEvent(why)
         seq = newest[0].seq
         if call_id is None:
             text = tagged(

@@ -1,9 +1,9 @@
-"""Begin a session that continues another one from a seq."""
+"""Forks: sessions that continue another session from a seq."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from refold.domain import errors, ports
 from refold.domain.envelope import Draft
@@ -19,7 +19,9 @@ S = TypeVar("S", bound=SessionCore)
 
 
 def fork(session: S, at: int, *, session_id: str) -> S:
-    """Begin ``session_id`` as a continuation of ``session`` from ``at``; no labels.
+    """Begin a session that continues ``session`` after seq ``at``; it has no labels.
+
+    session_id: the id of the new session.
 
     Raises what ``Session.fork`` raises.
     """
@@ -32,20 +34,23 @@ def fork(session: S, at: int, *, session_id: str) -> S:
     child = replace(session, stream=stream)
     event = Fork(session_id=session.session_id, at_seq=at)
     order = Order(stream, (Draft(event),), expected_seq=0)
-    # A fork inherits numbered placeholders; it cannot reveal what they stand for.
+    # A fork inherits numbered placeholders, but not the values that they stand for.
     numbers = numbers_for_fork(head.state.numbers)
     state = forked_state(session.writer.log, stream, event)
-    # It also looks for the secrets that its parent had shown by then.
-    secrets = head.state.learned.items()
-    learned = {entry: 0 for entry, seq in secrets if seq <= at}
+    # The fork also redacts the secrets that its parent showed up to the fork.
+    learned: dict[Any, int] = {}
+    for secret, shown_at in head.state.learned.items():
+        if shown_at <= at:
+            learned[secret] = 0
     state = state._replace(numbers=numbers, learned=learned)
     session.writer.append(order, forked_head=ports.Head(state))
     return child
 
 
 def pass_labels(session: SessionCore, child: S) -> S:
-    """Give ``child``, which continues ``session``, the labels of ``session``."""
-    if labels := recorded_labels(session):
+    """Give ``child`` the labels of ``session``; returns ``child``."""
+    labels = recorded_labels(session)
+    if labels:
         child.append(labelling(labels))
         session.writer.log.label_like(child.stream, session.stream)
     return child

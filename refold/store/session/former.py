@@ -1,4 +1,4 @@
-"""The methods of ``Session`` that moved to its parts, under their former names."""
+"""Former names of ``Session``'s methods, which are methods of its parts now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class FormerNames:
-    """Each property returns the method that replaced the one of its name."""
+    """Each property returns the method that replaced the method of that name."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What a session recorded: its events page by page, its streams, its blobs."""
+"""Readers of a session: its events page by page, its streams, its blobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SessionHistory(SessionPart):
         """Yield main and derived events in the order in which they happened.
 
         A derived event, such as a summary, follows the event at its
-        ``decided_at_seq``.  Its ``stream`` tells it from a main event.
+        ``decided_at_seq``.  Its ``stream`` distinguishes it from a main event.
         """
         self.writer.used(self.stream)
         self.session.head()
@@ -65,7 +65,7 @@ class SessionHistory(SessionPart):
 
     @recorded("session_blob")
     def blob(self, sha256: str) -> str:
-        """Return the whole (redacted) text that a stub in an event stands for.
+        """Return the whole redacted text that a stub in an event stands for.
 
         Raises InvalidEvent if ``sha256`` is not 64 hex digits, CorruptEvent if the
         session has no such text.
@@ -89,35 +89,39 @@ class SessionHistory(SessionPart):
 
     @recorded("session_load", "calls")
     def open_calls(self) -> list[ToolCall]:
-        """Return the calls that have no result, whole, in the order they were made.
+        """Return the calls that have no result, in the order in which they were made.
 
-        A program that starts again carries each of them out, or answers it with
-        ``ToolResult(status="unknown")``.  A fork also has the open calls of its origin.
+        A program that starts again must carry out each call, or append
+        ``ToolResult(status="unknown")`` for it.  A fork also has the open calls of its
+        origin.
         """
         log = self.writer.log
         state = self.session.head().state
-        waiting = dict(state.open_calls)
+        unread = dict(state.open_calls)
         open_calls: list[ToolCall] = []
-        place: History | None = History.of(log, state)
-        while waiting and place is not None:
-            seqs = sorted(call.seq for call in waiting.values())
+        # An inherited call has the seq that it has in a parent, and the state does not
+        # say in which.  So the seqs are looked up in the session, then in its parent,
+        # and so on.
+        lineage: History | None = History.of(log, state)
+        while unread and lineage is not None:
+            seqs = sorted(call.seq for call in unread.values())
             calls: list[ToolCall] = []
-            for envelope in log.read(place.stream, spans=spans_of(seqs)):
+            for envelope in log.read(lineage.stream, spans=spans_of(seqs)):
                 if envelope.type != "tool_call":
                     continue
                 call = history.with_whole_texts(log, envelope, ToolCall)
-                if waiting.pop(call.call_id, None):
+                if unread.pop(call.call_id, None):
                     calls.append(call)
             open_calls = calls + open_calls
-            place = place.parent
+            lineage = lineage.parent
         return open_calls
 
     @recorded("session_load")
     def follow(self, *, after: int = 0, every: float = 1.0) -> Iterator[Envelope]:
-        """Yield the events with ``seq > after``, and new ones until the session ends.
+        """Yield the events with ``seq > after``, and new events until the session ends.
 
-        Events that this process appends come at once; those of other processes come
-        after ``every`` seconds at most.
+        Events that this process appends come at once.  Events of other processes come
+        within ``every`` seconds.
 
         Raises SessionNotFound, and Erased once the session is erased.
         """
@@ -137,7 +141,7 @@ class SessionHistory(SessionPart):
     async def follow_async(
         self, *, after: int = 0, every: float = 1.0
     ) -> AsyncIterator[Envelope]:
-        """``follow`` for asyncio."""
+        """Do the same as ``follow``, for asyncio."""
         await asyncio.to_thread(self.session.head)
         changed = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -146,14 +150,15 @@ class SessionHistory(SessionPart):
             with suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(changed.set)
 
-        def read(place: int) -> tuple[list[Envelope], bool]:
+        def read_page(page_after: int) -> tuple[list[Envelope], bool]:
+            # The end is checked first: a closed session gets no more events.
             closed = self._is_closed()
-            return [*islice(self.pages(place), ports.PAGE)], closed
+            return [*islice(self.pages(page_after), ports.PAGE)], closed
 
         with self.writer.heads.listening(self.stream, wake):
             while True:
                 changed.clear()
-                page, closed = await asyncio.to_thread(read, after)
+                page, closed = await asyncio.to_thread(read_page, after)
                 for envelope in page:
                     yield envelope
                     after = envelope.seq

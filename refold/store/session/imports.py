@@ -1,4 +1,4 @@
-"""Imports: they append the entries of a transcript that a session lacks."""
+"""Imports: they append the entries of a transcript that a session does not have."""
 
 from __future__ import annotations
 
@@ -22,14 +22,23 @@ from refold.store.proofs.rerun import with_requests
 from refold.store.session.core import SessionCore
 from refold.store.session.forking import fork
 
-_ATTEMPTS: Final = 8
-_BATCH: Final = 200  # drafts that are written together
+# An import begins again if another writer appended to the session, at most this often.
+_TRIES: Final = 8
+_BATCH: Final = 200  # drafts in one append
+# Called with the number of drafts that are written or present.
 Progress = Callable[[int], object]
+# A draft, and its redacted event.
 _Prepared = tuple[Draft, RedactedEvent]
 
 
 class Extended(NamedTuple):
-    """The result of an import: events written and present, findings by type."""
+    """The result of an import.
+
+    events:     the number of written events.
+    duplicates: the number of events that the session had already.
+    redactions: the number of redacted values, by type.
+    skipped:    the entries that the session refused, or that were left out.
+    """
 
     events: int
     duplicates: int
@@ -37,7 +46,7 @@ class Extended(NamedTuple):
     skipped: tuple[ports.Skipped, ...] = ()
 
 
-def take_in(
+def append_transcript(
     session: SessionCore,
     transcript: ports.Transcript,
     *,
@@ -45,21 +54,24 @@ def take_in(
     progress: Progress = bool,
     names: Mapping[str, str] = ports.NO_LABELS,
 ) -> Extended:
-    """Append a transcript as ``extend`` does, with the records of a Refold export.
+    """Append a transcript as ``extend`` does, and the records of a Refold export.
 
-    A fork is forked again; ``names`` maps the file's names of sessions to names here.
-    Summaries and requests are kept if the session becomes what it was, byte for byte.
+    A session that was a fork becomes a fork again.  The records of an export, which are
+    summaries and requests, are appended only if redaction changes no event: otherwise
+    their digests would be wrong.
+
+    names: maps the ids of sessions in the file to their ids in this store.
 
     Raises ImportFailed.
     """
     if transcript.forked_from and session.writer.log.head(session.stream).seq == 0:
         _fork_again(session, transcript.forked_from, where, names)
-    left_out: tuple[ports.Skipped, ...] = ()
-    # Records do not fit if redaction finds more now than when they were written.
+    left_out_records: tuple[ports.Skipped, ...] = ()
+    # If redaction finds more now than in the exporting store, the digests are wrong.
     if transcript.has_records and _redaction_finds(session, transcript.drafts):
         skipped_before = len(transcript.skipped)
         transcript = transcript.without_records()
-        left_out = transcript.skipped[skipped_before:]
+        left_out_records = transcript.skipped[skipped_before:]
     is_of_session = transcript.session_id in ("", session.session_id)
     extended = extend(
         session,
@@ -79,7 +91,7 @@ def take_in(
             session.writer.append(order)
         except (errors.InvalidEvent, errors.StaleSession) as error:
             raise errors.ImportFailed(where, str(error)) from None
-    return extended._replace(skipped=(*left_out, *extended.skipped))
+    return extended._replace(skipped=(*left_out_records, *extended.skipped))
 
 
 def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
@@ -87,7 +99,7 @@ def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
     tag = session.writer.numbering(session.stream, {})
     no_secrets = session.writer.learned(SessionState(session.stream))
     for draft in drafts:
-        _, redacted = _fitting(session, draft, tag, no_secrets)
+        _, redacted = _redacted_or_as_text(session, draft, tag, no_secrets)
         if redacted.found:
             return True
     return False
@@ -96,7 +108,7 @@ def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
 def _fork_again(
     session: SessionCore, origin: tuple[str, int], where: str, names: Mapping[str, str]
 ) -> None:
-    """Fork the session again from the event of the exported seq."""
+    """Fork the session from the event that had the exported seq."""
     name, exported_at = origin
     stream = session.stream._replace(session_id=names.get(name, name))
     seqs: list[int] = []
@@ -120,22 +132,22 @@ def extend(
 ) -> Extended:
     """Append the drafts that the session does not have.
 
-    Everything is checked before anything is written.  An interrupted import continues
-    where it stopped, because batches are written one after the other.
+    All drafts are checked before any is written.  They are written in batches, so an
+    interrupted import continues where it stopped.
 
-    drafts:   a complete transcript, from its beginning; ``meta.source`` marks each as
-              imported.  A draft with a key belongs to an entry, which the session has
-              or not, whoever appended it.  Drafts without keys are compared with the
-              imported events, in their order.
+    drafts:   a complete transcript, from its beginning.  ``meta.source`` marks each
+              draft as imported.  A draft with a key belongs to an entry, which is
+              looked up by that key, however it was appended.  Drafts without keys are
+              compared in order with the events that were imported before.
     where:    the name of the transcript in errors.
     progress: called with the number of drafts that are written or present.
-    merges:   whether the transcript is of this session, although the session may have
-              none of it yet.
+    merges:   whether the transcript is one of this session, even if the session has
+              none of its entries.
 
     Raises ImportFailed if the transcript was rewritten since, or contains an event that
     the session does not accept.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(_TRIES):
         head = session.writer.log.head(session.stream)
         tag = session.writer.numbering(session.stream, head.state.numbers)
         missing = _missing(session, head.state, drafts, where, tag, merges=merges)
@@ -150,9 +162,10 @@ def extend(
 
 
 class _Missing(NamedTuple):
-    """The drafts that a session lacks, redacted, and the entries that it refuses.
+    """The drafts that a session does not have.
 
-    An entry that is appended late may no longer fit: a result whose call was closed.
+    prepared: the drafts that it accepts, redacted.
+    refused:  the entries that come too late, such as the result of a call that has one.
     """
 
     prepared: list[_Prepared]
@@ -168,7 +181,7 @@ def _missing(
     *,
     merges: bool,
 ) -> _Missing:
-    """Return the drafts that the session lacks, at this state of it.
+    """Return the drafts that the session does not have in this state.
 
     Raises ImportFailed.
     """
@@ -184,23 +197,25 @@ def _missing(
         new = with_seqs(session.writer.log, session.stream, new, seqs_of_keys)
         incoming = [draft.event for draft in new]
         events, _ = session.writer.decided(state, incoming, user_id=session.user_id)
-        fitting: list[_Prepared] = []
+        redacted_drafts: list[_Prepared] = []
         learned = session.writer.learned(state)
         for draft, event in zip(new, events, strict=True):
             if draft.event is not event:
                 draft = replace(draft, event=event)
-            redacted_draft = _fitting(session, draft, tag, learned)
-            seq = state.head_seq + len(fitting) + 1
-            learned.learn(redacted_draft[1].secrets, seq)
-            fitting.append(redacted_draft)
+            draft, redacted_event = _redacted_or_as_text(session, draft, tag, learned)
+            seq = state.head_seq + len(redacted_drafts) + 1
+            learned.learn(redacted_event.secrets, seq)
+            redacted_drafts.append((draft, redacted_event))
     except (errors.InvalidEvent, errors.SessionClosed, errors.EventTooLarge) as error:
         raise errors.ImportFailed(where, str(error)) from None
     log = session.writer.log
     now = from_microseconds(session.writer.clock())
     viewer = contexts.Viewer(log, History.of(log, state))
-    redacted = with_requests(viewer, state, [event for _, event in fitting], now)
+    redacted_events = [event for _, event in redacted_drafts]
+    with_digests = with_requests(viewer, state, redacted_events, now)
     prepared = [
-        (draft, event) for (draft, _), event in zip(fitting, redacted, strict=True)
+        (draft, event)
+        for (draft, _), event in zip(redacted_drafts, with_digests, strict=True)
     ]
     return _Missing(prepared, refused)
 
@@ -214,9 +229,11 @@ def _without_present(
     *,
     merges: bool,
 ) -> list[Draft]:
-    """Return the drafts that the session has neither by their keys nor their places.
+    """Return the drafts that the session does not have.
 
-    Raises ImportFailed if an entry that it has was rewritten.
+    A draft is recognized by its key, else by its place in the file, else by its order.
+
+    Raises ImportFailed if the session has an entry with another content.
     """
     imported: dict[int, Envelope] = {}  # by seq
     for envelope in read_pages(session.writer.log, session.stream, upto=state.head_seq):
@@ -227,7 +244,8 @@ def _without_present(
     # The seqs of the entries that the session has, by their keys.
     present = session.writer.log.known(session.stream, keys) if keys else {}
     if not present and not merges:
-        # Another transcript under this name, or one that an earlier version imported.
+        # This is another transcript, or one that an earlier version imported, without
+        # keys.
         return _after_equal(session, drafts, [*imported.values()], where, tag, learned)
     missing: list[Draft] = []
     is_present = False  # whether the session has the entry of the draft
@@ -240,7 +258,7 @@ def _without_present(
             missing.append(draft)
             continue
         if draft.mark is not None:
-            continue  # its event has the seqs of the time at which it was appended
+            continue  # its event has seqs that depend on when it was appended
         seqs = present.get(draft.key or "")
         stored = imported.get(seqs.first_seq) if seqs else None
         if stored is not None and not _is_same(session, draft, stored, tag, learned):
@@ -274,9 +292,9 @@ def _after_equal(
     tag: Tagger,
     learned: Learned,
 ) -> list[Draft]:
-    """Return the drafts after the imported ones, which must be equal in order.
+    """Return the drafts after the imported ones.
 
-    Raises ImportFailed if one is not.
+    Raises ImportFailed if a draft differs from the imported event in its place.
     """
     for draft, envelope in zip(drafts, imported, strict=False):
         if not _is_same(session, draft, envelope, tag, learned):
@@ -321,33 +339,35 @@ def _is_same(
     tag: Tagger,
     learned: Learned,
 ) -> bool:
-    """Whether a draft is a recorded event, although redaction may differ today."""
+    """Whether a draft is a recorded event.  The rules may have changed since."""
     event = draft.event
     stored = envelope.payload
     if event.type != envelope.type:
         return False
-    # A client may write the usage of an answer later, and after an import.
+    # A client may add the usage of an answer to its transcript after an import.
     lacks_usage = isinstance(stored, AgentResponse) and stored.usage is None
     if isinstance(event, AgentResponse) and lacks_usage:
         draft = replace(draft, event=event.model_copy(update={"usage": None}))
-    # Secrets that the session showed later are no part of the comparison.
+    # Secrets that the session showed after this event were not redacted in it.
     learned = learned.before(envelope.seq)
-    _, redacted = _fitting(session, draft, tag, learned)
+    _, redacted = _redacted_or_as_text(session, draft, tag, learned)
     incoming = redacted.event
     if appends.same_event(stored, incoming):
         return True
-    stored_again = _redact(session, replace(draft, event=stored), tag, learned)
+    stored_under_current_rules = _redact(
+        session, replace(draft, event=stored), tag, learned
+    )
     if appends.superseded(envelope, incoming):
         return True
-    return appends.same_event(stored_again.event, incoming)
+    return appends.same_event(stored_under_current_rules.event, incoming)
 
 
-def _fitting(
+def _redacted_or_as_text(
     session: SessionCore, draft: Draft, tag: Tagger, learned: Learned
 ) -> _Prepared:
     """Redact a draft; an event with too many small parts becomes one text and a blob.
 
-    Raises EventTooLarge for another event.
+    Raises EventTooLarge for any other event over the limits.
     """
     try:
         return draft, _redact(session, draft, tag, learned)
@@ -362,7 +382,7 @@ def _fitting(
 def _redact(
     session: SessionCore, draft: Draft, tag: Tagger, learned: Learned
 ) -> RedactedEvent:
-    """Redact a draft."""
+    """Redact a draft; texts that take too much work to redact become stubs."""
     writer = session.writer
     return writer.redacted(
         draft,
@@ -381,8 +401,9 @@ def _append(
     present: int,
     progress: Progress,
 ) -> Extended:
-    """Append drafts in batches, and set the labels in them.
+    """Append drafts in batches, and label the session as they say.
 
+    order:   the options of the appends.
     present: the number of drafts that the session has already.
     """
     findings = Counter[str]()
@@ -407,7 +428,7 @@ def _append(
 
 
 def _batches(prepared: Sequence[_Prepared]) -> Iterator[list[_Prepared]]:
-    """Return the drafts in batches; the drafts of an entry are in the same one."""
+    """Yield the drafts in batches; all drafts of an entry are in the same batch."""
     batch: list[_Prepared] = []
     for draft, event in prepared:
         if len(batch) >= _BATCH and not draft.continues:

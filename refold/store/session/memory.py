@@ -20,18 +20,18 @@ class SessionMemory(SessionPart):
 
     @recorded("memory_load")
     def advice(
-        self, strategy: str | Strategy | None = None, **how: Unpack[ChoiceArgs]
+        self, strategy: str | Strategy | None = None, **choice_args: Unpack[ChoiceArgs]
     ) -> Advice:
         """Return advice to hand in: ``session.context(advice=…)``.
 
         Advice is chosen for the first request, and again after each compaction.
         Between them it repeats the advice of the last recorded request of this
         strategy, so that the prompt begins with the same bytes and stays cached.  Items
-        that expired or may no longer be shown disappear at the next call.
+        that expired or may no longer be shown are left out from the next call on.
 
         Raises SessionNotFound, InvalidConfiguration, Erased.
         """
-        choice = choice_from(how)
+        choice = choice_from(choice_args)
         viewer = viewer_of(self.session)
         chosen = chosen_strategy(self.session, viewer, strategy)
         adviser = Adviser(self.writer, self.user_id)

@@ -1,4 +1,4 @@
-"""The items of a framework or provider that a session records as they came."""
+"""Native items: the values of a framework or provider that a session records."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from refold.store.recorded import recorded
 from refold.store.session.core import start_upkeep
 from refold.store.session.part import SessionPart
 
+# The first page that is read for the newest items has at least this many events.
 _SMALLEST_PAGE: Final = 64
 
 
@@ -45,13 +46,13 @@ class NativeItems(SessionPart):
         rest is appended.
 
         items:  values of the framework, or ``Native`` with kind and id.  A ``Draft``
-                among them is appended as it is.
-        opaque: bytes in an item cannot be redacted.  ``refuse`` refuses the append;
-                ``keep`` stores them and counts them as unscanned.
+                among the items is appended like an event.
+        opaque: what to do with bytes in an item, which cannot be redacted.  ``refuse``
+                refuses the append; ``keep`` stores them and counts them as unscanned.
 
         The other arguments and the errors are those of ``Session.append``.
         """
-        new = Draft(LATER, *appends.draft_fields(ts, request_id, agent, meta))
+        empty_draft = Draft(LATER, *appends.draft_fields(ts, request_id, agent, meta))
         drafts: list[Draft] = []
         for item in items:
             if isinstance(item, Draft):
@@ -63,7 +64,7 @@ class NativeItems(SessionPart):
             if opaque == "refuse" and has_bytes(native.value):
                 why = "bytes cannot be redacted: opaque='keep' keeps them as they are"
                 raise errors.InvalidEvent(why)
-            drafts.append(replace(new, native=native, key=native.key))
+            drafts.append(replace(empty_draft, native=native, key=native.key))
         labels = self._first_labels()
         if labels:
             drafts.insert(0, Draft(labelling(labels), key="labels"))
@@ -90,8 +91,8 @@ class NativeItems(SessionPart):
     ) -> list[Any]:
         """Return the items as a reader would get them after an append, with stubs."""
         natives = (Native(format, value=item) for item in items)
-        judged = self.writer.judged(self.stream, natives)
-        return [stored for _, stored in judged]
+        originals_and_stored = self.writer.judged(self.stream, natives)
+        return [stored for _, stored in originals_and_stored]
 
     @recorded("session_load")
     def read(
@@ -106,32 +107,39 @@ class NativeItems(SessionPart):
         """Yield the items with ``seq > after``, whole, each with its events.
 
         kind:   only items of this kind.
-        newest: only the last so many, in their order.
-        spans:  only the items of these ranges of seqs, which are sorted.
+        newest: only this number of the newest items, oldest first.
+        spans:  only the items in these ranges of seqs, which are in order.
         others: also yield events that belong to no item, as items without a format.
         """
         self.writer.used(self.stream)
         after = bounded("after", after)
 
-        def wanted(page: Iterable[Envelope]) -> Iterator[NativeItem]:
+        def of_kind(page: Iterable[Envelope]) -> Iterator[NativeItem]:
             for item in self._items(page):
                 if item.format and kind in (None, item.kind):
                     yield item
 
         if spans:
-            return wanted(self.writer.log.read(self.stream, spans=spans))
+            return of_kind(self.writer.log.read(self.stream, spans=spans))
         if newest is not None:
-            return self._newest(bounded("newest", newest), after, wanted)
+            return self._newest(bounded("newest", newest), after, of_kind)
         events = self._pages(after)
-        return self._items(events) if others else wanted(events)
+        if others:
+            return self._items(events)
+        return of_kind(events)
 
     def _newest(
         self,
         count: int,
         after: int,
-        wanted: Callable[[Iterable[Envelope]], Iterator[NativeItem]],
+        of_kind: Callable[[Iterable[Envelope]], Iterator[NativeItem]],
     ) -> Iterator[NativeItem]:
-        """Read backward from the head, in growing pages, until there are enough."""
+        """Return the last ``count`` items of a kind.
+
+        This reads backward from the head, in growing pages, until there are enough.
+
+        of_kind: yields the items of the kind in a page of events.
+        """
         if count == 0:
             return iter(())
         newest: list[NativeItem] = []
@@ -141,10 +149,11 @@ class NativeItems(SessionPart):
             first = max(after, upto - size)
             size *= 2
             page = self.writer.log.read(self.stream, after=first, upto=upto)
-            # An item that begins before the page is read whole with the next page.
+            # Events at the beginning of the page may belong to an item that begins
+            # before it.  They are left to the next page.
             begin = first_of(page) if first > after else 0
             if begin < len(page):
-                newest = [*wanted(page[begin:]), *newest]
+                newest = [*of_kind(page[begin:]), *newest]
                 upto = page[begin].seq - 1
         return iter(newest[-count:])
 
@@ -183,7 +192,7 @@ class NativeItems(SessionPart):
         return state
 
     def _items(self, envelopes: Iterable[Envelope]) -> Iterator[NativeItem]:
-        """Yield the items in these events, and events that belong to no item."""
+        """Yield the items in these events; an event of no item has no format."""
 
         def read_blob(sha256: str) -> bytes | None:
             try:
@@ -214,8 +223,11 @@ class NativeItems(SessionPart):
         return read_pages(self.writer.log, self.stream, after=after)
 
     def _first_labels(self) -> Mapping[str, str]:
-        """The labels that the first append of this session records; else none."""
-        begins = self.session.begins
-        if not begins or self.writer.heads.get(self.stream) is not None:
+        """Return the labels that the first append records; none for a later append."""
+        labels = self.session.begins
+        # A cached head shows without a read that the session has events.
+        if not labels or self.writer.heads.get(self.stream) is not None:
             return ports.NO_LABELS
-        return begins if self.writer.log.head(self.stream).seq == 0 else ports.NO_LABELS
+        if self.writer.log.head(self.stream).seq > 0:
+            return ports.NO_LABELS
+        return labels

@@ -1,4 +1,4 @@
-"""The base of the objects that a session offers and that load on first use."""
+"""The base class of the parts of a session, which are loaded on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refold.store.session.core import SessionCore
 
 @dataclass(frozen=True, slots=True)
 class SessionPart:
-    """One side of a session, such as its history or its native items."""
+    """A part of a session, such as its history or its native items."""
 
     session: SessionCore
 
@@ -27,10 +27,10 @@ class SessionPart:
 
     @property
     def user_id(self) -> str:
-        """The user whose session it is."""
+        """The id of the session's user."""
         return self.session.stream.user_id
 
     @property
     def session_id(self) -> str:
-        """The name of the session."""
+        """The id of the session."""
         return self.session.stream.session_id

@@ -1,4 +1,4 @@
-"""Prepare a model call: compact where needed, until the context fits the window."""
+"""Prepare a model call: compact until the context fits the model's window."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.view import View
 
-# An estimated token is at most so many real tokens, for any model's tokenizer: line
-# breaks cost the most.
-_MOST_PER_ESTIMATE: Final = 10
+# No tokenizer of a model makes more tokens than this of one estimated token.  Texts of
+# line breaks come closest.
+_MOST_TOKENS_PER_ESTIMATED: Final = 10
 
 
 def compactor_for(
@@ -33,7 +33,7 @@ def compactor_for(
     strategy: Strategy,
     summarizer: Summarizer | None,
 ) -> Compactor:
-    """The compactor of a session; without a summarizer it uses that of the store."""
+    """Return the session's compactor, by default with the summarizer of the store."""
     chosen = summarizer or session.upkeep.summarizer or Abridged()
     return Compactor(session.writer, viewer, strategy, summarizer_for(strategy, chosen))
 
@@ -48,13 +48,13 @@ def prepare(
     model: str | None,
 ) -> View:
     """Do what ``Session.prepare`` documents, without revealing placeholders."""
-    handed = contexts.take(session.writer, session.user_id, handed_in)
+    handed = contexts.redact_handed_in(session.writer, session.user_id, handed_in)
     viewer, chosen, snapshot = read_snapshot(session, strategy, prepares=True)
-    writes = summarizer or session.upkeep.summarizer
-    compactor = Compactor.of(session.writer, viewer, chosen, writes)
+    chosen_summarizer = summarizer or session.upkeep.summarizer
+    compactor = Compactor.of(session.writer, viewer, chosen, chosen_summarizer)
     if not wait:
-        name = (session.stream, chosen.fingerprint)
-        session.upkeep.background.ask(name, compactor.step)
+        name_of_work = (session.stream, chosen.fingerprint)
+        session.upkeep.background.ask(name_of_work, compactor.step)
     outline = viewer.current(chosen, snapshot)
     if wait and compactor.is_due(outline):
         outline = compactor.catch_up(outline)
@@ -64,44 +64,50 @@ def prepare(
     window = handed.extras.window_tokens
     if chosen.manner.window:
         window = min(window, chosen.manner.window)
-    pressed: Outline | None = None
-    # The provider shortens a view with edits of the context.
+    # The provider shortens such a view with its edits of the context.
     is_shortened = "context_management" in view.api
-    is_narrow = False
-    while (excess := _excess(chosen, view, window, model)) and not is_shortened:
+    pressed: Outline | None = None  # the outline after the last forced compaction
+    has_cut_inputs = False  # whether the user's own words were left out, too
+    while True:
+        excess = _excess(chosen, view, window, model)
+        if not excess or is_shortened:
+            return view
         pressed = compactor.press(excess, window, pressed) if wait else None
         if pressed is not None:
             view = show(session, viewer, chosen, handed)
             continue
-        if view.protected and wait and not is_narrow:
-            # Nothing else is left to compact, so the words of the user give way.
-            extras = replace(handed.extras, window_tokens=max(1, view.tokens - excess))
-            handed = handed._replace(extras=extras)
-            view = show(session, viewer, chosen, handed)
-            is_narrow = True
-            continue
-        raise _too_large(
-            excess,
-            window,
-            chosen,
-            view,
-            handed,
-            wait=wait,
-            is_excluded=outline.excluded,
-        )
-    return view
+        if not wait or not view.protected or has_cut_inputs:
+            raise _too_large(
+                excess,
+                window,
+                chosen,
+                view,
+                handed,
+                wait=wait,
+                is_excluded=outline.excluded,
+            )
+        # Nothing else is left to compact.  A smaller window leaves out user inputs.
+        extras = replace(handed.extras, window_tokens=max(1, view.tokens - excess))
+        handed = handed._replace(extras=extras)
+        view = show(session, viewer, chosen, handed)
+        has_cut_inputs = True
 
 
 def _excess(strategy: Strategy, view: View, window: int, model: str | None) -> int:
-    """By how many estimated tokens a view exceeds the window.
+    """Return by how many estimated tokens a view exceeds the window, or 0.
 
-    The window of the strategy applies whatever window and model the caller names.
+    The window of the strategy applies in addition to that of the caller or model.
+
+    model: count with this model's tokenizer; None counts only estimated tokens.
     """
     estimated = view.tokens - view.extras.window_tokens
     excess = max(0, estimated, strategy.over_window(view.tokens))
-    if model is None or view.tokens * _MOST_PER_ESTIMATE < window:
+    # Counting is slow.  A view that is this small fits with any tokenizer.
+    surely_fits = view.tokens * _MOST_TOKENS_PER_ESTIMATED < window
+    if model is None or surely_fits:
         return excess
     real = tokens_of(view, model=model)
+    # The excess is in real tokens: convert it to estimated ones.
     return max(excess, ceil((real - window) * view.tokens / max(real, 1)))
 
 
@@ -115,7 +121,7 @@ def _too_large(
     wait: bool,
     is_excluded: bool,
 ) -> errors.ContextTooLarge:
-    """The error for a context that exceeds its window, with a remedy.
+    """Return the error for a context that exceeds its window, with a remedy.
 
     is_excluded: whether the strategy excludes the agent of the newest response.
     """

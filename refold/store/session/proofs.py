@@ -27,8 +27,8 @@ class SessionProofs(SessionPart):
     def verify(self, *, chain_only: bool = False) -> Verified:
         """Prove chains, heads, calls and results, and everything derived.
 
-        chain_only: prove only that the chains link up and end at the heads; nothing is
-                    decrypted.
+        chain_only: prove only that each hash chain is unbroken and ends at its head.
+                    Nothing is decrypted.
         """
         return Verifier(self.writer.log, self.stream, chain_only=chain_only).run()
 
@@ -57,15 +57,15 @@ class SessionProofs(SessionPart):
     def compare(
         self,
         strategies: Iterable[str | Strategy] | None = None,
-        **how: Unpack[explanations.How],
+        **options: Unpack[explanations.CompareArgs],
     ) -> explanations.Compared:
-        """Return the contexts and costs under several strategies; None is all."""
+        """Return the contexts and costs under these strategies; None means all."""
         viewer = viewer_of(self.session)
-        return explanations.compare(viewer, strategies, how, self.session.settings)
+        return explanations.compare(viewer, strategies, options, self.session.settings)
 
     @recorded("session_replay", "requests")
     def replay(self) -> Iterator[tuple[Envelope, View]]:
-        """Yield each request that was sent, with its view, derived again."""
+        """Yield the event of each sent request, and its view, derived again."""
         self.writer.used(self.stream)
         views = contexts.RequestedViews(viewer_of(self.session))
         for envelope in self.writer.log.read(self.stream, types=("request",)):
@@ -85,13 +85,14 @@ class SessionProofs(SessionPart):
     ) -> Rerun:
         """Derive the recorded requests again, and compare each with what was sent.
 
-        Recorded responses and results answer the requests; nothing is written.
-        Redaction rules that the store did not have then apply.
+        Recorded responses and results answer the requests; nothing is written.  The
+        current redaction rules apply, also those that are newer than the record.
 
-        strategy: of all requests; None keeps the strategy of each.
+        strategy: derives all requests under this strategy; None keeps the strategy of
+                  each request.
         prompt:   replaces the recorded system prompts.
-        model:    answers the requests from the first one on that differs or was sent to
-                  another model; None asks no model.
+        model:    answers all requests from the first one that differs or was sent to
+                  another model; None calls no model.
 
         Raises SessionNotFound, UnknownStrategy, RedactionFailed, and what the model
         raises.

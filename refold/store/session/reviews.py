@@ -20,12 +20,12 @@ class SessionReviews(SessionPart):
     def ask(self, rules: ReviewRules | None = None) -> Reviewed:
         """Append a ``hitl`` event for each question that the rules raise.
 
-        Each question is asked once, by any number of callers, even if the figures of
-        its rule change.
+        Each question is asked once.  Concurrent calls do not repeat it, nor do rules
+        with other limits.
 
-        rules: None is the rules that come with Refold.
+        rules: the rules; None means the rules that Refold ships.
 
-        Raises SessionNotFound, and what an append raises: SessionClosed, Frozen …
+        Raises SessionNotFound, and the errors of an append.
         """
         return ask(self.writer, self.session.head(), rules)
 
@@ -34,12 +34,12 @@ class SessionReviews(SessionPart):
     ) -> Receipt:
         """Record a human's decision on the question at ``seq``.
 
-        decision: ``accept``: the agent's work was right; ``reject``: it was wrong;
-                  ``corrected``: a human corrected it; ``dismissed``: no answer is
+        decision: ``accept`` if the agent's work was right; ``reject`` if it was wrong;
+                  ``corrected`` if a human corrected it; ``dismissed`` if no answer is
                   needed.
-        by:       the person who decided; redacted, and so is the note.
+        by:       the person who decided; redacted, like the note.
 
-        Raises SessionNotFound, InvalidEvent for another decision or if there is no
-        question at ``seq``, AlreadyDecided, and what an append raises.
+        Raises SessionNotFound, AlreadyDecided, and the errors of an append.  Raises
+        InvalidEvent for any other decision, or if there is no question at ``seq``.
         """
         return decide(self.writer, self.stream, seq, decision, by=by, note=note)

@@ -1,4 +1,4 @@
-"""One session: append to it, read it, and build the context a model is sent."""
+"""One session: append events, read them, and build the context for a model."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ T = TypeVar("T")
 def _awaitable(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The method for asyncio: it runs in a thread and does not block the loop."""
+    """Return the method for asyncio, which runs it in a thread."""
     name = method.__name__
 
-    @wraps(method, updated=())  # a recorded method stays the one that is recorded
+    # Without ``updated``, this does not count as a recorded method itself.
+    @wraps(method, updated=())
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         import asyncio
 
@@ -86,21 +87,21 @@ class Session(SessionCore, FormerNames):
 
     @property
     def native(self) -> NativeItems:
-        """The items of a framework or provider, recorded as they came."""
+        """The native items of a framework or provider."""
         from refold.store.session.native import NativeItems
 
         return NativeItems(self)
 
     @property
     def history(self) -> SessionHistory:
-        """The events page by page, the derived streams, the blobs, new events."""
+        """Readers of events, derived streams, blobs, and new events."""
         from refold.store.session.history import SessionHistory
 
         return SessionHistory(self)
 
     @property
     def strategies(self) -> SessionStrategies:
-        """The strategies of the session: activate, retire."""
+        """Activate and retire the strategies of the session."""
         from refold.store.session.strategies import SessionStrategies
 
         return SessionStrategies(self)
@@ -154,17 +155,18 @@ class Session(SessionCore, FormerNames):
         session, and is raised again.  Calls that the step left without a result are
         closed with ``status="unknown"``.  ``async with`` works too.
 
-        retryable: whether another attempt may succeed; None is True for a timeout, and
-                   for a failed connection or database.
+        what:      the name of the step.
+        retryable: whether another attempt may succeed.  None means true for a timeout,
+                   and for a failed connection or database.
         """
         from refold.store.session.attempt import Attempt
 
         return Attempt(self, what, request_id, agent, retryable)
 
     def at(self, seq: int) -> SessionAt:
-        """Return the session as it was when ``seq`` was its newest event, to read.
+        """Return a view of the session for reading, which ends at ``seq``.
 
-        Raises InvalidEvent if it has no such event.
+        Raises InvalidEvent if the session has no event with this seq.
         """
         check_seq(self, seq)
         return SessionAt(self, seq)
@@ -174,19 +176,20 @@ class Session(SessionCore, FormerNames):
         """Return the working memory, folded from the ``state`` events up to ``at``."""
         self.writer.used(self.stream)
         self.head()
-        folded = folded_state(self, at)
-        return {
-            name: value for name, value in folded.items() if not name.startswith(LABEL)
-        }
+        working_memory: JsonObject = {}
+        for name, value in folded_state(self, at).items():
+            if not name.startswith(LABEL):
+                working_memory[name] = value
+        return working_memory
 
     def label(self, /, **labels: str | None) -> appends.Receipt:
         """Give the session labels by which ``store.sessions`` finds it.
 
-        None removes a label.  Labels are recorded in the session, redacted; a keyed
-        hash of each value finds them.  The label ``project`` is the scope of memory
-        layers.
+        None removes a label.  Labels are redacted and recorded in the session.  A
+        search compares keyed hashes of their values.  Sessions with the same label
+        ``project`` share memory layers.
 
-        Raises InvalidEvent, and what an append raises.
+        Raises InvalidEvent, and the errors of an append.
         """
         receipt = self.append(labelling(labels))
         self.writer.log.label(self.stream, labels)
@@ -194,7 +197,7 @@ class Session(SessionCore, FormerNames):
 
     @recorded("session_load", "labels")
     def labels(self) -> dict[str, str]:
-        """Return the session's labels, as they are recorded, by name."""
+        """Return the session's recorded labels, by name."""
         self.writer.used(self.stream)
         self.head()
         return recorded_labels(self)
@@ -205,26 +208,27 @@ class Session(SessionCore, FormerNames):
         strategy: str | Strategy | None = None,
         *,
         at: int | None = None,
-        as_: contexts.As = "sent",
+        as_: contexts.WhichSummaries = "sent",
         reveal: bool = False,
         **handed_in: Unpack[ExtraArgs],
     ) -> View:
-        """Return the context of the next model call, or of the one at ``at``.
+        """Return the context of the next model call, or of the call at seq ``at``.
 
-        It never compacts.
+        This never compacts.
 
-        strategy: None is the strategy of the last recorded request, else of the
-                  settings, else everything raw.
-        as_:      with ``at``: ``sent`` counts the summaries that existed then,
-                  ``rebuilt`` those decided up to there, even if they were made later.
-        reveal:   put the vault's values where numbered placeholders of this session
-                  stand; digest and tokens stay those of the redacted form.
+        strategy: None means the strategy of the last recorded request, else of the
+                  settings, else ``keep_all``.
+        as_:      which summaries the context of ``at`` shows.  ``sent``: those that
+                  existed then.  ``rebuilt``: those that were decided up to ``at``, even
+                  if they were written later.
+        reveal:   replace numbered placeholders of this session by their values in the
+                  vault.  Digest and tokens remain those of the redacted form.
 
-        ``ExtraArgs`` lists what may be handed in.  With ``at`` and nothing handed in,
-        the context has the extras of the newest request up to that seq.
+        ``ExtraArgs`` lists the extras that may be handed in.  With ``at`` and without
+        extras, the context has those of the newest request up to that seq.
 
-        Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
-        ``at`` outside the session and for extras that cannot be handed in.
+        Raises SessionNotFound, UnknownStrategy, RedactionFailed.  Raises InvalidEvent
+        for an ``at`` outside of the session, and for invalid extras.
         """
         view = build_context(self, strategy, at=at, as_=as_, handed_in=handed_in)
         return self.vault.reveal_view(view) if reveal else view
@@ -242,18 +246,18 @@ class Session(SessionCore, FormerNames):
         reveal: bool = False,
         **handed_in: Unpack[ExtraArgs],
     ) -> View:
-        """Compact if a step is pending, then return the context; for agent loops.
+        """Compact if a compaction is pending, then return the context; for agent loops.
 
-        The context fits the window: if the pending steps are not enough, the oldest
-        events are summarised until it does.
+        The context fits the window.  If pending compactions are not enough, the oldest
+        events are summarised until it fits.
 
-        wait:   False compacts in a thread of the store, and returns the context as it
-                is now.
-        model:  the model to ask; its tokenizer decides whether the context fits.  None
-                uses the stored estimates.
-        reveal: as in ``context``.
+        wait:   false compacts in another thread, and returns the current context.
+        model:  the model that will be called, whose tokenizer decides whether the
+                context fits.  None uses the stored estimates.
+        reveal: replace placeholders by values, as ``context`` does.
 
-        Raises ContextTooLarge if no compaction makes it fit, or with ``wait=False``.
+        Raises ContextTooLarge if no compaction makes the context fit, or if it does not
+        fit with ``wait=False``.
         """
         from refold.store.session.preparation import prepare
 
@@ -273,9 +277,9 @@ class Session(SessionCore, FormerNames):
         matches: bool | None = None,
         request_id: str | None = None,
     ) -> appends.Receipt:
-        """Record that ``view`` was sent to a model, so that it can be shown again.
+        """Record that ``view`` was sent to a model, so that it can be proved later.
 
-        matches: whether the bytes that were sent are those of the view.
+        matches: whether exactly the bytes of the view were sent.
         """
         request = view.request(model=model, matches=matches)
         return self.append(request, request_id=request_id)
@@ -297,16 +301,16 @@ class Session(SessionCore, FormerNames):
     def verify(self, *, chain_only: bool = False) -> Verified:
         """Prove chains, heads, calls and results, and everything derived.
 
-        chain_only: prove only that the chains link up and end at the heads; nothing is
-                    decrypted.
+        chain_only: prove only that each hash chain is unbroken and ends at its head.
+                    Nothing is decrypted.
         """
         return self.proofs.verify(chain_only=chain_only)
 
     def fork(self, at: int, *, session_id: str) -> Session:
         """Begin another session that continues this one from ``at``, with its labels.
 
-        Nothing is copied: the fork's context reads this session's events first.  Calls
-        that were open at ``at`` can be answered in both.
+        Nothing is copied: readers of the fork read this session's events first.  Calls
+        that were open at ``at`` can be answered in both sessions.
 
         Raises SessionNotFound, InvalidEvent if ``at`` is not a seq of this session,
         StaleSession if the new session exists already.
@@ -326,10 +330,10 @@ class Session(SessionCore, FormerNames):
 
     @recorded("erasure", named=False)
     def delete(self, reason: str = "deleted", *, operator: str = "") -> None:
-        """Erase the session: unreadable when this returns, its rows deleted soon after.
+        """Erase the session, which nobody can read any more when this returns.
 
-        The rows are deleted in the background; if that is interrupted, ``refold erase
-        --due`` completes it.  ``store.named`` gives the name to a new session.
+        The rows are deleted in the background.  If that is interrupted, ``refold erase
+        --due`` completes it.  ``store.named`` then returns a new session for the name.
 
         Raises OnHold under a legal hold, SessionNotFound.
         """
@@ -345,15 +349,15 @@ class Session(SessionCore, FormerNames):
         job = eraser.begin(ErasureRequest(whose, reason, operator))
         if not isinstance(job, ErasureResult):
             job = eraser.shred(job)
-            name = ("delete", self.stream)
-            self.upkeep.background.ask(name, partial(eraser.run, job))
+            name_of_work = ("delete", self.stream)
+            self.upkeep.background.ask(name_of_work, partial(eraser.run, job))
 
     def _layers(
         self, wanted: Layers, last: Request | None
     ) -> CrossSessionLayers | None:
-        from refold.store.memory.layers import elsewhere
+        from refold.store.memory.layers import cross_session_layers
 
-        return elsewhere(self.writer.log, self.stream, wanted, last)
+        return cross_session_layers(self.writer.log, self.stream, wanted, last)
 
     def _learning(self, order: appends.Order) -> Callable[[], object] | None:
         from refold.store.memory.advice import learning
@@ -361,9 +365,9 @@ class Session(SessionCore, FormerNames):
         return learning(self.writer, order)
 
     def close(self) -> None:
-        """Release this object; the session continues, and other objects may use it.
+        """Do nothing: the session continues.  To end it, call ``end``.
 
-        A second call does nothing; ``with`` calls it.  To end the session, use ``end``.
+        This lets ``with`` be used with a session.
         """
 
     def __enter__(self) -> Self:
@@ -375,7 +379,7 @@ class Session(SessionCore, FormerNames):
 
 @dataclass(frozen=True, slots=True)
 class SessionAt:
-    """A session as it was when ``seq`` was its newest event."""
+    """A session up to ``seq``, for reading."""
 
     session: Session
     seq: int
@@ -385,11 +389,14 @@ class SessionAt:
         return list(self.session.history.pages(upto=self.seq))
 
     def state(self) -> JsonObject:
-        """Return the working memory as it was."""
+        """Return the working memory at ``seq``."""
         return self.session.state(at=self.seq)
 
     def context(
-        self, strategy: str | Strategy | None = None, *, as_: contexts.As = "sent"
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        as_: contexts.WhichSummaries = "sent",
     ) -> View:
-        """Return the context that a model was sent then."""
+        """Return the context that a model was sent at ``seq``."""
         return self.session.context(strategy, at=self.seq, as_=as_)

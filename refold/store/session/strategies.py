@@ -36,7 +36,7 @@ class SessionStrategies(SessionPart):
     ) -> Compactor:
         """Return the object that makes the steps of ``Session.compact``.
 
-        It also says whether a step may be pending.
+        Its ``is_due`` and ``due_at`` tell whether and when a step is pending.
         """
         return compactor_for(self.session, strategy, summarizer)
 
@@ -45,28 +45,30 @@ class SessionStrategies(SessionPart):
         return chosen_strategy(self.session, viewer_of(self.session), strategy)
 
     def default_fingerprint(self) -> str:
-        """Return the fingerprint of the strategy of readers that name none."""
+        """Return the fingerprint of the strategy that calls without a strategy use."""
         viewer = viewer_of(self.session)
-        if viewer.history.newest_request and (sent := viewer.sent()) is not None:
-            return sent[1].strategy.fingerprint
+        if viewer.history.newest_request:
+            recorded = viewer.newest_request()
+            if recorded is not None:
+                return recorded.request.strategy.fingerprint
         return self.session.settings.strategy(None).fingerprint
 
     @recorded("session_catch_up", "views")
     def catch_up(self) -> int:
-        """Bring the stored views to the head; returns how many moved."""
+        """Bring the stored views to the head; returns how many changed."""
         self.session.head()
         scope = ports.Scope(self.user_id, self.session_id)
-        return contexts.bring_all_up(self.writer.log, scope)
+        return contexts.update_views(self.writer.log, scope)
 
     def activate(self, strategy: str | Strategy) -> bool:
-        """Make this the strategy of readers that name none.
+        """Make this the strategy of all calls that name no strategy.
 
-        Such readers get the strategy of the last recorded request, so a request is
-        recorded with the status ``activated``: the context of the next call under the
-        new strategy.
+        Such calls use the strategy of the last recorded request.  So this records a
+        request under the new strategy, with the context of the next call and the status
+        ``activated``.
 
-        Returns False, and changes nothing, if it is their strategy already or if the
-        session has ended.  Raises SessionNotFound.
+        Returns False, and changes nothing, if the calls use this strategy already, or
+        if the session has ended.  Raises SessionNotFound.
         """
         chosen = self.session.settings.strategy(strategy)
         if self.session.head().status == "closed":
@@ -80,11 +82,11 @@ class SessionStrategies(SessionPart):
     def retire(self, fingerprint: str, *, why: str = "") -> bool:
         """Retire a strategy's derived stream: delete its stored view, keep its events.
 
-        A later summary of the strategy takes the stream up again.
+        The stream is no longer retired once the strategy adds another summary.
 
         Returns False if there is no such stream, or if it is retired already.
 
-        Raises InvalidConfiguration if it is the strategy of readers that name none.
+        Raises InvalidConfiguration if calls that name no strategy use this one.
         """
         log = self.writer.log
         stream = self.stream._replace(stream=check_id("stream", fingerprint))
@@ -96,7 +98,9 @@ class SessionStrategies(SessionPart):
         if fingerprint == MAIN:  # the main stream belongs to no strategy
             return False
         newest = log.read(stream, limit=1, newest=True)
-        retires = bool(newest) and getattr(newest[0].payload, "phase", "") != "retired"
+        retires = False
+        if newest:
+            retires = getattr(newest[0].payload, "phase", "") != "retired"
         if retires:
             note = CompactionNote(phase="retired", why=why)
             self.writer.append(Order(stream, (Draft(note),)))

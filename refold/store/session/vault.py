@@ -15,16 +15,16 @@ from refold.store.session.part import SessionPart
 
 @dataclass(frozen=True, slots=True)
 class SessionVault(SessionPart):
-    """Put values where numbered placeholders of this session stand."""
+    """Replace numbered placeholders of this session by their values."""
 
     @recorded("session_context", measure=view_size)
     def reveal_view(self, view: View) -> View:
         """Return the view of this session with values in place of its placeholders.
 
-        A placeholder stays if the vault has no value for it, if it was handed in, or if
-        a fork inherited it.
+        A placeholder stays if the vault has no value for it, if it is in a part that
+        was handed in, or if the session inherited it as a fork.
         """
-        reveal = self._revealing()
+        reveal = self._reveal_function()
         messages, types = vault.in_own_blocks(view, reveal)
         if not types:
             return view
@@ -36,14 +36,18 @@ class SessionVault(SessionPart):
     def reveal(self, arguments: JsonObject, *, tool: str) -> JsonObject:
         """Return the arguments of a call with values in place of placeholders.
 
-        Only values of the types that the store's vault allows for this tool are put in.
+        Only values of the types that the store's vault allows for this tool are
+        revealed.
         """
         types = self.writer.vault.allowed(tool)
-        revealed: JsonObject = self._revealing()(arguments, types=types).value
+        revealed: JsonObject = self._reveal_function()(arguments, types=types).value
         return revealed
 
-    def _revealing(self) -> Callable[..., vault.Revealed]:
-        """The function that puts in values, of the vault or kept with the session."""
+    def _reveal_function(self) -> Callable[..., vault.Revealed]:
+        """Return the function that replaces placeholders of this session.
+
+        The values come from the store's vault, or are kept with the session.
+        """
         state = self.session.head().state
         now = self.writer.time.now()
         kept = vault.unexpired(state.kept, self.writer.redactor.plan, now)

@@ -15,10 +15,13 @@ logger = logging.getLogger("refold")
 
 
 class Background:
-    """Runs named work in at most ``threads`` threads; at most ``queue`` entries wait.
+    """Runs named work in other threads.
 
-    Work that is requested again while it waits runs once.  Work that is requested again
-    while it runs, runs once more afterwards.  Failures are logged and not raised.
+    Work that is requested again before it begins runs once.  Work that is requested
+    again while it runs is run once more afterwards.  Failures are logged, not raised.
+
+    threads: the largest number of threads.
+    queue:   the largest number of pieces of work that wait.
     """
 
     def __init__(self, *, threads: int = 2, queue: int = 1_000) -> None:
@@ -28,7 +31,7 @@ class Background:
         self._start_empty()
 
     def _start_empty(self) -> None:
-        """Start without threads and work, in this process."""
+        """Start without threads and work, in a new object or in a forked process."""
         self._pid = os.getpid()
         self._changed = Condition()
         self._waiting: set[Hashable] = set()
@@ -64,7 +67,10 @@ class Background:
         if self._pid != os.getpid():
             self._start_empty()
         with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._running))
+            self._changed.wait_for(self._is_idle)
+
+    def _is_idle(self) -> bool:
+        return not self._waiting and not self._running
 
     def close(self) -> None:
         """Wait for running work, and drop waiting work."""
@@ -80,7 +86,7 @@ class Background:
             self._changed.notify_all()
 
     def _run(self, name: Hashable, work: Callable[[], Any]) -> None:
-        """Run work, and once more if it was requested again in the meantime."""
+        """Run work; run it once more each time that it was requested again."""
         with self._changed:
             self._waiting.discard(name)
             self._running[name] = False
@@ -102,7 +108,7 @@ def attempt(
 ) -> bool:
     """Run ``work``; if it fails, log ``otherwise`` with the reason, and return False.
 
-    Only errors of Refold are quoted: others may contain text of a session.
+    The log quotes only errors of Refold.  Other errors may contain text of a session.
     """
     try:
         work()

@@ -1,7 +1,7 @@
 """Jobs: an executor works on many items, in processes that open the same store.
 
-A process receives a way to open the store, a function, and an item, and returns counts.
-Each process opens a store once.
+A process gets a function that opens the store, the work, and an item.  Each process
+opens a store once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from typing import Any, Final
 from refold.domain.errors import StoreUnavailable
 from refold.domain.locks import forkable_lock
 
-_AHEAD: Final = 1_000  # items that are submitted to an executor at once
-_DEATHS: Final = 3  # how often an item is submitted again after its process died
-# Modules that every process of a pool needs to open a store and to work on it.
+_MOST_SUBMITTED: Final = 1_000  # items that wait or run in an executor at one time
+_MOST_DEATHS: Final = 3  # an item is submitted again at most this often
+# Modules that every process of a pool needs to open a store and to work on it.  The
+# server that forks the processes imports them once.
 _PRELOADED: Final = [
     "refold.opener",
     "refold.store",
@@ -39,25 +40,25 @@ _PRELOADED: Final = [
     "refold.adapters.sql.sqlite",
     "sqlalchemy.dialects.sqlite",
 ]
-# The open stores of this process, by the pickled function that opened them.
-_stores: Final[dict[bytes, Any]] = {}
-_opening: Final = forkable_lock()
+# The open stores of this process, by the pickled function that opens each.
+_open_stores: Final[dict[bytes, Any]] = {}
+_stores_lock: Final = forkable_lock()
 
 
 def _ignore_progress(_item: Any, _done: int = 0) -> None:
     """Show no progress."""
 
 
-def do(open_again: bytes, work: Any, item: Any) -> Any:
+def work_on_item(open_again: bytes, work: Any, item: Any) -> Any:
     """Do ``work`` with an item; a process of an executor calls this.
 
     open_again: the pickled function that opens the store.
     """
-    with _opening:
-        store = _stores.get(open_again)
+    with _stores_lock:
+        store = _open_stores.get(open_again)
         if store is None:
             store = pickle.loads(open_again)()  # noqa: S301  # from the calling process
-            _stores[open_again] = store
+            _open_stores[open_again] = store
     try:
         return work(store, item, _ignore_progress)
     finally:
@@ -96,16 +97,16 @@ def spread(
     # Items in progress, and how often their process has died.
     running: dict[futures.Future[Any], tuple[Any, int]] = {}
     # An executor of threads uses the store of this process.
-    is_shared_by_this = _stores.setdefault(open_again, store) is store
+    is_shared_by_this = _open_stores.setdefault(open_again, store) is store
 
     def submit(item: Any, deaths: int = 0) -> None:
-        future = executor.submit(do, open_again, work, item)
+        future = executor.submit(work_on_item, open_again, work, item)
         running[future] = (item, deaths)
         future.add_done_callback(ended.put)
 
     try:
         while True:
-            for item in islice(waiting, _AHEAD - len(running)):
+            for item in islice(waiting, _MOST_SUBMITTED - len(running)):
                 submit(item)
             if not running:
                 return
@@ -114,7 +115,7 @@ def spread(
             try:
                 result = future.result()
             except futures.BrokenExecutor:  # fails every item that was submitted to it
-                if deaths == _DEATHS:
+                if deaths == _MOST_DEATHS:
                     raise
                 submit(item, deaths + 1)
                 continue
@@ -127,7 +128,7 @@ def spread(
         for future in running:
             future.cancel()
         if is_shared_by_this:
-            _stores.pop(open_again, None)  # another thread may have removed it
+            _open_stores.pop(open_again, None)  # another thread may have removed it
 
 
 class _Processes(futures.Executor):
@@ -154,7 +155,7 @@ class _Processes(futures.Executor):
         self._pool.shutdown(*args, **kwargs)
 
 
-def beside(jobs: int) -> futures.Executor:
+def process_pool(jobs: int) -> futures.Executor:
     """Return an executor with this number of processes.
 
     Each process imports ``__main__``, and ends at the latest with this process.

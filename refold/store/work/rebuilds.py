@@ -1,9 +1,10 @@
-"""Rebuilds: they walk a log under a strategy, as the agent's loop would have.
+"""Rebuilds: they make the compactions that the agent's loop would have made.
 
-The strategy decides before each call of a model, at the end of each turn, and at the
-times that it names itself.  The clock is that of the events.  Each decision is appended
-to the derived stream of the strategy, which alone records the progress of a rebuild: an
-interrupted one continues after the last entry.
+A rebuild walks the log under a strategy.  The strategy decides before each call of a
+model, at the end of each turn, and at the times that it names itself.  The time is that
+of the events.  Each decision is appended to the derived stream of the strategy.  Only
+this stream records the progress of a rebuild.  An interrupted rebuild continues after
+the last entry.
 """
 
 from __future__ import annotations
@@ -39,29 +40,30 @@ from refold.projections.context.outline import (
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import failure_reason, write_summary
 from refold.store.appends import Order, Writer
-from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
+from refold.store.compactions import LEASE_SEC, Compactor, HeldLease, attempt_note
 from refold.store.contexts import Viewer, with_derived
 from refold.store.history import History
 
-_PROGRESS_EVERY = 100  # events
-# The number of the newest events in memory.  Most summaries are made of no older ones.
-_RECENT: Final = 300
-_HELD = (
+_PROGRESS_EVERY = 100  # events between two reports of progress
+# The number of newest events in memory.  Most summaries need no older ones.
+_MOST_RECENT: Final = 300
+_LEASE_IS_HELD = (
     "another process compacts it under this strategy, or was killed less than a minute "
     "ago: run it again later"
 )
+# Called with the number of events that were walked.
 Progress: TypeAlias = Callable[[int], object]
 
 
 class Rebuilt(NamedTuple):
-    """The result of rebuilding one session, or in a dry run, of what it would do.
+    """The result of rebuilding one session; of a dry run, what a rebuild would do.
 
     events:       the number of events in the main stream.
     compactions:  the number of new summaries.
-    there_before: the number of summaries before.
+    there_before: the number of summaries that existed before.
     failures:     the number of failed attempts, each of which is recorded.
     tokens_in:    the estimated tokens of the summarizer's input.
-    tokens_out:   those of its output; in a dry run, the largest allowed output.
+    tokens_out:   the estimated tokens of its output; in a dry run, the most allowed.
     problem:      why the session could not be rebuilt; empty if it was.
     """
 
@@ -82,15 +84,16 @@ class Rebuilt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilder:
-    """Rebuilds sessions for one strategy; readers of other strategies see no change.
+    """Rebuilds sessions for one strategy.  Readers of other strategies see no change.
 
-    strict:    stop when a summarizer fails, and record no failure, so that the next run
-               tries the same again.  Otherwise a failure is recorded, and delays later
-               attempts as it would have delayed them then, by the events' times.
+    strict:    raise an error if the summarizer fails, and record no failure, so that
+               the next run tries the same again.  If false, a failure is recorded.  It
+               delays later attempts by the time of the events, as it would have then.
     dry_run:   write nothing; summaries exist only in memory.
-    checks:    write nothing, and walk as if there were no summaries yet; the result has
-               a problem if those that exist were decided otherwise.
-    lease_sec: how long a session stays locked after its rebuilder died.
+    checks:    write nothing, and walk as if there were no summaries.  The result has a
+               problem if the existing summaries were decided in another way.
+    lease_sec: the period of the lease, for which a session stays locked at most after
+               its rebuilder died.
     """
 
     writer: Writer
@@ -108,36 +111,41 @@ class Rebuilder:
 
     @property
     def costs(self) -> bool:
-        """Whether a summary costs money or time; a summarizer may deny it."""
+        """Whether summaries cost money or time, as they do by default."""
         if not self.writes:
             return False
         return bool(getattr(self.summarizer, "costs", True))
 
     def run(self, stream: StreamId, progress: Progress = bool) -> Rebuilt:
-        """Rebuild one session; calls ``progress`` with the number of walked events.
+        """Rebuild one session.
 
-        If summaries cost, this holds the lease of the derived stream.
+        If summaries cost money or time, this holds the lease of the derived stream.
+
+        progress: called with the number of events that were walked.
 
         Raises SummarizerFailed if strict, Erased, CorruptEvent, KeyUnavailable.
         """
         if not self.costs:
             return self._run(stream, progress)
         derived = stream._replace(stream=self.strategy.fingerprint)
-        lease = Hold.take(
+        lease = HeldLease.take(
             self.writer.log.leases,
             derived,
             clock=self.writer.clock,
             sec=self.lease_sec,
         )
         if lease is None:
-            return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
+            return Rebuilt(stream.user_id, stream.session_id, problem=_LEASE_IS_HELD)
         with lease:
             return self._run(stream, progress, lease)
 
     def _run(
-        self, stream: StreamId, progress: Progress, lease: Hold | None = None
+        self, stream: StreamId, progress: Progress, lease: HeldLease | None = None
     ) -> Rebuilt:
-        """Walk the session until no other process interferes."""
+        """Walk the session; walk it again if another process interferes.
+
+        lease: None if summaries cost nothing.
+        """
         log = self.writer.log
         result = Rebuilt(stream.user_id, stream.session_id)
         while True:
@@ -146,34 +154,44 @@ class Rebuilder:
             try:
                 outline = walk.run()
             except errors.StaleSession:
-                # A concurrent rebuild or compaction made this step: walk again.
+                # Another process appended the next summary first: walk again.
                 result = walk.result
                 continue
             except (_Overtaken, errors.LeaseLost):
-                return walk.result._replace(problem=_HELD)
+                return walk.result._replace(problem=_LEASE_IS_HELD)
             if self.writes:
-                viewer.keep(self.strategy, outline)
+                viewer.store_unless_older(self.strategy, outline)
             problem = walk.difference() if self.checks else ""
             events_read = max(outline.through_seq, 0)
             return walk.result._replace(events=events_read, problem=problem)
 
 
 class _Overtaken(Exception):
-    """Another process has the lease, so that calls of a model would be wasted."""
+    """Another process has the lease, so calls of a model would be wasted."""
+
+
+class _DecisionPoint(NamedTuple):
+    """When the strategy decides: after the event with this seq, at this time.
+
+    at: microseconds since 1970.
+    """
+
+    seq: int
+    at: int
 
 
 @dataclass(eq=False)
 class _Walk:
     """One walk from a session's first event to its newest.
 
-    result: the result so far.
+    result: the result so far, to which each summary is added.
     """
 
     _rebuilder: Rebuilder
     _viewer: Viewer
     result: Rebuilt
     _progress: Progress
-    _lease: Hold | None
+    _lease: HeldLease | None
 
     def __post_init__(self) -> None:
         self._strategy = self._rebuilder.strategy
@@ -182,11 +200,11 @@ class _Walk:
         self._builder = OutlineBuilder(self._strategy.begin())
         self._current: Outline | None = None
         self._points = DecisionPoints()
+        # Whether the strategy names times at which it decides.
         self._names_times = type(self._strategy).due_at is not Strategy.due_at
-        self._recent: deque[Envelope] = deque(maxlen=_RECENT)
-        # What the walk records, and when a model was last called.
-        self._recorded: list[Envelope] = []
-        self._last_call = 0
+        self._recent: deque[Envelope] = deque(maxlen=_MOST_RECENT)
+        self._recorded: list[Envelope] = []  # the new entries, only with ``checks``
+        self._last_call_seq = 0  # the newest event when a model was last called
         self._existing = since_last_rebuild(self._writer.log.read(self._stream))
         self._continue_from([] if self._rebuilder.checks else self._existing)
         if not self.result.compactions:
@@ -199,8 +217,8 @@ class _Walk:
     def _continue_from(self, derived: list[Envelope]) -> None:
         """Start the walk with these entries of the derived stream."""
         self._derived = derived
-        self._unread = list(derived)
-        # The newest seq and the time in microseconds of the last decision.
+        self._unfolded = list(derived)
+        # The last decision, and whether more summaries may follow from it.
         self._decided, self._unfinished = _last_decision(derived)
 
     def run(self) -> Outline:
@@ -215,9 +233,9 @@ class _Walk:
         for envelope in self._viewer.history.events():
             point = self._points.before(envelope, self._builder.place(envelope))
             if point.model_called:
-                self._last_call = self._builder.through_seq
+                self._last_call_seq = self._builder.through_seq
             if isinstance(envelope.payload, Item):
-                # Its time is not of the session: it may be that of a later copy.
+                # The time of an item may be later than its place in the session.
                 self._fold(envelope)
                 continue
             if newest is not None:
@@ -233,22 +251,23 @@ class _Walk:
         return self._outline
 
     def difference(self) -> str:
-        """Return the first difference between the walk and the existing summaries.
+        """Describe the first difference between the walk and the existing summaries.
 
-        Summaries that the walk made after the last call of a model are no difference: a
-        live session makes them before its next call.
+        Summaries that the walk adds after the last call of a model are no difference,
+        because a live session makes them before its next call.  Returns an empty text
+        if there is no difference.
         """
         existing = _decisions(self._existing)
         rebuilt = _decisions(self._recorded)
-        for live, made in zip_longest(existing, rebuilt):
-            if live is None and made.decided_at_seq > self._last_call:
+        for old, new in zip_longest(existing, rebuilt):
+            if old is None and new.decided_at_seq > self._last_call_seq:
                 return ""
-            if live != made:
-                return f"the session has {_in_words(live)}, a rebuild {_in_words(made)}"
+            if old != new:
+                return f"the session has {_in_words(old)}, a rebuild {_in_words(new)}"
         return ""
 
     def _drop_adopted(self) -> None:
-        """Give up adopted summaries and all that followed from them."""
+        """Begin the derived stream again, without adopted summaries."""
         end = self._derived[-1].seq
         head = self._writer.log.head(self._viewer.stream).seq
         note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=head))
@@ -258,7 +277,7 @@ class _Walk:
 
     @property
     def _outline(self) -> Outline:
-        """The current outline.  It is made on demand, because that is expensive."""
+        """The current outline, which is built on demand, because that is expensive."""
         if self._current is None:
             self._current = self._builder.outline()
         return self._current
@@ -273,9 +292,9 @@ class _Walk:
         try:
             self._strategy.add(self._builder, envelope)
         except HistoryEdited:
-            outline = self._viewer.whole(self._strategy, upto=envelope.seq)
-            read = len(self._derived) - len(self._unread)
-            self._builder.begin(with_derived(outline, self._derived[:read]))
+            outline = self._viewer.fold_all(self._strategy, upto=envelope.seq)
+            folded = len(self._derived) - len(self._unfolded)
+            self._builder.begin(with_derived(outline, self._derived[:folded]))
         self._current = None
         self._recent.append(envelope)
         self._read_derived()
@@ -283,60 +302,59 @@ class _Walk:
             self._progress(envelope.seq)
 
     def _read_derived(self) -> None:
-        """Fold the entries of earlier runs after the events that these had read."""
-        decided_seq, _ = self._decided
-        if self._builder.through_seq >= decided_seq:
-            for entry in self._unread:
+        """Fold the entries of earlier runs, once the walk is at their last decision."""
+        if self._builder.through_seq >= self._decided.seq:
+            for entry in self._unfolded:
                 self._fold_derived(entry)
-            self._unread = []
+            self._unfolded = []
 
     def _pass_time(self, begin: datetime, end: datetime, *, check: bool) -> None:
-        """Let the time between two events pass, and decide at the times for that.
+        """Let the strategy decide at the times that it names between two events.
 
-        check: decide at the begin, too.
+        check: decide also at ``begin``.
         """
         seq = self._builder.through_seq
-        if seq < 1 or seq < self._decided[0]:
+        if seq < 1 or seq < self._decided.seq:
             return
         if self._unfinished:
-            self._decide(from_microseconds(self._decided[1]))
+            self._decide(from_microseconds(self._decided.at))
         if check:
             self._decide(begin)
         now = begin
         while self._names_times:
-            decided_seq, decided_at = self._decided
-            if decided_seq == seq:
-                now = max(now, from_microseconds(decided_at))
-            # A summarizer that failed now is tried again at the next event.
+            if self._decided.seq == seq:
+                now = max(now, from_microseconds(self._decided.at))
+            # After a failure, the summarizer is called again at the next event.
             if self._builder.failed_at == microseconds(now):
                 return
-            named = self._strategy.due_at(self._outline, now)
-            if named is None:
+            due_at = self._strategy.due_at(self._outline, now)
+            if due_at is None:
                 return
-            due = max(named, now)
-            if due >= end or (seq, microseconds(due)) == self._decided:
+            due_at = max(due_at, now)
+            point = _DecisionPoint(seq, microseconds(due_at))
+            if due_at >= end or point == self._decided:
                 return
-            self._decide(due)
+            self._decide(due_at)
 
     def _decide(self, now: datetime) -> None:
         """Let the strategy decide, and carry its decisions out.
 
-        A decision that an earlier run made is not made again.
+        A decision of an earlier run is not repeated.
         """
-        here = (self._builder.through_seq, microseconds(now))
-        if here > self._decided:
+        point = _DecisionPoint(self._builder.through_seq, microseconds(now))
+        if point > self._decided:
             decision = self._strategy.decide(self._outline, now)
-        elif here == self._decided and self._unfinished:
+        elif point == self._decided and self._unfinished:
             decision = self._strategy.further(self._outline, now)
         else:
             return
-        self._decided = here
+        self._decided = point
         self._unfinished = False
         while decision is not None and self._carry_out(decision, now):
             decision = self._strategy.further(self._outline, now)
 
     def _carry_out(self, decision: compaction.Compaction, now: datetime) -> bool:
-        """Have the summary written and recorded; returns False if that failed."""
+        """Write and record the summary of a decision; returns False if that failed."""
         if self._lease is not None and not self._lease.renew():
             raise _Overtaken
         rebuilder = self._rebuilder
@@ -351,7 +369,7 @@ class _Walk:
         )
         started = self._writer.clock()
         if rebuilder.costs:
-            self._record(note_of("started", self._outline, decision), now)
+            self._record(attempt_note("started", self._outline, decision), now)
         try:
             written = write_summary(
                 self._strategy,
@@ -366,7 +384,7 @@ class _Walk:
                 session_id = self._viewer.stream.session_id
                 where = f"session {session_id!r} at seq {decision.decided_at_seq}"
                 raise errors.SummarizerFailed(f"{where}: {reason}") from None
-            self._record(note_of("failed", self._outline, decision, reason), now)
+            self._record(attempt_note("failed", self._outline, decision, reason), now)
             self.result = self.result._replace(failures=self.result.failures + 1)
             return False
         compactor = Compactor(
@@ -386,7 +404,10 @@ class _Walk:
         return True
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
-        """Append an entry with the time of its decision, and fold it."""
+        """Append an entry with the time of its decision, and fold it.
+
+        If the rebuild writes nothing, the entry exists only in memory.
+        """
         derived_seq = self._outline.derived_seq
         if self._rebuilder.writes:
             entry = self._append(event, now, derived_seq)
@@ -418,9 +439,9 @@ class _Walk:
 
 
 class _Decision(NamedTuple):
-    """The parts of a summary that do not depend on who wrote it.
+    """The parts of a summary that do not depend on its summarizer.
 
-    absorbs: the spans of the summaries that it absorbed.
+    absorbs: the spans of the absorbed summaries.
     """
 
     kind: str
@@ -433,7 +454,7 @@ class _Decision(NamedTuple):
 
 
 def _decisions(derived: list[Envelope]) -> list[_Decision]:
-    """The decisions of the summaries in a derived stream, oldest first."""
+    """Return the decisions behind the summaries of a derived stream, oldest first."""
     span_of: dict[int, events.Span] = {}
     decisions: list[_Decision] = []
     for entry in derived:
@@ -455,36 +476,43 @@ def _decisions(derived: list[Envelope]) -> list[_Decision]:
 
 
 def _in_words(decision: _Decision | None) -> str:
+    """Describe a decision to people."""
     if decision is None:
         return "no further summary"
-    first, last = decision.first_seq, decision.last_seq
-    return f"a summary of {first} to {last}, decided at {decision.decided_at_seq}"
+    return (
+        f"a summary of {decision.first_seq} to {decision.last_seq}, decided at "
+        f"{decision.decided_at_seq}"
+    )
 
 
-def _last_decision(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
+def _last_decision(derived: list[Envelope]) -> tuple[_DecisionPoint, bool]:
     """Return when the newest entry was decided, and whether more may follow from it.
 
-    The first is its seq in the main stream, and its time in microseconds.
+    More summaries may follow from a summary, and none from a failed attempt.
     """
-    decided = (0, 0)
+    decided = _DecisionPoint(0, 0)
     unfinished = False
     for entry in derived:
-        match entry.payload:
-            case (
-                Summary(decided_at_seq=seq)
-                | CompactionNote(phase="failed", decided_at_seq=int(seq))
-            ) if seq >= decided[0]:
-                decided = (seq, microseconds(entry.ts))
-                unfinished = isinstance(entry.payload, Summary)
+        event = entry.payload
+        is_summary = isinstance(event, Summary)
+        is_failure = isinstance(event, CompactionNote) and event.phase == "failed"
+        if not is_summary and not is_failure:
+            continue
+        seq = getattr(event, "decided_at_seq", None)
+        if seq is not None and seq >= decided.seq:
+            decided = _DecisionPoint(seq, microseconds(entry.ts))
+            unfinished = is_summary
     return decided, unfinished
 
 
-def rebuilt(
+def rebuild_session(
     store: Any, info: SessionInfo, progress: Progress, **options: Any
 ) -> Rebuilt:
     """Rebuild a session of a store.
 
-    For a session that cannot be read, the result has a problem.
+    If the session cannot be read, the result names the problem.
+
+    options: the fields of ``Rebuilder`` after the writer.
     """
     try:
         stream = StreamId(info.user_id, info.session_id, MAIN)

@@ -1,4 +1,4 @@
-"""Workers: they do the pending work of a store, and share it by leases."""
+"""Workers: they do the pending work of a store, and share it through leases."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summaries import summarizer_for
-from refold.store.compactions import Hold
+from refold.store.compactions import HeldLease
 from refold.store.contexts import WORTH_STORING, lagging, update_view
 from refold.store.proofs.verification import Verified
 from refold.store.store import now as machine_clock
 from refold.store.work.background import attempt
-from refold.store.work.rebuilds import Rebuilt, rebuilt
+from refold.store.work.rebuilds import Rebuilt, rebuild_session
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refold.store.store import SessionStore
 
 _DAY_SEC: Final = 86_400.0
-# The duties, the most urgent one first, and the usual intervals in seconds.
+# The duties with their usual intervals in seconds, the most urgent duty first.
 EVERY_SEC: Final[Mapping[str, float]] = {
     "seal": 60.0,
     "erase": 60.0,
@@ -46,15 +46,18 @@ EVERY_SEC: Final[Mapping[str, float]] = {
     "rebuild": 366 * _DAY_SEC,
     "verify": 7 * _DAY_SEC,
 }
+# The duties that are done for the whole store, not for each session.
 _STORE_WIDE: Final = frozenset({"seal", "erase", "retain"})
-_LONGEST_SEC: Final = EVERY_SEC["rebuild"]  # the longest interval of a duty
+_LONGEST_SEC: Final = EVERY_SEC["rebuild"]  # the longest interval that is allowed
 _LIST_SEC: Final = 3_600.0  # sessions are listed at least this often
-_RETRY_SEC: Final = 60.0  # failed work is tried again after this time at the latest
-# A duty is overdue after this number of its intervals, and this time at the earliest.
+_RETRY_SEC: Final = 60.0  # failed work is tried again after at most this time
+# A duty is overdue after this number of its intervals, but not before this time.
 OVERDUE_INTERVALS: Final = 3
 OVERDUE_SEC: Final = 600.0
-STUCK_SEC: Final = 600.0  # longer than the answer of a model, or one proof, should take
-_SECOND: Final = 1_000_000
+# A worker without progress for this time is stuck.  No answer of a model and no proof
+# should take longer.
+STUCK_SEC: Final = 600.0
+_SECOND: Final = 1_000_000  # in microseconds
 logger = logging.getLogger("refold")
 _WILL_RETRY: Final = "the worker goes on, it will try again"
 
@@ -67,6 +70,18 @@ class Unit(NamedTuple):
     session_id: str = ""
 
 
+class _Timer(NamedTuple):
+    """When a piece of work is due.
+
+    at:   microseconds of the worker's clock.
+    rank: orders timers with the same time.
+    """
+
+    at: int
+    rank: int
+    unit: Unit
+
+
 def monotonic() -> int:
     """Return the microseconds of a clock that never jumps."""
     return time.monotonic_ns() // 1_000
@@ -74,36 +89,39 @@ def monotonic() -> int:
 
 @dataclass(eq=False, repr=False)
 class Worker:
-    """Does the pending work of a store, which new events or the time make due.
+    """Does the pending work of a store.
 
-    It lists the sessions, and checks those with new events.  Work that becomes due at a
-    certain time (after a cooldown, or when a cache expires) has a timer.  Several
-    workers share the work by leases, on any number of machines: if one dies, others
-    take its work over when the lease ends.  Failures are logged and tried again.
+    Work becomes pending through new events, or at a certain time: after an interval or
+    a cooldown, or when a cache expires.  The worker lists the sessions for new events,
+    and has a timer for each such time.  Workers on any number of machines share the
+    work through leases.  If a worker dies, others take its work over when its lease
+    ends.  Failures are logged and tried again.
 
+    strategy: decides about compactions.  None means, for each session, the strategy of
+              its last request, else the strategy of the settings.
     duties:   the intervals of the duties in seconds.  ``compact`` looks for new events
               and for views that are far behind; ``rebuild`` and ``verify`` work on each
-              session.  For all duties except ``compact``, finished work is due again
-              for any worker only after the interval.
-    strategy: decides about compactions.  None means, for each session, the strategy of
-              its last request, else that of the settings.
+              session.  Finished work is due again for any worker only after the
+              interval, except for ``compact``.
     rebuilds: the strategy for the duty ``rebuild``.
+    retains:  the policy for the duty ``retain``.
     executor: finds the ends of streams for ``seal``, as in ``SessionStore.seal``.
-    lease:    in seconds; it is renewed during the work.
+    lease:    the period of a lease in seconds; a lease is renewed during the work.
     most_per_second: the largest number of pieces of work that begin in a second.
     done:     called with each result of the store's method; for ``compact``, with each
               new summary.
     counts:   the number of pieces of work by duty and outcome: ``done``, ``nothing``,
               ``held`` (by another worker) or ``failed``.
     failing:  the duties for the whole store that failed the last time.
-    turned_at: when it last made progress, or will.
+    progressed_at: when the worker last made progress.  Between two rounds, it is when
+              the next round begins.
 
-    Timers use the machine's monotonic clock, which does not jump, except in a store
-    with a clock of its own: that clock is used.  Use a worker from one thread; only
-    ``stop`` may be called from any.
+    Timers use the machine's monotonic clock, which does not jump.  If the store was
+    opened with another clock, they use that one.  Use a worker from one thread; only
+    ``stop``, ``overdue`` and ``silent_sec`` may be called from any thread.
 
     Raises InvalidConfiguration for an unknown duty, for a number out of range, and for
-    a duty without what it needs.
+    ``rebuild`` or ``retain`` without ``rebuilds`` or ``retains``.
     """
 
     store: SessionStore
@@ -121,7 +139,7 @@ class Worker:
     done: Callable[[Unit, Any], object] | None = None
     counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
     failing: set[str] = field(init=False, default_factory=set)
-    turned_at: int = field(init=False)
+    progressed_at: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._now = self.store.clock
@@ -130,26 +148,25 @@ class Worker:
         self._check_settings()
         self._scope = Scope(self.user_id, self.session_id)
         self._session_duties = {*self.duties} - _STORE_WIDE
-        # The heads of the sessions, as they were listed last.
+        # The heads of the sessions in the last list.
         self._head_seqs: dict[tuple[str, str], int] = {}
-        # The timers of each duty: a heap of times, of numbers that order equal times,
-        # and of work.
-        self._timers: dict[str, list[tuple[int, int, Unit]]] = {}
+        # The timers of each duty, as a heap.
+        self._timers: dict[str, list[_Timer]] = {}
         for duty in EVERY_SEC:
             if duty in self.duties:
                 self._timers[duty] = []
-        # When pending work became due, or will.
+        # When work became due, or will become due.
         self._due_since: dict[Unit, int] = {}
-        self._at_work: Unit | None = None
+        self._current_unit: Unit | None = None
         self._results: list[tuple[Unit, Any]] = []  # for ``done``
-        self._list_at = self._now()
-        self._next_at = self._now()
-        self._sealed: int | None = None  # the size of the last tree head
+        self._next_list_at = self._now()
+        self._next_work_at = self._now()
+        self._sealed_size: int | None = None  # of the Merkle tree in the last seal
         self._compact_at: int | None = None  # when the current session is due again
-        # Unlike a condition, the handler of a signal may use a queue.
+        # The handler of a signal may use this queue; it may not use a condition.
         self._woken: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
-        self.turned_at = self._now()
+        self.progressed_at = self._now()
         for duty in self._timers:
             is_whole_store = self._scope == Scope()
             if duty in _STORE_WIDE or (duty == "verify" and is_whole_store):
@@ -170,23 +187,24 @@ class Worker:
             is_valid = False
         if not is_valid:
             raise InvalidConfiguration(
-                f"a worker does {', '.join(EVERY_SEC)}, each every so many seconds, up "
-                f"to {_LONGEST_SEC:,.0f}; it is told by what to rebuild and to retain, "
-                "and begins more than 0 pieces of work a second"
+                f"the duties of a worker are {', '.join(EVERY_SEC)}; intervals and the "
+                f"lease are above 0 and up to {_LONGEST_SEC:,.0f} seconds; rebuild "
+                "needs a strategy, and retain a policy; more than 0 pieces of work may "
+                "begin in a second"
             )
 
     def overdue(self) -> dict[str, float]:
-        """Return the duties with work that waits too long, and for how many seconds.
+        """Return the duties with overdue work, and for how many seconds it has waited.
 
-        Work waits too long after OVERDUE_INTERVALS intervals of its duty, and after
-        OVERDUE_SEC at the earliest.  Work in which this worker makes progress does not
-        count.  Any thread may call this.
+        Work is overdue after OVERDUE_INTERVALS intervals of its duty, but not before
+        OVERDUE_SEC.  The current work does not count unless it is stuck.  Any thread
+        may call this.
         """
         now = self._now()
-        is_stuck = (now - self.turned_at) / _SECOND > STUCK_SEC
+        is_stuck = (now - self.progressed_at) / _SECOND > STUCK_SEC
         overdue: dict[str, float] = {}
         for unit, since in list(self._due_since.items()):
-            if unit == self._at_work and not is_stuck:
+            if unit == self._current_unit and not is_stuck:
                 continue
             waiting = (now - since) / _SECOND
             if waiting > max(OVERDUE_SEC, OVERDUE_INTERVALS * self.duties[unit.duty]):
@@ -195,7 +213,7 @@ class Worker:
 
     def silent_sec(self) -> float:
         """Return the seconds since the last progress.  Any thread may call this."""
-        return max(0.0, (self._now() - self.turned_at) / _SECOND)
+        return max(0.0, (self._now() - self.progressed_at) / _SECOND)
 
     def run(self) -> None:
         """Work until ``stop`` is called, and sleep until the next timer or listing."""
@@ -210,35 +228,35 @@ class Worker:
         self._woken.put(None)
 
     def round(self) -> float:
-        """Do all due work; returns the seconds until more may be due."""
-        is_listing = bool(self._session_duties) and self._now() >= self._list_at
+        """Do all due work; returns the seconds until the next round."""
+        is_listing = bool(self._session_duties) and self._now() >= self._next_list_at
         if is_listing:
-            self._list_at = self._after(min(*self.duties.values(), _LIST_SEC))
-            succeeded = attempt(self._list, otherwise=_WILL_RETRY)
-            self._note("list", succeeded=succeeded)
-        while not self._stopping and self._next_at <= self._now():
-            unit = self._next()
+            self._next_list_at = self._after(min(*self.duties.values(), _LIST_SEC))
+            succeeded = attempt(self._list_sessions, otherwise=_WILL_RETRY)
+            self._note_outcome("list", succeeded=succeeded)
+        while not self._stopping and self._next_work_at <= self._now():
+            unit = self._take_due()
             if unit is None:
                 break
-            self._next_at = self._after(1 / self.most_per_second)
-            self._at_work = unit
+            self._next_work_at = self._after(1 / self.most_per_second)
+            self._current_unit = unit
             succeeded = attempt(partial(self._do, unit), otherwise=_WILL_RETRY)
-            self._at_work = None
+            self._current_unit = None
             if not succeeded:
                 self.counts[unit.duty, "failed"] += 1
                 retry_sec = min(self.duties[unit.duty], _RETRY_SEC)
                 self._set_timer(unit, self._after(retry_sec))
             if not unit.user_id:
-                self._note(unit.duty, succeeded=succeeded)
+                self._note_outcome(unit.duty, succeeded=succeeded)
             self._report()
         if is_listing and "compact" in self._session_duties:
             attempt(self._bring_up_views, otherwise=_WILL_RETRY)
         now = self._now()
-        timers = [heap[0][0] for heap in self._timers.values() if heap]
-        if self._session_duties or not timers:
-            timers.append(self._list_at)
-        self.turned_at = max(min(timers), self._next_at, now)
-        return (self.turned_at - now) / _SECOND
+        next_times = [heap[0].at for heap in self._timers.values() if heap]
+        if self._session_duties or not next_times:
+            next_times.append(self._next_list_at)
+        self.progressed_at = max(min(next_times), self._next_work_at, now)
+        return (self.progressed_at - now) / _SECOND
 
     def _report(self) -> None:
         """Call ``done`` with the new results."""
@@ -249,8 +267,8 @@ class Worker:
         for unit, result in results:
             self.done(unit, result)
 
-    def _list(self) -> None:
-        """List the sessions: those with new events are due, others may be gone."""
+    def _list_sessions(self) -> None:
+        """List the sessions: set timers for new events, and forget missing sessions."""
         head_seqs: dict[tuple[str, str], int] = {}
         for info in listed(self.store.log.sessions, self._scope):
             session = (info.user_id, info.session_id)
@@ -258,12 +276,13 @@ class Worker:
             if self._head_seqs.get(session) == info.head_seq:
                 continue
             duties = self._session_duties
-            if session in self._head_seqs:  # the others have timers
+            if session in self._head_seqs:  # its other duties have timers already
                 duties = duties & {"compact"}
-            # A closed session gets no more events, but its events are still verified.
-            is_worked_on = info.is_live and not info.is_internal
+            is_of_live_agent = info.is_live and not info.is_internal
             for duty in duties:
-                if is_worked_on or (duty == "verify" and info.status != "erased"):
+                # Internal and frozen sessions get no summaries, but are verified.
+                is_verified = duty == "verify" and info.status != "erased"
+                if is_of_live_agent or is_verified:
                     self._set_timer(Unit(duty, *session), self._now())
         self._head_seqs = head_seqs
         for unit in list(self._due_since):
@@ -271,29 +290,30 @@ class Worker:
                 del self._due_since[unit]
 
     def _bring_up_views(self) -> None:
-        """Fold the events that stored views are far behind with."""
+        """Bring stored views up to date that lack many events."""
         for view in lagging(self.store.log, self._scope, by=WORTH_STORING):
             if not self._stopping:
                 fold = partial(update_view, self.store.log, view.place)
                 attempt(fold, otherwise=_WILL_RETRY)
 
     def _set_timer(self, unit: Unit, at: int) -> None:
-        """Let work be due at a time."""
+        """Make work due at a time."""
         self._due_since.setdefault(unit, at)
-        # Hashes differ between processes.  So workers seldom want the same session.
-        heappush(self._timers[unit.duty], (at, hash(unit), unit))
+        # Hashes of strings differ between processes.  So workers rarely begin with the
+        # same session.
+        heappush(self._timers[unit.duty], _Timer(at, hash(unit), unit))
 
-    def _next(self) -> Unit | None:
-        """Take due work of the most urgent duty."""
+    def _take_due(self) -> Unit | None:
+        """Take the due work of the most urgent duty; None if no work is due."""
         for heap in self._timers.values():
-            while heap and heap[0][0] <= self._now():
-                _, _, unit = heappop(heap)
+            while heap and heap[0].at <= self._now():
+                unit = heappop(heap).unit
                 session = (unit.user_id, unit.session_id)
                 if not unit.user_id or session in self._head_seqs:
                     return unit
         return None
 
-    def _note(self, duty: str, *, succeeded: bool) -> None:
+    def _note_outcome(self, duty: str, *, succeeded: bool) -> None:
         """Remember whether work for the whole store failed."""
         if succeeded:
             self.failing.discard(duty)
@@ -306,25 +326,25 @@ class Worker:
         if unit.duty == "rebuild" and self.rebuilds is not None:
             lease_name += self.rebuilds.fingerprint
         stream = StreamId(unit.user_id, unit.session_id, lease_name)
-        hold = Hold.take(
+        held_lease = HeldLease.take(
             self.store.log.leases, stream, clock=self.store.clock, sec=self.lease
         )
-        if hold is None:
-            self._pass_over(unit, stream)
+        if held_lease is None:
+            self._leave_to_holder(unit, stream)
             return
         results_before = len(self._results)
         try:
-            with hold:
-                for result in self._results_of(unit):
+            with held_lease:
+                for result in self._work_on(unit):
                     self._results.append((unit, result))
-                    self._progressed()
+                    self._note_progress()
                     if self._stopping:
                         break
                 if unit.duty != "compact" and not self._stopping:
-                    hold.keep(self.duties[unit.duty])
+                    held_lease.mark_done(self.duties[unit.duty])
         except LeaseLost as lost:
             logger.warning("%s", lost)
-            self._pass_over(unit, stream)
+            self._leave_to_holder(unit, stream)
             return
         if len(self._results) > results_before:
             self.counts[unit.duty, "done"] += 1
@@ -338,8 +358,8 @@ class Worker:
         elif self._compact_at is not None:
             self._set_timer(unit, self._compact_at)
 
-    def _pass_over(self, unit: Unit, stream: StreamId) -> None:
-        """Leave work to the worker that holds its lease, until the lease ends."""
+    def _leave_to_holder(self, unit: Unit, stream: StreamId) -> None:
+        """Try work again when the lease of its holder ends."""
         self.counts[unit.duty, "held"] += 1
         holding = self.store.log.leases.holding(stream, clock=self.store.clock)
         if holding.done:
@@ -347,8 +367,8 @@ class Worker:
         wait = holding.left or int(self.lease * _SECOND)
         self._set_timer(unit, self._now() + wait)
 
-    def _results_of(self, unit: Unit) -> Iterator[Any]:
-        """Do a piece of work, and yield its results."""
+    def _work_on(self, unit: Unit) -> Iterator[Any]:
+        """Do a piece of work under its lease, and yield its results."""
         if unit.duty == "compact":
             yield from self._compact(unit)
         elif unit.duty == "rebuild" and self.rebuilds is not None:
@@ -362,13 +382,13 @@ class Worker:
             yield self._verify_store()
         elif unit.duty == "seal":
             head = self.store.seal(
-                sweep=self._sealed is None,
+                sweep=self._sealed_size is None,
                 executor=self.executor,
-                progress=self._progressed,
+                progress=self._note_progress,
             )
-            if head is not None and head.size != self._sealed:
+            if head is not None and head.size != self._sealed_size:
                 yield head
-            self._sealed = head.size if head is not None else 0
+            self._sealed_size = head.size if head is not None else 0
         elif unit.duty == "erase":
             yield from self.store.erasures.complete()
         elif self.retains is not None:
@@ -378,10 +398,10 @@ class Worker:
         """Rebuild a session under a strategy."""
         info = SessionInfo(unit.user_id, unit.session_id, 0, "open", 0)
         summarizer = self.summarizer or self.store.upkeep.summarizer or Abridged()
-        result = rebuilt(
+        result = rebuild_session(
             self.store,
             info,
-            self._progressed,
+            self._note_progress,
             lease_sec=self.lease,
             strategy=strategy,
             summarizer=summarizer_for(strategy, summarizer),
@@ -428,13 +448,13 @@ class Worker:
             return
         wait = microseconds(due_at) - self.store.clock()
         if wait <= 0:
-            # It is due, but another process does it, or it is impossible now.
+            # Another process does the work, or it is impossible now.
             wait = int(self.duties["compact"] * _SECOND)
         self._compact_at = self._now() + wait
 
-    def _progressed(self, _: int = 0) -> None:
+    def _note_progress(self, _: int = 0) -> None:
         """Remember that the worker makes progress."""
-        self.turned_at = self._now()
+        self.progressed_at = self._now()
 
     def _after(self, seconds: float) -> int:
         """Return the time after these seconds."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from refold.domain.events import JsonObject
     from refold.projections.compare import Outcome
     from refold.store.proofs.explanations import Compared
-    from refold.store.proofs.rerun import Model, Rerun, Shown
+    from refold.store.proofs.rerun import Excerpt, Model, Rerun
 
 
 def compare(
@@ -193,7 +193,7 @@ def _show_rerun(screen: Screen, ran: Rerun) -> None:
             screen.line(("no recorded result: ", "yellow"), call)
 
 
-def _show_side(screen: Screen, name: str, side: Shown) -> None:
+def _show_side(screen: Screen, name: str, side: Excerpt) -> None:
     """Show a request as it was then, or as it is now."""
     tokens = "" if side.tokens is None else f", {counted(side.tokens, 'token')}"
     screen.line((f"{name:<5}", "bold"), f"{side.digest[:12]}{tokens}")

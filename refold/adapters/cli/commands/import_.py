@@ -32,7 +32,7 @@ from refold.domain.errors import (
     RefoldError,
     counted,
 )
-from refold.store.session.imports import take_in
+from refold.store.session.imports import append_transcript
 from refold.store.work.jobs import spread
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def _write_file(
             transcript = transcripts[outline.place]
             session = store.session(user_id=user, session_id=outline.session)
             before = _head(session)
-            result = take_in(
+            result = append_transcript(
                 session,
                 transcript,
                 where=where,

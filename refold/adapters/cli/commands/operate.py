@@ -412,7 +412,7 @@ def _export_lines(
             output.write_line(line)
         _complain_unrecorded(copies.unrecorded)
         return None
-    with copies.whole_or_dropped():
+    with copies.dropped_on_failure():
         line_count = write_lines(out, lines)
     _complain_unrecorded(copies.unrecorded)
     unit, units = _UNITS[form]
@@ -443,7 +443,7 @@ class _ExportedSessions:
                 self.listed += 1
             elif not self._internal:
                 continue
-            self._copies.of(info.user_id)
+            self._copies.record(info.user_id)
             yield info.user_id, info.session_id
 
 

@@ -23,7 +23,7 @@ from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.context.why import Asked, Part
-    from refold.store.proofs.explanations import Explanation, Record
+    from refold.store.proofs.explanations import Explanation, SummaryRecord
 
 
 def why(
@@ -69,7 +69,7 @@ def why(
     code = int(_broken(explained))
     if open_ is None:
         return Result(explained.to_json, lambda out: show(out, explained), code)
-    records = explained.opened(open_)
+    records = explained.with_absorbed(open_)
 
     def value() -> dict[str, Any]:
         seqs_of_records = {record.node.seq for record in records}
@@ -139,7 +139,7 @@ def show(
 
 
 def _show_opened(
-    screen: Screen, explained: Explanation, records: Sequence[Record]
+    screen: Screen, explained: Explanation, records: Sequence[SummaryRecord]
 ) -> None:
     """Print a summary, the summaries that it absorbs, and their events."""
     for record in records:
@@ -279,7 +279,7 @@ def _whole_reason(explained: Explanation, part: Part) -> str:
     return reason
 
 
-def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None:
+def _record(screen: Screen, record: SummaryRecord, indent: str, hint: str = "") -> None:
     """Print a summary's decision, its rule, its writer, and the proofs."""
     node = record.node
     summary = node.summary
@@ -296,7 +296,7 @@ def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None
         where = f"summary {place.seq} of strategy {place.stream[:DIGEST]}"
         screen.line(indent, f"adopted: written as {where}")
     else:
-        _asked(screen, record.asked, record.source, indent)
+        _asked(screen, record.asked_again, record.source, indent)
     model = f" ({summary.summarizer.model})" if summary.summarizer.model else ""
     digest = summary.prompt_digest
     prompt = f", prompt {digest[:DIGEST]}" if digest else ""
@@ -339,7 +339,7 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
 
 def _left_out(screen: Screen, explained: Explanation) -> None:
     """Print the omitted events, and the reasons."""
-    runs = list(explained.runs())
+    runs = list(explained.unshown_groups())
     if not runs and explained.message is not None:
         return
     screen.line("")
