@@ -13,7 +13,9 @@ CHINESE_LABEL: Final = rf"[^\s\[\]#:]{{1,32}}{CHINESE_SUFFIX}"
 # A keyed hash of the value, which tells equal values from others.
 VALUE_TAG: Final = "(?:#[a-z2-7]{8})?"
 PLACEHOLDER: Final = re.compile(rf"\[(?:{REDACTED}|{CHINESE_LABEL}){VALUE_TAG}\]")
-# A placeholder with a number, which identifies a value of a session.
-NUMBERED: Final = re.compile(rf"\[({_TYPE})_[1-9][0-9]{{0,5}}\]")
+# A placeholder with a number, which identifies a value of a session.  Another spelling
+# of the value has the same number and, after a dot, one of its own.
+NUMBER: Final = r"[1-9][0-9]{0,5}(?:\.[2-9])?"
+NUMBERED: Final = re.compile(rf"\[({_TYPE})_{NUMBER}\]")
 # Every placeholder, with or without a number.
 STANDS_FOR: Final = re.compile(rf"{PLACEHOLDER.pattern}|\[~?{NUMBERED.pattern[2:]}")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from refold.redaction.checks.names import LEXICON, PASSWORDS, patterns, programs, words
 from refold.redaction.engines.fold import Folded
-from refold.redaction.plan import Tagger
+from refold.redaction.plan import Spellings, Tagger
 from refold.redaction.scanner import FAST, Concern, Finding, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
@@ -346,11 +346,11 @@ class _Walk:
 
     def _name_columns(self) -> None:
         """Let the names of a table's columns be the keys of the items in its rows."""
-        nodes = {id(node.value): node for node in self._flat.nodes}
+        nodes = {node.source: node for node in self._flat.nodes}
         for table in self._flat.tables:
             value: dict[str, JsonValue] = table.value  # type: ignore[assignment]  # one
             for key, columns in value.items():
-                if key.lower() not in _COLUMNS or not isinstance(columns, list):
+                if key.lower() not in _COLUMNS or not isinstance(columns, _ARRAYS):
                     continue
                 self._spend(len(columns))
                 names = [_column(column) for column in columns]
@@ -402,7 +402,7 @@ class _Walk:
     def _judge_objects(self, prepared: dict[int, Prepared]) -> None:
         """Find in the items of an object what its text in JSON shows."""
         flat = self._flat
-        nodes = {id(node.value): node for node in flat.nodes}
+        nodes = {node.source: node for node in flat.nodes}
         indexes = {
             (id(node), name): index for index, (node, name) in enumerate(flat.places)
         }
@@ -707,7 +707,9 @@ class _Walk:
         ):
             if findings and new is not value:
                 self._spend(1 + len(source) // FAST)
-                source = patched(source, value, new, self._placeholders)
+                source = patched(
+                    source, value, new, self._placeholders, self._spellings
+                )
             sources.append(source)
             tally.update(findings)
         clean = "\n".join(sources)
@@ -719,6 +721,12 @@ class _Walk:
             self._count(tally, node, name)
             node.writes[name] = clean
         return True
+
+    @property
+    def _spellings(self) -> Spellings | None:
+        """The tagger, if its tags tell how a value is written."""
+        tag = self._work.tag
+        return cast(Spellings, tag) if hasattr(tag, "respelled") else None
 
     @property
     def _numbers_like_text(self) -> bool:
@@ -733,6 +741,13 @@ class _Walk:
         """Write the redacted text into its node, and count its findings."""
         node, name = self._flat.places[index]
         self._count(tally, node, name)
+        spellings = self._spellings
+        if spellings is not None and index in self._flat.numbers:
+            # Few numbers have findings.
+            from refold.redaction.json_text import compact_json, respelled_number
+
+            number = node.value[name]  # type: ignore[index]  # of it
+            clean = respelled_number(clean, compact_json(number), spellings)
         if self._nests and index in self._flat.documents:
             # It was no JSON, but without its findings it may have become JSON.
             from refold.redaction.json_text import parsed
@@ -848,13 +863,19 @@ def _column(item: JsonValue) -> str:
     return item if isinstance(item, str) else ""
 
 
-def _rows(table: dict[str, JsonValue], width: int) -> Iterator[list[JsonValue]]:
+# A program may hand in tuples as arrays.
+_ARRAYS: Final = (list, tuple)
+
+
+def _rows(
+    table: dict[str, JsonValue], width: int
+) -> Iterator[list[JsonValue] | tuple[JsonValue, ...]]:
     """The rows of a table: arrays with ``width`` items in its arrays."""
     for rows in table.values():
-        if not isinstance(rows, list):
+        if not isinstance(rows, _ARRAYS):
             continue
         for row in rows:
-            if isinstance(row, list) and len(row) == width:
+            if isinstance(row, _ARRAYS) and len(row) == width:
                 yield row
 
 
@@ -901,6 +922,8 @@ class Node:
     keys:        the key of the object around it and its own, once they are known.
     root:        the place of the whole value that holds it, among those.
     has_context: a key around it may give context to its items.
+    source:      the id of the object or the array itself, of which ``value`` may be a
+                 copy.
     """
 
     value: dict[str, JsonValue] | list[JsonValue]
@@ -912,6 +935,11 @@ class Node:
     root: int = 0
     has_context: bool = False
     writes: dict[str | int, JsonValue] = field(default_factory=dict)
+    source: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            self.source = id(self.value)
 
 
 class _Kinds(NamedTuple):
@@ -1115,6 +1143,7 @@ class Flat:
                     inner = Node(
                         value, node, name, node.depth + 1, skip, None, node.root
                     )
+                    inner.source = id(item)
                     self.nodes.append(inner)
                 continue
             if kind is str or isinstance(item, str):
@@ -1199,7 +1228,7 @@ class _Written:
         self, owner: int, name: str | int, item: JsonValue, depth: int
     ) -> None:
         if not isinstance(item, str):
-            if depth < _DEEPEST_WRITTEN or not isinstance(item, (dict, list)):
+            if depth < _DEEPEST_WRITTEN or not isinstance(item, (dict, *_ARRAYS)):
                 self._write_value(item, depth=depth + 1)
             else:
                 self._add("{}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from math import isfinite
 from typing import Final
 
 from refold.domain.canonical import encodable
+from refold.redaction.plan import Spellings
 from refold.redaction.types import Placeholders
 from refold.redaction.values import JsonObject, JsonValue
 
@@ -69,11 +71,18 @@ _CHARACTERS: Final = re.compile(
 
 
 def patched(
-    source: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
+    source: str,
+    old: JsonValue,
+    new: JsonValue,
+    placeholders: Placeholders,
+    spellings: Spellings | None = None,
 ) -> str:
     """The JSON text ``source`` of ``old`` with the changes that make it ``new``.
 
     All other bytes stay: white space, spellings of numbers, escapes.
+
+    spellings: the tagger of the placeholders, if their tags tell how values are
+               written.
     """
     tokens = _TOKENS.finditer(source)
     out: list[str] = []
@@ -93,39 +102,117 @@ def patched(
             token = next(tokens)
             if before is not after and before != after:
                 out.append(source[end : token.start()])
-                out.append(_written_anew(token[0], before, after, placeholders))
+                out.append(
+                    _written_anew(token[0], before, after, placeholders, spellings)
+                )
                 end = token.end()
     out.append(source[end:])
     return "".join(out)
 
 
 def _written_anew(
-    token: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
+    token: str,
+    old: JsonValue,
+    new: JsonValue,
+    placeholders: Placeholders,
+    spellings: Spellings | None,
 ) -> str:
     """The JSON of ``new``.  Characters of a string that ``old`` had keep their form.
 
     token: the JSON of ``old``.
     """
     if not (isinstance(old, str) and isinstance(new, str)):
+        if spellings is not None and isinstance(new, str):
+            new = respelled_number(new, token, spellings)
         return compact_json(new)
     written = _CHARACTERS.findall(token, 1, len(token) - 1)
     if len(written) != len(old):
         return compact_json(new)  # it has half of a surrogate pair
-    out = ['"']
-    place = 0
-    # The pieces between placeholders stand in the old text, in this order.
     pieces = placeholders.pieces(new)
+    return f'"{"".join(_kept_form(pieces, old, written, spellings))}"'
+
+
+def _kept_form(
+    pieces: list[tuple[str, bool]],
+    old: str,
+    written: list[str],
+    spellings: Spellings | None,
+) -> Iterator[str]:
+    """The pieces of a redacted string as JSON, in the form that they had in ``old``.
+
+    pieces:  the text and the placeholders, which stand in ``old`` in this order.
+    written: the characters of ``old`` as JSON writes them.
+    """
+    place = 0
+    quoted = False  # the last placeholder stands for a number of JSON in ``old``
+    last = len(pieces) - 1
     for index, (piece, is_placeholder) in enumerate(pieces):
-        start = -1 if is_placeholder else old.find(piece, place)
-        if start >= 0 and index and index == len(pieces) - 1:
+        if is_placeholder:
+            value = _value_of(piece, spellings)
+            if value is None:
+                if old.startswith(piece, place):
+                    place += len(piece)  # it stood there before
+            elif old.startswith(value, place):
+                as_written = "".join(written[place : place + len(value)])
+                if as_written != value:
+                    piece = _respelled(piece, as_written, spellings)
+                place += len(value)
+            yield compact_json(piece)[1:-1]
+            continue
+        if quoted:
+            yield '\\"'
+            piece = piece[1:]
+            quoted = False
+        start = old.find(piece, place)
+        if start < 0 and piece.endswith('"') and index < last:
+            # A number was replaced by a placeholder in quotes.
+            start = old.find(piece[:-1], place)
+            after = pieces[index + 2][0] if index + 2 <= last else ""
+            quoted = start >= 0 and after.startswith('"')
+            if not quoted:
+                start = -1
+        if start >= 0 and index and index == last:
             start = max(start, len(old) - len(piece))
         if start < 0:
-            out.append(compact_json(piece)[1:-1])
-        else:
-            place = start + len(piece)
-            out += written[start:place]
-    out.append('"')
-    return "".join(out)
+            yield compact_json(piece)[1:-1]
+            continue
+        end = start + len(piece) - quoted
+        yield from written[start:end]
+        if quoted:
+            yield '\\"'
+        place = end
+
+
+def _value_of(placeholder: str, spellings: Spellings | None) -> str | None:
+    """The value that a placeholder replaced, if its tag is known."""
+    tag = tag_of(placeholder)
+    return spellings.value_of(tag) if spellings is not None and tag else None
+
+
+def _respelled(placeholder: str, written: str, spellings: Spellings | None) -> str:
+    """The placeholder with the tag of its value as it is written around it."""
+    if spellings is None:
+        return placeholder
+    tag = tag_of(placeholder)
+    return placeholder.replace(f"#{tag}]", f"#{spellings.respelled(tag, written)}]")
+
+
+_TAG: Final = re.compile(r"#([a-z2-7]{8})\]\Z")
+
+
+def tag_of(placeholder: str) -> str:
+    """The tag in a placeholder; empty if it has none."""
+    match = _TAG.search(placeholder)
+    return match[1] if match else ""
+
+
+def respelled_number(placeholder: str, number: str, spellings: Spellings) -> str:
+    """The placeholder for a number of JSON, with the tag of the number as written."""
+    tag = tag_of(placeholder)
+    if not tag or spellings.value_of(tag) is None:
+        return placeholder
+    new_tag = spellings.respelled(tag, number, is_number=True)
+    return placeholder.replace(f"#{tag}]", f"#{new_tag}]")
 
 
 def compact_json(value: JsonValue) -> str:

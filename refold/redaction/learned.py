@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from html import unescape
 from typing import Final, NamedTuple, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from refold.domain.canonical import encodable
 
@@ -31,6 +32,8 @@ _PLAIN = re.compile(
 # of a session that has any stores the table of their digests.
 LONGEST: Final = 256
 MOST_LEARNED: Final = 64
+# Most values have six spellings.
+_MOST_ENTRIES: Final = 6 * MOST_LEARNED
 # Values that a session may hold many times without any of them being a secret: a word
 # with its number, names in the cases of code, digests that name a request.
 _IDENTIFIER: Final = re.compile(
@@ -118,10 +121,10 @@ class Learned:
         for kind, value in secrets:
             if not learnable(kind, value):
                 continue
-            new = [self._written(kind, text) for text in _spellings(value)]
+            new = [self._written(kind, text) for text in _spellings(value, kind)]
             if new[0] in self.entries:
                 continue
-            if len(self.entries) + len(new) > _SPELLINGS * MOST_LEARNED:
+            if len(self.entries) + len(new) > _MOST_ENTRIES:
                 return
             self.entries = {**self.entries, **dict.fromkeys(new, seq)}
 
@@ -214,18 +217,18 @@ def learnable(kind: str, value: str) -> bool:
     return not _REFERENCE.search(value) and _RUN.search(value) is not None
 
 
-# The most spellings of a value.
-_SPELLINGS: Final = 6
-
-
-def _spellings(value: str) -> list[str]:
-    """The value as it is, quoted, URL-encoded, and in base64."""
-    data = value.encode()
+def _spellings(value: str, kind: str) -> list[str]:
+    """The value as it is, decoded, quoted, URL-encoded, and in base64."""
+    plain = decoded(value, is_secret=True)
+    if not learnable(kind, plain):
+        plain = value
+    data = plain.encode()
     spellings = dict.fromkeys(
         (
             value,
-            json.dumps(value, ensure_ascii=False)[1:-1],
-            quote(value, safe=""),
+            plain,
+            json.dumps(plain, ensure_ascii=False)[1:-1],
+            quote(plain, safe=""),
             base64.b64encode(data).decode(),
             # ``echo`` ends its output with a line break.
             base64.b64encode(data + b"\n").decode(),
@@ -233,6 +236,50 @@ def _spellings(value: str) -> list[str]:
         )
     )
     return [text for text in spellings if _RUN.search(text)]
+
+
+# How often a value may be encoded, each time in another encoding.
+_MOST_ENCODINGS: Final = 3
+_NO_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-fA-F]{1,6}|[a-z]{2,8});")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-]{8,344}={0,2}")
+
+
+def decoded(value: str, *, is_secret: bool) -> str:
+    """A value without the encodings in which it is written.
+
+    These are percent-encoding, escapes of JSON and entities of XML, and base64 of text
+    for secrets.  A value that is not encoded is returned unchanged.
+    """
+    for _ in range(_MOST_ENCODINGS):
+        plain = _decoded_once(value, is_secret=is_secret)
+        if plain is None or plain == value or not encodable(plain):
+            break
+        value = plain
+    return value
+
+
+def _decoded_once(value: str, *, is_secret: bool) -> str | None:
+    """The value without its outermost encoding; None if it has none."""
+    try:
+        if "%" in value and not _NO_ESCAPE.search(value):
+            return unquote(value, errors="strict")
+        if "\\" in value:
+            text: str = json.loads(f'"{value}"')
+            return text
+        if "&" in value and _ENTITY.search(value):
+            return unescape(value)
+        if is_secret and _BASE64.fullmatch(value):
+            padded = value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4)
+            data = base64.b64decode(
+                padded,
+                altchars=b"-_" if "+" not in value and "/" not in value else None,
+            )
+            text = data.decode().removesuffix("\n")
+            return text if text.isprintable() else None
+    except ValueError:
+        return None
+    return None
 
 
 def _anchor(text: str) -> re.Match[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from refold.redaction.checks.extents import has_full_line
 from refold.redaction.checks.names import patterns
 from refold.redaction.engines import IN_RUN, run_start
-from refold.redaction.engines.fold import Folded, fold
+from refold.redaction.engines.fold import Folded, fold, may_have_forms
 from refold.redaction.engines.patterns import reach, unfinished
 from refold.redaction.registered import Registered
 from refold.redaction.scanner import CONTEXT, LEAD, TRAIL
@@ -271,8 +271,7 @@ def _places(text: str, folded: Folded, last: int) -> Iterator[int]:
     yield from _spread(text, "\n", end)
     start = text.rfind("\n", 0, end) + 1
     part = text[start:end]
-    plain = part.isascii() and "\\u" not in part
-    if not plain and fold(part + _HIDDEN).text != part:
+    if may_have_forms(part) and fold(part + _HIDDEN).text != part:
         return
     yield from _spread(text, " ", end, start)
     if " " not in part[-1024:] and end - 1 > start:

@@ -177,6 +177,16 @@ def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: 
     return tag(user_key(), type, value)
 
 
+class Spellings(Protocol):
+    """A tagger whose tags tell how a value is written."""
+
+    def value_of(self, tag: str) -> str | None:
+        """The value for which it made a tag; None for any other tag."""
+
+    def respelled(self, tag: str, written: str, *, is_number: bool = False) -> str:
+        """The tag of the same value as ``written``, which a placeholder replaces."""
+
+
 class Numbers(Protocol):
     """A tagger whose tags ``with_numbers`` replaces by numbers."""
 

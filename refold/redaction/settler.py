@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, cast
 
 from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
+from refold.redaction.json_numbers import Quoted, quoted
 from refold.redaction.learned import Both, Learned, learnable
-from refold.redaction.plan import Plan, Tagger
+from refold.redaction.plan import Plan, Spellings, Tagger
 from refold.redaction.scanner import (
     CONTEXT,
     FAST,
@@ -309,14 +310,23 @@ class Settler:
         before, is_placeholder = pieces[index - 2]
         return None if is_placeholder else before
 
-    def _placeholder(self, piece: _Piece, finding: Finding, value: str) -> str:
-        """The placeholder for ``value``; the finding is added to the tally."""
+    def _placeholder(
+        self, piece: _Piece, finding: Finding, value: str, number: Quoted | None = None
+    ) -> str:
+        """The placeholder for ``value``; the finding is added to the tally.
+
+        number: the value is a number of JSON in a text, which becomes a string.
+        """
         account = piece.account
         tag = account.tag(finding.type, value) if account.tag else ""
+        if number is not None and hasattr(account.tag, "respelled"):
+            spellings = cast(Spellings, account.tag)
+            tag = spellings.respelled(tag, value, is_number=True)
         account.tally.add(finding.type, finding.rule)
         if finding.rule != _BY_REGISTERED and learnable(finding.type, value):
             account.tally.secrets.append((finding.type, value))
-        return self.placeholders.of(finding.type, tag)
+        placeholder = self.placeholders.of(finding.type, tag)
+        return number.quote + placeholder + number.quote if number else placeholder
 
     def _continued(self, before: str, text: str, piece: _Piece) -> Finding | None:
         """The value at the start of ``text`` that would be found after ``before``.
@@ -409,7 +419,12 @@ class Settler:
         end = 0
         # The text before the last placeholder, if its value is tied to a name there.
         before: str | None = None
+        number: Quoted | None = None
         for start, stop, finding in (*extents, (len(text), len(text), None)):
+            is_number = finding is not None and text[start : start + 1].isdigit()
+            number = quoted(text, start, stop, number) if is_number else None
+            if number is not None:
+                start = max(end, number.start)
             if before is not None and end < start and text[end] not in _DIVIDES:
                 more = self._continued(before, text[end:start], piece)
                 if more:
@@ -426,7 +441,7 @@ class Settler:
                 piece.parts.append(part)
             if finding is not None:
                 value = text[start:stop]
-                piece.parts.append(self._placeholder(piece, finding, value))
+                piece.parts.append(self._placeholder(piece, finding, value, number))
                 # Of several placeholders in a row, none is tied to a name.  At the
                 # start of the text, its key is the name.
                 alone = piece.first if start == 0 else start > end

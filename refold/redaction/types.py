@@ -189,7 +189,7 @@ def _pattern(labels: Iterable[str], numbered_types: Iterable[str]) -> re.Pattern
     own_forms = [re.escape(label) for label in sorted(labels, key=len, reverse=True)]
     types = "|".join(sorted(numbered_types, key=len, reverse=True))
     if types:
-        own_forms.append(rf"~?(?:{types})_[1-9][0-9]{{0,5}}")
+        own_forms.append(rf"~?(?:{types})_{placeholders.NUMBER}")
     if not own_forms:
         return placeholders.PLACEHOLDER
     forms = "|".join([placeholders.REDACTED, placeholders.CHINESE_LABEL, *own_forms])

@@ -8,12 +8,15 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from orjson import loads
 
 from refold.domain.canonical import canonical
 from refold.domain.ids import StreamId
 from refold.domain.locks import computed_once, forkable_lock
 from refold.domain.placeholders import NUMBERED
+from refold.redaction.learned import SECRET_TYPES, decoded
 from refold.redaction.plan import Plan, exact_tag, tag
 from refold.redaction.types import TYPES, UNSCANNED
 from refold.redaction.values import JsonValue, RedactionError
@@ -78,8 +81,31 @@ def numbers_after(known: Mapping[str, int], text: str) -> dict[str, int]:
 
 
 def _number_in(placeholder: str, kind: str) -> int:
-    """Return the number in a placeholder: 12 for ``[EMAIL_12]``."""
-    return int(placeholder[len(f"[{kind}_") : -1])
+    """Return the number in a placeholder: 12 for ``[EMAIL_12]`` or ``[EMAIL_12.2]``."""
+    digits, _, _ = placeholder[len(f"[{kind}_") : -1].partition(".")
+    return int(digits)
+
+
+# An entry of the table of numbers: ``type:tag``, and what follows the tag.  ``.2`` to
+# ``.9`` is another spelling of the value, ``#`` a number of JSON instead of a text, and
+# ``=`` the decoded value of an encoded spelling, which has no placeholder of its own.
+_ENTRY: Final = re.compile(r"([^:]+):[a-z2-7]{8}(\.[2-9])?(#?)")
+_MOST_SPELLINGS: Final = 9
+# A placeholder that stands for a number of JSON, with the quotes that it needs there.
+_QUOTED: Final = re.compile(rf'(\\{{0,7}}"){NUMBERED.pattern}\1')
+
+
+def _placeholder_of(entry: str, number: int) -> str | None:
+    """Return the placeholder of an entry; None for one without a value."""
+    match = _ENTRY.fullmatch(entry)
+    if match is None:
+        return None
+    return f"[{match[1]}_{number}{match[2] or ''}]"
+
+
+def _spelling(number: int) -> str:
+    """Return what a name or a placeholder has for a spelling: nothing for the first."""
+    return "" if number == 1 else f".{number}"
 
 
 class Numbering:
@@ -88,9 +114,10 @@ class Numbering:
     It is the tagger while the events are redacted.  Afterwards, ``with_numbers``
     replaces the tags by numbers.
 
-    known:  the number of each value, under ``type:tag``.  The last number of a parent
-            of a fork is under ``type:``.
-    values: the values that redaction found, under ``type:tag``.
+    known:  the number of each value, under ``type:tag``, and of each other spelling of
+            it (see ``_ENTRY``).  The last number of a parent of a fork is under
+            ``type:``.
+    values: the spellings that redaction found, under the same names.
     """
 
     __slots__ = (
@@ -98,6 +125,7 @@ class Numbering:
         "_kinds",
         "_placeholders",
         "_session",
+        "_tagged",
         "_user_key",
         "known",
         "values",
@@ -114,31 +142,122 @@ class Numbering:
         self._session = session_id
         self._kinds = kinds
         self._key = b""
-        # The numbered placeholder of each tag.
+        # The numbered placeholder of each tag, and the type and the value.
         self._placeholders: dict[str, str] = {}
+        self._tagged: dict[str, tuple[str, str]] = {}
         self.known = dict(known)
         self.values: dict[str, str] = {}
 
     def __call__(self, kind: str, value: str) -> str:
         """Return the tag of a value, which gets a number if its type has numbers.
 
-        Each spelling has its own number, so that a placeholder is always revealed as
+        All encodings of a value have one number: plain, URL-encoded, escaped in JSON,
+        and for secrets base64.  A secret keeps the type under which it was first found.
+        Each spelling has its own placeholder, so that every placeholder is revealed as
         the characters that it replaced.
         """
+        return self._tag_of(kind, value, is_number=False)
+
+    def value_of(self, tag: str) -> str | None:
+        """Return the value for which this object made a tag; None for any other tag."""
+        _, value = self._tagged.get(tag, ("", None))
+        return value
+
+    def respelled(self, tag: str, written: str, *, is_number: bool = False) -> str:
+        """Return the tag of the same value as it is written around its placeholder.
+
+        written:   the characters that the placeholder replaces.
+        is_number: they are a number of JSON, which the placeholder replaces by a text.
+        """
+        kind, _ = self._tagged[tag]
+        return self._tag_of(kind, written, is_number=is_number)
+
+    def _tag_of(self, kind: str, value: str, *, is_number: bool) -> str:
         if kind == "ID":
             return tag(self._user_key(), kind, value)
         if not self._key:
             name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
             self._key = hmac.digest(self._user_key(), name, "sha256")
-        value_tag = exact_tag(self._key, kind, value)
-        entry = f"{kind}:{value_tag}"
-        is_full = len(self.known) >= MOST_NUMBERED
-        if entry not in self.known and kind in self._kinds and not is_full:
-            self.known[entry] = self._last(kind) + 1
-        if entry in self.known:
-            self._placeholders[value_tag] = f"[{kind}_{self.known[entry]}]"
+        mark = "#" if is_number else ""
+        spelling = f"{value}\0" if is_number else value
+        value_tag = exact_tag(self._key, kind, spelling)
+        self._tagged[value_tag] = (kind, value)
+        entry = self._entry_of(kind, spelling, mark)
+        if entry is None and kind in self._kinds:
+            entry = self._numbered_entry(kind, value, f"{kind}:{value_tag}", mark)
+        if entry is not None:
+            placeholder = _placeholder_of(entry, self.known[entry])
+            if placeholder is not None:
+                self._placeholders[value_tag] = placeholder
             self.values.setdefault(entry, value)
         return value_tag
+
+    def _types_of(self, kind: str) -> tuple[str, ...]:
+        """Return the types under which a value of this type may have its number."""
+        if kind not in SECRET_TYPES:
+            return (kind,)
+        return (kind, *sorted(SECRET_TYPES - {kind}))
+
+    def _entry_of(self, kind: str, spelling: str, mark: str) -> str | None:
+        """Return the entry of exactly this spelling, if it has a placeholder."""
+        for type_ in self._types_of(kind):
+            name = f"{type_}:{exact_tag(self._key, type_, spelling)}"
+            for number in range(1, _MOST_SPELLINGS + 1):
+                entry = f"{name}{_spelling(number)}{mark}"
+                if entry in self.known:
+                    return entry
+        return None
+
+    def _numbered_entry(
+        self, kind: str, value: str, name: str, mark: str
+    ) -> str | None:
+        """Give a new spelling a number, that of its value if it has one already.
+
+        name: ``type:tag`` of the spelling.
+
+        Returns None if the session has no numbers left.
+        """
+        if len(self.known) >= MOST_NUMBERED:
+            return None
+        plain_value = decoded(value, is_secret=kind in SECRET_TYPES)
+        owner = self._owner(kind, plain_value)
+        if owner is None:
+            entry = f"{name}{mark}"
+            self.known[entry] = self._last(kind) + 1
+            if plain_value != value or mark:
+                alias = f"{kind}:{exact_tag(self._key, kind, plain_value)}="
+                self.known[alias] = self.known[entry]
+            return entry
+        type_, number = owner
+        tag_of_spelling = exact_tag(self._key, type_, f"{value}\0" if mark else value)
+        spelling = self._next_spelling(type_, number)
+        if spelling is None:
+            self.known[f"{name}{mark}"] = self._last(kind) + 1
+            return f"{name}{mark}"
+        entry = f"{type_}:{tag_of_spelling}{_spelling(spelling)}{mark}"
+        self.known[entry] = number
+        return entry
+
+    def _owner(self, kind: str, plain_value: str) -> tuple[str, int] | None:
+        """Return the type and the number of a decoded value, if it has one."""
+        for type_ in self._types_of(kind):
+            name = f"{type_}:{exact_tag(self._key, type_, plain_value)}"
+            for entry in (name, f"{name}="):
+                if entry in self.known:
+                    return type_, self.known[entry]
+        return None
+
+    def _next_spelling(self, kind: str, number: int) -> int | None:
+        """Return the number of the next spelling of a value; None if all are taken."""
+        placeholders = {
+            _placeholder_of(entry, known_number)
+            for entry, known_number in self.known.items()
+            if known_number == number and entry.startswith(f"{kind}:")
+        }
+        for spelling in range(1, _MOST_SPELLINGS + 1):
+            if f"[{kind}_{number}{_spelling(spelling)}]" not in placeholders:
+                return spelling
+        return None
 
     def _last(self, kind: str) -> int:
         """Return the last number of this type; 0 if there is none."""
@@ -408,27 +527,45 @@ class Vault:
         kept:    values that are stored with the session.
         """
         names: dict[str, str] = {}  # by placeholder
+        has_numbers = False
         for name, number in numbers.items():
-            is_value = not name.endswith(":")
-            if is_value:
-                names[f"[{_type_of(name)}_{number}]"] = name
+            known_placeholder = _placeholder_of(name, number)
+            if known_placeholder is not None:
+                names[known_placeholder] = name
+                has_numbers = has_numbers or name.endswith("#")
         revealed: Counter[str] = Counter()
 
-        def reveal(match: re.Match[str]) -> str:
-            placeholder = match[0]
-            kind = match[1]
+        def value_of(placeholder: str, kind: str) -> str | None:
             name = names.get(placeholder)
             if name is None or (types is not None and kind not in types):
-                return placeholder
+                return None
             text = self.get(stream, name)
             if not text:
                 text, _ = kept.get(name, (None, 0))
-            if text is None:
-                return placeholder
-            revealed[kind] += 1
+            if text is not None:
+                revealed[kind] += 1
             return text
 
-        result = _mapped(value, partial(NUMBERED.sub, reveal))
+        def reveal(match: re.Match[str]) -> str:
+            text = value_of(match[0], match[1])
+            return match[0] if text is None else text
+
+        def reveal_number(match: re.Match[str]) -> str:
+            placeholder = match[0].strip('\\"')
+            if not names.get(placeholder, "").endswith("#"):
+                return match[0]
+            text = value_of(placeholder, match[2])
+            return match[0] if text is None else text
+
+        def reveal_text(text: str) -> JsonValue:
+            if has_numbers:
+                if NUMBERED.fullmatch(text) and names.get(text, "").endswith("#"):
+                    number = NUMBERED.sub(reveal, text)
+                    return text if number == text else cast(JsonValue, loads(number))
+                text = _QUOTED.sub(reveal_number, text)
+            return NUMBERED.sub(reveal, text)
+
+        result = _mapped(value, reveal_text)
         return Revealed(result, dict(sorted(revealed.items())))
 
 
@@ -457,7 +594,7 @@ def in_own_blocks(
     return messages, dict(revealed)
 
 
-def _mapped(value: Any, reveal: Callable[[str], str]) -> Any:
+def _mapped(value: Any, reveal: Callable[[str], JsonValue]) -> Any:
     """Apply ``reveal`` to each text in ``value``, except in signed blocks."""
     if isinstance(value, str):
         return reveal(value) if "[" in value else value
@@ -466,7 +603,7 @@ def _mapped(value: Any, reveal: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         if value.get("type") in _SIGNED:
             return value
-        return {reveal(key): _mapped(item, reveal) for key, item in value.items()}
+        return {str(reveal(key)): _mapped(item, reveal) for key, item in value.items()}
     return value
 
 

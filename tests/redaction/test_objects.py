@@ -25,6 +25,8 @@ engines = pytest.mark.parametrize("engine", ENGINES)
         {"tokens": {"a": {"value": TOKEN}}},
         {"credentials": {"user": "ada", "main": CHOSEN}},
         {"auth": ["bob", CHOSEN]},
+        {"question": "What's the password?", "answer": CHOSEN},
+        {"q": "What's the password?", "a": CHOSEN},
         {"kv": [{"k": "password", "v": CHOSEN}]},
         {"id": "api_key", "content": TOKEN},
         {"label": "Password", "answer": CHOSEN},
@@ -79,3 +81,24 @@ def test_a_secret_is_found_in_the_value_in_its_text_and_behind_other_text(
 )
 def test_what_only_looks_like_one_stays(value: Any, engine: EngineName) -> None:
     assert REDACTORS[engine].value(value)[0] == value
+
+
+@engines
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"passwords": (CHOSEN, TOKEN)},
+        {"tokens": {"a": (TOKEN,)}},
+        {"auth": ("bob", CHOSEN)},
+        {"kv": ({"k": "password", "v": CHOSEN},)},
+        {"columns": ("user", "password"), "rows": (("ada", CHOSEN),)},
+    ],
+)
+def test_a_tuple_is_judged_as_an_array(value: Any, engine: EngineName) -> None:
+    redactor = REDACTORS[engine]
+    as_arrays = json.loads(json.dumps(value))
+
+    clean = redactor.value(value)[0]
+
+    assert json.loads(json.dumps(clean)) == redactor.value(as_arrays)[0]
+    assert clean != value

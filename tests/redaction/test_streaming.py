@@ -9,7 +9,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from benchmarks.redaction.streams import runs, streamed as corpus_streamed
+from benchmarks.redaction.streams import (
+    document as stream_document,
+    runs,
+    streamed as corpus_streamed,
+)
 from refold.redaction import Redactor
 from refold.redaction.pieces import StreamRedactor
 from refold.redaction.plan import Plan
@@ -23,6 +27,7 @@ from tests.redaction.samples import (
     PLACEHOLDERS,
     PLANTED,
 )
+from tests.redaction.structured import document as structured
 
 SECRETS = ("q7Zt0Kx3Vb9Lm2Np", "two lines\nof a secret")
 
@@ -207,6 +212,43 @@ def test_documents_of_the_corpora_become_what_the_whole_becomes(seed: int) -> No
         whole, _ = redactors["rules"].text(run.text)
 
         assert corpus_streamed(redactors["rules"], run) == whole
+
+
+def short_document(seed: int) -> str:
+    """A document that is a little longer than what a stream holds back."""
+    random = Random(f"cuts {seed}")
+    parts: list[str] = []
+    while sum(map(len, parts)) < 540:
+        text = random.choice((stream_document(random), structured(random).text))
+        parts.append(text[: random.randrange(60, 260)])
+        parts.append(random.choice(("\n", " ", "", "\n\n")))
+    return "".join(parts)
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("seed", range(2))
+def test_every_cut_of_a_short_document_gives_the_whole(seed: int) -> None:
+    redactor = redactors["rules"]
+    text = short_document(seed)
+    whole, _ = redactor.text(text)
+
+    for cut in range(1, len(text)):
+        assert streamed(redactor, [text[:cut], text[cut:]]) == whole, cut
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pairs_of_cuts_of_a_short_document_give_the_whole(seed: int) -> None:
+    redactor = redactors["rules"]
+    random = Random(f"pairs {seed}")
+    text = short_document(seed)
+    whole, _ = redactor.text(text)
+
+    for width in (1, 2, 3, 8, 40, 150):
+        for _ in range(8):
+            first = random.randrange(1, len(text) - width)
+            second = first + width
+            parts = [text[:first], text[first:second], text[second:]]
+            assert streamed(redactor, parts) == whole, (first, second)
 
 
 LINES_OF_A_KEY = [

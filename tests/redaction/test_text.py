@@ -95,13 +95,36 @@ def test_joined_output_of_tools_stays_unchanged(text: str) -> None:
         ("\ufeff密\u200b码：hunter2x", "\ufeff密\u200b码：[REDACTED:SECRET]"),
         (r"\u5bc6\u7801\uff1aabc12345", r"\u5bc6\u7801\uff1a[REDACTED:SECRET]"),
         (r"tel \u0031\u0033\u003912345670", r"tel [REDACTED:PHONE]"),
+        ("call 𝟏𝟑𝟗𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟎 now", "call [REDACTED:PHONE] now"),
+        ("tel=%31%33%39%31%32%33%34%35%36%37%30", "tel=[REDACTED:PHONE]"),
+        ("a %61%64%61%40%65%78%61%6d%70%6c%65%2e%6f%72%67", "a [REDACTED:EMAIL]"),
+        (
+            "password: &#98;&#101;&#97;&#114;&#45;&#55;&#55;&#81;",
+            "password: [REDACTED:SECRET]",
+        ),
+        (
+            "%70%61%73%73%77%64=%62%65%61%72%2d%37%37%51",
+            "%70%61%73%73%77%64=[REDACTED:SECRET]",
+        ),
     ],
 )
 def test_other_spellings_do_not_hide_a_value(text: str, expected: str) -> None:
     assert redacted(text) == expected
 
 
-@given(st.text(st.sampled_from("a1\u200b\ufeff　－Ａ\\u0041\\\n中"), max_size=40))
+pieces = st.sampled_from(
+    [
+        *"a1\u200b\ufeff　－Ａ\\\n中𝟏𝗮",
+        "\\u0041",
+        "%31%32%33",
+        "&#98;&#x61;",
+        "%e5",
+        "&#",
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=40).map("".join))
 def test_folding_keeps_the_way_back(text: str) -> None:
     folded = fold(text)
 

@@ -1,13 +1,16 @@
 """A model may see what the log does not keep; what is stored never reveals it."""
 
 import asyncio
+import json
 import pickle
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,10 +20,11 @@ from refold.adapters.claude.capture import AsyncCapture, Capture
 from refold.domain.envelope import Meta
 from refold.domain.ids import StreamId
 from refold.projections.context.text import violations
+from refold.redaction.learned import SECRET_TYPES
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import Redactor
 from refold.store.session.imports import extend
-from refold.store.vault import Numbering
+from refold.store.vault import Numbering, personal_types
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.rebuilding import Clock, clocked
@@ -139,6 +143,113 @@ def test_a_placeholder_reveals_the_spelling_that_it_replaced(db: str) -> None:
 
         assert texts(session, reveal=True) == [*first, *later]
         assert texts(session)[0] == texts(session)[4] == "Call [PHONE_1]"
+
+
+EVERY_TYPE = personal_types() | SECRET_TYPES
+
+
+@pytest.mark.parametrize("first", ["postgres://app:{url}@db/shop", "token={base64}"])
+def test_a_secret_has_one_number_in_all_encodings(db: str, first: str) -> None:
+    secret = 'Tr0ub4&dor"x77'
+    spelled = {
+        "url": quote(secret, safe=""),
+        "base64": b64encode(secret.encode()).decode(),
+        "json": json.dumps(secret)[1:-1],
+    }
+    with opened(db, vault=Vault(types=EVERY_TYPE)) as store:
+        session = session_of(store)
+        written = [
+            first.format(**spelled),
+            f"password is {secret}",
+            f"postgres://app:{spelled['url']}@db/shop",
+            json.dumps({"n": 1, "password": secret}),
+            json.dumps({"text": json.dumps({"password": secret})}),
+            f"password is {secret}",
+        ]
+        for text in written:
+            session.append(user_inputs(text))
+
+        assert texts(session, reveal=True) == written
+        stored = "".join(texts(session))
+        assert len(set(re.findall(r"\[([A-Z_]+_[0-9]+)", stored))) == 1
+        assert not any(text in stored for text in (secret, *spelled.values()))
+        assert session.verify().problems == []
+        assert [rechecked.exposures for rechecked in store.recheck()] == [[]]
+
+
+def test_equal_secrets_of_two_types_have_one_placeholder(db: str) -> None:
+    secret = "q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Y"
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(user_inputs(f"Authorization: Bearer {secret} token={secret}"))
+
+        assert texts(session) == [
+            "Authorization: Bearer [AUTH_TOKEN_1] token=[AUTH_TOKEN_1]"
+        ]
+
+
+def test_a_number_is_revealed_as_a_number(db: str) -> None:
+    values: dict[str, Any] = {"pin": 4821, "phone": 13812345678.0, "n": 7}
+    text = json.dumps({"inner": json.dumps(values), **values}, indent=1)
+    with opened(db, vault=Vault(types=EVERY_TYPE)) as store:
+        session = session_of(store)
+        call = refold.ToolCall(call_id="c", tool_name="t", arguments=values)
+        session.append(user_inputs(text, "pin: 4821"))
+        session.append([refold.AgentResponse(text="I call"), call])
+        view = session.context(KEEP, reveal=True)
+
+        assert texts(session, reveal=True)[:2] == [text, "pin: 4821"]
+        assert json.loads(texts(session)[0])["pin"].startswith("[SECRET_")
+        assert "4821" not in "".join(texts(session))
+        assert view.messages[1]["content"][1]["input"] == values
+
+
+def test_numbers_of_earlier_versions_stay(db: str) -> None:
+    # Earlier versions gave each encoding a number of its own.
+    secret = "Tr0ub4&dor!x"
+    redactor = Redactor(NUMBERED.plan())
+    kinds = redactor.plan.numbered_types
+    numbering = Numbering(lambda: b"k" * 32, "s", {}, kinds)
+    for number, spelling in enumerate((secret, quote(secret, safe="")), start=1):
+        entry = f"SECRET:{numbering('SECRET', spelling)}"
+        numbering.known = {
+            name: at for name, at in numbering.known.items() if at < number
+        } | {entry: number}
+
+    again = Numbering(lambda: b"k" * 32, "s", numbering.known, kinds)
+    tags = [again("SECRET", text) for text in (secret, quote(secret, safe=""))]
+
+    texts_with_tags = " ".join(f"[REDACTED:SECRET#{tag}]" for tag in tags)
+    assert again.with_numbers(texts_with_tags, ours=False) == "[SECRET_1] [SECRET_2]"
+    assert again.known == numbering.known
+
+
+SECRETS = st.text(
+    st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=6
+).map(lambda text: f"aB3{text}7Z")
+
+
+@given(st.lists(SECRETS, min_size=1, max_size=3), st.data())
+def test_every_encoding_is_revealed_as_it_was_written(
+    secrets: list[str], data: st.DataObject
+) -> None:
+    store = refold.open("memory://", policy=NUMBERED, vault=Vault(types=EVERY_TYPE))
+    session = session_of(store)
+    written: list[str] = []
+    for secret in secrets:
+        forms = [
+            json.dumps({"password": secret}),
+            json.dumps({"password": secret}, ensure_ascii=False),
+            json.dumps({"a": json.dumps({"password": secret, "pin": 4821})}),
+            f"postgres://app:{quote(secret, safe='')}@db/shop",
+            f'password="{secret}"',
+        ]
+        written += data.draw(st.lists(st.sampled_from(forms), max_size=4))
+    for text in ["hello", *written]:
+        session.append(user_inputs(text))
+
+    assert texts(session, reveal=True) == ["hello", *written]
+    store.close()
 
 
 @pytest.mark.each_engine

@@ -191,6 +191,16 @@ def _is_only_material(
     return not re.search("[A-Za-z]{2}", _PATTERNS.RUN.sub("", text[place:stop]))
 
 
+def _cell(delimiter: str) -> re.Pattern[str]:
+    """A cell of CSV, in quotes or without them (RFC 4180)."""
+    start = rf"(?:(?<={delimiter})|\A)"
+    in_quotes = rf'[ ]?"(?:[^"]|"")*"[ \r]?(?={delimiter}|\Z)'
+    return re.compile(rf"{start}(?:{in_quotes}|[^{delimiter}]*)")
+
+
+_QUOTING: Final = {delimiter: _cell(delimiter) for delimiter in (",", ";", "\t")}
+# The most lines of a row that has a cell with line breaks.
+_MOST_LINES_OF_ROW: Final = 8
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
 _MOST_ROWS: Final = 100_000
 
@@ -314,6 +324,8 @@ def _rows(
             stop = len(text)
         if stop <= place:
             return
+        if delimiter in _QUOTING:
+            stop = _end_of_row(text, place, stop)
         row = text[place:stop]
         if not _PATTERNS.RULE.fullmatch(row):
             spans = _split(row, place, delimiter)
@@ -324,6 +336,22 @@ def _rows(
             yield spans
         seen.add(place)
         place = stop + 1
+
+
+def _end_of_row(text: str, place: int, stop: int) -> int:
+    """The end of a row of which a cell in quotes may continue on the next lines.
+
+    stop: the end of its first line, which is returned if no quote closes such a cell.
+    """
+    end = stop
+    for _ in range(_MOST_LINES_OF_ROW):
+        if text.count('"', place, end) % 2 == 0:
+            return end
+        if end >= len(text):
+            break
+        further = text.find("\n", end + 1)
+        end = len(text) if further < 0 else further
+    return stop
 
 
 def _secrets_in(
@@ -352,6 +380,11 @@ def _split(row: str, offset: int, delimiter: str) -> list[tuple[int, int]]:
     if delimiter == "  ":
         spans = [match.span() for match in re.finditer(r"\S+(?: \S+)*", row)]
         return [(offset + start, offset + end) for start, end in spans]
+    if '"' in row and delimiter in _QUOTING:
+        return [
+            (offset + match.start(), offset + match.end())
+            for match in _QUOTING[delimiter].finditer(row)
+        ]
     cells: list[tuple[int, int]] = []
     for cell in row.split(delimiter):
         cells.append((offset, offset + len(cell)))
@@ -429,6 +462,119 @@ def secret_data(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
         last = max(last, place)
     _cover(start, last, seen)
     return extents
+
+
+def data_before(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The values of data that stands before the kind Secret of its manifest."""
+    start, stop = match.span()
+    if _is_covered(start, seen):
+        return []
+    _cover(start, stop, seen)
+    extents: _Extents = []
+    bracket = text.find("{", start, stop)
+    if bracket >= 0 and "\n" not in text[start:bracket]:
+        for item in _PATTERNS.ITEM.finditer(text, bracket + 1, stop):
+            if item.group() == "}":
+                break
+            if item[1] and not _PATTERNS.AFTER_KEY.match(text, item.end()):
+                extents.append(item.span(1))
+        return extents
+    line_break = _PATTERNS.BREAK.search(text, start, stop)
+    place = line_break.start() if line_break else stop
+    while entry := _PATTERNS.ENTRY.match(text, place, stop):
+        if entry[2]:
+            extents.append(entry.span(2))
+        place = entry.end()
+    return extents
+
+
+def sql_columns(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The values that a statement of SQL writes into columns named after secrets."""
+    if _is_covered(match.start(), seen):
+        return []
+    _cover(match.start(), match.end(), seen)
+    names = match["names"].split(",")
+    wanted: set[int] = set()
+    for index, name in enumerate(names):
+        bare = name.strip(" \t\r\n`\"'[]")
+        if _names_secret(bare, 0, len(bare)):
+            wanted.add(index)
+    if not wanted:
+        return []
+    start, stop = match.span("rows")
+    if text[match.start()] in "cC":
+        return list(_copied(text, start, stop, wanted, len(names)))
+    return list(_inserted(text, start, stop, wanted))
+
+
+def _copied(
+    text: str, start: int, stop: int, wanted: set[int], width: int
+) -> Iterator[tuple[int, int]]:
+    """The wanted cells of rows in the format of COPY, one a line."""
+    place = text.find("\n", start, stop) + 1
+    while start < place < stop:
+        end = text.find("\n", place, stop)
+        if end < 0:
+            end = stop
+        cells_of_row = _split(text[place:end], place, "\t")
+        if len(cells_of_row) != width:
+            return
+        for index in sorted(wanted):
+            yield cells_of_row[index]
+        place = end + 1
+
+
+def _inserted(
+    text: str, start: int, stop: int, wanted: set[int]
+) -> Iterator[tuple[int, int]]:
+    """The wanted strings of the rows in brackets of an INSERT."""
+    depth = 0
+    index = 0
+    for item in _PATTERNS.SQL_ITEM.finditer(text, start, stop):
+        sign = item.group()
+        if sign == "(":
+            depth += 1
+            if depth == 1:
+                index = 0
+        elif sign == ")":
+            depth -= 1
+        elif sign == "," and depth == 1:
+            index += 1
+        elif sign == ";" and not depth:
+            return
+        elif item[1] and depth == 1 and index in wanted:
+            yield item.span(1)
+
+
+# The signature of the shortest common algorithm has this many characters.
+_SHORTEST_SIGNATURE: Final = 43
+
+
+def wrapped_token(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """A JSON web token that is broken over lines, from its first to its last."""
+    start = match.start()
+    if _is_covered(start, seen):
+        return []
+    widest = 0
+    token = ""
+    end = start
+    for line in _PATTERNS.TOKEN_LINE.finditer(text, start, match.end()):
+        first = text.rfind("\n", 0, line.start(1)) + 1
+        width = line.end(1) - first
+        if token:
+            parts = token.split(".")
+            is_open = len(parts) < 3 or (
+                width <= widest and len(parts[2]) < _SHORTEST_SIGNATURE
+            )
+            if not (is_open or token.endswith(".") or line[1].startswith(".")):
+                break
+        token += line[1]
+        end = line.end(1)
+        widest = max(widest, width)
+    _cover(start, end, seen)
+    if token.count(".") != 2 or token.endswith("."):
+        return []
+    return [(start, end)]
 
 
 def key_members(text: str, match: re.Match[str], seen: set[int]) -> _Extents:

@@ -681,6 +681,17 @@ def alone(candidate: Candidate) -> bool:
     return odd(value) or _jumbled(value) or bool(_PATTERNS.LONG_HEX.fullmatch(value))
 
 
+def replied(candidate: Candidate) -> bool:
+    """A value that answers a question for a secret, or stands below its label."""
+    value = candidate.value
+    if re.search(r"[(){}\[\]/]|\.[a-z]{1,4}$", value) or _elsewhere(value):
+        return False
+    if _jumbled(value) or _PATTERNS.LONG_HEX.fullmatch(value):
+        return True
+    is_mixed = len(_DIGIT.findall(value)) >= 2 or bool(_SIGN.search(value))
+    return odd(value) and is_mixed
+
+
 def marked_up(candidate: Candidate) -> bool:
     """The text of an element whose name is that of a secret."""
     if not _of_secret(candidate):

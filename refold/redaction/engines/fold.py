@@ -2,9 +2,10 @@
 
 Full-width forms, odd spaces, odd dashes and letters whose other case is ASCII become
 ASCII, one for one.  Invisible characters are removed.  Escapes of JSON such as
-``\\u5bc6`` become their character.  Rules match the folded text, and their findings are
-replaced in the original.  Only lines with a telling form are folded: characters that
-could hide a value from the rules.
+``\\u5bc6`` become their character, and so do long runs of percent escapes and of
+numeric entities.  Rules match the folded text, and their findings are replaced in the
+original.  Only lines with a telling form are folded: characters that could hide a value
+from the rules.
 """
 
 import re
@@ -12,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
+from unicodedata import normalize
 
 # Sets of characters, written as they stand between the brackets of an expression.
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -23,6 +25,8 @@ _INVISIBLE = (
 # Variation selectors, which choose the form of the character before them.  Prose has
 # many after emoji.
 _SELECTORS = "\ufe00-\ufe0f"
+# Digits in the styles of mathematics: bold, double-struck, of one width.
+_STYLED = "\U0001d7ce-\U0001d7ff"
 _FULL_WIDTH = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
 # The letters outside ASCII whose other case is an ASCII letter: only these equal one in
 # a search that ignores case.
@@ -37,6 +41,7 @@ _SPACE_OR_DASH = f"[{_SPACES}{_DASHES}]"
 _NON_ASCII_FORMS = "|".join(
     (
         f"[{_FULL_WIDTH}{_INVISIBLE}{_CASE_PARTNERS}]",
+        f"[{_STYLED}]{{2}}",
         f"[0-9A-Za-z][{_SELECTORS}]",
         f"[:：=][{_SPACES}]",
         f"[!-~][{_SPACES}]{{1,3}}[!-~]",
@@ -56,14 +61,20 @@ _ESCAPE_FORM = r"\\u(?:[1-9a-fA-F]|0[1-9a-fA-F]|00[2-9a-fA-F])"
 # The beginning of a terminal color code.  The code ends in a letter, which would
 # otherwise seem to be part of the word after it.
 _COLOR_FORM = r"(?:\x1b|\\u001[bB])\["
-TELLING = (_NON_ASCII_FORMS, rf"{_ESCAPE_FORM}|{_COLOR_FORM}")
+# The beginning of a value of which every character is an escape of a URL or an entity.
+_PERCENT = "%[2-7][0-9A-Fa-f]"
+_ENTITY = "&#(?:[0-9]{2,3}|[xX][0-9A-Fa-f]{2});"
+_RUN_FORM = rf"(?:{_PERCENT}){{6}}|(?:{_ENTITY}){{4}}"
+TELLING = (_NON_ASCII_FORMS, rf"{_ESCAPE_FORM}|{_COLOR_FORM}", _RUN_FORM)
 
 _TELLING = re.compile("|".join(TELLING))
 _ESCAPE_FORMS = re.compile(_ESCAPE_FORM)
 _COLOR_FORMS = re.compile(_COLOR_FORM)
+_RUN_FORMS = re.compile(_RUN_FORM)
+_RUN_FORMS_IN_BYTES = re.compile(_RUN_FORM.encode())
 # Each form outside ASCII has one of these characters, and most texts have hardly any.
 _RARE = re.compile(
-    f"[{_FULL_WIDTH}{_INVISIBLE}{_CASE_PARTNERS}{_SPACES}{_DASHES}{_SELECTORS}]"
+    f"[{_FULL_WIDTH}{_INVISIBLE}{_CASE_PARTNERS}{_SPACES}{_DASHES}{_SELECTORS}{_STYLED}]"
 )
 # No form extends further than this from a rare character in it.
 _AROUND_RARE = 8
@@ -72,8 +83,22 @@ _AROUND_RARE = 8
 # backslashes, since each level of JSON in JSON doubles them.
 _ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
 _COLOR = r"(?:\x1b|(?<!\\)\\++u001[bB])\[[0-9;:?]{0,32}[A-Za-z]"
-# What folding does not copy: it replaces an escape, and removes the others.
-_NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+")
+# A run of escapes of which each becomes a character, and one of them with its code.
+_RUN = rf"(?P<run>(?:{_PERCENT}){{6,}}|(?:{_ENTITY}){{4,}})"
+_CODE = re.compile("%([0-9A-Fa-f]{2})|&#([0-9]{2,3});|&#[xX]([0-9A-Fa-f]{2});")
+# What folding does not copy: it replaces escapes, and removes the others.
+_NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+|{_RUN}")
+
+
+def _styled() -> dict[int, str]:
+    """Return the ASCII letter or digit of each that is in a style of mathematics."""
+    plain: dict[int, str] = {}
+    for code in range(0x1D400, 0x1D800):
+        letter = normalize("NFKC", chr(code))
+        if letter.isascii():
+            plain[code] = letter
+    return plain
+
 
 _FULL_WIDTH_SHIFT = 0xFEE0  # from each ASCII character to its full-width form
 
@@ -117,13 +142,26 @@ def fold(text: str, *, telling_ends: Sequence[int] = ()) -> Folded:
     telling_ends: the ends of all telling forms, in any order, if the caller knows them.
     """
     if not telling_ends:
-        may_have_forms = "\\u" in text or "\x1b" in text or not text.isascii()
-        if not may_have_forms:
+        if not may_have_forms(text):
             return Folded(text)
         telling_ends = find_telling_ends(text)
     if not telling_ends:
         return Folded(text)
     return _fold_lines(text, _lines_with(text, telling_ends))
+
+
+def may_have_forms(text: str) -> bool:
+    """Return whether ``text`` may have a telling form."""
+    return not text.isascii() or may_have_ascii_forms(text.encode())
+
+
+def may_have_ascii_forms(data: bytes) -> bool:
+    """Return whether a text in ASCII may have a telling form."""
+    if b"\\u" in data or b"\x1b" in data:
+        return True
+    if b"%" not in data and b"&#" not in data:
+        return False
+    return _RUN_FORMS_IN_BYTES.search(data) is not None
 
 
 def find_telling_ends(text: str) -> list[int]:
@@ -136,6 +174,8 @@ def find_telling_ends(text: str) -> list[int]:
         ends += [match.end() for match in _ESCAPE_FORMS.finditer(text)]
     if "\x1b" in text or "\\u001" in text:
         ends += [match.end() for match in _COLOR_FORMS.finditer(text)]
+    if "%" in text or "&#" in text:
+        ends += [match.end() for match in _RUN_FORMS.finditer(text)]
     return ends
 
 
@@ -189,7 +229,16 @@ def _fold_lines(text: str, lines: list[tuple[int, int]]) -> Folded:
             length += match.start() - end
             end = match.end()
             code = match[1]  # of an escape
-            if code:
+            if match["run"]:
+                for escape in _CODE.finditer(text, match.start(), end):
+                    percent, decimal, entity = escape.groups()
+                    number = int(decimal) if decimal else int(percent or entity, 16)
+                    parts.append(_replace_look_alikes(chr(number)))
+                    starts.append(length)
+                    origins.append(escape.start())
+                    widths[length] = escape.end() - escape.start()
+                    length += 1
+            elif code:
                 parts.append(_replace_look_alikes(chr(int(code, 16))))
                 starts.append(length)
                 origins.append(match.start())
@@ -211,7 +260,7 @@ def _replace_look_alikes(text: str) -> str:
 @cache
 def _look_alikes() -> dict[int, int | str]:
     """For ``str.translate``: the ASCII character that each look-alike becomes."""
-    non_ascii = "".join(map(chr, range(0x80, 0x10000)))  # except those above U+FFFF
+    non_ascii = "".join(map(chr, range(0x80, 0x10000)))  # up to U+FFFF
     look_alikes: dict[int, int | str] = {}
     for code in range(0xFF01, 0xFF5F):
         look_alikes[code] = code - _FULL_WIDTH_SHIFT
@@ -220,4 +269,5 @@ def _look_alikes() -> dict[int, int | str]:
     for dash in re.findall(f"[{_DASHES}]", non_ascii):
         look_alikes[ord(dash)] = "-"
     look_alikes.update(str.maketrans(_CASE_PARTNERS, "iisk"))
+    look_alikes.update(_styled())
     return look_alikes

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, holds_value, names
-from refold.redaction.engines.fold import find_telling_ends
+from refold.redaction.engines.fold import find_telling_ends, may_have_ascii_forms
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _BETWEEN = b" .()-/"
@@ -117,7 +117,7 @@ class Triggers:
         tokens = _tokens(lower)
         if tokens:
             _look(self._prefix_roots, tokens, lower, hits)
-        if is_wide or b"\\u" in data or b"\x1b" in data:
+        if is_wide or may_have_ascii_forms(data):
             hits += self._telling(data)
         if b"000000" in data.translate(_ZEROS, _BETWEEN):
             runs = [match.span() for match in _RUN.finditer(data)]

@@ -1,0 +1,63 @@
+"""Numbers in JSON that stands in a text: the quotes that a placeholder needs there."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+# How far before a number its key or the start of its array may stand.
+_BEFORE: Final = 64
+_NUMBER: Final = re.compile(
+    r"(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+\-]?[0-9]{1,3})?"
+)
+_WHITE: Final = r"(?:[ \t\r\n]|\\{1,7}[nrt])"
+_QUOTE: Final = r"(?P<quote>\\{0,7}[\"'])"
+# The key of a number, or of the array that holds it; an array without a key; or the
+# string before a number in an array.
+_OWNER: Final = re.compile(
+    rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_WHITE}{{0,16}}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
+    rf"|(?:\A|\n)[ \t]{{0,16}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
+    rf"|(?P<item>\\{{0,7}}[\"']){_WHITE}{{0,16}},{_WHITE}{{0,16}})-?\Z"
+)
+_BETWEEN: Final = re.compile(r"[\s\[\]]*,[\s0-9.,eE+\-\[\]]{0,60}")
+_AFTER: Final = re.compile(rf"{_WHITE}{{0,16}}(?:[,}}\]]|\Z)")
+
+
+class Quoted(NamedTuple):
+    """A number that a placeholder in quotes replaces.
+
+    start: its place, with its sign.
+    end:   the end of it.
+    quote: the quote, with the backslashes that it needs there.
+    array: whether it is an item of an array.
+    """
+
+    start: int
+    end: int
+    quote: str
+    array: bool
+
+
+def quoted(text: str, start: int, end: int, last: Quoted | None) -> Quoted | None:
+    """The quotes for the number from ``start`` to ``end``; None if it needs none.
+
+    A text outside of JSON needs none, and neither does a part of a string.
+
+    last: the quoted number before this one in the same text.
+    """
+    if not _NUMBER.fullmatch(text, start, end) or not _AFTER.match(text, end):
+        return None
+    if last is not None and last.array:
+        between = text[last.end : start]
+        if len(between) <= _BEFORE and _BETWEEN.fullmatch(between):
+            if between.endswith("-"):
+                start -= 1
+            return Quoted(start, end, last.quote, True)
+    owner = _OWNER.search(text, max(0, start - _BEFORE), start)
+    if owner is None:
+        return None
+    if text[start - 1] == "-":
+        start -= 1
+    quote = owner["quote"] or owner["item"] or '"'
+    is_item = owner["quote"] is None or owner["array"] is not None
+    return Quoted(start, end, quote, is_item)

@@ -1,0 +1,108 @@
+"""A redacted document still parses, and both engines redact it alike."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from benchmarks.redaction import laws
+from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
+from tests.redaction.structured import FORMATS, PARSERS, document
+
+REDACTORS = {
+    "stdlib": Redactor(Plan(engine="stdlib")),
+    "vectorscan": Redactor(Plan(engine="vectorscan")),
+}
+redactor = REDACTORS["vectorscan"]
+DOCUMENTS = 80
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_redacted_document_still_parses(name: str) -> None:
+    parse = PARSERS[name]
+    findings = 0
+    for seed in range(DOCUMENTS):
+        made = document(Random(seed), name)
+        before = parse(made.text[made.start :])
+
+        clean, tally = redactor.text(made.text)
+
+        assert clean.startswith(made.text[: made.start]), seed
+        after = parse(clean[made.start :])
+        if name == "csv":
+            assert after == before, seed  # as many cells in each row
+        findings += tally.n
+    assert findings > DOCUMENTS
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_engines_redact_a_document_alike_and_once(name: str) -> None:
+    for seed in range(DOCUMENTS // 2):
+        made = document(Random(f"engines {seed}"), name)
+        found = {engine: one.text(made.text)[0] for engine, one in REDACTORS.items()}
+
+        assert found["stdlib"] == found["vectorscan"], seed
+        assert redactor.text(found["stdlib"])[0] == found["stdlib"], seed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_laws_hold_for_generated_values(seed: int) -> None:
+    verdict = laws.laws(REDACTORS, 500, seed)
+
+    assert verdict.cases == 500
+    assert verdict.examples == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"pin": 4821}', '{"pin": "[REDACTED:SECRET]"}'),
+        ('log: {"pin":4821,"n":7}', 'log: {"pin":"[REDACTED:SECRET]","n":7}'),
+        ('x {\\"pin\\": 4821}', 'x {\\"pin\\": \\"[REDACTED:SECRET]\\"}'),
+        ("{'pin': 4821}", "{'pin': '[REDACTED:SECRET]'}"),
+        ('$ x\n{"otp": 482913\n}', '$ x\n{"otp": "[REDACTED:SECRET]"\n}'),
+        (
+            'a {"list": [13812345678, 15051468284]}',
+            'a {"list": ["[REDACTED:PHONE]", "[REDACTED:PHONE]"]}',
+        ),
+        (
+            '{"phone": ["13812345678", 15051468284, 1]}',
+            '{"phone": ["[REDACTED:PHONE]", "[REDACTED:PHONE]", 1]}',
+        ),
+    ],
+)
+def test_a_number_of_json_in_a_text_becomes_a_string(text: str, expected: str) -> None:
+    for one in REDACTORS.values():
+        assert one.text(text)[0] == expected
+        assert one.text(expected)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pin: 4821",
+        'the "pin" is 4821, thanks',
+        '{"note": "pin: 4821, and so on"}',
+        "call 13812345678, 15051468284",
+        '"my pin: 4821"',
+    ],
+)
+def test_a_number_outside_of_json_gets_no_quotes(text: str) -> None:
+    clean = redactor.text(text)[0]
+
+    assert clean.count('"') == text.count('"')
+    assert "[REDACTED:" in clean
+
+
+def test_json_behind_a_text_in_a_value_still_parses() -> None:
+    text = '2026-03-02 INFO sent={"pin": 4821, "phone": 13812345678}'
+    clean = redactor.value({"content": text, "n": [text]})[0]
+
+    for line in (clean["content"], clean["n"]):
+        assert json.loads(str(line).partition("=")[2].rstrip("']")).keys() == {
+            "pin",
+            "phone",
+        }
