@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import example, given, strategies as st
 
-from refold.redaction import redactor as redactors
+from refold.redaction import documents
 from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import Hit, names as names_something
 from refold.redaction.engines.stdlib import Triggers
@@ -200,7 +200,7 @@ def test_clean_json_of_many_leaves_is_not_taken_apart(
     value: Any = {
         "rows": [{"id": n, "note": "a token", "text": holds} for n in range(9)]
     }
-    monkeypatch.setattr(redactors, "redacted", None)
+    monkeypatch.setattr(documents, "redacted", None)
 
     assert FAST.value(value) == (value, Tally())
 
