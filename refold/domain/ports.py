@@ -283,8 +283,8 @@ class SessionInfo:
         return is_internal(self.session_id)
 
     @property
-    def is_apart(self) -> bool:
-        """Whether it was erased or is an internal session."""
+    def is_erased_or_internal(self) -> bool:
+        """Whether the session was erased or is internal, so that no agent uses it."""
         return self.status == "erased" or self.is_internal
 
 

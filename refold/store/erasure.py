@@ -1255,7 +1255,7 @@ class Retainer:
         origins: dict[str, str | None] = {}
         forked: set[str] = set()
         for info in self.writer.log.sessions(user_id):
-            if info.is_apart:
+            if info.is_erased_or_internal:
                 continue
             origin = self._origin(user_id, info.session_id, origins)
             if origin is not None:
@@ -1313,7 +1313,7 @@ class Retainer:
 
         origins: a cache of the sessions that others were forked from.
         """
-        names = [info.session_id for info in infos if not info.is_apart]
+        names = [info.session_id for info in infos if not info.is_erased_or_internal]
         last_uses = self._last_uses(user_id, infos)
         since = self._since
         old: set[str] = set()

@@ -1,4 +1,4 @@
-"""Questions to a human: asked by rules over a session's events, and decided once."""
+"""Reviews: questions that rules over a session's events ask a human."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_pages
 from refold.store.recorded import recorded
 
+# The type of the events with questions and decisions: "human in the loop".
 _TYPE: Final = "hitl"
 
-# The fold is stored once this many events are new; fewer are read again each time.
-_STORED_AFTER: Final = 200
+# The state of the rules is stored once this many events are new.  Fewer events are read
+# again in each call.
+_STORE_AFTER_EVENTS: Final = 200
 # A bundle is chosen from this many of the newest events of the turn.
-_NEWEST: Final = 200
-# Errors with which a store refuses a bundle that a smaller one may avoid.
+_MOST_EVENTS: Final = 200
+# The errors of an append that succeeds with a smaller bundle.
 _REFUSED: Final = (errors.EventTooLarge, errors.InvalidEvent, errors.RedactionFailed)
+# The largest sizes of a bundle in bytes, which are tried in this order.
 _SIZES: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
 
 
@@ -70,11 +73,11 @@ class Reviews:
         session_id: str | None = None,
         open_only: bool = True,
     ) -> ReviewList:
-        """List the questions to a human: the gravest first, then the oldest.
+        """List the questions to a human: the most severe first, then the oldest.
 
-        A session that cannot be read is listed in ``unreadable`` instead.
+        Sessions that cannot be read are in ``unreadable``.
 
-        open_only: list only the questions that a decision can still be recorded for.
+        open_only: leave out questions for which no decision can be recorded any more.
         """
         if user_id is not None:
             check_id("user_id", user_id)
@@ -84,7 +87,7 @@ class Reviews:
         reviews: list[Review] = []
         unreadable: list[Unreadable] = []
         for info in listed(log.sessions, Scope(user_id, session_id)):
-            if info.is_apart:
+            if info.is_erased_or_internal:
                 continue
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
@@ -109,7 +112,7 @@ def decide(
     by: str,
     note: str,
 ) -> Receipt:
-    """Record a human's decision once; ``Session.decide`` documents the parameters."""
+    """Record a decision once; ``SessionReviews.decide`` documents the parameters."""
     if decision not in incidents.DECISIONS:
         raise errors.InvalidEvent(
             f"a decision is one of {', '.join(incidents.DECISIONS)}"
@@ -120,18 +123,18 @@ def decide(
         raise errors.InvalidEvent("a note is a text")
     if writer.log.head(stream).seq == 0:
         raise errors.SessionNotFound(stream.user_id, stream.session_id)
-    asked = _question(writer.log, stream, seq)
+    question = _open_question(writer.log, stream, seq)
     event = HumanReview(
-        trigger=asked.trigger,
-        severity=asked.severity,
+        trigger=question.trigger,
+        severity=question.severity,
         # Contexts keep decisions longer than the events that asked for them.
-        question=asked.question,
+        question=question.question,
         decision=decision,
         decided_by=by,
-        refers_to=asked.seq,
+        refers_to=question.seq,
     )
     meta = Meta.of({NOTE: note} if note else None)
-    order = Order(stream, (Draft(event, meta=meta),), f"refold.decision/{asked.seq}")
+    order = Order(stream, (Draft(event, meta=meta),), f"refold.decision/{question.seq}")
     try:
         receipt = writer.append(order)
     except errors.IdempotencyConflict as earlier:
@@ -141,7 +144,8 @@ def decide(
     return receipt
 
 
-def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
+def _open_question(log: EventLog, stream: StreamId, seq: int) -> Review:
+    """Return the question at ``seq``; raises AlreadyDecided if it has a decision."""
     if type(seq) is not int:
         raise errors.InvalidEvent("seq says which question: a whole number")
     seq = bounded("seq", seq)
@@ -162,9 +166,9 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
 class Reviewed(NamedTuple):
     """The result of applying review rules to a session.
 
-    asked:      the seqs of the questions that this call asked a human.
-    recoveries: the steps for the agent to do now, before a human is asked; each has
-                the ``meta`` and ``idempotency_key`` to append it with.
+    asked:      the seqs of the questions that this call asked.
+    recoveries: steps that the agent must do now, before a human is asked.  Each has the
+                ``meta`` and the ``idempotency_key`` with which to append it.
     """
 
     asked: list[int]
@@ -172,11 +176,11 @@ class Reviewed(NamedTuple):
 
 
 def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
-    """Ask each question of the session that was not asked yet.
+    """Ask each question of the session that was not asked before.
 
-    If the store refuses a question, the others are asked before its error is raised.
+    If the store refuses a question, the others are asked before the error is raised.
 
-    rules: None for the rules that Refold ships.
+    rules: the rules; None means the rules that Refold ships.
 
     Raises InvalidConfiguration if ``rules`` are not ReviewRules, and the errors of an
     append.
@@ -187,13 +191,13 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
         raise errors.InvalidConfiguration(
             "rules: they are made by ReviewRules.read(text)"
         )
-    watch = _fold(writer.log, head, rules)
+    watch = _folded_rules(writer.log, head, rules)
     asked: list[int] = []
     refused: errors.RefoldError | None = None
     for question in watch.unasked():
         source = _source(writer.log, head.state.stream, rules, question)
         try:
-            seq = _ask(writer, head.state.stream, source)
+            seq = _ask_with_bundle(writer, head.state.stream, source)
         except _REFUSED as error:
             refused = refused or error
         else:
@@ -204,10 +208,11 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
     return Reviewed(asked, watch.recoveries())
 
 
-def _fold(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
-    """Fold the session's events since the stored fold, and store a much longer one.
+def _folded_rules(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
+    """Return the rules' state at the session's head.
 
-    A frozen or closed session stores nothing.
+    The stored state is continued with newer events, and stored again after many of
+    them.  Nothing is stored in a frozen or closed session.
     """
     stream = head.state.stream
     name = incidents.name_of(rules)
@@ -223,16 +228,16 @@ def _fold(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
         watch.take(envelope.seq, envelope.payload, envelope.meta.warnings)
         through_seq = envelope.seq
     is_writable = head.status == "open" and not head.frozen
-    if is_writable and through_seq - begin >= _STORED_AFTER:
+    if is_writable and through_seq - begin >= _STORE_AFTER_EVENTS:
         view = StoredView(through_seq, 0, watch.dump())
         log.save_view(stream, name, view, replaces=stored.through_seq)
     return watch
 
 
-def _ask(writer: Writer, stream: StreamId, source: Source) -> int | None:
-    """Append the question with the largest bundle that the store takes.
+def _ask_with_bundle(writer: Writer, stream: StreamId, source: Source) -> int | None:
+    """Append a question with the largest bundle that the store accepts.
 
-    Returns the question's seq, or None if another process has asked it.
+    Returns the seq of the question, or None if another process asked it first.
     """
     refused: errors.RefoldError | None = None
     for most in _SIZES:
@@ -248,7 +253,7 @@ def _ask(writer: Writer, stream: StreamId, source: Source) -> int | None:
     try:
         return _append(writer, stream, source.question, without_events)
     except _REFUSED:
-        # ``where`` identifies the question: without it, it would be asked again.
+        # ``where`` identifies the question, which would be repeated without it.
         where: JsonObject = {"where": without_events["where"]}
         return _append(writer, stream, source.question, where)
 
@@ -256,6 +261,7 @@ def _ask(writer: Writer, stream: StreamId, source: Source) -> int | None:
 def _append(
     writer: Writer, stream: StreamId, question: Question, bundle: JsonObject
 ) -> int | None:
+    """Append a question; returns its seq, or None if another process asked it first."""
     event = HumanReview(
         trigger=question.rule.name,
         severity=question.rule.severity,
@@ -267,16 +273,18 @@ def _append(
         receipt = writer.append(Order(stream, (Draft(event),), key))
     except errors.IdempotencyConflict:
         return None  # other rules or another version of Refold asked this question
-    return None if receipt.duplicate else receipt.first_seq
+    if receipt.duplicate:
+        return None
+    return receipt.first_seq
 
 
 def _source(
     log: EventLog, stream: StreamId, rules: ReviewRules, question: Question
 ) -> Source:
-    """Read the parts of the question's bundle from the log."""
+    """Read the events and texts from which the bundle of a question is chosen."""
     upto = question.at_seq
     turn = log.read(
-        stream, after=question.turn_seq - 1, upto=upto, limit=_NEWEST, newest=True
+        stream, after=question.turn_seq - 1, upto=upto, limit=_MOST_EVENTS, newest=True
     )
     seqs_read = {envelope.seq for envelope in turn}
     seqs_missing = {*question.seqs, question.turn_seq} - seqs_read
@@ -297,12 +305,13 @@ def _source(
 def _newest(
     log: EventLog, stream: StreamId, type_: str, *, upto: int
 ) -> Envelope | None:
+    """Return the newest event of a type up to a seq, or None."""
     envelopes = log.read(stream, upto=upto, types=(type_,), newest=True, limit=1)
     return envelopes[0] if envelopes else None
 
 
 def _newest_request(log: EventLog, stream: StreamId, *, upto: int) -> Envelope | None:
-    """The newest request that was sent to a model."""
+    """Return the newest request that was sent to a model, or None."""
     while True:
         newest = _newest(log, stream, "request", upto=upto)
         if newest is None or not newest.activates_strategy:
@@ -311,7 +320,10 @@ def _newest_request(log: EventLog, stream: StreamId, *, upto: int) -> Envelope |
 
 
 def _newest_prompt(log: EventLog, stream: StreamId, *, upto: int) -> Envelope | None:
-    """The newest system prompt; texts of the system in the conversation are none."""
+    """Return the newest system prompt, or None.
+
+    System texts within the conversation are no prompts.
+    """
     while True:
         newest = _newest(log, stream, "system", upto=upto)
         if newest is None:

@@ -13,7 +13,7 @@ def test_events_that_are_not_at_hand_any_more_are_read_again(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_turns(session, 12)
-    monkeypatch.setattr(rebuilding, "_RECENT", 3)
+    monkeypatch.setattr(rebuilding, "_MOST_RECENT", 3)
 
     (result,) = store.rebuild(WINDOW)
 

@@ -344,15 +344,15 @@ def test_a_decision_after_a_rival_decision_is_refused(
     session: Session, monkeypatch: pytest.MonkeyPatch, *, same: bool
 ) -> None:
     session.reviews.ask()
-    look = reviews._question
+    look = reviews._open_question
 
     def slow(log: EventLog, stream: StreamId, seq: int) -> Any:
         question = look(log, stream, seq)
-        monkeypatch.setattr(reviews, "_question", look)
+        monkeypatch.setattr(reviews, "_open_question", look)
         session.reviews.decide(seq, "accept" if same else "reject", by="lin")
         return question
 
-    monkeypatch.setattr(reviews, "_question", slow)
+    monkeypatch.setattr(reviews, "_open_question", slow)
 
     with pytest.raises(refold.errors.AlreadyDecided):
         session.reviews.decide(3, "accept", by="lin")

@@ -125,7 +125,7 @@ class _Finder(NamedTuple):
         others = [
             info
             for info in self.log.sessions(self.stream.user_id)
-            if not info.is_apart and info.session_id not in shown
+            if not info.is_erased_or_internal and info.session_id not in shown
         ]
         others.sort(key=last_update, reverse=True)
         return [info.session_id for info in others[:_MOST_SESSIONS]]

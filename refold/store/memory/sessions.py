@@ -53,7 +53,7 @@ def for_each_session(
     Sessions that belong to no agent, and sessions that cannot be read, are left out.
     """
     for info in log.sessions(user_id):
-        if info.is_apart:
+        if info.is_erased_or_internal:
             continue
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             yield info, read(log, info)

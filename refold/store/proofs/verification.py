@@ -745,8 +745,8 @@ class Rechecker:
         self._numbers = log.head(self._stream).state.numbers
         numbers = self._numbers
         if not numbers and self._writer.redactor.plan.numbered_types:
-            # The text may contain placeholders that a user typed.  Their numbers stand
-            # for no value, and must not be given to one.
+            # Texts may contain placeholders that a user typed.  No value may get the
+            # number of such a placeholder.
             for envelope in read_pages(log, self._stream):
                 numbers = numbers_after(numbers, str(envelope.payload.payload()))
         self._tag = self._writer.numbering(self._stream, numbers, kind=Renumbering)
@@ -766,7 +766,7 @@ class Rechecker:
         """Search the events and the head of a stream."""
         stream = self._stream._replace(stream=name)
         for envelope in read_pages(self._writer.log, stream):
-            self.replacement(envelope)
+            self.replacement(envelope)  # it also keeps the replacement
             replacement = self._replacements.get((name, envelope.seq))
             if replacement is not None:
                 yield self._exposure(name, "event", replacement.types, replacement)
@@ -784,7 +784,7 @@ class Rechecker:
         types: Counter[str],
         replacement: _Replacement | None = None,
     ) -> Exposure:
-        """Return the exposure in a stream, for an event with its seq and blobs."""
+        """Return an exposure; that of an event has its seq and its blobs."""
         seq = None
         blobs = 0
         if replacement is not None:
