@@ -150,6 +150,13 @@ class _Places:
                 return {_REF: place}
         if isinstance(value, list):
             return [self.replace(item) for item in value]
+        literal = value.get(_LITERAL)
+        if isinstance(literal, dict) and len(value) == 1:
+            # A reference in its place would be read as a part of the item.
+            return {_LITERAL: self._replace_members(literal)}
+        return self._replace_members(value)
+
+    def _replace_members(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.replace(item) for key, item in value.items()}
 
 

@@ -72,7 +72,9 @@ def redacted(value: JsonValue, work: Work, around: Around) -> tuple[JsonValue, T
 def _root(value: dict[str, JsonValue] | list[JsonValue], around: Around) -> Node:
     """The node of a whole value."""
     keys = (around.parent, around.key)
-    return Node(value, None, "", around.depth, around.skip, keys=keys)
+    node = Node(value, None, "", around.depth, around.skip, keys=keys)
+    node.source = id(value)
+    return node
 
 
 class _KeyOfSeveral(Exception):
@@ -936,10 +938,6 @@ class Node:
     has_context: bool = False
     writes: dict[str | int, JsonValue] = field(default_factory=dict)
     source: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.source:
-            self.source = id(self.value)
 
 
 class _Kinds(NamedTuple):

@@ -42,7 +42,7 @@ def calls(work: Callable[[], object], kinds: Sequence[str] = ("call",)) -> int:
 
 ROOT = str(Path(refold.__file__).parent)
 FILES = 24
-OURS = 117
+OURS = 118
 
 
 def ours(work: Callable[[], object]) -> list[tuple[str, str]]:
@@ -94,14 +94,15 @@ def test_an_append(session: Session) -> None:
     event = refold.UserInput(text=PROSE)
     session.append(event)
 
-    assert calls(lambda: session.append(event)) <= 142
+    # One of them reads the clock between the parts of a long value.
+    assert calls(lambda: session.append(event)) <= 143
 
 
 def test_an_append_with_all_that_is_built_in(session: Session) -> None:
     event = refold.UserInput(text=PROSE)
     session.append(event)
 
-    assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 288
+    assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 290
 
 
 def test_a_plain_append_passes_few_files_and_functions_of_ours(

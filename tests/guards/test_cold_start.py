@@ -80,7 +80,7 @@ def run(tmp_path: Path) -> Run:
     ("code", "modules", "patterns", "files"),
     [
         (OPEN, 370, 90, 1),
-        (APPEND, 385, 295, 14),
+        (APPEND, 385, 300, 14),
         (CONTEXT, 410, 320, 15),
         (REDACT, 170, 255, 14),
     ],

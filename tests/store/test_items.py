@@ -592,6 +592,25 @@ def test_a_removed_receipt_of_an_item_is_seen(url: str, *, seal: bool) -> None:
         assert codes == {"receipt"} | ({"seal"} if seal else set())
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"schema": {"$ref": "#/definitions/address", "title": "where they live"}},
+        {"$text": "a key that Refold uses too", "more": [1, 2]},
+        {"$literal": {"$ref": "#/definitions/address", "title": "where"}},
+    ],
+)
+def test_a_reserved_key_of_an_item_comes_back_if_an_event_holds_its_object(
+    item: dict[str, Any],
+) -> None:
+    value = without_bytes(item, [])
+    payloads = [{"content": part} for part in (item, *_parts(item), *_parts(value))]
+
+    native = {"value": skeleton(value, payloads, most=100_000)}
+
+    assert whole(native, payloads, {}.get) == item
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts | st.binary()
 names = texts | st.sampled_from(["$ref", "$bytes", "$text", "$literal"])
