@@ -346,7 +346,7 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
 
 @pytest.mark.parametrize("every", [0, -1, 1e9])
 def test_a_sealer_seals_at_times(store: SessionStore, every: float) -> None:
-    with pytest.raises(refold.InvalidConfiguration, match="every"):
+    with pytest.raises(refold.InvalidConfiguration, match="intervals"):
         Worker(store, duties={"seal": every})
 
 

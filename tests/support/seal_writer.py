@@ -61,7 +61,7 @@ def killed(url: str, step: str) -> None:
 def killed_after(url: str, statements: str) -> None:
     """Seal the store at ``url``, and die after so many statements, commits among them.
 
-    It ends as ever if there are not so many.
+    The process ends normally if there are fewer.
     """
     left = int(statements)
 
@@ -74,6 +74,17 @@ def killed_after(url: str, statements: str) -> None:
     with refold.open(url) as store:
         event.listen(Engine, "after_cursor_execute", count)
         event.listen(Engine, "commit", count)  # just before it
+        # Single statements that read do not pass through the engine.
+        log: Any = store.log
+        database = log.recorder.database
+        fetch = database.fetch
+
+        def counting_fetch(*arguments: Any) -> Any:
+            rows = fetch(*arguments)
+            count()
+            return rows
+
+        database.fetch = counting_fetch
         store.seal()
 
 
