@@ -135,7 +135,7 @@ def test_a_tree_is_proved_to_extend_the_earlier_one(
         (("prove", "--user", "lin", "--session", "none", "--seq", "1"), 1, "session"),
         (("seal", "--every", "5"), 2, "use --every with --watch"),
         (("seal", "--list", "--sweep"), 2, "leave --list out to seal"),
-        (("seal", "--watch", "--every", "0"), 2, "every"),
+        (("seal", "--watch", "--every", "0"), 2, "intervals and the lease"),
         (("verify", "--proof", "none.json"), 1, "no such file"),
         (("verify", "--proof", "refold.db"), 2, "it is no proof"),
     ],
