@@ -397,8 +397,12 @@ def test_a_hook_costs_little_more_than_python(capturing: Capturing) -> None:
         return seconds * 1000
 
     subprocess.run(capturing.hook, check=True)  # starts the process that goes on
-    bare = min(cpu_ms([sys.executable, "-c", "pass"]) for _ in range(5))
-    hook = min(cpu_ms(capturing.hook) for _ in range(5))
+    # Next to other processes, the same work takes up to twice the CPU: the least of
+    # several runs, which alternate, is what the work takes.
+    bare = hook = float("inf")
+    for _ in range(15):
+        bare = min(bare, cpu_ms([sys.executable, "-c", "pass"]))
+        hook = min(hook, cpu_ms(capturing.hook))
 
     assert hook - bare <= ABOVE_PYTHON_MS
 

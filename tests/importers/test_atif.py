@@ -375,6 +375,38 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
     return step
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        [{"type": "image", "source": {"media_type": "image/png", "path": "b.png"}}],
+        [{"type": "text", "text": ""}],
+    ],
+)
+def test_a_message_without_text_is_written_with_the_calls_of_its_step(
+    tmp_path: Path, message: list[dict[str, Any]]
+) -> None:
+    call = {"tool_call_id": "c", "function_name": "bash", "arguments": {"cmd": "ls"}}
+    step = {
+        "step_id": 1,
+        "timestamp": "2026-01-01T00:00:00Z",
+        "source": "agent",
+        "message": message,
+        "tool_calls": [call],
+        "observation": {"results": [{"source_call_id": "c", "content": "b.png"}]},
+    }
+    document = {
+        "schema_version": "ATIF-v1.7",
+        "session_id": "run-1",
+        "agent": {"name": "a", "version": "1"},
+        "steps": [step],
+        "final_metrics": {"total_steps": 1},
+    }
+
+    exported = again(importers.read(write_document(tmp_path, document)))
+
+    assert exported == document
+
+
 @given(st.lists(steps(), min_size=1, max_size=6))
 def test_any_trajectory_is_written_as_it_was_read(
     tmp_path_factory: pytest.TempPathFactory, drawn_steps: list[dict[str, Any]]

@@ -7,6 +7,7 @@ of its gate, other expressions are matched at one place or searched for in a tex
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -385,6 +386,8 @@ def seconds(use: Use, text: str) -> float:
     ``re`` looks for signals while it matches.
     """
     previous: Any = signal.signal(signal.SIGVTALRM, _stop)
+    # An error that is raised in a callback of the garbage collector is lost.
+    gc.disable()
     signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
     began = process_time()
     try:
@@ -394,6 +397,7 @@ def seconds(use: Use, text: str) -> float:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
+        gc.enable()
     return process_time() - began
 
 

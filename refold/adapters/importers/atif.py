@@ -332,16 +332,20 @@ class _Steps:
                 own_fields["compact_summary"] = True
             yield piece, own_fields
         for call in base.each(step, "tool_calls"):
+            call_fields = _extra_fields(call)
+            if message and not has_event:
+                # A message without text has no event of its own.
+                call_fields = {**call_fields, "message": message}
             has_event = True
-            yield _read_call(call), _extra_fields(call)
+            yield _read_call(call), call_fields
         for number, result in enumerate(base.each(step, "observation", "results")):
             call_id = base.text(result, "source_call_id")
             if call_id is None:
                 call_id = f"{place}:{number}"[-_LONGEST_ID:]
-                call_fields: JsonObject = {"unnamed": True}
+                unnamed_fields: JsonObject = {"unnamed": True}
                 if message and not has_event:
-                    call_fields["message"] = message
-                yield messages.tool_call(call_id, _ACTION, {}), call_fields
+                    unnamed_fields["message"] = message
+                yield messages.tool_call(call_id, _ACTION, {}), unnamed_fields
             has_event = True
             yield _read_result(call_id, result), _extra_fields(result)
         if not has_event:
