@@ -8,7 +8,7 @@ first page of code does not need is in rooms: ``refold.errors``, ``refold.events
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What ``__init__.pyi`` lists is loaded when it is first used: importing stays fast.
 __getattr__, _, _names = lazy_loader.attach_stub(__name__, __file__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from refold.projections.compare import Outcome
 from tools import strategy_figures
 from tools.strategy_figures import PAGE, long, short
@@ -36,6 +38,27 @@ def test_the_text_on_short_sessions_follows_from_the_figures() -> None:
         == "keep_all"
     )
     assert max(outcomes.values(), key=price).name == "token_budget"
+
+
+def test_the_page_names_the_strategies_that_cost_less_and_more() -> None:
+    outcomes = by_name(long().outcomes)
+    keep = price(outcomes.pop("keep_all"))
+    no_model = {"tool_clearing", "last_turns", "token_budget"}  # they write nothing
+    cheaper, cheaper_without_model, dearer = set[str](), set[str](), set[str]()
+
+    for name, outcome in outcomes.items():
+        with_model = price(outcome) if name in no_model else with_summaries(outcome)
+        if with_model < keep:
+            cheaper.add(name)
+        elif price(outcome) < keep:
+            cheaper_without_model.add(name)
+        else:
+            dearer.add(name)
+
+    text = PAGE.read_text("utf-8").partition("Compared with `keep_all`:")[2]
+    bullets = text.split("\n- ")[1:4]
+    named = [set(re.findall(r"`(\w+)`", bullet.split("\n\n")[0])) for bullet in bullets]
+    assert named == [cheaper, cheaper_without_model, dearer]
 
 
 def test_the_text_on_longer_sessions_follows_from_the_figures() -> None:

@@ -176,7 +176,7 @@ steps = []
 """
 _BUNDLE: Final = {
     "format": "refold-review-bundle/1",
-    "refold": "0.1.0",
+    "refold": "0.2.0",
     "rules": "0" * 64,
     "rule": {"name": "risky", "when": "issue", "issues": ["data_loss"], "steps": []},
     "figures": {"issues": ["data_loss"]},

@@ -1,0 +1,90 @@
+"""The files around the package fit together: versions, changelog, community files."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+import refold
+from tests.support.stores import ROOT
+
+# A file that each kind of package manager reads.
+_MANIFESTS: Final = {
+    "pip": "*.txt",
+    "github-actions": ".github/workflows/*.yml",
+    "docker": "Dockerfile",
+}
+_GROUPS: Final = ("Added", "Changed", "Fixed", "Security", "Removed")
+
+
+def _text(path: str) -> str:
+    return (ROOT / path).read_text("utf-8")
+
+
+def test_dependabot_looks_where_the_manifests_are() -> None:
+    configuration = _text(".github/dependabot.yml")
+    updates = re.findall(
+        r"package-ecosystem: (\S+)\n\s+directory: /(\S*)", configuration
+    )
+
+    assert {ecosystem for ecosystem, _ in updates} == set(_MANIFESTS)
+    for ecosystem, directory in updates:
+        assert list((ROOT / directory).glob(_MANIFESTS[ecosystem])), directory
+
+
+def test_contributing_names_the_system_packages_that_tests_need() -> None:
+    makefile = _text("Makefile")
+    installed = re.findall(r"--no-install-recommends ([\w-]+)", makefile)
+
+    setup = _text("CONTRIBUTING.md").partition("## Layout")[0]
+
+    assert installed
+    assert [name for name in installed if name not in setup] == []
+    assert [name for name in installed if name not in _devcontainer()] == []
+
+
+def _devcontainer() -> str:
+    return _text(".devcontainer/Dockerfile")
+
+
+def test_the_user_of_the_devcontainer_may_use_sudo() -> None:
+    user = re.search(r"^USER (\w+)$", _devcontainer(), re.MULTILINE)
+
+    assert user is not None
+    assert f"{user[1]} ALL=(ALL) NOPASSWD: ALL" in _devcontainer()
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "LICENSE"]
+)
+def test_the_readme_links_the_pages_for_people(page: str) -> None:
+    assert f"]({page})" in _text("README.md")
+
+
+def test_all_files_name_the_same_version() -> None:
+    newest = re.search(r"^## \[(.+?)\]", _text("CHANGELOG.md"), re.MULTILINE)
+    cited = re.search(r"^version: (.+)$", _text("CITATION.cff"), re.MULTILINE)
+    status = re.search(r"^Version (\d+\.\d+),", _text("README.md"), re.MULTILINE)
+
+    assert newest is not None
+    assert cited is not None
+    assert status is not None
+    assert newest[1] == cited[1] == refold.__version__
+    assert status[1] == ".".join(refold.__version__.split(".")[:2])
+
+
+def test_the_changelog_has_releases_with_groups_of_short_lines() -> None:
+    releases = re.split(r"^## ", _text("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+
+    for release in releases:
+        groups = re.findall(r"^### (.+)$", release, re.MULTILINE)
+        assert groups == [group for group in _GROUPS if group in groups]
+    entries = [
+        " ".join(entry.split())
+        for entry in re.findall(r"^- (.+(?:\n  .+)*)", _text("CHANGELOG.md"), re.M)
+    ]
+    visible = [re.sub(r"\]\([^)]*\)", "]", entry) for entry in entries]
+    assert [entry for entry in visible if len(entry) > 160] == []
+    assert len(set(entries)) == len(entries)
