@@ -1,4 +1,4 @@
-"""What tests of the command line share: a way to run it, and a store to run it on."""
+"""Fixtures for tests of the command line: a way to run it, and a store to run it on."""
 
 import io
 import json
@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "examples" / "sample" / "agent_run.jsonl"
 
 
-class Ran(NamedTuple):
-    """What a command left: its exit code and what it printed where."""
+class CommandResult(NamedTuple):
+    """The result of a command: its exit code, stdout and stderr."""
 
     code: int
     out: str
@@ -32,13 +32,13 @@ class Ran(NamedTuple):
 
 
 class Terminal(io.TextIOWrapper):
-    """What a person types."""
+    """Standard input that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-Refold = Callable[..., Ran]
+Refold = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -47,24 +47,24 @@ def refold(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Refold:
-    """Runs ``refold`` in this process, in an empty directory."""
+    """Run ``refold`` in this process, in an empty directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
-    def run(*args: object, stdin: bytes = b"", asked: bool = False) -> Ran:
+    def run(*args: object, stdin: bytes = b"", asked: bool = False) -> CommandResult:
         kind = Terminal if asked else io.TextIOWrapper
         monkeypatch.setattr(sys, "stdin", kind(io.BytesIO(stdin)))
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         out, err = capsys.readouterr()
-        return Ran(code, out, err)
+        return CommandResult(code, out, err)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def _imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample in a store, made once; tests work on copies."""
+def _store_with_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample in a store, created once; tests work on copies."""
     folder = tmp_path_factory.mktemp("imported")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REFOLD_HOME", str(folder / "home"))
@@ -75,8 +75,10 @@ def _imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sample(_imported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of this test's own with the sample in it: user lin, session run."""
-    shutil.copytree(_imported, tmp_path, dirs_exist_ok=True)
+def sample(
+    _store_with_sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A copy of the store with the sample for one test: user lin, session run."""
+    shutil.copytree(_store_with_sample, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     return tmp_path / "refold.db"

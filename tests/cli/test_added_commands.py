@@ -73,7 +73,7 @@ def test_the_list_names_the_package_of_a_command(packages: Path) -> None:
     assert run(packages.parent, "--help").stdout == listed[: listed.index("\nOther:")]
 
 
-def test_an_added_command_runs_with_the_options_of_all(
+def test_an_added_command_accepts_the_options_of_every_command(
     packages: Path, sample: Path
 ) -> None:
     ran = run(

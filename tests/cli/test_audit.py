@@ -1,4 +1,4 @@
-"""``audit`` shows what was done with the store, to people and to programs."""
+"""``audit`` shows the recorded uses of a store, to people and to programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF = ("--user", "lin", "--session", "run")
 
 @pytest.fixture
 def audited(refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Refold:
-    """The sample, used with the audit log on: read, shown, and asked for in vain."""
+    """The sample after four recorded commands, the last of which failed."""
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
     assert refold("log", *OF).code == 0
     assert refold("context", *OF).code == 0
@@ -26,7 +26,7 @@ def events(lines: list[dict[str, object]]) -> list[tuple[object, object]]:
     return [(line["event"], line["status"]) for line in lines]
 
 
-def test_each_command_left_its_record(audited: Refold) -> None:
+def test_each_command_is_recorded(audited: Refold) -> None:
     lines = audited("audit", "--json").lines()
 
     recorded = events(lines)
@@ -38,7 +38,7 @@ def test_each_command_left_its_record(audited: Refold) -> None:
     assert lines[-1]["error_code"] == "SessionNotFound"
 
 
-def test_a_user_and_a_session_are_found_by_name(audited: Refold) -> None:
+def test_records_are_filtered_by_user_and_session(audited: Refold) -> None:
     of_lin = audited("audit", "--user", "lin", "--json").lines()
     of_run = audited("audit", *OF, "--json").lines()
 
@@ -86,7 +86,7 @@ def test_a_disabled_access_log_is_reported(refold: Refold, sample: Path) -> None
     assert "REFOLD_ACCESS_LOG=table" in ran.err
 
 
-def test_an_erased_user_cannot_be_asked_for(audited: Refold) -> None:
+def test_records_of_an_erased_user_cannot_be_requested(audited: Refold) -> None:
     assert audited("erase", "--user", "lin", "--reason", "asked", "--yes").code == 0
 
     ran = audited("audit", "--user", "lin")
@@ -96,7 +96,7 @@ def test_an_erased_user_cannot_be_asked_for(audited: Refold) -> None:
     assert {line["user_id"] for line in audited("audit", "--json").lines()} == {None}
 
 
-def test_lines_for_programs_are_no_complaints(
+def test_json_lines_are_printed_without_warnings(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "log")

@@ -1,4 +1,4 @@
-"""`refold capture` follows a program, and has the program run it."""
+"""`refold capture` records a client's transcripts and can install a hook in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return projects
 
 
-def written(folder: Path, *texts: str) -> None:
+def append_inputs(folder: Path, *texts: str) -> None:
     with (folder / "-work" / "s-1.jsonl").open("w") as file:
         for number, text in enumerate(texts):
             entry: dict[str, Any] = {"type": "user", "uuid": f"u-{number}"}
@@ -34,11 +34,11 @@ def written(folder: Path, *texts: str) -> None:
 
 
 def test_each_capture_appends_new_entries(refold: Refold, folder: Path) -> None:
-    written(folder, "mail ann@build.test", "more")
+    append_inputs(folder, "mail ann@build.test", "more")
     once = (*CLAUDE, "--folder", folder, "--once")
 
     assert refold(*once).out == "2 entries appended\n"
-    written(folder, "mail ann@build.test", "more", "most")
+    append_inputs(folder, "mail ann@build.test", "more", "most")
     assert refold(*once).out == "1 entry appended\n"
 
     shown = refold("log", "--user", "ada", "--session", "s-1").out
@@ -54,10 +54,10 @@ def test_nothing_is_captured_without_a_program(refold: Refold) -> None:
     assert refold("capture", "--status").out == "nothing is captured yet\n"
 
 
-def test_the_folder_is_the_one_of_the_programs_settings(
+def test_the_folder_defaults_to_the_one_in_the_clients_settings(
     refold: Refold, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(folder, "hello")
+    append_inputs(folder, "hello")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder.parent))
 
     assert refold(*CLAUDE, "--once").out == "1 entry appended\n"
@@ -71,7 +71,7 @@ def test_a_missing_folder_is_reported(refold: Refold, tmp_path: Path) -> None:
 
 
 def test_lines_that_are_refused_fail_the_command(refold: Refold, folder: Path) -> None:
-    written(folder, "hello")
+    append_inputs(folder, "hello")
     with (folder / "-work" / "s-1.jsonl").open("a") as file:
         file.write("not JSON\n")
 
@@ -116,7 +116,7 @@ def test_claude_code_runs_a_hook_after_each_turn(refold: Refold, folder: Path) -
     assert settings.read_text() == before
 
 
-def test_codex_runs_it_after_each_turn(refold: Refold, folder: Path) -> None:
+def test_codex_runs_a_hook_after_each_turn(refold: Refold, folder: Path) -> None:
     config = folder.parent / "config.toml"
     before = b'model = "gpt-5"\r\n\r\n[tools]\r\nweb = true # \xe2\x80\xa8'
     config.write_bytes(before)
@@ -131,7 +131,7 @@ def test_codex_runs_it_after_each_turn(refold: Refold, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["claude-code", "codex"])
-def test_settings_that_only_held_the_hook_are_removed_with_it(
+def test_settings_that_contained_only_the_hook_are_removed_with_it(
     refold: Refold, folder: Path, program: str
 ) -> None:
     command = ("capture", program, "--user", "a", "--folder", folder)
@@ -305,7 +305,7 @@ def test_removing_the_hook_leaves_the_settings_byte_for_byte(
 
 @pytest.mark.parametrize("program", ["claude-code", "codex"])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_an_empty_file_stays_and_none_is_left(
+def test_an_empty_settings_file_stays_and_a_missing_one_stays_missing(
     refold: Refold, folder: Path, program: str, is_there: bool
 ) -> None:
     name = {"claude-code": "settings.json", "codex": "config.toml"}[program]

@@ -1,4 +1,4 @@
-"""Processes that capture the same folder lose nothing, and none waits for another."""
+"""Concurrent captures of a folder lose nothing, and none waits for another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support import warm
 from tests.support.waiting import until
 
 USER: Final = "ada"
-# No step here waits for another process, so that none may take as long as this.
+# The longest time for a step: none waits for another process.
 NEVER_SEC: Final = 60
 HOOK: Final = [sys.executable, "-P", "-m", capture_hook.MODULE]
 ABOVE_PYTHON_MS: Final = 60
@@ -52,7 +52,7 @@ class Capturing:
 
     @property
     def hook(self) -> list[str]:
-        """What a client runs as its hook."""
+        """The command that a client runs as its hook."""
         return [*HOOK, *self.options, "--db", self.url]
 
     @property
@@ -75,8 +75,8 @@ class Capturing:
         self._processes.append(process)
         return process
 
-    def once(self) -> tuple[int, str, str]:
-        """Run it once to its end; one that waits is killed, which is no exit code."""
+    def capture_once(self) -> tuple[int, str, str]:
+        """Run a capture to its end; one that waits is killed and has no exit code."""
         process = self.start("--once")
         killer = Timer(NEVER_SEC, process.send_signal, (signal.SIGKILL,))
         killer.start()
@@ -85,13 +85,13 @@ class Capturing:
         assert process.returncode is not None
         return process.returncode, out, err
 
-    def follow(self) -> warm.Process:
-        """A process that follows, from when it has looked once."""
+    def start_follower(self) -> warm.Process:
+        """Start a process that follows, and return it after its first pass."""
         process = self.start()
-        wait_for(lambda: self.captured() == self.written)
+        wait_for(lambda: self.captured_count() == self.written)
         return process
 
-    def captured(self) -> int:
+    def captured_count(self) -> int:
         if not Path(self.url.removeprefix("sqlite:///")).exists():
             return 0
         with refold.open(self.url) as store:
@@ -100,14 +100,14 @@ class Capturing:
             session = store.session(user_id=USER, session_id="s-1")
             return len([*session.native.read()])
 
-    def lingering(self) -> int:
-        """The process that a hook started, from when it works."""
+    def hook_process_id(self) -> int:
+        """Return the id of the process that a hook started, once it works."""
 
-        def signed() -> Holder | None:
+        def signed_holder() -> Holder | None:
             holder = self.state.holder()
             return holder if holder is not None and holder.pid else None
 
-        holder = until(signed, "the process of a hook")
+        holder = until(signed_holder, "the process of a hook")
         assert holder is not None
         assert holder.temporary
         return holder.pid
@@ -120,7 +120,7 @@ class Capturing:
         for state in all_states():
             while holder := state.holder():
                 pid, _ = holder
-                if pid:  # else it has not signed yet
+                if pid:  # otherwise it has not signed yet
                     os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)
 
@@ -138,81 +138,81 @@ def capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Captu
     capturing.end()
 
 
-def test_once_leaves_the_work_to_a_process_that_follows(capturing: Capturing) -> None:
+def test_once_leaves_the_work_to_a_running_follower(capturing: Capturing) -> None:
     capturing.write()
-    follower = capturing.follow()
+    follower = capturing.start_follower()
     capturing.write()
 
-    code, out, _ = capturing.once()
+    code, out, _ = capturing.capture_once()
 
     assert code == 0
     assert f"process {follower.pid} already captures" in out
-    wait_for(lambda: capturing.captured() == 2)
+    wait_for(lambda: capturing.captured_count() == 2)
 
 
-def test_once_does_the_work_of_a_follower_that_was_killed(capturing: Capturing) -> None:
+def test_once_does_the_work_of_a_killed_follower(capturing: Capturing) -> None:
     capturing.write()
-    follower = capturing.follow()
+    follower = capturing.start_follower()
     follower.send_signal(signal.SIGKILL)
     follower.wait()
     capturing.write()
 
-    code, _, _ = capturing.once()
+    code, _, _ = capturing.capture_once()
 
     assert code == 0
-    assert capturing.captured() == 2
+    assert capturing.captured_count() == 2
 
 
-def test_once_does_not_wait_for_a_follower_that_is_stopped(
+def test_once_does_not_wait_for_a_stopped_follower(
     capturing: Capturing,
 ) -> None:
     capturing.write()
-    follower = capturing.follow()
+    follower = capturing.start_follower()
     follower.send_signal(signal.SIGSTOP)
     capturing.write()
 
-    code, _, err = capturing.once()
+    code, _, err = capturing.capture_once()
     assert (code, err) == (0, "")
     (request,) = capturing.state.base.parent.glob("*.request")
-    os.utime(request, (0, 0))  # the request of long ago
-    code, _, err = capturing.once()
+    os.utime(request, (0, 0))  # an old request
+    code, _, err = capturing.capture_once()
     assert code == 0
     assert "has not looked for" in err
 
     follower.send_signal(signal.SIGCONT)
-    wait_for(lambda: capturing.captured() == 2)
+    wait_for(lambda: capturing.captured_count() == 2)
 
 
-def test_a_follower_that_ends_makes_the_look_that_was_left_to_it(
+def test_a_follower_that_ends_makes_the_pass_that_it_was_asked_for(
     capturing: Capturing,
 ) -> None:
     capturing.write()
-    follower = capturing.follow()
+    follower = capturing.start_follower()
     follower.send_signal(signal.SIGSTOP)
     capturing.write()
-    assert capturing.once()[0] == 0
+    assert capturing.capture_once()[0] == 0
 
     follower.send_signal(signal.SIGTERM)
     follower.send_signal(signal.SIGCONT)
 
     assert follower.wait() == 0
-    assert capturing.captured() == 2
+    assert capturing.captured_count() == 2
 
 
-def test_several_at_the_same_moment_lose_nothing(capturing: Capturing) -> None:
+def test_concurrent_captures_lose_nothing(capturing: Capturing) -> None:
     for _ in range(8):
         running = [capturing.start("--once") for _ in range(2)]
         capturing.write()
         running.append(capturing.start("--once"))
         assert [process.wait() for process in running] == [0, 0, 0]
-        assert capturing.captured() == capturing.written
+        assert capturing.captured_count() == capturing.written
 
 
-def test_asking_for_the_status_keeps_no_process_from_its_work(
+def test_a_status_request_delays_no_capture(
     capturing: Capturing,
 ) -> None:
     capturing.write()
-    capturing.once()
+    capturing.capture_once()
     capturing.write()
     lock = os.open(capturing.state.base.with_suffix(".lock"), os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_SH)  # as the status does, for a moment
@@ -223,32 +223,32 @@ def test_asking_for_the_status_keeps_no_process_from_its_work(
     assert process.communicate()[0] == "1 entry appended\n"
 
 
-def test_a_process_that_lingers_ends_by_itself(capturing: Capturing) -> None:
+def test_an_idle_background_process_ends_by_itself(capturing: Capturing) -> None:
     capturing.write()
 
     process = capturing.start("--linger", "0.5")
 
     assert process.wait() == 0
-    assert capturing.captured() == 1
+    assert capturing.captured_count() == 1
 
 
-def test_a_hook_starts_a_process_that_outlives_its_client(
+def test_a_process_started_by_a_hook_outlives_its_client(
     capturing: Capturing,
 ) -> None:
-    # The client reads what its hook prints to the end, and then kills all it started.
+    # The client reads all output of its hook, then kills every process that it started.
     client = subprocess.Popen(
         ["sh", "-c", f"{shlex.join(capturing.hook)}; sleep 600"],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        pid = capturing.lingering()
+        pid = capturing.hook_process_id()
     finally:
         os.killpg(client.pid, signal.SIGKILL)
         client.wait()
     capturing.write()
 
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
     assert os.getsid(pid) not in (client.pid, os.getsid(0))
 
 
@@ -264,16 +264,16 @@ def test_a_later_hook_leaves_its_work_to_the_process_of_an_earlier_one(
     capturing: Capturing,
 ) -> None:
     subprocess.run(capturing.hook, check=True)
-    pid = capturing.lingering()
+    pid = capturing.hook_process_id()
     capturing.write()
 
     subprocess.run(capturing.hook, check=True)
 
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
     assert capturing.state.holder() == (pid, True)
 
 
-def test_codex_hands_its_hook_one_argument_more(
+def test_a_hook_accepts_the_extra_argument_of_codex(
     capturing: Capturing, tmp_path: Path
 ) -> None:
     path = client_settings.install(
@@ -285,7 +285,7 @@ def test_codex_hands_its_hook_one_argument_more(
 
     subprocess.run([*command, '{"type": "agent-turn-complete"}'], check=True)
 
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
 
 
 def test_the_installed_hook_returns_at_once_and_captures(capturing: Capturing) -> None:
@@ -296,17 +296,17 @@ def test_the_installed_hook_returns_at_once_and_captures(capturing: Capturing) -
     (group,) = json.loads(path.read_text())["hooks"]["SessionEnd"]
     (hook,) = group["hooks"]
 
-    # In a folder whose files have the names of modules, and with streams closed.
+    # The folder has files named like modules, and the streams are closed.
     work = capturing.folder / "work"
     (work / "json.py").write_text("raise SystemExit(1)")
     (work / "refold.py").write_text("raise SystemExit(1)")
     shell = f"exec <&- >&- 2>&-; {hook['command']}"
     subprocess.run(["sh", "-c", shell], cwd=work, check=True, timeout=NEVER_SEC)
 
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
 
 
-def test_a_hook_finds_the_keys_where_they_were_when_it_was_installed(
+def test_a_hook_finds_the_keys_of_the_installing_environment(
     capturing: Capturing,
 ) -> None:
     capturing.write()
@@ -319,34 +319,34 @@ def test_a_hook_finds_the_keys_where_they_were_when_it_was_installed(
 
     subprocess.run(["sh", "-c", hook["command"]], env=other, check=True)
 
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
     assert not Path(other["REFOLD_HOME"]).exists()
 
 
-def test_hooks_at_the_same_moment_start_one_process(capturing: Capturing) -> None:
+def test_concurrent_hooks_start_one_process(capturing: Capturing) -> None:
     capturing.write()
 
     hooks = [subprocess.Popen(capturing.hook) for _ in range(4)]
     assert [hook.wait() for hook in hooks] == [0, 0, 0, 0]
 
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
     assert "captured by" not in capturing.state.log.read_text()
 
 
 def test_a_follower_takes_over_from_a_process_of_a_hook(capturing: Capturing) -> None:
     capturing.write()
     lingering = capturing.start("--linger", "1.5")
-    wait_for(lambda: capturing.captured() == 1)
+    wait_for(lambda: capturing.captured_count() == 1)
 
     follower = capturing.start()
     assert lingering.wait() == 0
     capturing.write()
 
     wait_for(lambda: capturing.state.holder() == (follower.pid, False))
-    wait_for(lambda: capturing.captured() == 2)
+    wait_for(lambda: capturing.captured_count() == 2)
 
 
-def test_a_hook_without_a_store_says_so_in_the_status(capturing: Capturing) -> None:
+def test_a_hook_without_a_store_reports_it_in_the_status(capturing: Capturing) -> None:
     ran = subprocess.run([*HOOK, *capturing.options])
 
     assert ran.returncode == 1
@@ -354,7 +354,7 @@ def test_a_hook_without_a_store_says_so_in_the_status(capturing: Capturing) -> N
     assert "REFOLD_DB is not set" in capture["log"][0]
 
 
-def test_a_hook_without_a_place_for_its_state_says_so_in_one_sentence(
+def test_a_hook_without_a_state_folder_reports_it_in_one_sentence(
     capturing: Capturing, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
@@ -370,7 +370,7 @@ def test_a_hook_without_a_place_for_its_state_says_so_in_one_sentence(
     )
 
 
-def test_a_hook_loads_nothing_heavy() -> None:
+def test_a_hook_loads_no_heavy_module() -> None:
     load = f"import sys, {capture_hook.MODULE}; print(*sys.modules)"
 
     ran = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
@@ -396,9 +396,9 @@ def test_a_hook_costs_little_more_than_python(capturing: Capturing) -> None:
         seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
         return seconds * 1000
 
-    subprocess.run(capturing.hook, check=True)  # starts the process that goes on
-    # Next to other processes, the same work takes up to twice the CPU: the least of
-    # several runs, which alternate, is what the work takes.
+    subprocess.run(capturing.hook, check=True)  # starts the background process
+    # Next to other processes, the same work takes up to twice the CPU.  The smallest of
+    # several alternating measurements is the cost of the work.
     bare = hook = float("inf")
     for _ in range(15):
         bare = min(bare, cpu_ms([sys.executable, "-c", "pass"]))
@@ -407,7 +407,7 @@ def test_a_hook_costs_little_more_than_python(capturing: Capturing) -> None:
     assert hook - bare <= ABOVE_PYTHON_MS
 
 
-def test_the_hook_is_written_so_that_a_shell_reads_it_back(
+def test_a_shell_parses_the_hook_back_into_its_arguments(
     capturing: Capturing, tmp_path: Path
 ) -> None:
     folder = tmp_path / "it's a $folder" / "projects"

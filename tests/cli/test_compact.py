@@ -1,4 +1,4 @@
-"""``compact`` does what is due, and a context shows it."""
+"""``compact`` runs pending compactions, and a context shows the summaries."""
 
 import sys
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_an_idle_compaction_names_the_reason_and_the_next_time(
     assert ran.out.startswith(f"nothing is due: {reason}")
 
 
-def test_after_a_failure_it_says_when_the_next_attempt_may_be(
+def test_after_a_failure_compact_names_the_time_of_the_next_attempt(
     refold: Refold, sample: Path, claude: MessagesApi
 ) -> None:
     claude.reply(refusal())
@@ -102,7 +102,7 @@ def test_after_a_failure_it_says_when_the_next_attempt_may_be(
     assert "nothing is due: the last attempt failed; the next may be made at" in ran.out
 
 
-def test_summaries_stand_in_the_log_where_they_were_decided(
+def test_the_log_shows_summaries_where_they_were_decided(
     refold: Refold, sample: Path
 ) -> None:
     refold("compact", *SESSION, *STRATEGY)
@@ -150,7 +150,7 @@ def test_a_summary_that_claude_did_not_write_is_a_failure(
     assert "nothing is due" not in ran.out
 
 
-def test_nothing_but_a_failure_prints_nothing(
+def test_a_failed_compaction_prints_nothing_else(
     refold: Refold, sample: Path, claude: MessagesApi
 ) -> None:
     claude.reply(refusal())
@@ -161,7 +161,7 @@ def test_nothing_but_a_failure_prints_nothing(
     assert "the model refused" in refold("log", *SESSION).out
 
 
-def test_a_model_is_for_a_summarizer_that_asks_one(
+def test_a_model_needs_a_summarizer_that_calls_models(
     refold: Refold, sample: Path
 ) -> None:
     ran = refold("compact", *SESSION, *STRATEGY, "--model", "claude-x")

@@ -47,7 +47,7 @@ def test_each_strategy_is_an_entry(refold: Refold, sample: Path) -> None:
         )
 
 
-def test_nothing_is_written(refold: Refold, sample: Path) -> None:
+def test_a_comparison_writes_nothing(refold: Refold, sample: Path) -> None:
     before = sample.read_bytes()
 
     ran = refold("compare", *SESSION)
@@ -56,7 +56,7 @@ def test_nothing_is_written(refold: Refold, sample: Path) -> None:
     assert sample.read_bytes() == before
 
 
-def test_left_out_all_strategies_are_compared(refold: Refold, sample: Path) -> None:
+def test_all_strategies_are_compared_by_default(refold: Refold, sample: Path) -> None:
     ran = refold("compare", *SESSION, "--json")
 
     compared = [entry["strategy"] for entry in ran.json()]
@@ -78,7 +78,7 @@ def test_the_table_fits_100_columns(refold: Refold, sample: Path) -> None:
     assert "With a model they would add" in out
 
 
-def test_long_names_are_folded_on_a_terminal(
+def test_long_names_are_wrapped_on_a_terminal(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = plain(on_terminal("compare", *SESSION, *TWO, columns=100))
@@ -100,7 +100,7 @@ def test_a_picture_is_drawn(refold: Refold, sample: Path, tmp_path: Path) -> Non
     assert len(ran.json()) == 2
 
 
-def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
+def test_equal_lines_are_drawn_once() -> None:
     from refold.adapters.cli.commands.compare import _joined
 
     assert _joined(["keep_all"]) == "keep_all"
@@ -129,14 +129,16 @@ def test_failures_of_compare_draw_nothing(
     assert not list(tmp_path.glob("figure*"))
 
 
-def test_a_session_that_is_not_there_is_an_error(refold: Refold, sample: Path) -> None:
+def test_a_missing_session_is_an_error(refold: Refold, sample: Path) -> None:
     ran = refold("compare", "--user", "lin", "--session", "none")
 
     assert ran.code == 1
     assert "no session 'none'" in ran.err
 
 
-def test_prices_of_ones_own(refold: Refold, sample: Path, tmp_path: Path) -> None:
+def test_prices_can_be_set_by_option(
+    refold: Refold, sample: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
         "[models.mine]\ncontext_tokens = 3000\nprices = { input = 2.0, output = 4.0 }\n"
@@ -159,5 +161,5 @@ def test_summaries_of_the_log_can_be_used(refold: Refold, sample: Path) -> None:
     (recorded,) = refold("compare", *SESSION, *window, "--recorded", "--json").json()
 
     assert without[0]["compactions"] == 0
-    # They were made at the log's end, behind its last request.
+    # The summaries are at the log's end, after its last request.
     assert recorded["tokens_total"] == without[0]["tokens_total"]

@@ -1,4 +1,4 @@
-"""``context`` shows what a model is sent, now or before any earlier event."""
+"""``context`` shows the messages for a model, now or before any earlier event."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ def context(refold: Refold, *args: object) -> dict[str, Any]:
     return printed
 
 
-def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
+def test_programs_get_the_view_as_json(refold: Refold, sample: Path) -> None:
     printed = context(refold)
 
     assert list(printed) == [
@@ -72,7 +72,7 @@ def test_a_context_before_an_imported_answer_is_reconstructed(
     assert "provenance  reconstructed from a transcript" in why.out
 
 
-def test_an_earlier_context_is_the_same_each_time(refold: Refold, sample: Path) -> None:
+def test_an_earlier_context_is_reproducible(refold: Refold, sample: Path) -> None:
     first = context(refold, "--at", 14)
     again = context(refold, "--at", 14)
     rebuilt = context(refold, "--at", 14, "--as", "rebuilt")
@@ -81,7 +81,7 @@ def test_an_earlier_context_is_the_same_each_time(refold: Refold, sample: Path) 
     assert first["at"] == 14
 
 
-def test_a_request_is_shown_with_what_was_handed_in(
+def test_a_recorded_request_is_shown_with_its_caller_messages(
     refold: Refold, sample: Path
 ) -> None:
     with refold_package.open(f"sqlite:///{sample}") as store:
@@ -96,7 +96,7 @@ def test_a_request_is_shown_with_what_was_handed_in(
     assert "evidence" in {span["kind"] for span in printed["spans"]}
 
 
-def test_a_place_can_be_named_by_its_call(refold: Refold, sample: Path) -> None:
+def test_a_context_can_be_selected_by_its_call(refold: Refold, sample: Path) -> None:
     """The 5th call is the only one of a response that begins at seq 12."""
     printed = context(refold, "--before-call", 5)
 
@@ -106,17 +106,19 @@ def test_a_place_can_be_named_by_its_call(refold: Refold, sample: Path) -> None:
 def test_parallel_calls_share_the_context_of_their_response(
     refold: Refold, sample: Path
 ) -> None:
-    """Calls 6 and 7 are made by one response, with a text, that begins at seq 16."""
+    """Calls 6 and 7 belong to one response with a text, which begins at seq 16."""
     assert context(refold, "--before-call", 6)["at"] == 15
     assert context(refold, "--before-call", 7)["at"] == 15
 
 
-def test_a_place_can_be_named_by_its_response(refold: Refold, sample: Path) -> None:
+def test_a_context_can_be_selected_by_its_response(
+    refold: Refold, sample: Path
+) -> None:
     assert context(refold, "--before-response", 1)["at"] == 1
     assert context(refold, "--before-response", 3)["at"] == 8
 
 
-def test_a_person_reads_figures_and_messages(refold: Refold, sample: Path) -> None:
+def test_people_see_figures_and_messages(refold: Refold, sample: Path) -> None:
     out = refold("context", *SESSION, "--at", 6).out
 
     assert out.startswith("keep_all  at seq 6  ")
@@ -125,7 +127,7 @@ def test_a_person_reads_figures_and_messages(refold: Refold, sample: Path) -> No
     assert "    command: git log" in out
 
 
-def test_people_see_what_is_hidden(refold: Refold, sample: Path) -> None:
+def test_people_see_the_hidden_parts(refold: Refold, sample: Path) -> None:
     out = refold("context", *SESSION, "--at", 14).out
 
     hidden = out.partition("replaced before storing")[2]
@@ -134,7 +136,7 @@ def test_people_see_what_is_hidden(refold: Refold, sample: Path) -> None:
     assert "STUDENT_ID" not in hidden
 
 
-def test_a_context_with_nothing_hidden_says_so(refold: Refold, tmp_path: Path) -> None:
+def test_a_context_without_hidden_parts_says_so(refold: Refold, tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     path.write_text('{"messages": [{"role": "user", "content": "hello"}]}\n')
     refold("import", path, "--user", "lin", "--session", "run")

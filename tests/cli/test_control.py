@@ -1,4 +1,4 @@
-"""``consent``, ``freeze``, ``retain`` and ``export --out``: what a user can ask for."""
+"""``consent``, ``freeze``, ``retain``, ``export --out``: a user's rights."""
 
 import json
 from datetime import timedelta
@@ -11,8 +11,8 @@ from tests.cli.conftest import Refold
 
 
 @pytest.fixture
-def in_a_month(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on it is a month later."""
+def one_month_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move the clock of every new store one month forward."""
     now, month = clocks.now, timedelta(days=31) // timedelta(microseconds=1)
     init = clocks.SessionStore.__init__
     later = {**(init.__kwdefaults__ or {}), "clock": lambda: now() + month}
@@ -73,7 +73,7 @@ def test_a_previous_master_key_in_the_environment_is_not_reported_as_dropped(
 @pytest.mark.parametrize(
     "args", [("--grant", "a", "--withdraw", "b"), ("--opt-in", "--opt-out")]
 )
-def test_two_changes_of_consent_at_once_are_wrong(
+def test_two_changes_of_consent_in_one_command_are_refused(
     refold: Refold, sample: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("consent", "--user", "lin", *args)
@@ -101,7 +101,7 @@ def test_lifting_a_freeze_needs_a_reason(refold: Refold, sample: Path) -> None:
 
 
 def test_retain_erases_the_sessions_that_a_dry_run_names(
-    refold: Refold, sample: Path, in_a_month: None
+    refold: Refold, sample: Path, one_month_later: None
 ) -> None:
     planned = refold("retain", "--preset", "seed", "--dry-run")
     assert "lin / run" in planned.out
@@ -162,7 +162,7 @@ def test_an_export_of_a_user_is_written_and_checked(
         ("--out", "all.json"),
     ],
 )
-def test_an_export_of_a_user_is_of_all_of_one_user(
+def test_an_export_of_a_user_rejects_options_for_one_session(
     refold: Refold, sample: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("export", *args)
@@ -171,7 +171,7 @@ def test_an_export_of_a_user_is_of_all_of_one_user(
     assert "the name of a file ends in .jsonl" in ran.err
 
 
-def test_an_export_writes_over_nothing(refold: Refold, sample: Path) -> None:
+def test_an_export_overwrites_nothing(refold: Refold, sample: Path) -> None:
     first = refold("export", "--user", "lin", "--out", "o", "--json").json()
     again = refold("export", "--user", "lin", "--out", "o")
 

@@ -1,4 +1,4 @@
-"""``make demo`` runs to its end and proves what it says."""
+"""``make demo`` runs to its end and shows what it promises."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.support import warm
 
 
 @pytest.mark.timeout(600)  # a dozen processes
-def test_the_demo_runs_and_leaves_a_page_alone(tmp_path: Path) -> None:
+def test_the_demo_leaves_only_a_page(tmp_path: Path) -> None:
     programs, place = warm.shim(tmp_path / "bin"), tmp_path / "place"
     place.mkdir()
     python = Path(sys.executable).parent

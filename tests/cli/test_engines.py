@@ -1,4 +1,4 @@
-"""Every engine serves the command line alike."""
+"""The command line works the same on every engine."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SESSION = ("--user", "lin", "--session", "run")
 STRATEGY = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
 
 
-def test_a_session_goes_all_the_way(
+def test_the_main_commands_work_on_every_engine(
     refold: Refold, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_KEYS", f"sqlite:///{tmp_path / 'keys.db'}")

@@ -1,4 +1,4 @@
-"""The command line forgets, holds, restores and proves it, and asks before it does."""
+"""``erase``, ``hold``, ``readmit`` and certificates; erasing asks for confirmation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ERASE = ("erase", *LIN, "--reason", "lin asked", "--yes")
 
 
 @pytest.fixture(autouse=True)
-def _there(sample: Path) -> None:
-    """Lin's session is in refold.db, in the working directory."""
+def _lin_has_a_session(sample: Path) -> None:
+    """Put lin's session into refold.db, in the working directory."""
 
 
 def test_an_erasure_reports_deleted_rows_and_that_none_are_left(
@@ -75,7 +75,7 @@ def test_json_is_the_certificate_with_its_salt(refold: Refold) -> None:
     assert again["salt"] is None
 
 
-def test_a_certificate_is_verified_and_a_forged_one_found(
+def test_a_certificate_is_verified_and_a_forged_one_is_detected(
     refold: Refold, tmp_path: Path
 ) -> None:
     erased = refold(*ERASE, "--json")
@@ -165,7 +165,7 @@ def test_an_unknown_user_is_refused_and_nothing_is_signed(refold: Refold) -> Non
     ],
     ids=" ".join,
 )
-def test_a_mistyped_user_is_an_error_of_each_command(
+def test_every_command_reports_a_mistyped_user(
     refold: Refold, command: tuple[str, ...]
 ) -> None:
     ran = refold(*command, "--user", "nobdy")
@@ -178,7 +178,7 @@ def test_a_mistyped_user_is_an_error_of_each_command(
 @pytest.mark.parametrize(
     "act", [("hold", "--name", "case"), ("freeze",)], ids=["hold", "freeze"]
 )
-def test_a_user_without_data_can_be_held_if_that_is_meant(
+def test_a_user_without_data_can_be_held_with_an_option(
     refold: Refold, act: tuple[str, ...]
 ) -> None:
     ran = refold(*act, "--user", "new", "--reason", "order", "--absent-ok")
@@ -188,7 +188,7 @@ def test_a_user_without_data_can_be_held_if_that_is_meant(
     assert refold("erase", "--list", "--user", "new").code == 0
 
 
-def test_a_grace_can_be_used(refold: Refold) -> None:
+def test_an_erasure_waits_for_its_grace(refold: Refold) -> None:
     scheduled = refold(*ERASE, "--grace", "30d")
     assert "refold restore" in scheduled.out
     assert refold("log", *LIN, "--session", "run").code == 1
@@ -204,7 +204,7 @@ def test_a_grace_can_be_used(refold: Refold) -> None:
     assert refold("verify").code == 0
 
 
-def test_a_legal_hold_stops_it(refold: Refold) -> None:
+def test_a_legal_hold_stops_an_erasure(refold: Refold) -> None:
     hold = ("hold", *LIN, "--name", "case-17", "--reason", "a court asked")
     assert "held: certificate" in refold(*hold).out
     assert "already" in refold(*hold).out
@@ -251,7 +251,7 @@ def test_keys_are_shown_and_replaced(refold: Refold) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"", 1), (b"y\n", 0)])
-def test_on_a_terminal_a_person_is_asked(
+def test_erase_asks_for_confirmation_on_a_terminal(
     refold: Refold, sample: Path, answer: bytes, code: int
 ) -> None:
     ask = ("erase", "--user", "lin", "--reason", "asked for")
@@ -264,7 +264,7 @@ def test_on_a_terminal_a_person_is_asked(
     assert (refold("sessions", "--user", "lin", "--json").json() != []) is bool(code)
 
 
-def test_a_dry_run_for_nobody_is_an_error(refold: Refold) -> None:
+def test_a_dry_run_for_an_unknown_user_is_an_error(refold: Refold) -> None:
     ran = refold("erase", "--user", "nobody", "--dry-run")
 
     assert (ran.code, ran.out) == (1, "")
@@ -276,7 +276,7 @@ def test_a_dry_run_for_nobody_is_an_error(refold: Refold) -> None:
     assert refold(*allowed).code == 0
 
 
-def test_a_second_erasure_is_marked_as_done_before(refold: Refold) -> None:
+def test_a_repeated_erasure_is_reported_as_such(refold: Refold) -> None:
     first = refold(*ERASE)
     (certificate,) = re.findall(r"certificate  (\S+)", first.out)
 
@@ -291,7 +291,9 @@ def test_a_second_erasure_is_marked_as_done_before(refold: Refold) -> None:
     assert "erased before" in refold("erase", *LIN, "--dry-run").out
 
 
-def test_an_erasure_without_its_record_is_named(refold: Refold, sample: Path) -> None:
+def test_an_erasure_without_its_record_is_reported(
+    refold: Refold, sample: Path
+) -> None:
     refold(*ERASE, "--grace", "30d")
     with closing(sqlite3.connect(sample)) as connection:
         connection.execute("DELETE FROM erasures")

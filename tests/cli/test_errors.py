@@ -84,7 +84,7 @@ def test_errors_do_not_repeat_arguments(
         ("--db", "not a url", "sessions"),
     ],
 )
-def test_wrong_arguments_and_configuration_are_2(
+def test_wrong_arguments_and_configuration_exit_with_2(
     refold: Refold, sample: Path, args: tuple[object, ...]
 ) -> None:
     ran = refold(*args)
@@ -124,14 +124,14 @@ def test_missing_things_exit_with_1(
     assert ran.err.count("\n") == 1
 
 
-def test_no_command_shows_the_help_and_is_2(refold: Refold) -> None:
+def test_without_a_command_the_help_is_shown_with_exit_code_2(refold: Refold) -> None:
     ran = refold()
 
     assert ran.code == 2
     assert "Look:" in ran.err
 
 
-def test_the_store_is_named_before_or_behind_the_command(
+def test_the_store_may_come_before_or_after_the_command(
     refold: Refold, sample: Path
 ) -> None:
     url = f"sqlite:///{sample}"
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_database_is_an_error(refold: Refold, tmp_path: Path) 
     assert ran.err.count("\n") == 1
 
 
-def test_a_database_in_no_directory_is_an_error(refold: Refold) -> None:
+def test_a_database_in_a_missing_directory_is_an_error(refold: Refold) -> None:
     ran = refold(
         "--db", "sqlite:///no/such/directory/x.db", "import", SAMPLE, "--user", "l"
     )
@@ -180,7 +180,7 @@ def test_a_database_in_no_directory_is_an_error(refold: Refold) -> None:
     assert ran.err.count("\n") == 1
 
 
-def test_another_key_is_an_error_that_says_so(
+def test_a_wrong_master_key_is_reported(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_MASTER_KEY", "00" * 32)
@@ -203,7 +203,7 @@ def test_a_server_that_is_down_is_an_error(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to any file")
-def test_a_database_that_is_read_only_is_an_error(refold: Refold, sample: Path) -> None:
+def test_a_read_only_database_is_an_error(refold: Refold, sample: Path) -> None:
     sample.chmod(0o400)
 
     ran = refold("import", SAMPLE, "--user", "ada")
@@ -212,7 +212,7 @@ def test_a_database_that_is_read_only_is_an_error(refold: Refold, sample: Path) 
     assert ran.err.count("\n") == 1
 
 
-def test_a_terminal_of_few_characters_is_no_error(
+def test_a_very_narrow_terminal_is_no_error(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = io.BytesIO()
@@ -224,7 +224,7 @@ def test_a_terminal_of_few_characters_is_no_error(
     assert len(written.getvalue()) > 1000
 
 
-def test_an_unexpected_error_is_a_sentence_without_its_message(
+def test_an_unexpected_error_is_reported_without_its_message(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -253,7 +253,7 @@ def test_an_unexpected_error_can_be_traced(
         refold(*LOG, "--json")
 
 
-def test_a_reader_that_goes_ends_the_command_quietly(sample: Path) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(sample: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     program = warm.shim(sample.parent / "bin") / "refold"
@@ -268,7 +268,7 @@ def test_a_reader_that_goes_ends_the_command_quietly(sample: Path) -> None:
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
-# A shell starts what it runs in the background with interrupts ignored.
+# A shell starts background processes with interrupts ignored.
 HEARS_INTERRUPTS = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -279,7 +279,7 @@ raise SystemExit(main(["redact"]))
 
 def test_an_interrupt_ends_the_command_quietly() -> None:
     process = warm.code(HEARS_INTERRUPTS, cwd=ROOT, environment=os.environ)
-    process.stdin.write("more than a pipe holds\n" * 20_000)  # so it has to read
+    process.stdin.write("more than a pipe holds\n" * 20_000)  # it must read
     process.stdin.flush()
 
     process.send_signal(signal.SIGINT)
@@ -326,7 +326,7 @@ def test_an_interrupt_ends_the_command_quietly() -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_named_in_plain_words(
+def test_an_invalid_value_is_explained_in_plain_words(
     refold: Refold, sample: Path, args: tuple[str, ...], message: str
 ) -> None:
     ran = refold(*args)
@@ -335,7 +335,7 @@ def test_a_wrong_value_is_named_in_plain_words(
     assert message in ran.err
 
 
-def test_a_file_to_read_that_is_not_there_is_advised_by_its_path(
+def test_a_missing_input_file_is_reported_with_its_path(
     refold: Refold, tmp_path: Path
 ) -> None:
     missing = tmp_path / "missing.json"
@@ -348,7 +348,7 @@ def test_a_file_to_read_that_is_not_there_is_advised_by_its_path(
     )
 
 
-def test_a_folder_in_place_of_the_database_is_named_as_one(
+def test_a_folder_in_place_of_the_database_is_reported(
     refold: Refold, tmp_path: Path
 ) -> None:
     ran = refold("--db", f"sqlite:///{tmp_path}", "sessions")

@@ -1,4 +1,4 @@
-"""``export`` writes every envelope, to a file all or nothing."""
+"""``export`` writes every envelope; a file is written completely or not at all."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from tests.importers.samples import ATIF
 MAIL = "ada.lovelace@example.com"
 
 
-def test_envelopes_come_out_one_a_line(refold: Refold, sample: Path) -> None:
+def test_envelopes_are_printed_one_per_line(refold: Refold, sample: Path) -> None:
     ran = refold("export")
 
     envelopes = ran.lines()
@@ -20,9 +20,7 @@ def test_envelopes_come_out_one_a_line(refold: Refold, sample: Path) -> None:
     assert ran.out == refold("log", "--user", "lin", "--session", "run", "--json").out
 
 
-def test_all_sessions_come_out_unless_one_is_asked(
-    refold: Refold, sample: Path
-) -> None:
+def test_all_sessions_are_exported_by_default(refold: Refold, sample: Path) -> None:
     refold("import", SAMPLE, "--user", "ada", "--session", "other")
 
     everything = refold("export").lines()
@@ -32,7 +30,7 @@ def test_all_sessions_come_out_unless_one_is_asked(
     assert {envelope["user_id"] for envelope in of_ada} == {"ada"}
 
 
-def test_a_file_is_the_owners_alone(
+def test_only_the_owner_can_read_an_exported_file(
     refold: Refold, sample: Path, tmp_path: Path
 ) -> None:
     ran = refold("export", "--out", "out.jsonl", "--json")
@@ -55,7 +53,7 @@ def test_a_failed_export_leaves_the_old_file(
     output = tmp_path / "out.jsonl"
     output.write_text("old")
     before = sorted(tmp_path.iterdir())
-    monkeypatch.setattr("os.fsync", _full)
+    monkeypatch.setattr("os.fsync", _raise_disk_full)
 
     ran = refold("export", "--out", output)
 
@@ -64,12 +62,12 @@ def test_a_failed_export_leaves_the_old_file(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def _full(_: int) -> None:
+def _raise_disk_full(_: int) -> None:
     raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("output", ["sub.jsonl", "no/such/directory/out.jsonl"])
-def test_a_place_that_takes_no_file_is_an_error(
+def test_an_output_path_that_cannot_be_written_is_an_error(
     refold: Refold, sample: Path, tmp_path: Path, output: str
 ) -> None:
     (tmp_path / "sub.jsonl").mkdir()
@@ -97,7 +95,7 @@ def test_a_trajectory_is_a_session_with_its_sub_agents(
     ] == ["sub"]
 
 
-def test_secrets_in_any_field_of_a_trajectory_are_in_no_export(
+def test_exports_contain_no_secret_from_any_field_of_a_trajectory(
     refold: Refold, tmp_path: Path
 ) -> None:
     document = json.loads(json.dumps(ATIF).replace('"k": 1', f'"k": "{MAIL}"'))
@@ -168,7 +166,7 @@ def test_an_export_of_tables_is_reported(
     assert {
         name: manifest[name] for name in ("export", "digest")
     }.items() <= report.items()
-    # That they are exported is two more events.
+    # The export itself is recorded as two events.
     assert printed == "wrote 59 events of 1 user to again\n"
     assert (tmp_path / "again" / "0000.parquet").exists()
 
@@ -197,7 +195,9 @@ def test_users_left_out_of_tables_are_counted(refold: Refold, sample: Path) -> N
     assert ran.out == "wrote 57 events of 1 user to out, 1 left out\n"
 
 
-def test_a_misspelt_database_is_no_empty_export(refold: Refold, tmp_path: Path) -> None:
+def test_a_misspelt_database_is_an_error_and_no_empty_export(
+    refold: Refold, tmp_path: Path
+) -> None:
     ran = refold(
         "--db", "sqlite:///no.db", "export", "--format", "parquet", "--out", "x"
     )
@@ -234,7 +234,7 @@ def test_an_erasure_names_exports_and_their_places(
     refold("export", "--user", "ada", "--out", "folder")
     refold("export", "--out", "events.jsonl")
     refold("export", "--user", "ada", "--session", "one", "--format", "atif")
-    refold("export", "--out", tmp_path)  # fails: nothing was copied
+    refold("export", "--out", tmp_path)  # fails without having copied anything
     places = ["folder: {}/folder ", "events: {}/events.jsonl ", "atif: stdout "]
 
     plan = refold("erase", "--user", "ada", "--dry-run").out

@@ -1,4 +1,4 @@
-"""Importing reads everything before it writes, redacts, and is safe to repeat."""
+"""``import`` reads everything before it writes, redacts, and can be repeated safely."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def chat(path: Path, *conversations: list[str]) -> Path:
     return path
 
 
-def test_a_text_that_takes_too_much_work_is_counted_and_costs_nothing_else(
+def test_a_text_that_needs_too_much_work_is_counted_and_harms_no_other(
     refold: Refold, tmp_path: Path
 ) -> None:
     dear = "CLIENT_SECRET=a8f5f167f44f4964" * 400
@@ -88,7 +88,7 @@ def test_json_reports_the_import(refold: Refold) -> None:
     ]
 
 
-def test_a_person_sees_a_table(refold: Refold) -> None:
+def test_people_see_a_table(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "lin", "--session", "run")
 
     assert ran.code == 0
@@ -118,7 +118,7 @@ def test_importing_again_adds_nothing(refold: Refold, sample: Path) -> None:
     assert report["sessions"] == ["run"]
 
 
-def test_a_transcript_that_has_grown_adds_what_is_new(
+def test_a_transcript_that_has_grown_adds_its_new_events(
     refold: Refold, tmp_path: Path
 ) -> None:
     lines = SAMPLE.read_bytes().splitlines(keepends=True)
@@ -272,14 +272,14 @@ def test_a_directory_is_refused_with_a_way_out(refold: Refold, tmp_path: Path) -
     assert "is a directory" in ran.err
 
 
-def test_the_format_must_be_one_that_is_known(refold: Refold) -> None:
+def test_the_format_must_be_a_known_one(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "ada", "--format", "word")
 
     assert ran.code == 2
     assert "claude-code" in ran.err
 
 
-def test_another_format_than_the_files_is_refused(refold: Refold) -> None:
+def test_a_format_that_is_not_the_files_is_refused(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "ada", "--format", "letta")
 
     assert ran.code == 1
@@ -287,8 +287,8 @@ def test_another_format_than_the_files_is_refused(refold: Refold) -> None:
 
 
 @pytest.fixture
-def many(tmp_path: Path) -> list[Path]:
-    """Files of which some are bad in different ways, and two are good."""
+def good_and_bad_files(tmp_path: Path) -> list[Path]:
+    """Files of which some are invalid in different ways, and two are valid."""
     folder = tmp_path / "many"
     folder.mkdir()
     good = chat(folder / "good.jsonl", ["hello", "hi"])
@@ -301,10 +301,12 @@ def many(tmp_path: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def test_one_bad_file_does_not_stop_the_others(
-    refold: Refold, many: list[Path]
+def test_with_the_option_one_bad_file_does_not_stop_the_others(
+    refold: Refold, good_and_bad_files: list[Path]
 ) -> None:
-    ran = refold("import", *many, "--user", "ada", "--keep-going", "--json")
+    ran = refold(
+        "import", *good_and_bad_files, "--user", "ada", "--keep-going", "--json"
+    )
 
     report = ran.json()
     assert ran.code == 1
@@ -323,10 +325,10 @@ def test_one_bad_file_does_not_stop_the_others(
         assert f"refold: {failure['where']}: {failure['why']}\n" in ran.err
 
 
-def test_without_that_the_first_stops_all_and_names_the_way_out(
-    refold: Refold, many: list[Path], tmp_path: Path
+def test_without_the_option_the_first_bad_file_stops_all(
+    refold: Refold, good_and_bad_files: list[Path], tmp_path: Path
 ) -> None:
-    ran = refold("import", *many, "--user", "ada")
+    ran = refold("import", *good_and_bad_files, "--user", "ada")
 
     assert ran.code == 1
     assert "nothing was written: --keep-going imports the other files" in ran.err
@@ -353,7 +355,7 @@ def test_a_session_that_cannot_be_written_does_not_stop_the_others(
     assert "was rewritten" in failed["why"]
 
 
-def test_two_files_of_one_session_leave_the_others_alone(
+def test_two_files_for_one_session_do_not_stop_the_others(
     refold: Refold, tmp_path: Path
 ) -> None:
     (tmp_path / "a").mkdir()
@@ -369,7 +371,9 @@ def test_two_files_of_one_session_leave_the_others_alone(
     assert [failed["where"] for failed in ran.json()["failed"]] == [str(same_session)]
 
 
-def test_if_every_file_is_bad_no_store_is_made(refold: Refold, tmp_path: Path) -> None:
+def test_no_store_is_created_if_every_file_is_bad(
+    refold: Refold, tmp_path: Path
+) -> None:
     ran = refold("import", tmp_path, "none.jsonl", "--user", "ada", "--keep-going")
 
     assert ran.code == 1
@@ -377,9 +381,17 @@ def test_if_every_file_is_bad_no_store_is_made(refold: Refold, tmp_path: Path) -
     assert not (tmp_path / "refold.db").exists()
 
 
-def test_a_name_for_all_needs_all_files(refold: Refold, many: list[Path]) -> None:
+def test_one_name_for_all_sessions_requires_valid_files(
+    refold: Refold, good_and_bad_files: list[Path]
+) -> None:
     ran = refold(
-        "import", *many, "--user", "ada", "--keep-going", "--session", "support"
+        "import",
+        *good_and_bad_files,
+        "--user",
+        "ada",
+        "--keep-going",
+        "--session",
+        "support",
     )
 
     assert ran.code == 2
@@ -398,33 +410,33 @@ def test_a_frozen_user_stops_all_files(refold: Refold, tmp_path: Path) -> None:
     assert ran.err.count("the user is frozen") == 1
 
 
-def long(path: Path, turns: int = 450) -> Path:
-    """A conversation that is written in three batches."""
+def write_long_chat(path: Path, turns: int = 450) -> Path:
+    """Write a conversation that is imported in three batches."""
     texts = [f"turn {number}" for number in range(turns)]
     return chat(path, texts)
 
 
 @pytest.fixture
-def batches(
+def interrupt_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[int, int], None]]:
-    """Sends a signal to this process after a number of batches."""
+    """Returns a function that makes this process signal itself after some batches."""
     # A shell starts background processes with Ctrl-C ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def ended_by(signal_: int, after: int) -> None:
+    def arm(signal_: int, after: int) -> None:
         original = output.Progress.reach
         left = [after]
 
-        def counted(self: output.Progress, *place: Any) -> None:
+        def counted_reach(self: output.Progress, *place: Any) -> None:
             original(self, *place)
             left[0] -= 1
             if not left[0]:
                 os.kill(os.getpid(), signal_)
 
-        monkeypatch.setattr(output.Progress, "reach", counted)
+        monkeypatch.setattr(output.Progress, "reach", counted_reach)
 
-    yield ended_by
+    yield arm
     signal.signal(signal.SIGINT, before)
 
 
@@ -439,13 +451,13 @@ def batches(
 def test_ctrl_c_reports_the_events_written(
     refold: Refold,
     tmp_path: Path,
-    batches: Callable[[int, int], None],
+    interrupt_after: Callable[[int, int], None],
     after: int,
     message: str,
 ) -> None:
     first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    second = long(tmp_path / "two.jsonl")
-    batches(signal.SIGINT, after)
+    second = write_long_chat(tmp_path / "two.jsonl")
+    interrupt_after(signal.SIGINT, after)
 
     ran = refold("import", first, second, "--user", "ada")
 
@@ -457,7 +469,10 @@ def test_ctrl_c_reports_the_events_written(
 
 def test_a_killed_import_is_completed_once(refold: Refold, tmp_path: Path) -> None:
     first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    second, third_file = long(tmp_path / "two.jsonl"), long(tmp_path / "three.jsonl", 2)
+    second, third_file = (
+        write_long_chat(tmp_path / "two.jsonl"),
+        write_long_chat(tmp_path / "three.jsonl", 2),
+    )
     files = [str(file) for file in (first, second, third_file)]
     script = f"""
 import os, signal
@@ -484,8 +499,10 @@ main(["import", *{files!r}, "--user", "ada"])
     assert refold("verify").code == 0
 
 
-def test_progress_can_be_had_without_a_terminal(refold: Refold, tmp_path: Path) -> None:
-    path = long(tmp_path / "talk.jsonl")
+def test_progress_can_be_printed_without_a_terminal(
+    refold: Refold, tmp_path: Path
+) -> None:
+    path = write_long_chat(tmp_path / "talk.jsonl")
 
     shown = refold("import", path, "--user", "ada", "--progress")
     quiet = refold("import", path, "--user", "bob")

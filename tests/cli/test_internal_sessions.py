@@ -25,7 +25,7 @@ INTERNAL = "_user"
 @pytest.fixture
 def store(refold: Refold, tmp_path: Path) -> Iterator[SessionStore]:
     """A conversation of ada, who allowed something; bob only allowed something."""
-    del refold  # it goes to the directory of the database
+    del refold  # the manifest goes to the directory of the database
     with api.open(f"sqlite:///{tmp_path}/refold.db") as opened:
         session = opened.session(user_id="ada", session_id="s-1")
         session.append([api.UserInput(text="Is training on?"), api.Final(text="Yes.")])
@@ -34,7 +34,7 @@ def store(refold: Refold, tmp_path: Path) -> Iterator[SessionStore]:
         yield opened
 
 
-def test_every_reserved_name_is_internal_and_no_other() -> None:
+def test_exactly_the_reserved_names_are_internal() -> None:
     assert all(is_internal(name) for name in (*RESERVED, f"{KEPT}user.1"))
     assert not is_internal("user")
     with pytest.raises(api.InvalidEvent, match="reserved"):
@@ -42,21 +42,21 @@ def test_every_reserved_name_is_internal_and_no_other() -> None:
 
 
 def test_a_store_lists_internal_sessions_only_if_asked(store: SessionStore) -> None:
-    def names(**how: Any) -> list[tuple[str, str]]:
+    def listed_names(**how: Any) -> list[tuple[str, str]]:
         return [(info.user_id, info.session_id) for info in store.sessions(**how)]
 
-    assert names() == [("ada", "s-1")]
-    assert names(user_id="bob") == []
-    assert names(limit=1) == [("ada", "s-1")]
-    assert names(after=store.sessions()[0]) == []
-    assert names(internal=True) == [
+    assert listed_names() == [("ada", "s-1")]
+    assert listed_names(user_id="bob") == []
+    assert listed_names(limit=1) == [("ada", "s-1")]
+    assert listed_names(after=store.sessions()[0]) == []
+    assert listed_names(internal=True) == [
         ("ada", INTERNAL),
         ("ada", "s-1"),
         ("bob", INTERNAL),
     ]
 
 
-def test_pages_of_a_listing_are_full_though_internal_sessions_are_between(
+def test_pages_are_full_although_internal_sessions_are_skipped(
     store: SessionStore,
 ) -> None:
     for user in ("cid", "dan", "eve"):
@@ -101,7 +101,7 @@ def test_a_user_with_only_a_consent_has_no_sessions(refold: Refold) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_no_figure_counts_internal_sessions(refold: Refold, tmp_path: Path) -> None:
+def test_figures_leave_out_internal_sessions(refold: Refold, tmp_path: Path) -> None:
     figures = refold("stats", "--json").json()
     written = refold("export", "--out", tmp_path / "all.jsonl", "--json").json()
 
@@ -149,7 +149,7 @@ def test_a_dataset_has_no_rows_of_internal_sessions(store: SessionStore) -> None
 
 
 @pytest.mark.usefixtures("store")
-def test_an_internal_session_is_read_when_it_is_named(refold: Refold) -> None:
+def test_an_internal_session_is_read_if_it_is_named(refold: Refold) -> None:
     log = refold("log", "--user", "ada", "--session", INTERNAL, "--json")
     results = refold("search", "--user", "ada", "--session", INTERNAL, "training")
 

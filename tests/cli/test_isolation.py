@@ -1,4 +1,4 @@
-"""No command reaches a session of another user, or says that there is one."""
+"""No command reaches a session of another user, or reveals that it exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.conftest import SAMPLE, Refold
 
 HERS, NOWHERE = "run", "ran"
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=2"
-# Every command that takes --user and --session, and what it needs beside them.
+# Every command that takes --user and --session, with its other arguments.
 ASKS: Final[dict[str, list[str]]] = {
     "audit": [],
     "compact": ["--strategy", WINDOW],
@@ -50,7 +50,7 @@ def test_every_command_that_takes_a_session_is_listed_here() -> None:
 
 
 @pytest.mark.parametrize("command", ASKS)
-def test_a_session_of_another_is_as_one_that_is_not_there(
+def test_a_session_of_another_user_looks_like_a_missing_one(
     refold: Refold, sample: Path, command: str
 ) -> None:
     refold("import", SAMPLE, "--user", "bob", "--session", "own")
@@ -69,7 +69,7 @@ def test_a_session_of_another_is_as_one_that_is_not_there(
     assert sample.exists()
 
 
-def test_an_import_under_another_name_is_another_session(
+def test_an_import_under_another_user_is_another_session(
     refold: Refold, sample: Path
 ) -> None:
     before = refold("export", "--user", "lin", "--session", HERS).out

@@ -1,4 +1,4 @@
-"""``log`` tells what happened: to a program as envelopes, to a person as a timeline."""
+"""``log`` prints events: as envelopes for programs, as a timeline for people."""
 
 from pathlib import Path
 
@@ -34,20 +34,22 @@ def session_of(sample: Path) -> package.Session:
     return package.open(f"sqlite:///{sample}").session(user_id="lin", session_id="run")
 
 
-def test_envelopes_have_the_names_of_the_contract(refold: Refold, sample: Path) -> None:
+def test_envelopes_have_the_documented_keys(refold: Refold, sample: Path) -> None:
     envelopes = refold("log", *SESSION, "--json").lines()
 
     assert [envelope["seq"] for envelope in envelopes] == list(range(1, 58))
     assert all(list(envelope) == CONTRACT for envelope in envelopes)
 
 
-def test_a_part_can_be_asked_for(refold: Refold, sample: Path) -> None:
+def test_a_range_of_events_can_be_selected(refold: Refold, sample: Path) -> None:
     ran = refold("log", *SESSION, "--json", "--after", 10, "--limit", 3)
 
     assert [envelope["seq"] for envelope in ran.lines()] == [11, 12, 13]
 
 
-def test_a_part_keeps_the_numbers_of_the_whole(refold: Refold, sample: Path) -> None:
+def test_a_range_keeps_the_numbers_of_the_whole_session(
+    refold: Refold, sample: Path
+) -> None:
     whole = refold("log", *SESSION).out
     part = refold("log", *SESSION, "--after", 52).out
 
@@ -84,7 +86,7 @@ def test_redacted_values_are_marked_in_the_timeline(
     assert "redacted API_KEY×2, EMAIL, URL_CREDENTIAL" in head
 
 
-def test_a_text_that_was_cut_is_marked(refold: Refold, sample: Path) -> None:
+def test_a_truncated_text_is_marked(refold: Refold, sample: Path) -> None:
     session_of(sample).append(events.UserInput(text="long " * 20_000))
 
     last = refold("log", *SESSION, "--after", 57).out.splitlines()
@@ -99,7 +101,7 @@ def test_everything_is_shown_by_default(refold: Refold, sample: Path) -> None:
     assert "2026-03-15 INFO importer.nightly: report mailed" in out
 
 
-def test_compact_gives_a_line_to_all_but_questions_and_answers(
+def test_compact_prints_one_line_per_event_except_questions_and_answers(
     refold: Refold, sample: Path
 ) -> None:
     out = refold("log", *SESSION, "--verbosity", "compact").out
@@ -110,7 +112,7 @@ def test_compact_gives_a_line_to_all_but_questions_and_answers(
     assert "                  | Sociology | 11 |" in out
 
 
-def test_quiet_is_the_last_answer_alone(refold: Refold, sample: Path) -> None:
+def test_quiet_prints_only_the_last_answer(refold: Refold, sample: Path) -> None:
     ran = refold("log", *SESSION, "--verbosity", "quiet")
 
     assert ran.out == (
@@ -119,14 +121,16 @@ def test_quiet_is_the_last_answer_alone(refold: Refold, sample: Path) -> None:
     )
 
 
-def test_quiet_says_when_there_is_no_answer(refold: Refold, sample: Path) -> None:
+def test_quiet_reports_a_missing_answer(refold: Refold, sample: Path) -> None:
     ran = refold("log", *SESSION, "--verbosity", "quiet", "--limit", 1)
 
     assert (ran.code, ran.out) == (0, "")
     assert "no answer" in ran.err
 
 
-def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> None:
+def test_terminal_sequences_in_a_log_have_no_effect(
+    refold: Refold, sample: Path
+) -> None:
     text = "a\x1b]0;title\x07b \x1b[31mred\x1b[0m \u202eover\u2069 \r done"
     session_of(sample).append(events.AgentResponse(text=text))
 

@@ -1,4 +1,4 @@
-"""``memory`` lists what sessions show, and opens to the events that show it."""
+"""``memory`` lists what was learned from sessions, and the events behind each item."""
 
 import sqlite3
 from pathlib import Path
@@ -10,7 +10,7 @@ from refold.store.memory.views import ADVICE_PREFIX
 from tests.cli.conftest import Refold
 
 
-def test_too_few_sessions_show_nothing_yet(refold: Refold, sample: Path) -> None:
+def test_too_few_sessions_give_no_items(refold: Refold, sample: Path) -> None:
     ran = refold("memory", "--user", "lin")
 
     assert ran.code == 0
@@ -18,7 +18,7 @@ def test_too_few_sessions_show_nothing_yet(refold: Refold, sample: Path) -> None
     assert refold("memory", "--user", "lin", "--json").json() == []
 
 
-def test_all_of_it_is_listed_if_asked_for(refold: Refold, sample: Path) -> None:
+def test_every_item_is_listed_with_the_option(refold: Refold, sample: Path) -> None:
     items = refold("memory", "--user", "lin", "--all", "--json").json()
 
     assert {item["sample_count"] for item in items} == {1}
@@ -75,7 +75,7 @@ def test_a_profile_is_empty_without_consent(refold: Refold, sample: Path) -> Non
     assert refold("memory", "--user", "lin", "--profile").code == 0
 
 
-def test_no_item_was_shown_yet(refold: Refold, sample: Path) -> None:
+def test_an_item_that_was_never_shown_says_so(refold: Refold, sample: Path) -> None:
     assert refold("memory", "--user", "lin", "--effect", "--json").json() == []
     assert refold("memory", "--user", "lin", "--effect").code == 0
 
@@ -100,7 +100,7 @@ def test_memory_of_everyone_is_off(
 
 
 @pytest.mark.parametrize("wrong", [[], ["--user", "lin", "--everyone"]])
-def test_it_is_of_one_user_or_of_all(
+def test_memory_commands_take_one_user_or_all(
     refold: Refold, sample: Path, wrong: list[str]
 ) -> None:
     assert "give --user or --everyone" in refold("memory", *wrong).err
@@ -138,8 +138,8 @@ def test_options_that_do_not_go_together_are_refused(
     assert refold("log", *LIN, "--session", "_user", "--json").out == before
 
 
-def judged(db: Path) -> None:
-    """Four sessions of lin in which the same error is made, with consent."""
+def add_repeated_errors(db: Path) -> None:
+    """Record four sessions of lin with the same error, and lin's consent."""
     with package.open(f"sqlite:///{db}") as store:
         wrong = {
             "verdict": "incorrect",
@@ -156,8 +156,10 @@ def judged(db: Path) -> None:
         store.user("lin").prefer("language", "zh")
 
 
-def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
-    judged(sample)
+def test_an_item_of_the_profile_opens_to_its_events(
+    refold: Refold, sample: Path
+) -> None:
+    add_repeated_errors(sample)
     items = refold("memory", *LIN, "--profile", "--json").json()["items"]
 
     seen = {}
@@ -182,7 +184,7 @@ def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
     assert "a model may get this until" in seen["progress"]
 
 
-def test_memory_is_computed_for_all_users_that_have_it(
+def test_memory_is_computed_for_all_users_with_sessions(
     refold: Refold, sample: Path
 ) -> None:
     with package.open(f"sqlite:///{sample}") as store:
@@ -220,7 +222,7 @@ def test_memory_is_computed_for_all_users_that_have_it(
 def test_computed_memory_is_stored_for_the_next_call(
     refold: Refold, sample: Path
 ) -> None:
-    judged(sample)
+    add_repeated_errors(sample)
 
     only = refold("memory", *LIN, "--refresh", "--json").json()
 
@@ -232,7 +234,7 @@ def test_computed_memory_is_stored_for_the_next_call(
 
 
 def test_users_without_usable_memory_are_reported(refold: Refold, sample: Path) -> None:
-    judged(sample)
+    add_repeated_errors(sample)
     with package.open(f"sqlite:///{sample}") as store:
         store.session(user_id="zoe", session_id="s").append(
             package.UserInput(text="Hi.")

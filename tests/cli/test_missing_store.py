@@ -1,4 +1,4 @@
-"""A command that creates no data creates no store at a path where none is."""
+"""A command that creates no data creates no store if the path does not exist."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CREATES_STORE: Final = {"import", "capture", "serve"}
 USES_NO_STORE: Final = {"bench", "redact", "replay", "schema"}
 
 
-def test_every_command_is_checked_or_named_as_an_exception() -> None:
+def test_every_command_is_checked_or_listed_as_an_exception() -> None:
     checked = {arguments[0] for arguments in USES.values()}
 
     assert set(COMMANDS) == checked | CREATES_STORE | USES_NO_STORE

@@ -1,7 +1,7 @@
-"""A command checks where its output goes before it acts, and always tells what it did.
+"""A command checks its output before it acts, and always reports what it did.
 
-Each runs as a real process: on a path that is not there, a directory, a file that is
-there, a full disk, a closed stdout, and a pipe whose reader has gone.
+Each runs as a real process: with a path in a missing folder, a directory, an existing
+file, a full disk, a closed stdout, and a pipe whose reader has gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FULL = Path("/dev/full")
 
 
 class Process:
-    """What a command left that ran in a process of its own."""
+    """A finished command that ran in a process of its own."""
 
     def __init__(self, args: tuple[object, ...], stdout: str, folder: Path) -> None:
         command = [sys.executable, "-m", "refold", *map(str, args)]
@@ -54,17 +54,17 @@ LOST = {"full": 1, "broken pipe": 141, "closed": 1}
 
 
 @pytest.fixture(autouse=True)
-def _there(sample: Path) -> None:
-    """Lin's session is in refold.db, in the working directory."""
+def _lin_has_a_session(sample: Path) -> None:
+    """Put lin's session into refold.db, in the working directory."""
 
 
-def is_there(refold: Refold) -> bool:
+def session_exists(refold: Refold) -> bool:
     """Whether lin's session can still be read."""
     return refold("log", *LIN, "--session", "run").code == 0
 
 
-def content(folder: Path) -> set[str]:
-    """The names of all files of a test, except those that SQLite makes by itself."""
+def file_names(folder: Path) -> set[str]:
+    """Return the names of all files of a test, except those that SQLite creates."""
     names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     return {name for name in names if not name.endswith(("-wal", "-shm"))}
 
@@ -75,14 +75,14 @@ def test_an_output_that_cannot_be_written_stops_an_erasure_before_it_begins(
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "there.json").write_text("an earlier certificate")
-    before = content(tmp_path)
+    before = file_names(tmp_path)
 
     ran = refold(*ERASE, "--out", out)
 
     assert ran.code != 0
     assert out.partition("/")[0] in ran.err
-    assert is_there(refold)
-    assert content(tmp_path) == before
+    assert session_exists(refold)
+    assert file_names(tmp_path) == before
     assert (tmp_path / "there.json").read_text() == "an earlier certificate"
 
 
@@ -108,7 +108,7 @@ def test_no_output_replaces_a_file_of_a_store(
         assert ran.code == 2
         assert "name another file" in ran.err
         assert file.read_bytes() == before
-    assert is_there(refold)
+    assert session_exists(refold)
 
 
 def test_no_output_replaces_the_master_key_or_a_named_anchor(
@@ -133,10 +133,10 @@ def test_a_folder_without_rights_stops_an_erasure_before_it_begins(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The superuser, who runs tests in containers, has every right.
-    def refused(path: Any, *_: object) -> int:
+    def deny_access(path: Any, *_: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("refold.adapters.cli.files.os.open", refused)
+    monkeypatch.setattr("refold.adapters.cli.files.os.open", deny_access)
     ran = refold(*ERASE, "--out", "c.json")
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -144,7 +144,7 @@ def test_a_folder_without_rights_stops_an_erasure_before_it_begins(
 
     assert ran.code == 1
     assert "permission denied" in ran.err
-    assert is_there(refold)
+    assert session_exists(refold)
 
 
 def test_a_certificate_that_a_full_disk_refuses_is_printed_with_its_salt(
@@ -158,7 +158,7 @@ def test_a_certificate_that_a_full_disk_refuses_is_printed_with_its_salt(
     (line,) = [line for line in ran.out.splitlines() if line.startswith("{")]
     assert json.loads(line)["certificate"]["act"] == "erased"
     assert FULL.is_char_device()
-    assert not is_there(refold)
+    assert not session_exists(refold)
 
 
 def test_json_of_an_erasure_says_that_the_certificate_was_not_written(
@@ -173,15 +173,17 @@ def test_json_of_an_erasure_says_that_the_certificate_was_not_written(
 
 
 @pytest.mark.parametrize("way", ["--dry-run", "--due", "--list", "--grace=1d"])
-def test_an_output_that_would_stay_empty_is_refused(refold: Refold, way: str) -> None:
+def test_an_output_option_that_would_write_nothing_is_refused(
+    refold: Refold, way: str
+) -> None:
     ran = refold(*ERASE, way, "--out", "c.json")
 
     assert ran.code == 2
     assert not Path("c.json").exists()
-    assert is_there(refold)
+    assert session_exists(refold)
 
 
-def test_an_erasure_that_is_refused_leaves_no_file(refold: Refold) -> None:
+def test_a_refused_erasure_leaves_no_file(refold: Refold) -> None:
     refold("hold", *LIN, "--name", "case-17", "--reason", "a court asked")
 
     assert refold(*ERASE, "--out", "c.json").code == 1
@@ -191,7 +193,7 @@ def test_an_erasure_that_is_refused_leaves_no_file(refold: Refold) -> None:
 
 @pytest.mark.parametrize("stdout", LOST)
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_salt_is_on_stderr_if_stdout_does_not_take_it(
+def test_the_salt_goes_to_stderr_if_stdout_is_full(
     refold: Refold, tmp_path: Path, stdout: str, as_json: bool
 ) -> None:
     ran = Process((*ERASE, *(["--json"] if as_json else [])), stdout, tmp_path)
@@ -201,7 +203,7 @@ def test_the_salt_is_on_stderr_if_stdout_does_not_take_it(
     if as_json:
         lines = [line for line in ran.err.splitlines() if line.startswith("{")]
         assert len(json.loads(lines[-1])["salt"]) == 64
-    assert not is_there(refold)
+    assert not session_exists(refold)
 
 
 def test_an_erasure_needs_a_stream_to_print_the_salt_on(
@@ -213,31 +215,31 @@ def test_an_erasure_needs_a_stream_to_print_the_salt_on(
     ran = subprocess.run(closed, cwd=tmp_path, check=False)
 
     assert ran.returncode == 2
-    assert is_there(refold)
+    assert session_exists(refold)
 
 
-def two_held(folder: Path) -> None:
-    """Two users whose erasures are past their grace."""
+def add_two_pending_erasures(folder: Path) -> None:
+    """Hold two users whose erasures are past their grace."""
     with package.open(f"sqlite:///{folder / 'refold.db'}") as store:
         for user in ("ada", "bob"):
             session = store.session(user_id=user, session_id="s")
             session.append(package.UserInput(text="x"))
             store.erase(user, "asked", grace=timedelta(days=1))
-    change(folder, "UPDATE erasures SET due_at = 1")
+    execute_sql(folder, "UPDATE erasures SET due_at = 1")
 
 
-def change(folder: Path, statement: str) -> None:
-    """Change rows of the store, as time would."""
+def execute_sql(folder: Path, statement: str) -> None:
+    """Change rows of the store directly, for example to move a time."""
     with closing(sqlite3.connect(folder / "refold.db")) as connection:
         connection.execute(statement)
         connection.commit()
 
 
 @pytest.mark.parametrize("stdout", LOST)
-def test_a_lost_stdout_stops_no_scheduled_erasure(
+def test_a_closed_stdout_stops_no_scheduled_erasure(
     refold: Refold, tmp_path: Path, stdout: str
 ) -> None:
-    two_held(tmp_path)
+    add_two_pending_erasures(tmp_path)
 
     ran = Process(("erase", "--due"), stdout, tmp_path)
 
@@ -282,40 +284,40 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("place", ["missing/x.jsonl", "folder.jsonl"])
-def test_no_command_works_for_an_output_that_it_cannot_write(
+def test_no_command_starts_its_work_if_it_cannot_write_its_output(
     refold: Refold, tmp_path: Path, name: str, place: str
 ) -> None:
     (tmp_path / "folder.jsonl").mkdir()
-    before = content(tmp_path)
+    before = file_names(tmp_path)
     records = refold("log", *LIN, "--session", "_user", "--json").out
 
     ran = refold(*OUTPUTS[name], place)
 
     assert ran.code == 1
     assert place.partition("/")[0] in ran.err
-    assert content(tmp_path) == before
+    assert file_names(tmp_path) == before
     assert refold("log", *LIN, "--session", "_user", "--json").out == records
 
 
 @pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"of user"}))
-def test_a_full_disk_leaves_no_half_of_an_output(
+def test_a_full_disk_leaves_no_partial_output(
     refold: Refold, tmp_path: Path, name: str
 ) -> None:
     if name == "dataset":
         refold("consent", *LIN, "--grant", "training")
     full = tmp_path / "full.jsonl"
     full.symlink_to(FULL)
-    before = content(tmp_path)
+    before = file_names(tmp_path)
 
     ran = refold(*OUTPUTS[name], full)
 
     assert ran.code == 1
     assert "no space left" in ran.err
     assert FULL.is_char_device()
-    assert content(tmp_path) == before
+    assert file_names(tmp_path) == before
 
 
-def test_an_output_goes_through_a_link_and_leaves_it(tmp_path: Path) -> None:
+def test_an_output_is_written_through_a_link_and_keeps_the_link(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("before")
     link.symlink_to(target)
@@ -340,13 +342,13 @@ def test_an_output_that_appears_during_the_command_is_not_replaced(
         Destination(path, overwrite=False)
 
 
-def test_a_search_that_fails_afterwards_does_not_lose_the_salt(
+def test_a_search_that_fails_after_the_erasure_does_not_lose_the_salt(
     refold: Refold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise errors.StoreUnavailable("the disk is full", remedy="make room")
 
-    monkeypatch.setattr(Eraser, "_clean_and_search", broken)
+    monkeypatch.setattr(Eraser, "_clean_and_search", fail)
 
     ran = refold(*ERASE)
 
@@ -355,21 +357,21 @@ def test_a_search_that_fails_afterwards_does_not_lose_the_salt(
     assert "the disk is full" in ran.out
 
 
-def test_a_retention_that_fails_prints_the_certificates_that_it_has(
+def test_a_retention_that_fails_prints_its_finished_certificates(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refold("import", SAMPLE, "--user", "ada", "--session", "run")
-    change(tmp_path, "UPDATE heads SET updated_at = 1")
+    execute_sql(tmp_path, "UPDATE heads SET updated_at = 1")
     run = Eraser.run
     results: list[object] = []
 
-    def once(eraser: Eraser, *args: Any, **options: Any) -> object:
+    def erase_once(eraser: Eraser, *args: Any, **options: Any) -> object:
         if results:
             raise errors.StoreUnavailable("the database is gone", remedy="start it")
         results.append(run(eraser, *args, **options))
         return results[-1]
 
-    monkeypatch.setattr(Eraser, "run", once)
+    monkeypatch.setattr(Eraser, "run", erase_once)
     policy = tmp_path / "policy.toml"
     policy.write_text('sessions = "1s"\n')
 
@@ -400,7 +402,7 @@ def test_a_master_key_that_another_store_needs_is_not_dropped(
     assert refold("--db", other, "log", "--user", "ada", "--session", "s").code == 0
 
 
-def test_a_master_key_is_replaced_for_no_store_that_is_not_there(
+def test_replacing_a_master_key_needs_an_existing_store(
     refold: Refold, tmp_path: Path
 ) -> None:
     before = (tmp_path / "home" / "master.key").read_text()

@@ -1,4 +1,4 @@
-"""A profile on the screen says what is known, how surely, and what is not said."""
+"""A printed profile shows what is known, how certain it is, and what is withheld."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_memory_shows_why_an_item_is_withheld(
     assert angles.endswith("too few sessions show it")
 
 
-def test_as_json_it_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_profile_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
     profiled(profile(), NOW).print(as_json=True)
 
     assert json.loads(capsys.readouterr().out) == json.loads(

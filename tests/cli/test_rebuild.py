@@ -1,4 +1,4 @@
-"""``rebuild`` does what a strategy would have done, says what it costs, switches."""
+"""``rebuild`` applies a strategy to the past, shows costs, switches readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD = "turn_window:full_turns=1,cached_turns=1"
 STRATEGY = ("--strategy", SPEC)
 
 
-def test_the_summaries_are_those_of_having_always_run(
+def test_a_rebuild_gives_the_summaries_of_having_always_run(
     refold: Refold, sample: Path
 ) -> None:
     done = refold("rebuild", *STRATEGY, "--json").json()
@@ -35,7 +35,7 @@ def test_the_summaries_are_those_of_having_always_run(
     assert refold("verify", "--json").json()["ok"]
 
 
-def test_again_there_is_nothing_to_do(refold: Refold, sample: Path) -> None:
+def test_a_repeated_rebuild_has_nothing_to_do(refold: Refold, sample: Path) -> None:
     refold("rebuild", *STRATEGY)
 
     again = refold("rebuild", *STRATEGY, "--json").json()
@@ -107,7 +107,7 @@ def test_a_model_without_a_price_is_estimated_in_tokens(
     assert refold("rebuild", *STRATEGY, *asks, "--json").json()["cost"] is None
 
 
-def test_a_model_is_not_asked_where_nobody_can_say_yes(
+def test_without_a_terminal_a_paid_model_needs_yes(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
@@ -122,7 +122,7 @@ def test_a_model_is_not_asked_where_nobody_can_say_yes(
     )
 
 
-def test_readers_are_switched_and_the_old_summaries_given_up(
+def test_a_rebuild_switches_readers_and_retires_the_old_summaries(
     refold: Refold, sample: Path
 ) -> None:
     refold("rebuild", "--strategy", OLD, "--activate")
@@ -162,7 +162,9 @@ def test_a_fingerprint_can_be_retired(refold: Refold, sample: Path) -> None:
     assert done["retired"] == 1
 
 
-def test_many_sessions_at_a_time(refold: Refold, sample: Path, tmp_path: Path) -> None:
+def test_a_rebuild_covers_many_sessions(
+    refold: Refold, sample: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run.jsonl"
     shutil.copy(ROOT / "examples" / "sample" / "agent_run.jsonl", run)
     for name in "abc":
@@ -178,7 +180,7 @@ def test_many_sessions_at_a_time(refold: Refold, sample: Path, tmp_path: Path) -
 def test_a_failure_is_reported_with_exit_status_1(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_summarizer", lambda *_: _Fails())
+    monkeypatch.setattr(command, "_summarizer", lambda *_: _FailingSummarizer())
 
     ran = refold("rebuild", *STRATEGY)
     strict = refold("rebuild", "--strategy", OLD, "--strict")
@@ -190,7 +192,7 @@ def test_a_failure_is_reported_with_exit_status_1(
     assert "session 'run' at seq" in strict.err
 
 
-def test_the_models_of_the_settings_are_known_to_strategies(
+def test_strategies_know_the_models_of_the_settings(
     refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "mine.toml"
@@ -206,7 +208,7 @@ def test_the_models_of_the_settings_are_known_to_strategies(
     assert configured.code == 0, configured.err
 
 
-class _Fails:
+class _FailingSummarizer:
     costs = False
 
     def summarise(self, *_: object, **__: object) -> None:
@@ -234,7 +236,7 @@ def test_failures_of_rebuild_are_one_sentence(
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_command_that_was_killed_is_run_again(refold: Refold, sample: Path) -> None:
+def test_a_killed_rebuild_can_be_repeated(refold: Refold, sample: Path) -> None:
     args = ("--db", f"sqlite:///{sample}", "rebuild", "--strategy", OLD, "--json")
     process = warm.module("refold", *args)
     until(lambda: _summaries(refold), "the first summary")

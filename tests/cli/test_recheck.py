@@ -1,4 +1,4 @@
-"""What is stored can be looked at with other rules, and redacted again."""
+"""``redact --recheck`` scans stored events with new rules and redacts them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import refold as package
-from tests.cli.conftest import Ran, Refold
+from tests.cli.conftest import CommandResult, Refold
 from tests.support.redacting import MAIL
 
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store that was written to while only secrets were redacted."""
+    """A store that was written while only secrets were redacted."""
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     url = f"sqlite:///{tmp_path / 'a.db'}"
     secrets_alone = package.Policy.of_packs(["secrets"]).with_engine("stdlib")
@@ -29,9 +29,9 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def recheck(refold: Refold, url: str) -> Refold:
-    """Runs ``refold redact --recheck`` on that store."""
+    """Run ``refold redact --recheck`` on that store."""
 
-    def run(*arguments: object) -> Ran:
+    def run(*arguments: object) -> CommandResult:
         return refold(
             "--db", url, "redact", "--recheck", "--engine", "stdlib", *arguments
         )
@@ -50,7 +50,7 @@ def test_a_recheck_prints_places_and_types_and_no_value(recheck: Refold) -> None
     assert MAIL not in out
 
 
-def test_a_program_reads_the_same_as_json(recheck: Refold) -> None:
+def test_json_has_the_same_findings(recheck: Refold) -> None:
     report = recheck("--json").json()
 
     assert report["exposures"] == [
@@ -117,14 +117,16 @@ def test_replaced_values_are_in_no_export(
     assert "[REDACTED:EMAIL]" in after
 
 
-def test_the_rules_are_those_of_the_policy(recheck: Refold, tmp_path: Path) -> None:
+def test_a_recheck_uses_the_rules_of_the_policy(
+    recheck: Refold, tmp_path: Path
+) -> None:
     (tmp_path / "china.toml").write_text('version = 1\npacks = ["pii-cn"]')
 
     assert recheck("--policy", "china.toml", "--json").json()["types"] == {}
     assert recheck("--packs", "pii-common", "--json").json()["types"] == {"EMAIL": 1}
 
 
-def test_only_the_sessions_that_are_named_are_looked_at(recheck: Refold) -> None:
+def test_only_the_named_sessions_are_scanned(recheck: Refold) -> None:
     assert recheck("--user", "bob", "--session", "s", "--json").json()["sessions"] == 1
     assert recheck("--user", "eve").code == 1
 
@@ -150,6 +152,6 @@ def test_options_that_do_not_go_together_are_refused(
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_recheck_makes_no_store(refold: Refold, tmp_path: Path) -> None:
+def test_a_recheck_creates_no_store(refold: Refold, tmp_path: Path) -> None:
     assert refold("redact", "--recheck").code == 1
     assert not (tmp_path / "refold.db").exists()

@@ -31,7 +31,7 @@ def test_text_without_findings_stays_byte_for_byte(refold: Refold) -> None:
     assert refold("redact", "-", stdin=text.encode()).out == text
 
 
-def test_a_receipt_comes_with_the_value(refold: Refold) -> None:
+def test_a_receipt_is_printed_with_the_value(refold: Refold) -> None:
     printed = refold("redact", "--json", stdin=MAIL.encode()).json()
 
     assert list(printed) == ["value", "redaction"]
@@ -47,7 +47,7 @@ def test_a_json_value_stays_json(refold: Refold) -> None:
     assert ran.json() == {**value, "to": "[REDACTED:EMAIL]"}
 
 
-def test_each_line_is_answered_by_a_line(refold: Refold) -> None:
+def test_each_input_line_gives_one_output_line(refold: Refold) -> None:
     values: list[Any] = ["lin.wei@campus-mail.test", {"a": 1}, 7, None, ["x"]]
     lines = "\n".join(map(json.dumps, values)) + "\n"
 
@@ -66,7 +66,7 @@ def test_each_line_has_its_receipt(refold: Refold) -> None:
     assert (second["value"], second["redaction"]["n"]) == ("clean", 0)
 
 
-def test_lines_before_one_that_is_not_json_are_written(refold: Refold) -> None:
+def test_valid_lines_before_an_invalid_one_are_written(refold: Refold) -> None:
     ran = refold("redact", "--format", "jsonl", stdin=b'"a"\n\n"b"\nnot json\n"c"\n')
 
     assert ran.code == 1
@@ -125,7 +125,7 @@ def test_the_environment_names_a_policy(
     assert refold("redact", stdin=BADGES).out == f"[REDACTED:BADGE] {CLEAN}"
 
 
-def test_an_option_comes_before_the_environment(
+def test_an_option_wins_over_the_environment(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "acme.toml").write_text(POLICY)
@@ -137,9 +137,7 @@ def test_an_option_comes_before_the_environment(
     assert ran.out == BADGES.decode()
 
 
-def test_packs_take_the_place_of_those_of_the_policy(
-    refold: Refold, tmp_path: Path
-) -> None:
+def test_packs_replace_those_of_the_policy(refold: Refold, tmp_path: Path) -> None:
     (tmp_path / "acme.toml").write_text(POLICY)
 
     ran = refold("redact", "--policy", "acme.toml", "--packs", "pii-cn", stdin=BADGES)
@@ -160,7 +158,7 @@ def test_the_engine_can_be_chosen(refold: Refold, engine: str) -> None:
     [["redact"], ["import", str(SAMPLE), "--user", "u"], ["stats"]],
     ids=lambda args: args[0],
 )
-def test_with_a_bad_policy_nothing_starts(
+def test_an_invalid_policy_stops_the_command_before_it_reads(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
     (tmp_path / "acme.toml").write_text("version = 1\n\naudit = 'all'\n")
@@ -186,7 +184,7 @@ def test_with_a_bad_policy_nothing_starts(
         (["--engine", "re2"], "is not one of"),
     ],
 )
-def test_a_wrong_option_is_exit_code_2(
+def test_a_wrong_option_exits_with_2(
     refold: Refold, tmp_path: Path, args: list[str], reason: str
 ) -> None:
     (tmp_path / "latin.toml").write_bytes('name = "café"'.encode("latin-1"))

@@ -1,4 +1,4 @@
-"""The reference of the command line has every command and option, and no others."""
+"""The reference documents exactly the commands and options that exist."""
 
 import re
 from typing import Any, get_args
@@ -32,7 +32,7 @@ def test_every_command_has_a_section() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_is_documented_and_no_other(command: str) -> None:
+def test_exactly_the_existing_options_are_documented(command: str) -> None:
     options = {
         option
         for param in COMMANDS[command].params
@@ -45,7 +45,7 @@ def test_every_option_is_documented_and_no_other(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_argument_is_documented_and_no_other(command: str) -> None:
+def test_exactly_the_existing_arguments_are_documented(command: str) -> None:
     arguments = {
         (param.metavar or "").strip("[]…").partition("|")[0]
         for param in COMMANDS[command].params
@@ -55,7 +55,7 @@ def test_every_argument_is_documented_and_no_other(command: str) -> None:
     assert set(_ARGUMENT.findall(section(command))) == arguments
 
 
-def test_options_of_the_program_are_documented() -> None:
+def test_options_of_every_command_are_documented() -> None:
     options = {option for param in application().params for option in param.opts}
     head = PAGE.partition("## `refold import`")[0]
 
@@ -148,7 +148,7 @@ def test_completion_can_be_shown_and_completes(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_plain(command: str) -> None:
-    """Instructions or names of things, in the order in which one speaks them."""
+    """Help texts use none of the phrases that this project replaced by plain ones."""
     helps = [COMMANDS[command].help or ""]
     helps += [getattr(param, "help", None) or "" for param in COMMANDS[command].params]
 
@@ -169,6 +169,6 @@ def test_every_count_agrees_with_its_noun() -> None:
     assert bare_counts == []
 
 
-def test_help_is_a_command_too(refold: Refold) -> None:
+def test_the_help_command_prints_the_same_as_the_option(refold: Refold) -> None:
     assert refold("help").out == refold("--help").out
     assert refold("help", "export").out == refold("export", "--help").out

@@ -1,4 +1,4 @@
-"""``repair`` says what is damaged, and repairs it only when it is told to."""
+"""``repair`` reports damage, and repairs it only with ``--apply``."""
 
 import sqlite3
 from contextlib import closing
@@ -7,14 +7,14 @@ from pathlib import Path
 from tests.cli.conftest import Refold
 
 
-def harm(sample: Path, *statements: str) -> None:
+def execute_sql(sample: Path, *statements: str) -> None:
     with closing(sqlite3.connect(sample)) as database:
         for statement in statements:
             database.execute(statement)
         database.commit()
 
 
-def test_a_whole_store_has_nothing_to_mend(refold: Refold, sample: Path) -> None:
+def test_an_undamaged_store_needs_no_repair(refold: Refold, sample: Path) -> None:
     ran = refold("repair")
 
     assert ran.code == 0
@@ -22,7 +22,7 @@ def test_a_whole_store_has_nothing_to_mend(refold: Refold, sample: Path) -> None
 
 
 def test_a_lost_head_is_reported_then_repaired(refold: Refold, sample: Path) -> None:
-    harm(sample, "DELETE FROM heads")
+    execute_sql(sample, "DELETE FROM heads")
 
     report = refold("repair")
     mended = refold("repair", "--user", "lin", "--session", "run", "--apply", "--json")
@@ -37,7 +37,7 @@ def test_a_lost_head_is_reported_then_repaired(refold: Refold, sample: Path) -> 
 
 
 def test_lost_events_stay_lost(refold: Refold, sample: Path) -> None:
-    harm(
+    execute_sql(
         sample,
         "DROP TRIGGER events_refuse_delete",
         "DELETE FROM events WHERE seq > 50",

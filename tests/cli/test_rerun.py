@@ -1,4 +1,4 @@
-"""``rerun`` says whether a recorded run would be sent again, and else where not."""
+"""``rerun`` reports whether a run is reproduced, or its first difference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.messages_api import MessagesApi, message, tool_use
 SESSION = ("--user", "lin", "--session", "run")
 
 
-def test_an_imported_run_is_derived_again(refold: Refold, sample: Path) -> None:
+def test_an_imported_run_is_reproduced(refold: Refold, sample: Path) -> None:
     before = sample.read_bytes()
 
     ran = refold("rerun", *SESSION)
@@ -91,7 +91,7 @@ def test_another_policy_is_compared_with_the_run(
     assert "[REDACTED:BADGE]" in difference["now"]["text"]
 
 
-def test_a_model_continues_live(
+def test_a_rerun_continues_live_with_a_model(
     refold: Refold,
     sample: Path,
     tmp_path: Path,
@@ -132,7 +132,9 @@ def test_a_model_that_gives_no_answer_is_an_error(
     assert "the model did not answer, nothing was written: HTTP 400" in ran.err
 
 
-def test_a_prompt_that_cannot_be_read_is_named(refold: Refold, sample: Path) -> None:
+def test_a_prompt_file_that_cannot_be_read_is_reported(
+    refold: Refold, sample: Path
+) -> None:
     ran = refold("rerun", *SESSION, "--prompt", "nowhere.txt")
 
     assert (ran.code, ran.out) == (2, "")

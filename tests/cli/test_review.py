@@ -15,7 +15,7 @@ RISKY = package.Reflection(pass_=False, issues=("data_loss",))
 
 
 @pytest.fixture
-def asked(refold: Refold, sample: Path) -> Path:
+def with_question(refold: Refold, sample: Path) -> Path:
     """The sample, and a session of ada's with a question at seq 4."""
     with package.open(f"sqlite:///{sample}") as store:
         session = store.session(user_id="ada", session_id="s-1")
@@ -32,7 +32,7 @@ def asked(refold: Refold, sample: Path) -> Path:
 
 
 def test_a_scan_asks_once_and_names_the_agents_next_step(
-    refold: Refold, asked: Path
+    refold: Refold, with_question: Path
 ) -> None:
     first = refold("review", "scan", "--user", "ada", "--json").json()
     again = refold("review", "scan")
@@ -46,7 +46,9 @@ def test_a_scan_asks_once_and_names_the_agents_next_step(
     assert "0 questions asked, 1 closed or frozen session skipped" in again.out
 
 
-def test_a_question_is_listed_shown_and_decided(refold: Refold, asked: Path) -> None:
+def test_a_question_is_listed_shown_and_decided(
+    refold: Refold, with_question: Path
+) -> None:
     refold("review", "scan")
 
     (listed,) = refold("review", "list", "--json").json()
@@ -81,7 +83,7 @@ def test_a_question_is_listed_shown_and_decided(refold: Refold, asked: Path) -> 
     assert "mail [REDACTED:EMAIL]" in log
 
 
-def test_a_second_decision_is_refused(refold: Refold, asked: Path) -> None:
+def test_a_second_decision_is_refused(refold: Refold, with_question: Path) -> None:
     refold("review", "scan")
     decide = ("review", "decide", "s-1", "4", "--user", "ada", "--decision")
 
@@ -93,7 +95,9 @@ def test_a_second_decision_is_refused(refold: Refold, asked: Path) -> None:
     assert "was decided at seq 5" in second.err
 
 
-def test_rules_of_ones_own(refold: Refold, asked: Path, tmp_path: Path) -> None:
+def test_a_policy_file_can_add_rules(
+    refold: Refold, with_question: Path, tmp_path: Path
+) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text('[once]\nwhen = "tool_fails"\nfailures = 1\nsteps = []\n')
 
@@ -124,7 +128,7 @@ def test_rules_of_ones_own(refold: Refold, asked: Path, tmp_path: Path) -> None:
     ],
 )
 def test_conflicting_options_are_refused(
-    refold: Refold, asked: Path, args: tuple[str, ...]
+    refold: Refold, with_question: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("review", *args)
 
@@ -143,15 +147,17 @@ def test_conflicting_options_are_refused(
     ],
 )
 def test_missing_questions_are_reported(
-    refold: Refold, asked: Path, args: tuple[str, ...]
+    refold: Refold, with_question: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("review", *args)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
 
 
-def test_a_question_without_a_bundle_is_shown(refold: Refold, asked: Path) -> None:
-    with package.open(f"sqlite:///{asked}") as store:
+def test_a_question_without_a_bundle_is_shown(
+    refold: Refold, with_question: Path
+) -> None:
+    with package.open(f"sqlite:///{with_question}") as store:
         session = store.session(user_id="ada", session_id="own")
         session.append(package.HumanReview(trigger="cost", question="Go on?"))
         session.append(package.HumanReview(trigger="cost", bundle={"cost": "much"}))
@@ -164,9 +170,9 @@ def test_a_question_without_a_bundle_is_shown(refold: Refold, asked: Path) -> No
 
 
 def test_a_session_that_cannot_be_read_does_not_stop_a_scan(
-    refold: Refold, asked: Path
+    refold: Refold, with_question: Path
 ) -> None:
-    connection = sqlite3.connect(asked)
+    connection = sqlite3.connect(with_question)
     with connection:
         connection.execute("DROP TRIGGER events_refuse_update")
         connection.execute("UPDATE events SET body = X'00' WHERE seq = 10")
@@ -179,12 +185,12 @@ def test_a_session_that_cannot_be_read_does_not_stop_a_scan(
     assert "session 'run'" in ran.err
 
 
-def test_an_unreadable_session_is_reported(refold: Refold, asked: Path) -> None:
+def test_an_unreadable_session_is_reported(refold: Refold, with_question: Path) -> None:
     refold("review", "scan")
-    with package.open(f"sqlite:///{asked}") as store:
+    with package.open(f"sqlite:///{with_question}") as store:
         other = store.session(user_id="ada", session_id="own")
         other.append(package.HumanReview(trigger="cost", question="Go on?"))
-    connection = sqlite3.connect(asked)
+    connection = sqlite3.connect(with_question)
     with connection:
         connection.execute("DROP TRIGGER events_refuse_update")
         connection.execute(
@@ -206,7 +212,9 @@ def test_an_unreadable_session_is_reported(refold: Refold, asked: Path) -> None:
     assert "no question" not in shown.err
 
 
-def test_content_of_a_bundle_forges_no_line(refold: Refold, asked: Path) -> None:
+def test_terminal_sequences_in_a_bundle_have_no_effect(
+    refold: Refold, with_question: Path
+) -> None:
     refold("review", "scan")
     shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
     bundle = shown["bundle"]
@@ -227,8 +235,10 @@ def test_content_of_a_bundle_forges_no_line(refold: Refold, asked: Path) -> None
     assert not {"\x1b", "\r"} & set(ran.out)
 
 
-def test_a_question_forges_no_line_of_the_list(refold: Refold, asked: Path) -> None:
-    with package.open(f"sqlite:///{asked}") as store:
+def test_terminal_sequences_in_a_question_have_no_effect(
+    refold: Refold, with_question: Path
+) -> None:
+    with package.open(f"sqlite:///{with_question}") as store:
         forged = package.HumanReview(
             trigger="cost", question="Go on?\n0 open questions"
         )
@@ -240,7 +250,9 @@ def test_a_question_forges_no_line_of_the_list(refold: Refold, asked: Path) -> N
     assert "0 open questions" not in out.splitlines()
 
 
-def test_a_bundle_without_events_says_why(refold: Refold, asked: Path) -> None:
+def test_a_bundle_without_events_explains_why(
+    refold: Refold, with_question: Path
+) -> None:
     refold("review", "scan")
     shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
     shown["bundle"] |= {"events": [], "refused": "too large"}
@@ -251,13 +263,13 @@ def test_a_bundle_without_events_says_why(refold: Refold, asked: Path) -> None:
 
 
 def test_a_bundle_is_replayed_without_a_store(
-    refold: Refold, asked: Path, tmp_path: Path
+    refold: Refold, with_question: Path, tmp_path: Path
 ) -> None:
     refold("review", "scan")
     shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json")
     file = tmp_path / "bundle.json"
     file.write_text(json.dumps(shown.json()["bundle"]))
-    asked.unlink()
+    with_question.unlink()
 
     from_file = refold("replay", file)
     from_stdin = refold("replay", "-", stdin=shown.out.encode())
@@ -274,7 +286,7 @@ def test_a_bundle_is_replayed_without_a_store(
 
 
 def test_a_bundle_whose_rule_does_not_fire_is_reported(
-    refold: Refold, asked: Path
+    refold: Refold, with_question: Path
 ) -> None:
     refold("review", "scan")
     shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()

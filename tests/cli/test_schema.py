@@ -1,4 +1,4 @@
-"""``refold schema`` prints what an administrator may run, and opens nothing."""
+"""``refold schema`` prints the SQL for an administrator, without opening a database."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ def test_the_schema_of_an_engine(refold: Refold, engine: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_engine_is_that_of_the_store(refold: Refold) -> None:
+def test_the_engine_defaults_to_that_of_the_store(refold: Refold) -> None:
     ran = refold("--db", "postgresql://nobody@192.0.2.1/none", "schema", "--json")
 
     assert ran.json() == {"engine": "postgresql", "statements": schema("postgresql")}
 
 
-def test_the_roles_for_programs(refold: Refold) -> None:
+def test_schema_prints_the_roles_for_programs(refold: Refold) -> None:
     ran = refold("schema", "--roles", "--engine", "postgresql", "--json")
 
     assert ran.json() == {"engine": "postgresql", "statements": roles()}
 
 
-def test_the_roles_of_citus_are_asked_of_its_machines(refold: Refold) -> None:
+def test_the_roles_of_citus_need_its_worker_machines(refold: Refold) -> None:
     ran = refold("schema", "--roles", "--engine", "citus")
 
     assert "CREATE ROLE refold_app LOGIN" in ran.out
     assert "(SELECT current_setting" not in ran.out
 
 
-def test_the_tables_of_citus_are_still_to_be_spread(refold: Refold) -> None:
+def test_the_schema_of_citus_says_that_tables_must_be_spread(refold: Refold) -> None:
     ran = refold("schema", "--engine", "citus")
 
     assert ran.out.endswith("-- Then spread them: refold schema --spread\n")
 
 
-def test_the_big_tables_are_divided(refold: Refold) -> None:
+def test_the_big_tables_are_partitioned(refold: Refold) -> None:
     ran = refold("schema", "--engine", "postgresql", "--partitions", "4", "--json")
 
     assert ran.json()["statements"] == schema("postgresql", partitions=4)
@@ -57,7 +57,7 @@ def test_the_big_tables_are_divided(refold: Refold) -> None:
     )
 
 
-def test_the_number_of_parts_is_bounded(refold: Refold) -> None:
+def test_the_number_of_partitions_is_bounded(refold: Refold) -> None:
     args = ("schema", "--engine", "postgresql", "--partitions")
 
     assert refold(*args, "1024").code == 0
@@ -73,7 +73,7 @@ def test_spreading_needs_citus(refold: Refold, postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("more", [("--roles",), ("--partitions", "2")])
-def test_tables_are_spread_and_nothing_else_is_done(
+def test_spreading_tables_does_nothing_else(
     refold: Refold, postgres_url: str, more: tuple[str, ...]
 ) -> None:
     ran = refold("--db", postgres_url, "schema", "--spread", *more)

@@ -1,4 +1,4 @@
-"""``seal`` signs and anchors, ``prove`` writes what ``verify --proof`` checks."""
+"""``seal`` signs and anchors; ``prove`` writes what ``verify --proof`` checks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_people_see_what_was_sealed(refold: Refold, sample: Path) -> None:
     assert (before.code, sealed.code, after.code) == (0, 0, 0)
 
 
-def test_verify_of_one_user_says_nothing_of_the_tree(
+def test_verify_for_one_user_does_not_mention_the_tree(
     refold: Refold, sample: Path
 ) -> None:
     refold("seal")
@@ -54,7 +54,7 @@ def test_verify_of_one_user_says_nothing_of_the_tree(
     assert refold("verify", "--user", "lin", "--json").json()["seals"] is None
 
 
-def test_another_anchor_can_be_named(
+def test_an_anchor_can_be_named(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_ANCHOR", "elsewhere/anchor.jsonl")
@@ -64,7 +64,7 @@ def test_another_anchor_can_be_named(
     assert (sample.parent / "elsewhere" / "anchor.jsonl").exists()
 
 
-def test_an_old_backup_in_place_of_the_database_is_found(
+def test_an_old_backup_of_the_database_is_detected(
     refold: Refold, sample: Path
 ) -> None:
     refold("seal")
@@ -80,7 +80,7 @@ def test_an_old_backup_in_place_of_the_database_is_found(
     assert "not in the database" in again.err
 
 
-def test_a_proof_is_written_and_holds(refold: Refold, sample: Path) -> None:
+def test_a_written_proof_verifies(refold: Refold, sample: Path) -> None:
     refold("seal")
     refold("prove", "--public-key", "--out", "key.pem")
     refold("prove", *EVENT, "--out", "proof.json")
@@ -96,7 +96,7 @@ def test_a_proof_is_written_and_holds(refold: Refold, sample: Path) -> None:
     assert auditor.main(["proof.json", "--public-key", "key.pem"]) == 0
 
 
-def test_a_proof_that_was_changed_does_not_hold(refold: Refold, sample: Path) -> None:
+def test_a_changed_proof_does_not_verify(refold: Refold, sample: Path) -> None:
     refold("seal")
     proof = json.loads(refold("prove", *EVENT).out)
     proof["event"]["user_id"] = "somebody"
@@ -140,7 +140,7 @@ def test_a_tree_is_proved_to_extend_the_earlier_one(
         (("verify", "--proof", "refold.db"), 2, "it is no proof"),
     ],
 )
-def test_failures_of_seal_and_prove_are_one_sentence(
+def test_errors_of_seal_and_prove_are_one_sentence(
     refold: Refold, sample: Path, args: tuple[str, ...], code: int, message: str
 ) -> None:
     ran = refold(*args)

@@ -1,4 +1,4 @@
-"""``sessions`` says whose sessions are in a store, and never makes one."""
+"""``sessions`` lists the sessions of a store, and never creates a store."""
 
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +9,7 @@ from refold import UserInput, open as open_store
 from tests.cli.conftest import Refold
 
 
-def test_sessions_are_listed_for_programs(refold: Refold, sample: Path) -> None:
+def test_programs_get_sessions_as_json(refold: Refold, sample: Path) -> None:
     ran = refold("sessions", "--json")
 
     (session,) = ran.json()
@@ -33,7 +33,7 @@ def test_times_are_rfc_3339_in_utc(refold: Refold, sample: Path) -> None:
     assert datetime.fromisoformat(session["updated_at"]).tzinfo is not None
 
 
-def test_sessions_are_listed_for_people(refold: Refold, sample: Path) -> None:
+def test_people_see_a_table_of_sessions(refold: Refold, sample: Path) -> None:
     ran = refold("sessions")
 
     assert ran.code == 0
@@ -63,14 +63,14 @@ def test_sessions_are_listed_by_label_and_page_by_page(
         for name in ("a", "b"):
             store.session(user_id="lin", session_id=name).append(UserInput(text="x"))
 
-    def listed(*options: str) -> list[str]:
+    def listed_ids(*options: str) -> list[str]:
         ran = refold("sessions", "--user", "lin", *options, "--json")
         return [session["session_id"] for session in ran.json()]
 
-    assert listed("--label", "project=tea") == ["run"]
-    assert listed("--label", "project=rain") == []
-    assert listed("--limit", "2") == ["a", "b"]
-    assert listed("--after", "b", "--limit", "2") == ["run"]
+    assert listed_ids("--label", "project=tea") == ["run"]
+    assert listed_ids("--label", "project=rain") == []
+    assert listed_ids("--limit", "2") == ["a", "b"]
+    assert listed_ids("--after", "b", "--limit", "2") == ["run"]
     assert refold("sessions", "--label", "project=tea").code == 2
     assert refold("sessions", "--user", "lin", "--label", "project").code == 2
 
@@ -105,7 +105,7 @@ def test_a_long_list_is_printed_page_by_page(
     ]
 
 
-def test_labels_are_set_and_taken_away(refold: Refold, sample: Path) -> None:
+def test_labels_are_set_and_removed(refold: Refold, sample: Path) -> None:
     session = ("--user", "lin", "--session", "run")
 
     ran = refold("label", *session, "project=tea", "owner=ada@example.org")
@@ -121,7 +121,9 @@ def test_labels_are_set_and_taken_away(refold: Refold, sample: Path) -> None:
     assert refold("label", *missing, "a=b").code == 1
 
 
-def test_sessions_of_an_erased_user_say_so(refold: Refold, sample: Path) -> None:
+def test_sessions_of_an_erased_user_are_reported_as_erased(
+    refold: Refold, sample: Path
+) -> None:
     refold("erase", "--user", "lin", "--reason", "asked", "--yes")
 
     ran = refold("sessions", "--user", "lin")
@@ -130,7 +132,7 @@ def test_sessions_of_an_erased_user_say_so(refold: Refold, sample: Path) -> None
     assert refold("sessions", "--user", "lin", "--json").json() == []
 
 
-def test_a_misspelt_file_is_no_empty_store(refold: Refold, tmp_path: Path) -> None:
+def test_a_misspelt_path_is_an_error(refold: Refold, tmp_path: Path) -> None:
     ran = refold("--db", "sqlite:///misspelt.db", "sessions")
 
     assert ran.code == 1

@@ -1,4 +1,4 @@
-"""The command line starts quickly: a command loads what it needs, when it needs it."""
+"""The command line starts quickly: a command loads only the modules that it needs."""
 
 import gc
 import os
@@ -25,7 +25,7 @@ HEAVY: Final = {
     "sqlalchemy",
     "zstandard",
 }
-# What a command that reads a store on SQLite has no use for.
+# Modules that a command has no use for if it only reads a store on SQLite.
 UNUSED: Final = {
     "anthropic",
     "hyperscan",
@@ -45,8 +45,8 @@ raise SystemExit(code)
 """
 
 
-def loaded(*args: str) -> set[str]:
-    """The modules of a process that has run this command and nothing else."""
+def loaded_modules(*args: str) -> set[str]:
+    """Return the modules of a process that has run this command and nothing else."""
     ran = subprocess.run(
         [sys.executable, "-c", PRINTING_MODULES, *args], capture_output=True, text=True
     )
@@ -55,12 +55,12 @@ def loaded(*args: str) -> set[str]:
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"]])
-def test_help_loads_nothing_heavy(args: list[str]) -> None:
-    assert loaded(*args).isdisjoint(HEAVY)
+def test_help_loads_no_heavy_module(args: list[str]) -> None:
+    assert loaded_modules(*args).isdisjoint(HEAVY)
 
 
 def test_a_reading_command_loads_only_modules_that_read(sample: Path) -> None:
-    modules = loaded("--db", f"sqlite:///{sample}", "sessions")
+    modules = loaded_modules("--db", f"sqlite:///{sample}", "sessions")
 
     commands = {name for name in modules if name.startswith("refold.adapters.cli.com")}
     assert modules & UNUSED == set()
@@ -97,7 +97,7 @@ def test_the_installed_program_is_the_module() -> None:
     assert installed.startswith("refold 0.")
 
 
-def test_only_a_process_of_ours_looks_for_circles_less_often(
+def test_only_the_refold_program_collects_garbage_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_to: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""``stats`` says how much is stored, how fast it grows, and what is behind."""
+"""``stats`` reports stored amounts, their growth, and views that are behind."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ WINDOW = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
 OF = ("--user", "lin", "--session", "run")
 
 
-def test_counts_and_sizes_are_given_for_programs(refold: Refold, sample: Path) -> None:
+def test_programs_get_counts_and_sizes_as_json(refold: Refold, sample: Path) -> None:
     figures = refold("stats", "--json").json()
 
     assert figures["engine"] == "sqlite"
@@ -25,7 +25,7 @@ def test_old_events_do_not_count_for_the_rate(refold: Refold, sample: Path) -> N
     assert figures["events_last_day"] == figures["event_bytes_last_day"] == 0
 
 
-def test_they_are_a_table_for_people(refold: Refold, sample: Path) -> None:
+def test_people_see_a_table_of_stats(refold: Refold, sample: Path) -> None:
     ran = refold("stats")
 
     assert ran.code == 0
@@ -59,7 +59,9 @@ def test_a_view_that_is_behind_is_listed(refold: Refold, sample: Path) -> None:
     assert row.split() == [view["fingerprint"][:12], "1", "0", "0", "0"]
 
 
-def test_they_can_be_of_one_user_or_session(refold: Refold, sample: Path) -> None:
+def test_stats_can_be_limited_to_a_user_or_session(
+    refold: Refold, sample: Path
+) -> None:
     user = refold("stats", "--user", "lin", "--json").json()
     session = refold("stats", *OF, "--json").json()
 

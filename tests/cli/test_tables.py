@@ -1,4 +1,4 @@
-"""A table keeps every word and number whole in a terminal of any width."""
+"""A table shows every word and number in full on a terminal of any width."""
 
 import io
 import re
@@ -46,10 +46,10 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
     return heads, draw(st.lists(row, min_size=1, max_size=4))
 
 
-def drawn(
+def rendered(
     monkeypatch: pytest.MonkeyPatch, width: int, heads: list[str], rows: list[list[str]]
 ) -> str:
-    """What a terminal of ``width`` columns is written."""
+    """Return what is written to a terminal of ``width`` columns."""
     written = io.StringIO()
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(sys, "stdout", written)
@@ -57,8 +57,8 @@ def drawn(
     return written.getvalue()
 
 
-def words(text: str) -> set[str]:
-    """Those that are not broken: between the signs of Chinese a line may end."""
+def unbreakable_words(text: str) -> set[str]:
+    """Return the words that must stay whole; Chinese may break anywhere."""
     return set(re.findall(r"[^\s\u2e80-\uffff]+", text))
 
 
@@ -69,14 +69,14 @@ def test_no_word_or_number_is_cut(
     heads, rows = table
 
     with pytest.MonkeyPatch.context() as patch:
-        written = drawn(patch, width, heads, rows)
+        written = rendered(patch, width, heads, rows)
 
-    shown = words(written)
+    shown = unbreakable_words(written)
     for row in rows:
         for head, cell in zip(heads, row, strict=True):
-            assert words(cell) <= shown
+            assert unbreakable_words(cell) <= shown
             if len(heads) > 2 and cell.strip():
-                assert words(head.lstrip("#")) <= shown | words(
+                assert unbreakable_words(head.lstrip("#")) <= shown | unbreakable_words(
                     written.replace(":", " ")
                 )
     for line in written.splitlines():
@@ -89,7 +89,7 @@ def test_wide_tables_continue_below_with_their_first_column(
     heads = ["strategy", "#tokens", "#peak", "#uncached"]
     rows = [["recursive_summary", "348,594", "12,000", "34"]]
 
-    lines = drawn(monkeypatch, 40, heads, rows).splitlines()
+    lines = rendered(monkeypatch, 40, heads, rows).splitlines()
 
     assert [line.split() for line in lines] == [
         ["strategy", "tokens", "peak"],
@@ -103,7 +103,7 @@ def test_wide_tables_continue_below_with_their_first_column(
 def test_a_table_without_room_becomes_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = ["user", "session", "#events"]
 
-    written = drawn(monkeypatch, 40, heads, [["ada", LONG, "348,594"]])
+    written = rendered(monkeypatch, 40, heads, [["ada", LONG, "348,594"]])
 
     assert written == f"user: ada\nsession: {LONG}\nevents: 348,594\n".replace(
         "session: ", "session:\n"
@@ -113,7 +113,7 @@ def test_a_table_without_room_becomes_a_list(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
 @pytest.mark.usefixtures("packaged_models")
-def test_every_cell_of_a_command_is_there(
+def test_every_cell_of_a_command_is_printed(
     refold: Refold,
     sample: Path,
     tmp_path: Path,
@@ -137,12 +137,12 @@ def test_every_cell_of_a_command_is_there(
     cells: list[str] = []
     table = output.Terminal.table
 
-    def noted(screen: output.Terminal, columns: list[str], rows: object) -> None:
+    def keep_heads(screen: output.Terminal, columns: list[str], rows: object) -> None:
         plain_rows = [[output._plain(cell) for cell in row] for row in rows]  # type: ignore[attr-defined]
         cells.extend(cell for row in plain_rows for cell in row)
         table(screen, columns, plain_rows)
 
-    monkeypatch.setattr(output.Terminal, "table", noted)
+    monkeypatch.setattr(output.Terminal, "table", keep_heads)
     monkeypatch.setattr(output, "paint", lambda show: show(output.Terminal()))
     monkeypatch.setenv("COLUMNS", str(width))
     ran = refold(*args)
@@ -150,4 +150,6 @@ def test_every_cell_of_a_command_is_there(
     assert ran.code == 0, ran.err
     assert cells
     listed = re.sub(r":(?=\s)", "", ran.out)
-    assert words(" ".join(cells)) <= words(ran.out) | words(listed)
+    assert unbreakable_words(" ".join(cells)) <= unbreakable_words(
+        ran.out
+    ) | unbreakable_words(listed)

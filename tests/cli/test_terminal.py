@@ -1,4 +1,4 @@
-"""On a terminal output fits its width and has colours; piped, it depends on neither."""
+"""On a terminal, output fits the width and has colors; piped output has neither."""
 
 import fcntl
 import os
@@ -23,14 +23,14 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def on_terminal(*args: str, columns: int = 100) -> str:
-    """What ``refold`` writes to a terminal of that width."""
+    """Return what ``refold`` writes to a terminal of that width."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("COLUMNS", None)
     process = subprocess.Popen([_program(), *args], stdout=follower, env=environment)
     os.close(follower)
-    written = b"".join(iter(lambda: _read(leader), b""))
+    written = b"".join(iter(lambda: _read_all(leader), b""))
     os.close(leader)
     assert process.wait() == 0
     return written.decode().replace("\r\n", "\n")
@@ -40,7 +40,7 @@ def _program() -> Path:
     return warm.shim(Path.cwd() / "bin") / "refold"
 
 
-def _read(leader: int) -> bytes:
+def _read_all(leader: int) -> bytes:
     try:
         return os.read(leader, 65_536)
     except OSError:  # the other end is closed
@@ -52,7 +52,7 @@ def plain(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _here(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _sample_in_environment(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(sample.parent)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
@@ -115,7 +115,7 @@ def test_a_long_import_shows_its_progress(
     with open(follower, "w") as terminal, monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal)
         code = main(["--db", f"sqlite:///{tmp_path}/new.db", "import", str(path), *ADA])
-    written = b"".join(iter(lambda: _read(leader), b"")).decode()
+    written = b"".join(iter(lambda: _read_all(leader), b"")).decode()
     os.close(leader)
 
     assert code == 0
@@ -123,7 +123,7 @@ def test_a_long_import_shows_its_progress(
 
 
 @pytest.mark.parametrize("closed", ["1", "0"])
-def test_a_closed_stream_is_no_fault(closed: str, tmp_path: Path) -> None:
+def test_a_closed_stream_is_no_error(closed: str, tmp_path: Path) -> None:
     command = f"{sys.executable} -m refold redact {closed}>&-"
 
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""An entry is in a session once, whether import or capture brings it in, or both."""
+"""Import and capture record an entry once, also if both read the same transcript."""
 
 from __future__ import annotations
 
@@ -95,20 +95,20 @@ def write(path: Path, entries: list[Entry]) -> Path:
     return path
 
 
-def captured(refold: Refold, projects: Path, client: str = "claude-code") -> int:
+def capture_all(refold: Refold, projects: Path, client: str = "claude-code") -> int:
     ran = refold("capture", client, *USER, "--folder", projects, "--once", "--json")
     assert ran.code == 0, ran.err
     return int(ran.json()["appended"])
 
 
-def imported(refold: Refold, *paths: Path) -> Any:
+def import_files(refold: Refold, *paths: Path) -> Any:
     ran = refold("import", *paths, *USER, "--json")
     assert ran.code == 0, ran.err
     return ran.json()
 
 
-def typed(refold: Refold, session: str = SESSION) -> list[tuple[str, Any]]:
-    """The events of a session that contexts are made of, with their content."""
+def context_events(refold: Refold, session: str = SESSION) -> list[tuple[str, Any]]:
+    """Return type and content of the events of a session that contexts use."""
     ran = refold("log", *USER, "--session", session, "--json")
     assert ran.code == 0, ran.err
     return [
@@ -118,11 +118,11 @@ def typed(refold: Refold, session: str = SESSION) -> list[tuple[str, Any]]:
     ]
 
 
-def sessions(refold: Refold) -> list[str]:
+def session_ids(refold: Refold) -> list[str]:
     return [info["session_id"] for info in refold("sessions", "--json").json()]
 
 
-def check(refold: Refold) -> None:
+def verify_store(refold: Refold) -> None:
     ran = refold("verify")
     assert ran.code == 0, ran.err
 
@@ -131,12 +131,12 @@ Way = Callable[[Refold, Path, Path], object]
 
 
 def by_import(refold: Refold, projects: Path, path: Path) -> object:
-    return imported(refold, path)
+    return import_files(refold, path)
 
 
 def by_capture(refold: Refold, projects: Path, path: Path) -> object:
     client = "codex" if "rollout" in path.name else "claude-code"
-    return captured(refold, projects, client)
+    return capture_all(refold, projects, client)
 
 
 BOTH_WAYS = pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_session_of_claude_code_is_recorded_once(
     path = write(work / f"{SESSION}.jsonl", conversation())
 
     first(refold, projects, path)
-    before = typed(refold)
+    before = context_events(refold)
     second(refold, projects, path)
 
     assert [kind for kind, _ in before] == [
@@ -166,9 +166,9 @@ def test_a_session_of_claude_code_is_recorded_once(
         "tool_result",
         "agent_response",
     ]
-    assert typed(refold) == before
-    assert sessions(refold) == [SESSION]
-    check(refold)
+    assert context_events(refold) == before
+    assert session_ids(refold) == [SESSION]
+    verify_store(refold)
 
 
 @BOTH_WAYS
@@ -182,7 +182,7 @@ def test_a_rollout_of_codex_is_recorded_once(
     path = write(work / name, entries)
 
     first(refold, projects, path)
-    before = typed(refold)
+    before = context_events(refold)
     second(refold, projects, path)
 
     assert [kind for kind, _ in before] == [
@@ -191,9 +191,9 @@ def test_a_rollout_of_codex_is_recorded_once(
         "tool_result",
         "agent_response",
     ]
-    assert typed(refold) == before
-    assert sessions(refold) == [SESSION]
-    check(refold)
+    assert context_events(refold) == before
+    assert session_ids(refold) == [SESSION]
+    verify_store(refold)
 
 
 @BOTH_WAYS
@@ -214,12 +214,12 @@ def test_messages_and_tokens_of_the_client_are_recorded_once(
     path = write(work / name, entries)
 
     first(refold, projects, path)
-    before = typed(refold)
+    before = context_events(refold)
     second(refold, projects, path)
 
     assert [kind for kind, _ in before][:2] == ["system", "user_input"]
-    assert typed(refold) == before
-    check(refold)
+    assert context_events(refold) == before
+    verify_store(refold)
 
 
 @BOTH_WAYS
@@ -228,17 +228,17 @@ def test_only_the_new_entries_of_a_grown_file_are_added(
 ) -> None:
     path = write(work / f"{SESSION}.jsonl", conversation())
     first(refold, projects, path)
-    before = typed(refold)
+    before = context_events(refold)
 
     write(path, [*conversation(), *conversation("x")])
     second(refold, projects, path)
-    grown = typed(refold)
+    grown = context_events(refold)
     first(refold, projects, path)
 
     assert len(grown) == 2 * len(before)
     assert grown[: len(before)] == before
-    assert typed(refold) == grown
-    check(refold)
+    assert context_events(refold) == grown
+    verify_store(refold)
 
 
 @BOTH_WAYS
@@ -248,12 +248,12 @@ def test_a_renamed_file_is_the_same_session(
 ) -> None:
     path = write(work / f"{SESSION}.jsonl", conversation())
     first(refold, projects, path)
-    before = typed(refold)
+    before = context_events(refold)
 
     second(refold, projects, path.rename(work / name))
 
-    assert typed(refold) == before
-    assert sessions(refold) == [SESSION]
+    assert context_events(refold) == before
+    assert session_ids(refold) == [SESSION]
 
 
 @BOTH_WAYS
@@ -269,10 +269,10 @@ def test_a_resumed_session_has_the_history_that_its_file_repeats(
         way(refold, projects, old)
         way(refold, projects, resumed)
 
-    assert len(typed(refold, SESSION)) == 4
-    assert len(typed(refold, OTHER)) == 8
-    assert sessions(refold) == [SESSION, OTHER]
-    check(refold)
+    assert len(context_events(refold, SESSION)) == 4
+    assert len(context_events(refold, OTHER)) == 8
+    assert session_ids(refold) == [SESSION, OTHER]
+    verify_store(refold)
 
 
 @BOTH_WAYS
@@ -289,25 +289,25 @@ def test_a_forked_session_has_its_own_copy_of_the_entries(
         way(refold, projects, old)
         way(refold, projects, forked)
 
-    assert len(typed(refold, SESSION)) == 4
-    assert len(typed(refold, OTHER)) == 8
-    check(refold)
+    assert len(context_events(refold, SESSION)) == 4
+    assert len(context_events(refold, OTHER)) == 8
+    verify_store(refold)
 
 
-def test_a_resumed_session_is_moved_to_its_name_once_the_file_shows_it(
+def test_a_resumed_session_gets_its_name_once_the_file_shows_it(
     refold: Refold, projects: Path, work: Path
 ) -> None:
-    """Capture sees the repeated entries before the first one of the new session."""
+    """Capture reads the repeated entries before the first entry of the new session."""
     resumed = write(work / f"{OTHER}.jsonl", conversation())
-    captured(refold, projects)
+    capture_all(refold, projects)
     new = conversation("x", sessionId=OTHER)
     write(resumed, [*conversation(), *new])
 
-    captured(refold, projects)
-    imported(refold, resumed)
+    capture_all(refold, projects)
+    import_files(refold, resumed)
 
-    assert len(typed(refold, OTHER)) == 8
-    assert len(typed(refold, SESSION)) == 4
+    assert len(context_events(refold, OTHER)) == 8
+    assert len(context_events(refold, SESSION)) == 4
 
 
 def sub_agent(work: Path) -> Path:
@@ -317,7 +317,7 @@ def sub_agent(work: Path) -> Path:
 
 
 @BOTH_WAYS
-def test_a_sub_agent_has_one_name_and_comes_with_its_parent(
+def test_a_sub_agent_has_one_name_and_is_recorded_with_its_parent(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     path = write(work / f"{SESSION}.jsonl", conversation())
@@ -326,25 +326,25 @@ def test_a_sub_agent_has_one_name_and_comes_with_its_parent(
     first(refold, projects, path)
     second(refold, projects, path)
 
-    assert sessions(refold) == [SESSION, f"{SESSION}~{AGENT}"]
-    assert len(typed(refold, f"{SESSION}~{AGENT}")) == 3
-    assert len(typed(refold)) == 4
+    assert session_ids(refold) == [SESSION, f"{SESSION}~{AGENT}"]
+    assert len(context_events(refold, f"{SESSION}~{AGENT}")) == 3
+    assert len(context_events(refold)) == 4
 
 
 @pytest.mark.parametrize("place", [f"{SESSION}.jsonl", SESSION, "."])
-def test_the_file_or_a_folder_of_a_session_brings_its_sub_agents(
+def test_importing_a_session_by_file_or_folder_includes_its_sub_agents(
     refold: Refold, work: Path, place: str
 ) -> None:
     write(work / f"{SESSION}.jsonl", conversation())
     sub_agent(work)
 
-    report = imported(refold, work / place)
+    report = import_files(refold, work / place)
 
     assert report["sessions"] == [SESSION, f"{SESSION}~{AGENT}"]
-    assert imported(refold, work / place)["events"] == 0
+    assert import_files(refold, work / place)["events"] == 0
 
 
-def test_sub_agents_go_by_the_name_that_their_session_is_given(
+def test_sub_agents_use_the_name_given_to_their_session(
     refold: Refold, work: Path
 ) -> None:
     path = write(work / f"{SESSION}.jsonl", conversation())
@@ -356,7 +356,7 @@ def test_sub_agents_go_by_the_name_that_their_session_is_given(
 
 
 @BOTH_WAYS
-def test_runs_of_old_versions_go_by_the_id_of_their_first_entry(
+def test_runs_of_old_versions_are_named_by_the_id_of_their_first_entry(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     side = [
@@ -369,8 +369,8 @@ def test_runs_of_old_versions_go_by_the_id_of_their_first_entry(
     write(path, [*conversation(), *side])
     second(refold, projects, path)
 
-    assert sessions(refold) == [SESSION, f"{SESSION}~11112222"]
-    assert len(typed(refold, f"{SESSION}~11112222")) == 2
+    assert session_ids(refold) == [SESSION, f"{SESSION}~11112222"]
+    assert len(context_events(refold, f"{SESSION}~11112222")) == 2
 
 
 def queued(operation: str, **more: Any) -> Entry:
@@ -379,7 +379,7 @@ def queued(operation: str, **more: Any) -> Entry:
 
 
 @BOTH_WAYS
-def test_steering_that_stands_only_in_the_queue_is_an_input_once(
+def test_steering_found_only_in_the_queue_is_recorded_once(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     first_half = [
@@ -395,13 +395,15 @@ def test_steering_that_stands_only_in_the_queue_is_an_input_once(
     first(refold, projects, path)
 
     texts = [
-        payload.get("text") for kind, payload in typed(refold) if "text" in payload
+        payload.get("text")
+        for kind, payload in context_events(refold)
+        if "text" in payload
     ]
     assert texts == ["question", "STEER", "answer"]
 
 
 @BOTH_WAYS
-def test_a_queued_message_that_has_an_entry_is_an_input_once(
+def test_a_queued_message_with_an_entry_is_recorded_once(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     attached = {"type": "queued_command", "prompt": "STEER", "commandMode": "prompt"}
@@ -418,11 +420,11 @@ def test_a_queued_message_that_has_an_entry_is_an_input_once(
     first(refold, projects, path)
     second(refold, projects, path)
 
-    texts = [payload.get("text") for kind, payload in typed(refold)]
+    texts = [payload.get("text") for kind, payload in context_events(refold)]
     assert texts.count("STEER") == 1
 
 
-def test_import_and_capture_at_once_record_each_entry_once(
+def test_concurrent_import_and_capture_record_each_entry_once(
     refold: Refold, projects: Path, work: Path, tmp_path: Path
 ) -> None:
     entries = [entry for number in range(150) for entry in conversation(f"{number}-")]
@@ -441,11 +443,13 @@ def test_import_and_capture_at_once_record_each_entry_once(
     errors = [process.communicate()[1] for process in processes]
 
     assert [process.returncode for process in processes] == [0, 0], errors
-    questions = [payload for kind, payload in typed(refold) if kind == "user_input"]
+    questions = [
+        payload for kind, payload in context_events(refold) if kind == "user_input"
+    ]
     assert len(questions) == 150
     assert len({question["text"] for question in questions}) == 150
-    assert len(typed(refold)) == 600
-    check(refold)
+    assert len(context_events(refold)) == 600
+    verify_store(refold)
 
 
 KILLED_IMPORT = """
@@ -462,7 +466,7 @@ main(["import", {path!r}, "--user", "ada"])
 """
 
 
-def test_capture_completes_an_import_that_was_killed(
+def test_capture_completes_a_killed_import(
     refold: Refold, projects: Path, work: Path, tmp_path: Path
 ) -> None:
     entries = [entry for number in range(150) for entry in conversation(f"{number}-")]
@@ -470,14 +474,14 @@ def test_capture_completes_an_import_that_was_killed(
     script = KILLED_IMPORT.format(path=str(path))
 
     killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
-    before = len(typed(refold))
-    captured(refold, projects)
+    before = len(context_events(refold))
+    capture_all(refold, projects)
 
     assert killed.returncode == -signal.SIGKILL
     assert 0 < before < 600
-    assert len(typed(refold)) == 600
-    assert imported(refold, path)["events"] == 0
-    check(refold)
+    assert len(context_events(refold)) == 600
+    assert import_files(refold, path)["events"] == 0
+    verify_store(refold)
 
 
 KILLED_CAPTURE = """
@@ -495,7 +499,7 @@ main(["capture", "claude-code", "--user", "ada", "--folder", {folder!r}, "--once
 """
 
 
-def test_import_completes_a_capture_that_was_killed(
+def test_import_completes_a_killed_capture(
     refold: Refold, projects: Path, work: Path, tmp_path: Path
 ) -> None:
     entries = [entry for number in range(150) for entry in conversation(f"{number}-")]
@@ -505,19 +509,19 @@ def test_import_completes_a_capture_that_was_killed(
     killed = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, check=False, env=os.environ
     )
-    before = len(typed(refold))
-    imported(refold, path)
+    before = len(context_events(refold))
+    import_files(refold, path)
 
     assert killed.returncode == -signal.SIGKILL
     assert 0 < before < 600
-    assert len(typed(refold)) == 600
-    captured(refold, projects)
-    assert len(typed(refold)) == 600
-    check(refold)
+    assert len(context_events(refold)) == 600
+    capture_all(refold, projects)
+    assert len(context_events(refold)) == 600
+    verify_store(refold)
 
 
 @BOTH_WAYS
-def test_sub_agents_of_a_workflow_come_with_its_session(
+def test_sub_agents_of_a_workflow_are_recorded_with_its_session(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     path = write(work / f"{SESSION}.jsonl", conversation())
@@ -529,12 +533,12 @@ def test_sub_agents_of_a_workflow_come_with_its_session(
     first(refold, projects, path)
     second(refold, projects, path)
 
-    assert sessions(refold) == [SESSION, f"{SESSION}~{AGENT}"]
-    assert len(typed(refold, f"{SESSION}~{AGENT}")) == 3
+    assert session_ids(refold) == [SESSION, f"{SESSION}~{AGENT}"]
+    assert len(context_events(refold, f"{SESSION}~{AGENT}")) == 3
 
 
 @BOTH_WAYS
-def test_an_answer_whose_thinking_is_dropped_is_recorded_alike(
+def test_import_and_capture_record_the_same_when_thinking_is_dropped(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:
     """Redaction drops a thinking block in which it finds something."""
@@ -545,7 +549,7 @@ def test_an_answer_whose_thinking_is_dropped_is_recorded_alike(
     path = write(work / f"{SESSION}.jsonl", [*entries, *conversation()[2:]])
 
     first(refold, projects, path)
-    before = typed(refold)
+    before = context_events(refold)
     second(refold, projects, path)
 
     usage = {"input_tokens": 5, "output_tokens": 2}
@@ -553,4 +557,4 @@ def test_an_answer_whose_thinking_is_dropped_is_recorded_alike(
         "agent_response",
         {"text": "", "thinking": [], "usage": usage},
     )
-    assert typed(refold) == before
+    assert context_events(refold) == before

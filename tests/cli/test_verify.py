@@ -1,4 +1,4 @@
-"""``verify`` proves what it can and says what does not hold."""
+"""``verify`` proves what it can and reports what does not hold."""
 
 import sqlite3
 from contextlib import closing
@@ -9,8 +9,8 @@ import pytest
 from tests.cli.conftest import Refold
 
 
-def damage(path: Path, seq: int) -> None:
-    """Turn one bit of a stored event."""
+def flip_bit_of_event(path: Path, seq: int) -> None:
+    """Flip one bit of a stored event."""
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("DROP TRIGGER events_refuse_update")
@@ -22,7 +22,7 @@ def damage(path: Path, seq: int) -> None:
     connection.close()
 
 
-def test_a_store_that_is_whole_verifies(refold: Refold, sample: Path) -> None:
+def test_an_undamaged_store_verifies(refold: Refold, sample: Path) -> None:
     ran = refold("verify", "--json")
 
     assert ran.code == 0
@@ -45,7 +45,7 @@ def test_a_store_that_is_whole_verifies(refold: Refold, sample: Path) -> None:
     }
 
 
-def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
+def test_people_see_a_line_for_each_session(refold: Refold, sample: Path) -> None:
     ran = refold("verify")
 
     assert ran.code == 0
@@ -56,7 +56,7 @@ def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["--chain-only", "--since-seal"])
-def test_a_check_without_keys_names_its_limits(
+def test_verify_without_keys_names_its_limits(
     refold: Refold, sample: Path, mode: str
 ) -> None:
     ran = refold("verify", mode)
@@ -67,9 +67,7 @@ def test_a_check_without_keys_names_its_limits(
     assert "no keys were used" in ran.out
 
 
-def test_a_check_since_the_seal_says_that_it_skips_holds(
-    refold: Refold, sample: Path
-) -> None:
+def test_since_seal_says_that_holds_are_skipped(refold: Refold, sample: Path) -> None:
     hold = refold("hold", "--user", "lin", "--name", "case", "--reason", "a lawsuit")
     assert hold.code == 0
     with closing(sqlite3.connect(sample)) as database, database:
@@ -122,8 +120,8 @@ def test_compactions_are_counted(refold: Refold, sample: Path) -> None:
     assert (report["ok"], report["events"], report["compactions"]) == (True, 59, 2)
 
 
-def test_damage_is_found_and_named(refold: Refold, sample: Path) -> None:
-    damage(sample, 7)
+def test_damage_is_found_and_located(refold: Refold, sample: Path) -> None:
+    flip_bit_of_event(sample, 7)
 
     ran = refold("verify", "--json")
 
@@ -139,7 +137,7 @@ def test_damage_is_found_and_named(refold: Refold, sample: Path) -> None:
 
 
 def test_people_see_what_is_wrong(refold: Refold, sample: Path) -> None:
-    damage(sample, 7)
+    flip_bit_of_event(sample, 7)
 
     ran = refold("verify")
 

@@ -1,4 +1,4 @@
-"""A run on a terminal is what the store holds, as text, read by pages."""
+"""``view`` shows a run on a terminal as stored, as plain text, page by page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from refold.adapters.server import run_pages
 from refold.domain import errors
 from refold.store import Session, SessionStore
 from tests.cli.conftest import ROOT, Refold
-from tests.server.hostile import everywhere
+from tests.server.hostile import events_with
 from tests.support.waiting import (
     PATIENCE_SEC,
     read_to_end,
@@ -58,8 +58,8 @@ def store(tmp_path: Path) -> Iterator[SessionStore]:
         yield opened
 
 
-def spoken(store: SessionStore, turns: int = 4) -> Session:
-    """Turns with requests, calls side by side and summaries."""
+def session_with_turns(store: SessionStore, turns: int = 4) -> Session:
+    """Record turns with requests, parallel calls and summaries."""
     session = store.session(user_id="ada", session_id="run")
     session.append(refold.SystemPrompt(text="Answer briefly."))
     for n in range(turns):
@@ -85,14 +85,14 @@ def spoken(store: SessionStore, turns: int = 4) -> Session:
 
 
 class Frame(NamedTuple):
-    """What a terminal shows after one refresh: its rows, and that with the cursor."""
+    """The terminal after one refresh: its rows, and the row with the cursor."""
 
     rows: list[str]
     cursor_row: str
 
     @property
     def events(self) -> tuple[str, str, str]:
-        """The event that the position, the text and the cursor are on, by seq."""
+        """The seq of the event in the position, in the text, and under the cursor."""
         position = re.search(r"seq (\d+) / ", self.rows[0])
         text = re.search(r"seq (\d+) · ", "\n".join(row[36:] for row in self.rows[1:]))
         cursor = re.search(r"\d+", self.cursor_row)
@@ -101,7 +101,7 @@ class Frame(NamedTuple):
 
 
 class FilmedViewer(Viewer):
-    """A viewer that keeps what its terminal shows after each refresh."""
+    """A viewer that keeps every frame that its terminal shows."""
 
     CSS_PATH = str(Path(terminal.__file__).with_name("terminal.tcss"))
 
@@ -109,7 +109,7 @@ class FilmedViewer(Viewer):
         super().__init__(store, session, seq)
         self.console._color_system = ColorSystem.STANDARD
         self.frames: list[Frame] = []
-        self.notes: list[str] = []  # all of them: on the screen they soon expire
+        self.notes: list[str] = []  # the screen drops them soon
         self._characters = [[" "] * 80 for _ in range(24)]
         self._reversed = [[False] * 80 for _ in range(24)]
 
@@ -118,7 +118,7 @@ class FilmedViewer(Viewer):
         super().notify(message, **options)
 
     def paint_at_each_change(self) -> None:
-        """Paint whenever a widget has announced a change: the worst of all timings."""
+        """Paint after every change that a widget announces: the worst timing."""
 
         def paint(message: Message) -> None:
             if isinstance(message, Update | Layout):
@@ -139,7 +139,7 @@ class FilmedViewer(Viewer):
             self.frames.append(Frame(rows, cursors[0] if cursors else ""))
 
     def _write(self, written: str) -> None:
-        """Put characters where a terminal would; it knows cursor moves and styles."""
+        """Put characters where a terminal would; knows cursor moves and styles."""
         row = column = 0
         is_reversed = False
         for piece in re.split(r"(\x1b\[[\d;]*[A-Za-z])", written):
@@ -159,14 +159,14 @@ class FilmedViewer(Viewer):
 
 
 class Reader:
-    """Somebody who reads a run, at a terminal of 80 by 24."""
+    """A person who reads a run, at a terminal of 80 by 24."""
 
     def __init__(self, pilot: Pilot[Any]) -> None:
         self.pilot = pilot
         self.viewer: FilmedViewer = pilot.app  # type: ignore[assignment]
 
     async def settle(self) -> None:
-        """Wait until nothing is left to be done or painted."""
+        """Wait until all work is done and painted."""
         await self.pilot.pause()
         await self.until(
             lambda: all(worker.is_finished for worker in self.viewer.workers),
@@ -181,7 +181,7 @@ class Reader:
             await self.settle()
 
     async def ask(self, key: str, text: str) -> None:
-        """Open the field by a key, fill it in and send it."""
+        """Open a field with its key, fill it in and submit it."""
         await self.press(key)
         self.viewer.query_one(Input).insert_text_at_cursor(text)
         await self.press("enter")
@@ -193,7 +193,7 @@ class Reader:
 
     @property
     def rows(self) -> list[str]:
-        """What is on the screen."""
+        """The rows on the screen."""
         strips = self.viewer.screen._compositor.render_strips()
         return ["".join(part.text for part in strip) for strip in strips]
 
@@ -203,14 +203,14 @@ class Reader:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the tree that are open, whole."""
+        """The complete lines of the visible tree."""
         tree = self.viewer.query_one(Tree)
         nodes = (tree.get_node_at_line(n) for n in range(tree.last_line + 1))
         return [str(node.label) for node in nodes if node is not None]
 
     @property
     def shown_text(self) -> str:
-        """The whole text at the right."""
+        """The complete text on the right."""
         return str(self.viewer.query_one("#text", Static).content)
 
     @property
@@ -223,14 +223,14 @@ class Reader:
         await self.until(lambda: any(words in note for note in notes), repr(words))
 
 
-def reading(
+def run_script(
     store: SessionStore,
     session: Session,
     script: Callable[[Reader], Awaitable[object]],
     *,
     seq: int | None = None,
 ) -> BaseException | None:
-    """Have a run read as the script says; returns what ended it, besides its reader."""
+    """Run the script on a viewer; return the error that ended the viewer."""
 
     async def read() -> BaseException | None:
         viewer = FilmedViewer(store, session, seq)
@@ -243,14 +243,14 @@ def reading(
     return asyncio.run(read())
 
 
-def words(text: str) -> str:
+def without_line_breaks(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_turns_open_to_events_and_calls_stand_with_their_results(
+def test_turns_open_to_events_with_results_next_to_their_calls(
     store: SessionStore,
 ) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
 
     async def script(reader: Reader) -> None:
         assert reader.lines[0].startswith("1 before the first input")
@@ -270,25 +270,25 @@ def test_turns_open_to_events_and_calls_stand_with_their_results(
         assert "content of file 0" in reader.shown_text
         assert "tool_result · read · ok" in reader.shown_text
 
-    assert reading(store, session, script) is None
+    assert run_script(store, session, script) is None
 
 
 def test_a_turn_shows_its_cost_and_redactions(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         await reader.press("down")
-        shown = words(reader.shown_text)
+        shown = without_line_breaks(reader.shown_text)
         assert shown.startswith("Question 0: what is in file 0?")
         assert "$0.0030 · redacted EMAIL · 1 failed" in shown
         assert "Answers: 1. Tokens: 1,000 in, 0 from cache" in shown
         assert "Answer 0: mail [REDACTED:EMAIL]." in shown
 
-    assert reading(store, spoken(store), script) is None
+    assert run_script(store, session_with_turns(store), script) is None
 
 
 def test_keys_move_between_requests_and_show_their_contexts(
     store: SessionStore,
 ) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
     requests = [event.seq for event in session.events(types=["request"])]
 
     async def script(reader: Reader) -> None:
@@ -301,8 +301,10 @@ def test_keys_move_between_requests_and_show_their_contexts(
                 for block in message["content"]:
                     text = block.get("text") or block.get("content")
                     if isinstance(text, str):
-                        assert words(text) in words(reader.shown_text)
-        shown = words(reader.shown_text)
+                        assert without_line_breaks(text) in without_line_breaks(
+                            reader.shown_text
+                        )
+        shown = without_line_breaks(reader.shown_text)
         assert "Answer briefly." in shown
         assert "covers what was compacted" in shown
         assert "sent word for word: no summary covers it" in shown
@@ -316,10 +318,10 @@ def test_keys_move_between_requests_and_show_their_contexts(
         await reader.press("left", "left")
         assert session.context(at=requests[-3]).digest in reader.shown_text
 
-    assert reading(store, session, script) is None
+    assert run_script(store, session, script) is None
 
 
-def test_where_no_request_was_recorded_responses_are_gone_through(
+def test_keys_move_between_responses_if_no_request_was_recorded(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="plain")
@@ -343,28 +345,28 @@ def test_where_no_request_was_recorded_responses_are_gone_through(
         assert session.context(at=1).digest in reader.shown_text
         assert "none recorded" in reader.shown_text
 
-    assert reading(store, session, script) is None
+    assert run_script(store, session, script) is None
 
 
 def test_the_context_is_shown_at_the_selected_event(store: SessionStore) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
 
     async def script(reader: Reader) -> None:
         assert "content of file 2" in reader.shown_text
         await reader.press("c")
         assert session.context(at=21).digest in reader.shown_text
 
-    assert reading(store, session, script, seq=21) is None
+    assert run_script(store, session, script, seq=21) is None
 
 
-def test_a_run_opens_at_the_seq_that_was_asked_for(store: SessionStore) -> None:
+def test_a_run_opens_at_the_requested_seq(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         assert "seq 24 · " in reader.shown_text
         assert "seq 22 / 33" in reader.place
         opened = [line for line in reader.lines if "request" in line]
         assert [line.split()[0] for line in opened] == ["19"]
 
-    assert reading(store, spoken(store), script, seq=24) is None
+    assert run_script(store, session_with_turns(store), script, seq=24) is None
 
 
 def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> None:
@@ -383,10 +385,10 @@ def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> No
         assert any("request" in line for line in reader.lines)
         assert "type:" not in reader.place
 
-    assert reading(store, spoken(store), script) is None
+    assert run_script(store, session_with_turns(store), script) is None
 
 
-def test_a_search_shows_the_events_that_have_the_words(store: SessionStore) -> None:
+def test_a_search_shows_the_events_that_contain_the_words(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         await reader.ask("slash", "content file")
         results = [line for line in reader.lines if "tool_result" in line]
@@ -403,11 +405,11 @@ def test_a_search_shows_the_events_that_have_the_words(store: SessionStore) -> N
         await reader.note("search for 1 to 50 words")
         assert reader.lines[0].startswith("1 before")
 
-    assert reading(store, spoken(store), script) is None
+    assert run_script(store, session_with_turns(store), script) is None
 
 
-def test_a_run_is_followed_while_it_is_written(store: SessionStore) -> None:
-    session = spoken(store)
+def test_new_events_of_a_run_appear(store: SessionStore) -> None:
+    session = session_with_turns(store)
 
     async def script(reader: Reader) -> None:
         await reader.press("f")
@@ -426,11 +428,11 @@ def test_a_run_is_followed_while_it_is_written(store: SessionStore) -> None:
         await reader.settle()
         assert "Not seen." not in reader.screen
 
-    assert reading(store, session, script) is None
+    assert run_script(store, session, script) is None
 
 
 def test_tree_text_and_position_change_in_one_refresh(store: SessionStore) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
 
     async def script(reader: Reader) -> None:
         viewer = reader.viewer
@@ -453,10 +455,10 @@ def test_tree_text_and_position_change_in_one_refresh(store: SessionStore) -> No
             in_order.pop(0)
         assert in_order == [(seq, seq, seq) for seq in seqs]
 
-    assert reading(store, session, script) is None
+    assert run_script(store, session, script) is None
 
 
-def test_a_long_run_is_read_by_pages(
+def test_a_long_run_is_read_page_by_page(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = store.session(user_id="ada", session_id="long")
@@ -466,12 +468,12 @@ def test_a_long_run_is_read_by_pages(
     recorder = cast(Any, store.log).recorder
     select = recorder.select_events
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted_read(*args: Any, **kwargs: Any) -> Any:
         selected = select(*args, **kwargs)
         rows.append(len(selected))
         return selected
 
-    monkeypatch.setattr(recorder, "select_events", counted)
+    monkeypatch.setattr(recorder, "select_events", counted_read)
     monkeypatch.setattr(run_pages, "MANY", 1_000)
 
     async def script(reader: Reader) -> None:
@@ -489,18 +491,18 @@ def test_a_long_run_is_read_by_pages(
         rows.clear()
         session.append(refold.AgentResponse(text="Done."))
         await reader.press("right")
-        assert "This reads 1,500 events" in words(reader.shown_text)
+        assert "This reads 1,500 events" in without_line_breaks(reader.shown_text)
         assert sum(rows) < 1_000
         await reader.press("c")
         assert session.context(at=1_500).digest in reader.shown_text
 
-    assert reading(store, session, script, seq=901) is None
+    assert run_script(store, session, script, seq=901) is None
 
 
 def test_content_of_events_is_shown_as_text(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="hostile")
     for text in HOSTILE:
-        session.append(everywhere(f"{text} end"), agent="worker")
+        session.append(events_with(f"{text} end"), agent="worker")
 
     async def script(reader: Reader) -> None:
         tree = reader.viewer.query_one(Tree)
@@ -527,7 +529,7 @@ def test_content_of_events_is_shown_as_text(store: SessionStore) -> None:
         assert "␛]0;ran␇" in reader.shown_text
         assert values._CONTROL.search(reader.screen) is None
 
-    assert reading(store, session, script) is None
+    assert run_script(store, session, script) is None
 
 
 def test_keys_are_named_on_a_screen_of_80_by_24(store: SessionStore) -> None:
@@ -539,10 +541,10 @@ def test_keys_are_named_on_a_screen_of_80_by_24(store: SessionStore) -> None:
             assert key in last
         assert {cell_len(row) for row in reader.rows} == {80}
 
-    assert reading(store, spoken(store), script) is None
+    assert run_script(store, session_with_turns(store), script) is None
 
 
-def test_an_erased_run_is_shown_no_longer(store: SessionStore) -> None:
+def test_an_erased_run_disappears(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         store.erase("ada", "asked to")
         reader.viewer.call_later(reader.viewer.action_all)
@@ -552,11 +554,13 @@ def test_an_erased_run_is_shown_no_longer(store: SessionStore) -> None:
             pause=lambda: asyncio.sleep(0),
         )
 
-    assert isinstance(reading(store, spoken(store), script), errors.Erased)
+    assert isinstance(
+        run_script(store, session_with_turns(store), script), errors.Erased
+    )
 
 
-def on_terminal(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """The command on a terminal of its own, and the other end of that."""
+def start_on_terminal(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the command; return it and the other end of its terminal."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     url = f"sqlite:///{folder / 'refold.db'}"
@@ -573,9 +577,11 @@ def on_terminal(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     return process, leader
 
 
-def test_it_ends_when_its_terminal_is_gone(store: SessionStore, tmp_path: Path) -> None:
+def test_view_ends_when_its_terminal_closes(
+    store: SessionStore, tmp_path: Path
+) -> None:
     store.session(user_id="ada", session_id="run").append(refold.UserInput(text="Hi"))
-    process, leader = on_terminal(tmp_path)
+    process, leader = start_on_terminal(tmp_path)
     try:
         read_until(leader, b"Hi")
 
@@ -587,12 +593,12 @@ def test_it_ends_when_its_terminal_is_gone(store: SessionStore, tmp_path: Path) 
         process.wait()
 
 
-def test_a_real_terminal_gets_no_sequence_of_an_event(
+def test_terminal_sequences_in_events_do_not_reach_a_terminal(
     store: SessionStore, tmp_path: Path
 ) -> None:
     session = store.session(user_id="ada", session_id="run")
     session.append(refold.UserInput(text=HOSTILE[0]))
-    process, leader = on_terminal(tmp_path)
+    process, leader = start_on_terminal(tmp_path)
     try:
         written = read_until(leader, "␛]0;ran␇".encode())
         os.write(leader, b"q")
@@ -643,7 +649,7 @@ def test_without_the_extra_view_names_the_package_to_install(
     assert "pip install 'refold[tui]'" in printed
 
 
-def test_a_seq_that_is_not_there_is_refused_before_a_screen_is_opened(
+def test_a_missing_seq_is_refused_before_a_screen_is_opened(
     sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at_terminal(monkeypatch)
@@ -654,7 +660,7 @@ def test_a_seq_that_is_not_there_is_refused_before_a_screen_is_opened(
     assert (out, "seq 9999 is not in session" in err) == ("", True)
 
 
-def test_a_file_is_opened_at_no_seq(refold: Refold, sample: Path) -> None:
+def test_an_exported_page_accepts_no_seq(refold: Refold, sample: Path) -> None:
     ran = refold("--db", f"sqlite:///{sample}", *OF, "--html", "a.html", "--seq", 3)
 
     assert ran.code == 2

@@ -1,4 +1,4 @@
-"""``compact --watch`` compacts what is due until a signal ends it."""
+"""``compact --watch`` runs pending compactions until a signal ends it."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ def watching(sample: Path) -> Iterator[warm.Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(
+def test_a_signal_ends_watch_cleanly(
     watching: warm.Process,
     refold: Refold,
     sample: Path,
@@ -42,7 +42,7 @@ def test_a_signal_ends_it_cleanly(
     assert refold("verify", "--json").json()["compactions"] == 2
 
 
-def test_a_person_reads_whose_session_it_was(
+def test_people_see_whose_session_was_compacted(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refold.store.work.workers import Worker
@@ -82,7 +82,7 @@ def test_conflicting_options_are_refused(
     assert message in ran.err
 
 
-def test_it_does_not_make_a_store(refold: Refold) -> None:
+def test_watch_does_not_create_a_store(refold: Refold) -> None:
     ran = refold("compact", "--watch")
 
     assert ran.code == 1

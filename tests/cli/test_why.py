@@ -1,4 +1,4 @@
-"""``why`` takes a context apart for people and for programs."""
+"""``why`` explains a context part by part, for people and for programs."""
 
 import json
 from collections import Counter
@@ -21,13 +21,13 @@ WIDTH = 100
 
 
 @pytest.fixture
-def compacted(refold: Refold, sample: Path) -> Path:
+def with_summaries(refold: Refold, sample: Path) -> Path:
     refold("compact", *SESSION, *STRATEGY, "--until-idle")
     return sample
 
 
-def test_a_person_reads_parts_decisions_and_proofs(
-    refold: Refold, compacted: Path
+def test_people_see_parts_decisions_and_proofs(
+    refold: Refold, with_summaries: Path
 ) -> None:
     ran = refold("why", *SESSION, *STRATEGY)
 
@@ -40,14 +40,16 @@ def test_a_person_reads_parts_decisions_and_proofs(
     assert "covered by a summary: summary" in ran.out
 
 
-def test_it_can_be_read_in_a_hundred_columns(refold: Refold, compacted: Path) -> None:
+def test_the_explanation_fits_a_hundred_columns(
+    refold: Refold, with_summaries: Path
+) -> None:
     out = refold("why", *SESSION, *STRATEGY).out
     out += refold("why", *SESSION, *STRATEGY, "--message", 1).out
 
     assert [line for line in out.splitlines() if len(line) > WIDTH] == []
 
 
-def test_a_program_is_given_every_event_once(refold: Refold, compacted: Path) -> None:
+def test_programs_get_every_event_once(refold: Refold, with_summaries: Path) -> None:
     explained = refold("why", *SESSION, *STRATEGY, "--json").json()
 
     shown = Counter(
@@ -67,7 +69,7 @@ def test_a_program_is_given_every_event_once(refold: Refold, compacted: Path) ->
 
 
 def test_one_message_is_explained_event_by_event(
-    refold: Refold, compacted: Path
+    refold: Refold, with_summaries: Path
 ) -> None:
     view = refold("context", *SESSION, *STRATEGY, "--json").json()
     number = len(view["messages"])
@@ -83,7 +85,7 @@ def test_one_message_is_explained_event_by_event(
     assert event["hash"][:12] in out
 
 
-def test_a_summary_opens_down_to_events(refold: Refold, compacted: Path) -> None:
+def test_a_summary_opens_down_to_events(refold: Refold, with_summaries: Path) -> None:
     explained = refold("why", *SESSION, *STRATEGY, "--json").json()
     fold = next(summary for summary in explained["summaries"] if summary["absorbs"])
 
@@ -101,9 +103,9 @@ def test_a_summary_opens_down_to_events(refold: Refold, compacted: Path) -> None
 
 
 def test_a_recorded_request_is_explained_as_it_was_sent(
-    refold: Refold, compacted: Path
+    refold: Refold, with_summaries: Path
 ) -> None:
-    with library.open(f"sqlite:///{compacted}") as store:
+    with library.open(f"sqlite:///{with_summaries}") as store:
         session = store.session(user_id="lin", session_id="run")
         view = session.context(SPEC, system="You help.")
         at = session.record_request(view, model="m-1", matches=True).last_seq
@@ -122,7 +124,9 @@ def test_a_recorded_request_is_explained_as_it_was_sent(
     assert explained["parts"][0]["cause"] == "handed_in"
 
 
-def test_an_adopted_summary_names_its_origin(refold: Refold, compacted: Path) -> None:
+def test_an_adopted_summary_names_its_origin(
+    refold: Refold, with_summaries: Path
+) -> None:
     other = ("--strategy", "turn_window:full_turns=3,cached_turns=1")
     printed = refold("compact", *SESSION, *other).out
 
@@ -152,7 +156,7 @@ def test_an_adopted_summary_names_its_origin(refold: Refold, compacted: Path) ->
 )
 def test_missing_things_are_refused_in_a_sentence(
     refold: Refold,
-    compacted: Path,
+    with_summaries: Path,
     options: tuple[object, ...],
     code: int,
     message: str,
@@ -164,9 +168,9 @@ def test_missing_things_are_refused_in_a_sentence(
 
 
 def test_a_proof_that_does_not_hold_is_a_failure(
-    refold: Refold, compacted: Path
+    refold: Refold, with_summaries: Path
 ) -> None:
-    with library.open(f"sqlite:///{compacted}") as store:
+    with library.open(f"sqlite:///{with_summaries}") as store:
         session = store.session(user_id="lin", session_id="run")
         (name,) = session.history.streams()[1:]
         newest = session.history.derived(name)[-1]

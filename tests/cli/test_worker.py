@@ -1,4 +1,4 @@
-"""``worker`` does what is due until a signal ends it, and tells how it goes."""
+"""``worker`` does pending work until a signal ends it, and reports its state."""
 
 import json
 import re
@@ -32,16 +32,16 @@ def working(sample: Path) -> Iterator[warm.Process]:
         process.communicate()
 
 
-def asked(port: str, path: str) -> tuple[int, str]:
+def get(port: str, path: str) -> tuple[int, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}") as answer:  # this machine's
+        with urlopen(f"http://127.0.0.1:{port}{path}") as answer:  # local
             return answer.status, answer.read().decode()
     except HTTPError as refused:
         with refused:
             return refused.code, refused.read().decode()
 
 
-def test_it_works_tells_how_it_goes_and_ends_in_order(
+def test_a_worker_works_reports_and_ends_in_order(
     working: warm.Process, refold: Refold
 ) -> None:
     done = [json.loads(working.stdout.readline()) for _ in range(3)]
@@ -49,9 +49,9 @@ def test_it_works_tells_how_it_goes_and_ends_in_order(
     port = (
         working.stderr.read().rpartition("health: http://127.0.0.1:")[2].split("/")[0]
     )
-    status, metrics = asked(port, "/metrics")
+    status, metrics = get(port, "/metrics")
 
-    assert {asked(port, f"/health{more}")[0] for more in ("", "/ready")} == {200}
+    assert {get(port, f"/health{more}")[0] for more in ("", "/ready")} == {200}
     assert status == 200
     assert 'refold_worker_units_total{came="done",duty="compact"} 1.0\n' in metrics
     assert "# TYPE refold_worker_units_total counter\n" in metrics
@@ -73,9 +73,9 @@ def test_a_stuck_worker_is_not_healthy(
         worker.failing.add("list")
         with health.served(worker, 0) as port:
             paths = ("/health", "/health/ready", "/metrics")
-            statuses.append(tuple(asked(str(port), path)[0] for path in paths))
+            statuses.append(tuple(get(str(port), path)[0] for path in paths))
             worker.progressed_at -= 601_000_000
-            statuses.append(tuple(asked(str(port), path)[0] for path in paths))
+            statuses.append(tuple(get(str(port), path)[0] for path in paths))
 
     monkeypatch.setattr(Worker, "run", once)
 
@@ -85,20 +85,20 @@ def test_a_stuck_worker_is_not_healthy(
     assert statuses == [(200, 503, 200), (503, 503, 200)]
 
 
-def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
+def test_an_overdue_duty_makes_the_worker_not_ready(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[tuple[int, str]] = []
 
     def once(worker: Worker) -> None:
         with health.served(worker, 0) as port:
-            answers.append(asked(str(port), "/health/ready"))
+            answers.append(get(str(port), "/health/ready"))
             for unit in worker._due_since:
                 worker._due_since[unit] -= 599_000_000
-            answers.append(asked(str(port), "/health/ready"))
+            answers.append(get(str(port), "/health/ready"))
             worker._due_since[Unit("seal")] -= 2_000_000
             paths = ("/health", "/health/ready", "/metrics")
-            answers.extend(asked(str(port), path) for path in paths)
+            answers.extend(get(str(port), path) for path in paths)
 
     monkeypatch.setattr(Worker, "run", once)
 
@@ -111,7 +111,7 @@ def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
     assert 'refold_worker_overdue_seconds{duty="erase"} 0.0\n' in metrics
 
 
-def test_a_port_that_is_taken_is_named(refold: Refold, sample: Path) -> None:
+def test_a_port_in_use_is_reported(refold: Refold, sample: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_is_named(refold: Refold, sample: Path) -> None:
     assert f"port {port} cannot be had (address already in use)" in ran.err
 
 
-def test_metrics_say_which_format_they_have(
+def test_metrics_declare_their_format(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content_types: list[str | None] = []
@@ -155,7 +155,7 @@ def test_a_worker_rebuilds_and_retains_if_configured(
     assert lines["retain"]["sessions"] == []
 
 
-def test_people_see_what_a_worker_sealed_in_words(
+def test_people_see_what_a_worker_sealed(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "run", lambda worker: worker.round())
@@ -188,7 +188,7 @@ def test_invalid_options_of_worker_are_refused(
     assert ran.code == 2
 
 
-def test_files_are_imported_checked_and_exported_by_several_processes(
+def test_several_processes_import_check_and_export_files(
     refold: Refold, tmp_path: Path
 ) -> None:
     source = ROOT / "examples" / "sample" / "agent_run.jsonl"

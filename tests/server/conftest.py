@@ -1,4 +1,4 @@
-"""A server over a store, and clients with tokens of its users."""
+"""A server over a store, and clients with tokens of the store's users."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from refold.adapters.server.access_tokens import SCOPES, Verifier, verifier_of
 from refold.adapters.server.app import Gate, Limits, application
 from refold.store import SessionStore
 
-Speaks = Callable[..., TestClient]
+ClientFor = Callable[..., TestClient]
 QUICK = Limits(per_second=1e6, burst=1e6)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SessionStore]:
-    """A store that many may use, and that records who did."""
+    """A store for several users, which records every use."""
     with refold.open(tmp_path / "refold.db", access_log="table") as opened:
         yield opened
 
 
 @pytest.fixture
 def verifier() -> Verifier:
-    """What verifies by a secret that it made."""
+    """A verifier with a secret that it generated."""
     return verifier_of()
 
 
 @pytest.fixture
 def gate(store: SessionStore, verifier: Verifier) -> Gate:
-    """The whole server."""
+    """The server application with all its routes and limits."""
     return application(store, verifier, QUICK)
 
 
 @pytest.fixture
-def speaks(gate: Gate, verifier: Verifier) -> Iterator[Speaks]:
-    """Makes clients of a user with scopes. A client of None sends no token."""
+def client_for(gate: Gate, verifier: Verifier) -> Iterator[ClientFor]:
+    """Creates clients with a user's token and scopes. User None gets no token."""
     clients: list[TestClient] = []
 
-    def speak(user: str | None = "ada", *scopes: str) -> TestClient:
+    def create(user: str | None = "ada", *scopes: str) -> TestClient:
         client = TestClient(gate, raise_server_exceptions=False, follow_redirects=False)
         if user is not None:
             token = verifier.mint(user, scopes or SCOPES[:4])
@@ -50,12 +50,12 @@ def speaks(gate: Gate, verifier: Verifier) -> Iterator[Speaks]:
         return client
 
     with TestClient(gate):
-        yield speak
+        yield create
     for client in clients:
         client.close()
 
 
 @pytest.fixture
-def ada(speaks: Speaks) -> TestClient:
+def ada(client_for: ClientFor) -> TestClient:
     """A client of the user ada, with every scope but admin."""
-    return speaks("ada")
+    return client_for("ada")

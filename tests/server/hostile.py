@@ -1,4 +1,4 @@
-"""Texts that try to run in a browser, and events that say them wherever they can."""
+"""Texts that try to run in a browser, and events with them in every text field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import refold
 from refold.domain.events import Attachment, Thinking, Verdict
 from refold.store import Session
 
-# What would end the place that a text stands in.
+# Markup that ends the element or attribute around a text.
 _ENDS: Final = (
     "",
     '">',
@@ -25,7 +25,7 @@ _ENDS: Final = (
     "\u202e\u2066",
     "{{ ''.__class__ }}{% for a in b %}",
 )
-# What would run behind it.
+# Markup that runs a script after it.
 _RUNS: Final = (
     "<script>ran()</script>",
     "<img src=x onerror=ran()>",
@@ -47,8 +47,8 @@ _RUNS: Final = (
 PAYLOADS: Final = tuple(end + run for end, run in product(_ENDS, _RUNS))
 
 
-def everywhere(text: str) -> list[Any]:
-    """Events of the types that an agent records, with the text wherever one is."""
+def events_with(text: str) -> list[Any]:
+    """Return the events that an agent records, with the text in every text field."""
     call = text[:200]
     named = {text[:60]: text, "list": [text, {"deep": text}]}
     return [
@@ -80,7 +80,7 @@ def everywhere(text: str) -> list[Any]:
     ]
 
 
-def record(session: Session, text: str) -> None:
-    """Append them, by an agent of that name, and with a warning of that code."""
+def append_events_with(session: Session, text: str) -> None:
+    """Append events with the text, also as the agent's name and a warning's code."""
     meta = {"warnings": [{"code": text, "detail": text}], "model": text}
-    session.append(everywhere(text), agent=text, meta=meta)
+    session.append(events_with(text), agent=text, meta=meta)

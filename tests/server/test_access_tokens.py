@@ -1,4 +1,4 @@
-"""Who may ask the server: an access token is believed if a configured key signed it."""
+"""Access tokens: the server accepts a token only if a configured key signed it."""
 
 import asyncio
 import json
@@ -59,46 +59,46 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def key_file(tmp_path: Path) -> Path:
     path = tmp_path / "jwks.json"
     path.write_bytes(each_kind())
     return path
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with serving(Site(each_kind())) as site:
-        yield site
+def key_site() -> Iterator[Site]:
+    with serving(Site(each_kind())) as key_site:
+        yield key_site
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Put another file in its place, as a deployment does."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace the file atomically, as a deployment does."""
     new = path.with_suffix(".new")
     new.write_bytes(content)
     new.replace(path)
 
 
-def refused(verifier: Verifier, token: str) -> str:
-    """Why the token is refused."""
+def refusal_reason(verifier: Verifier, token: str) -> str:
+    """Return the reason for which the verifier refuses the token."""
     with pytest.raises(TokenRefused) as caught:
         verifier.verify(token)
     return caught.value.reason
 
 
-# What a token says
+# The claims of a token
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_token_names_its_user_scopes_and_end(algorithm: str, file: Path) -> None:
-    caller = verifier(JWKS=file).verify(token(algorithm))
+def test_a_token_names_its_user_scopes_and_end(algorithm: str, key_file: Path) -> None:
+    caller = verifier(JWKS=key_file).verify(token(algorithm))
 
     assert caller == Caller("ada", frozenset({"append", "read"}), NOW + 3600, "t1")
     assert caller.may("append")
     assert not caller.may("erase")
 
 
-def test_admin_implies_no_other_scope(file: Path) -> None:
-    caller = verifier(JWKS=file).verify(token(scope="admin"))
+def test_admin_implies_no_other_scope(key_file: Path) -> None:
+    caller = verifier(JWKS=key_file).verify(token(scope="admin"))
 
     assert [scope for scope in SCOPES if caller.may(scope)] == ["admin"]
 
@@ -112,10 +112,10 @@ def test_admin_implies_no_other_scope(file: Path) -> None:
         ({"scope": ..., "scopes": ["review", 7, None, ["read"]]}, {"review"}),
     ],
 )
-def test_scopes_are_a_text_or_a_list_and_unknown_ones_are_passed_over(
-    changed_claims: dict[str, Any], scopes: set[str], file: Path
+def test_scopes_are_a_string_or_a_list_and_unknown_scopes_are_ignored(
+    changed_claims: dict[str, Any], scopes: set[str], key_file: Path
 ) -> None:
-    assert verifier(JWKS=file).verify(token(**changed_claims)).scopes == scopes
+    assert verifier(JWKS=key_file).verify(token(**changed_claims)).scopes == scopes
 
 
 WRONG: list[tuple[str, dict[str, Any]]] = [
@@ -166,12 +166,12 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("reason", "changed"), WRONG)
-def test_a_claim_that_is_wrong_refuses_the_token(
-    reason: str, changed: dict[str, Any], file: Path
+def test_a_token_with_a_wrong_claim_is_refused(
+    reason: str, changed: dict[str, Any], key_file: Path
 ) -> None:
-    strict = verifier(JWKS=file, TOKEN_ISSUER=ISSUER)
+    strict = verifier(JWKS=key_file, TOKEN_ISSUER=ISSUER)
 
-    assert refused(strict, token(**changed)) == reason
+    assert refusal_reason(strict, token(**changed)) == reason
     assert strict.verify(token()).user_id == "ada"
 
 
@@ -191,53 +191,60 @@ def test_a_claim_that_is_wrong_refuses_the_token(
         {"anything": {"else": [1]}},
     ],
 )
-def test_a_claim_at_its_bound_lets_in(changed: dict[str, Any], file: Path) -> None:
-    assert verifier(JWKS=file, TOKEN_ISSUER=ISSUER).verify(token(**changed))
+def test_a_token_with_a_claim_at_its_limit_is_accepted(
+    changed: dict[str, Any], key_file: Path
+) -> None:
+    assert verifier(JWKS=key_file, TOKEN_ISSUER=ISSUER).verify(token(**changed))
 
 
-def test_an_issuer_matters_only_where_one_is_configured(file: Path) -> None:
-    assert verifier(JWKS=file).verify(token(iss=...)).user_id == "ada"
+def test_an_issuer_is_checked_only_if_one_is_configured(key_file: Path) -> None:
+    assert verifier(JWKS=key_file).verify(token(iss=...)).user_id == "ada"
 
 
-def test_audience_leeway_and_lifetime_are_the_operators(file: Path) -> None:
+def test_the_operator_sets_audience_leeway_and_lifetime(key_file: Path) -> None:
     own = verifier(
-        JWKS=file, TOKEN_AUDIENCE="runs", TOKEN_LEEWAY="0", TOKEN_LIFETIME="60"
+        JWKS=key_file, TOKEN_AUDIENCE="runs", TOKEN_LEEWAY="0", TOKEN_LIFETIME="60"
     )
 
     assert own.verify(token(aud="runs", exp=NOW + 60)).until == NOW + 60
-    assert refused(own, token(exp=NOW + 60)) == "audience"
-    assert refused(own, token(aud="runs", exp=NOW + 61)) == "too_long"
-    assert refused(own, token(aud="runs", exp=NOW)) == "expired"
-    assert refused(own, token(aud="runs", exp=NOW + 60, nbf=NOW + 1)) == "not_yet"
+    assert refusal_reason(own, token(exp=NOW + 60)) == "audience"
+    assert refusal_reason(own, token(aud="runs", exp=NOW + 61)) == "too_long"
+    assert refusal_reason(own, token(aud="runs", exp=NOW)) == "expired"
+    assert (
+        refusal_reason(own, token(aud="runs", exp=NOW + 60, nbf=NOW + 1)) == "not_yet"
+    )
 
 
-def test_a_token_over_8_kib_is_not_looked_at(file: Path) -> None:
-    strict = verifier(JWKS=file)
+def test_a_token_over_8_kib_is_not_parsed(key_file: Path) -> None:
+    strict = verifier(JWKS=key_file)
     fits = next(t for n in range(6000, 0, -1) if len(t := token(pad="x" * n)) <= 8192)
 
     assert strict.verify(fits)
-    assert refused(strict, token(pad="x" * 7000)) == "too_long"
-    assert refused(strict, "x" * 10_000_000) == "too_long"
+    assert refusal_reason(strict, token(pad="x" * 7000)) == "too_long"
+    assert refusal_reason(strict, "x" * 10_000_000) == "too_long"
 
 
-def test_a_body_that_says_a_thing_twice_says_nothing(file: Path) -> None:
+def test_a_body_with_a_repeated_claim_is_refused(key_file: Path) -> None:
     twice = json.dumps(claims())[:-1] + ', "sub": "eve"}'
     header = {"alg": "EdDSA", "kid": "EdDSA"}
 
-    assert refused(verifier(JWKS=file), signed(header, twice.encode(), "EdDSA")) == (
-        "malformed"
-    )
+    assert refusal_reason(
+        verifier(JWKS=key_file), signed(header, twice.encode(), "EdDSA")
+    ) == ("malformed")
 
 
 @pytest.mark.parametrize(
     "body", [b"[]", b"7", b"null", b"{", b"\xff", b"", b"[" * 5000]
 )
-def test_a_body_that_is_no_object_is_malformed_though_it_is_signed(
-    body: bytes, file: Path
+def test_a_signed_body_that_is_no_object_is_malformed(
+    body: bytes, key_file: Path
 ) -> None:
     header = {"alg": "EdDSA", "kid": "EdDSA"}
 
-    assert refused(verifier(JWKS=file), signed(header, body, "EdDSA")) == "malformed"
+    assert (
+        refusal_reason(verifier(JWKS=key_file), signed(header, body, "EdDSA"))
+        == "malformed"
+    )
 
 
 _numbers = st.one_of(
@@ -264,7 +271,7 @@ _any_claims = st.fixed_dictionaries(
 
 @given(_any_claims, st.booleans())
 @example({"exp": 1e308, "scopes": ["read"], "scope": ...}, True)
-def test_an_accepted_token_gives_its_own_user_and_scopes(
+def test_an_accepted_token_gives_its_user_and_scopes(
     drawn: dict[str, Any], good: bool
 ) -> None:
     if good:
@@ -293,14 +300,14 @@ def test_an_accepted_token_gives_its_own_user_and_scopes(
 @example(part(b"[" * 4000) + ".e30.")
 @example(part({"alg": "HS256", "kid": ["x"]}) + ".e30.")
 def test_any_text_that_is_no_token_is_refused(text: str) -> None:
-    assert refused(verifier(TOKEN_SECRET=SECRET), text) in REASONS
+    assert refusal_reason(verifier(TOKEN_SECRET=SECRET), text) in REASONS
 
 
-# Which keys verify
+# Keys that verify
 
 
-def unfit() -> dict[str, dict[str, Any]]:
-    """Keys that must not verify, each with what signs for it."""
+def unfit_keys() -> dict[str, dict[str, Any]]:
+    """Keys that must not verify, each with the key that signs for it."""
     rs, es, ed = (private_key(each) for each in ALGORITHMS)
     weak = rsa.generate_private_key(65537, 1024)  # noqa: S505  # it is to be refused
     oct_key = {"kty": "oct", "k": part(SECRET.encode())}
@@ -330,10 +337,10 @@ def unfit() -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("which", unfit())
-def test_a_key_that_is_not_fit_verifies_nothing(which: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", unfit_keys())
+def test_an_unfit_key_verifies_nothing(which: str, tmp_path: Path) -> None:
     alone, beside = tmp_path / "alone.json", tmp_path / "beside.json"
-    key = {"kid": "unfit"} | unfit()[which]
+    key = {"kid": "unfit"} | unfit_keys()[which]
     alone.write_bytes(jwks(key))
     beside.write_bytes(jwks(key, jwk(private_key("EdDSA"), "EdDSA")))
 
@@ -341,12 +348,12 @@ def test_a_key_that_is_not_fit_verifies_nothing(which: str, tmp_path: Path) -> N
         verifier(JWKS=alone)
     assert verifier(JWKS=beside).verify(token())
     for algorithm in ALGORITHMS:
-        assert refused(verifier(JWKS=beside), token(algorithm, kid="unfit")) == (
+        assert refusal_reason(verifier(JWKS=beside), token(algorithm, kid="unfit")) == (
             "unknown_key"
         )
 
 
-def test_a_token_need_not_name_the_only_key_but_one_of_several(tmp_path: Path) -> None:
+def test_a_token_names_its_key_if_there_are_several(tmp_path: Path) -> None:
     one_key, two_keys = tmp_path / "one.json", tmp_path / "two.json"
     first, second = private_key("EdDSA"), private_key("EdDSA", "second")
     one_key.write_bytes(jwks(jwk(first, "a")))
@@ -354,10 +361,10 @@ def test_a_token_need_not_name_the_only_key_but_one_of_several(tmp_path: Path) -
 
     assert verifier(JWKS=one_key).verify(token(kid=None))
     assert verifier(JWKS=one_key).verify(token(kid="a"))
-    assert refused(verifier(JWKS=one_key), token(kid="b")) == "unknown_key"
+    assert refusal_reason(verifier(JWKS=one_key), token(kid="b")) == "unknown_key"
     assert verifier(JWKS=two_keys).verify(token(kid="a"))
-    assert refused(verifier(JWKS=two_keys), token(kid="b")) == "signature"
-    assert refused(verifier(JWKS=two_keys), token(kid=None)) == "unknown_key"
+    assert refusal_reason(verifier(JWKS=two_keys), token(kid="b")) == "signature"
+    assert refusal_reason(verifier(JWKS=two_keys), token(kid=None)) == "unknown_key"
 
 
 _json = st.recursive(
@@ -380,7 +387,7 @@ _json = st.recursive(
         max_size=2,
     ),
 )
-def test_a_jwks_of_anything_is_taken_or_refused_in_a_sentence(
+def test_any_jwks_is_loaded_or_refused_with_a_clear_message(
     algorithm: str, changed: dict[str, Any]
 ) -> None:
     body = jwks({**jwk(private_key(algorithm), algorithm), **changed})
@@ -390,102 +397,102 @@ def test_a_jwks_of_anything_is_taken_or_refused_in_a_sentence(
         assert {how for how, _ in keys.values()} == {algorithm}
 
 
-# Keys that change
+# Key rotation
 
 
-def test_a_file_that_changes_is_read_again(file: Path, clock: Clock) -> None:
-    checks = verifier(clock, JWKS=file)
+def test_a_changed_file_is_read_again(key_file: Path, clock: Clock) -> None:
+    checks = verifier(clock, JWKS=key_file)
     old, new = token(), token(key=private_key("EdDSA", "new"), kid="new")
     assert checks.verify(old)
-    assert refused(checks, new) == "unknown_key"
+    assert refusal_reason(checks, new) == "unknown_key"
 
     second = jwk(private_key("EdDSA", "new"), "new")
-    replace(file, jwks(jwk(private_key("EdDSA"), "EdDSA"), second))
+    replace_file(key_file, jwks(jwk(private_key("EdDSA"), "EdDSA"), second))
     assert checks.verify(old)
     assert checks.verify(new)
 
-    replace(file, jwks(second))
+    replace_file(key_file, jwks(second))
     assert checks.verify(new)
-    assert refused(checks, old) == "unknown_key"
+    assert refusal_reason(checks, old) == "unknown_key"
 
 
-def test_a_key_of_the_same_name_takes_the_place_of_the_old(file: Path) -> None:
-    checks, old = verifier(JWKS=file), token()
+def test_a_new_key_replaces_the_old_key_with_the_same_name(key_file: Path) -> None:
+    checks, old = verifier(JWKS=key_file), token()
     assert checks.verify(old)
 
-    replace(file, each_kind("new"))
+    replace_file(key_file, each_kind("new"))
 
-    assert refused(checks, old) == "signature"
+    assert refusal_reason(checks, old) == "signature"
     assert checks.verify(token(key=private_key("EdDSA", "new")))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", jwks(), None])
-def test_a_file_that_breaks_keeps_its_keys_and_says_so(
-    content: bytes | None, file: Path, caplog: pytest.LogCaptureFixture
+def test_a_broken_file_is_reported_and_the_old_keys_stay(
+    content: bytes | None, key_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checks = verifier(JWKS=file)
+    checks = verifier(JWKS=key_file)
 
     if content is None:
-        file.unlink()
+        key_file.unlink()
     else:
-        replace(file, content)
+        replace_file(key_file, content)
 
     assert checks.verify(token())
     assert checks.verify(token(jti="t2"))
     assert [r.getMessage().partition(":")[0] for r in caplog.records] == [KEPT_KEYS]
 
 
-def test_a_site_is_asked_when_the_first_token_comes_and_then_no_more(
-    site: Site,
+def test_a_site_is_requested_for_the_first_token_only(
+    key_site: Site,
 ) -> None:
-    checks = verifier(JWKS=site.url)
-    assert site.asked == 0
+    checks = verifier(JWKS=key_site.url)
+    assert key_site.asked == 0
 
     for algorithm in ALGORITHMS * 5:
         assert checks.verify(token(algorithm))
 
-    assert site.asked == 1
+    assert key_site.asked == 1
 
 
-def test_a_new_key_of_a_site_is_taken_when_a_token_names_it(
-    site: Site, clock: Clock
+def test_a_new_key_of_a_site_is_loaded_when_a_token_names_it(
+    key_site: Site, clock: Clock
 ) -> None:
-    checks = verifier(clock, JWKS=site.url)
+    checks = verifier(clock, JWKS=key_site.url)
     checks.verify(token())
     second = jwk(private_key("EdDSA", "new"), "new")
-    site.body = jwks(jwk(private_key("EdDSA"), "EdDSA"), second)
+    key_site.body = jwks(jwk(private_key("EdDSA"), "EdDSA"), second)
     clock.now += 11
 
     assert checks.verify(token(key=private_key("EdDSA", "new"), kid="new"))
-    assert site.asked == 2
+    assert key_site.asked == 2
 
 
-def test_a_key_that_left_a_site_is_refused_after_five_minutes(
-    site: Site, clock: Clock
+def test_a_key_that_a_site_removed_is_refused_after_five_minutes(
+    key_site: Site, clock: Clock
 ) -> None:
-    checks, old = verifier(clock, JWKS=site.url), token()
+    checks, old = verifier(clock, JWKS=key_site.url), token()
     assert checks.verify(old)
-    site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
+    key_site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
 
     clock.now += 299
     assert checks.verify(old)
     clock.now += 1
-    assert refused(checks, old) == "unknown_key"
+    assert refusal_reason(checks, old) == "unknown_key"
 
 
 @pytest.mark.parametrize("step", [0.1, -0.1, 60, -60])
-def test_forged_names_of_keys_do_not_hammer_a_site(
-    step: float, site: Site, clock: Clock
+def test_forged_key_names_do_not_flood_a_site(
+    step: float, key_site: Site, clock: Clock
 ) -> None:
     elapsed = Clock()
-    checks = verifier(clock, elapsed, JWKS=site.url)
+    checks = verifier(clock, elapsed, JWKS=key_site.url)
 
     for n in range(500):
-        assert refused(checks, token(kid=f"forged-{n}")) == "unknown_key"
+        assert refusal_reason(checks, token(kid=f"forged-{n}")) == "unknown_key"
         clock.now += step
         elapsed.now += 0.1
 
-    assert site.asked == 5  # in 50 seconds, one in 10
+    assert key_site.asked == 5  # in 50 seconds, one request in 10
 
 
 @pytest.mark.parametrize(
@@ -500,58 +507,61 @@ def test_forged_names_of_keys_do_not_hammer_a_site(
         {"body": b'{"keys": [' + b" " * 300_000 + each_kind()[10:]},
     ],
 )
-def test_an_outage_of_a_site_keeps_the_known_keys(
-    outage: dict[str, Any], site: Site, clock: Clock, caplog: pytest.LogCaptureFixture
+def test_known_keys_stay_during_an_outage_of_a_site(
+    outage: dict[str, Any],
+    key_site: Site,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    checks = verifier(clock, JWKS=site.url)
+    checks = verifier(clock, JWKS=key_site.url)
     assert checks.verify(token())
-    good = {name: getattr(site, name) for name in outage}
+    good = {name: getattr(key_site, name) for name in outage}
 
     for name, value in outage.items():
-        setattr(site, name, value)
+        setattr(key_site, name, value)
     for minutes in range(6, 60, 6):
         clock.now = NOW + 60 * minutes
         assert checks.verify(token(exp=NOW + 7200))
-        assert refused(checks, token(kid="other")) == "unknown_key"
+        assert refusal_reason(checks, token(kid="other")) == "unknown_key"
     assert {r.getMessage().partition(":")[0] for r in caplog.records} == {KEPT_KEYS}
 
     for name, value in good.items():
-        setattr(site, name, value)
-    site.body = each_kind("new")
+        setattr(key_site, name, value)
+    key_site.body = each_kind("new")
     clock.now += 11
-    assert refused(checks, token(kid="other", exp=NOW + 7200)) == "unknown_key"
-    assert refused(checks, token(exp=NOW + 7200)) == "signature"
+    assert refusal_reason(checks, token(kid="other", exp=NOW + 7200)) == "unknown_key"
+    assert refusal_reason(checks, token(exp=NOW + 7200)) == "signature"
     assert checks.verify(token(key=private_key("EdDSA", "new"), exp=NOW + 7200))
 
 
-def test_without_a_site_nobody_is_let_in_until_it_is_back(
-    site: Site, clock: Clock
+def test_every_token_is_refused_until_the_site_is_back(
+    key_site: Site, clock: Clock
 ) -> None:
-    checks = verifier(clock, JWKS=site.url)
-    site.status = 503
+    checks = verifier(clock, JWKS=key_site.url)
+    key_site.status = 503
 
-    assert refused(checks, token()) == "unknown_key"
-    site.status = 200
-    assert refused(checks, token()) == "unknown_key"
+    assert refusal_reason(checks, token()) == "unknown_key"
+    key_site.status = 200
+    assert refusal_reason(checks, token()) == "unknown_key"
     clock.now += 10
     assert checks.verify(token())
 
 
-def test_a_site_that_sends_elsewhere_is_not_followed(site: Site) -> None:
+def test_a_redirect_of_a_site_is_not_followed(key_site: Site) -> None:
     with serving(Site(each_kind())) as elsewhere:
-        site.status, site.headers = 302, {"Location": elsewhere.url}
+        key_site.status, key_site.headers = 302, {"Location": elsewhere.url}
 
-        assert refused(verifier(JWKS=site.url), token()) == "unknown_key"
-        assert (site.asked, elsewhere.asked) == (1, 0)
+        assert refusal_reason(verifier(JWKS=key_site.url), token()) == "unknown_key"
+        assert (key_site.asked, elsewhere.asked) == (1, 0)
 
 
-def test_a_site_that_drips_is_cut_off(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+def test_a_site_that_sends_too_slowly_is_disconnected(
+    key_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_tokens, "_FETCH_TIMEOUT", 0.2)
     cut = threading.Event()
 
-    def drip(asking: BaseHTTPRequestHandler) -> None:
+    def send_slowly(asking: BaseHTTPRequestHandler) -> None:
         try:
             while True:
                 asking.wfile.write(b"HTTP/1.0 200 OK\r\nX: " if not cut else b"x")
@@ -559,83 +569,85 @@ def test_a_site_that_drips_is_cut_off(
         finally:
             cut.set()
 
-    site.before = drip
+    key_site.before = send_slowly
 
-    assert refused(verifier(JWKS=site.url), token()) == "unknown_key"
+    assert refusal_reason(verifier(JWKS=key_site.url), token()) == "unknown_key"
     assert cut.wait(60)
 
 
-def test_many_at_once_ask_a_site_once(site: Site) -> None:
-    checks = verifier(JWKS=site.url)
+def test_many_concurrent_tokens_cause_one_request(key_site: Site) -> None:
+    checks = verifier(JWKS=key_site.url)
     tokens = [token(jti=f"t{n}") for n in range(16)]
-    site.go.clear()
+    key_site.go.clear()
 
     with ThreadPoolExecutor(16) as pool:
         asking = [pool.submit(checks.verify, each) for each in tokens]
-        assert site.reached.wait(60)
-        site.go.set()
+        assert key_site.reached.wait(60)
+        key_site.go.set()
         assert {future.result().user_id for future in asking} == {"ada"}
 
-    assert site.asked == 1
+    assert key_site.asked == 1
 
 
 def test_a_known_key_verifies_without_waiting_for_a_site_that_is_down(
-    site: Site, clock: Clock
+    key_site: Site, clock: Clock
 ) -> None:
-    checks = verifier(clock, JWKS=site.url)
+    checks = verifier(clock, JWKS=key_site.url)
     checks.verify(token())
-    site.status = 503
+    key_site.status = 503
     clock.now += 300
     checks.verify(token())
-    site.reached.clear()
-    site.go.clear()
+    key_site.reached.clear()
+    key_site.go.clear()
     clock.now += 10
 
-    with pytest.raises(StopIteration) as ended:  # at its first step: it never waits
+    with pytest.raises(
+        StopIteration
+    ) as ended:  # ends at its first step: it never waits
         checks.averify(token(jti="t2")).send(None)
 
     assert ended.value.value.token_id == "t2"
-    assert site.reached.wait(60)
+    assert key_site.reached.wait(60)
 
 
-def test_a_slow_site_gets_no_second_request(site: Site, clock: Clock) -> None:
-    checks = verifier(clock, JWKS=site.url)
-    site.go.clear()
+def test_a_slow_site_gets_no_second_request(key_site: Site, clock: Clock) -> None:
+    checks = verifier(clock, JWKS=key_site.url)
+    key_site.go.clear()
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(checks.verify, token())
-        assert site.reached.wait(60)
+        assert key_site.reached.wait(60)
         clock.now += 10
         first = checks.keys.renew(token(kid="other"), clock())
         assert first is not None
         assert not first.done()
         assert checks.keys.renew(token(kid="another"), clock()) is first
-        site.go.set()
+        key_site.go.set()
         first.result(60)
         assert asking.result()
 
-    assert site.asked == 1
+    assert key_site.asked == 1
 
 
 @pytest.mark.parametrize("jump", [3_000, -3_000])
-def test_a_clock_that_is_set_does_not_change_how_long_keys_are_kept(
-    jump: float, site: Site, clock: Clock
+def test_setting_the_clock_does_not_change_how_long_keys_are_kept(
+    jump: float, key_site: Site, clock: Clock
 ) -> None:
     elapsed = Clock()
     checks, old = (
-        verifier(clock, elapsed, JWKS=site.url),
+        verifier(clock, elapsed, JWKS=key_site.url),
         token(iat=..., exp=NOW + 7200),
     )
     assert checks.verify(old)
-    site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
+    key_site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
 
     clock.now += jump
     elapsed.now += 299
 
     assert checks.verify(old)
-    assert site.asked == 1
+    assert key_site.asked == 1
     elapsed.now += 1
-    assert refused(checks, old) == "unknown_key"
+    assert refusal_reason(checks, old) == "unknown_key"
 
 
 def test_a_token_ends_by_the_wall_clock(clock: Clock) -> None:
@@ -647,73 +659,73 @@ def test_a_token_ends_by_the_wall_clock(clock: Clock) -> None:
 
     clock.now += 91
 
-    assert refused(own, shown) == "expired"
+    assert refusal_reason(own, shown) == "expired"
 
 
 def test_the_event_loop_is_not_blocked_while_keys_are_fetched(
-    site: Site, clock: Clock
+    key_site: Site, clock: Clock
 ) -> None:
-    checks = verifier(clock, JWKS=site.url)
+    checks = verifier(clock, JWKS=key_site.url)
     new = token(key=private_key("EdDSA", "new"), kid="new")
 
-    async def both() -> tuple[Caller, Caller]:
+    async def verify_two() -> tuple[Caller, Caller]:
         first = await checks.averify(token())
-        site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
-        site.reached.clear()
-        site.go.clear()
+        key_site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
+        key_site.reached.clear()
+        key_site.go.clear()
         clock.now += 10
         waiting = asyncio.create_task(checks.averify(new))
-        await asyncio.to_thread(site.reached.wait, 60)
+        await asyncio.to_thread(key_site.reached.wait, 60)
         assert await checks.averify(token()) is first
         assert not waiting.done()
-        site.go.set()
+        key_site.go.set()
         return first, await waiting
 
-    assert [caller.user_id for caller in asyncio.run(both())] == ["ada", "ada"]
-    assert site.asked == 2
+    assert [caller.user_id for caller in asyncio.run(verify_two())] == ["ada", "ada"]
+    assert key_site.asked == 2
 
 
-def test_a_client_that_stops_waiting_blocks_nobody(site: Site) -> None:
-    checks = verifier(JWKS=site.url)
-    site.go.clear()
+def test_a_cancelled_client_does_not_block_others(key_site: Site) -> None:
+    checks = verifier(JWKS=key_site.url)
+    key_site.go.clear()
 
-    async def two() -> Caller:
+    async def verify_two() -> Caller:
         gone = asyncio.create_task(checks.averify(token()))
         stays = asyncio.create_task(checks.averify(token()))
-        await asyncio.to_thread(site.reached.wait, 60)
+        await asyncio.to_thread(key_site.reached.wait, 60)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
-        site.go.set()
+        key_site.go.set()
         return await stays
 
-    assert asyncio.run(two()).user_id == "ada"
+    assert asyncio.run(verify_two()).user_id == "ada"
 
 
-def test_averify_refuses_as_verify_does(file: Path) -> None:
+def test_averify_refuses_the_same_tokens_as_verify(key_file: Path) -> None:
     with pytest.raises(TokenRefused, match="audience"):
-        asyncio.run(verifier(JWKS=file).averify(token(aud="other")))
+        asyncio.run(verifier(JWKS=key_file).averify(token(aud="other")))
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_site_by_https_must_have_a_certificate_that_is_trusted(
+def test_an_https_site_needs_a_trusted_certificate(
     trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = _certificate(tmp_path)
+    certificate = _self_signed_certificate(tmp_path)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
 
-    with serving(Site(each_kind()), tls) as site:
-        checks = verifier(JWKS=site.url)
+    with serving(Site(each_kind()), tls) as key_site:
+        checks = verifier(JWKS=key_site.url)
         if trusted:
             assert checks.verify(token())
         else:
-            assert refused(checks, token()) == "unknown_key"
+            assert refusal_reason(checks, token()) == "unknown_key"
 
 
-def _certificate(place: Path) -> Path:
-    """A certificate of localhost by itself, with its key, in one file."""
+def _self_signed_certificate(place: Path) -> Path:
+    """Write a self-signed certificate of localhost and its key into one file."""
     key, name = private_key("ES256"), x509.Name.from_rfc4514_string("CN=localhost")
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
     builder = builder.not_valid_before(datetime.now(UTC) - timedelta(days=1))
@@ -731,20 +743,20 @@ def _certificate(place: Path) -> Path:
     return path
 
 
-# What is remembered
+# The cache of verified tokens
 
 
 def test_a_token_is_verified_once_until_it_ends(
-    file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    key_file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified, real = list[str](), access_tokens._claims
 
-    def noted(token: str, algorithm: str, key: Any) -> dict[str, Any]:
+    def count_decodes(token: str, algorithm: str, key: Any) -> dict[str, Any]:
         verified.append(token)
         return real(token, algorithm, key)
 
-    monkeypatch.setattr(access_tokens, "_claims", noted)
-    checks, shown = verifier(clock, JWKS=file), token()
+    monkeypatch.setattr(access_tokens, "_claims", count_decodes)
+    checks, shown = verifier(clock, JWKS=key_file), token()
 
     for _ in range(100):
         assert checks.verify(shown).user_id == "ada"
@@ -753,38 +765,38 @@ def test_a_token_is_verified_once_until_it_ends(
     clock.now += 3600
     checks.verify(shown)
     checks.verify(shown)
-    assert verified == [shown] * 3  # only its leeway is left
+    assert verified == [shown] * 3  # only the leeway remains
 
     clock.now += 30
-    assert refused(checks, shown) == "expired"
+    assert refusal_reason(checks, shown) == "expired"
 
 
-def test_no_more_than_a_bound_is_remembered(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_number_of_cached_tokens_is_bounded(
+    key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_tokens, "_MOST_CALLERS", 10)
-    checks = verifier(JWKS=file)
+    checks = verifier(JWKS=key_file)
 
     for n in range(100):
         assert checks.verify(token(jti=f"t{n}")).token_id == f"t{n}"
         assert len(checks.keys.current.callers) <= 10
 
 
-def test_refused_tokens_are_not_remembered(file: Path) -> None:
-    checks = verifier(JWKS=file)
+def test_refused_tokens_are_not_cached(key_file: Path) -> None:
+    checks = verifier(JWKS=key_file)
 
     for _ in range(3):
-        assert refused(checks, token(aud="other")) == "audience"
+        assert refusal_reason(checks, token(aud="other")) == "audience"
 
     assert checks.keys.current.callers == {}
 
 
-def test_threads_share_a_verifier_while_keys_change(file: Path) -> None:
-    checks = verifier(JWKS=file)
+def test_threads_share_a_verifier_while_keys_change(key_file: Path) -> None:
+    checks = verifier(JWKS=key_file)
     by_key = {n: token(key=private_key("EdDSA", n)) for n in ("", "new")}
     stop = threading.Event()
 
-    def ask() -> set[str]:
+    def verify_all() -> set[str]:
         outcomes = set()
         while not stop.is_set():
             for name, each in by_key.items():
@@ -795,14 +807,14 @@ def test_threads_share_a_verifier_while_keys_change(file: Path) -> None:
         return outcomes
 
     with ThreadPoolExecutor(4) as pool:
-        asking = [pool.submit(ask) for _ in range(4)]
+        asking = [pool.submit(verify_all) for _ in range(4)]
         for n in range(100):
-            replace(file, each_kind("new" if n % 2 else ""))
+            replace_file(key_file, each_kind("new" if n % 2 else ""))
         stop.set()
         assert set().union(*(each.result() for each in asking)) <= {
             "ada", "newada", "signature"
         }  # fmt: skip
-    assert refused(checks, by_key[""]) == "signature"
+    assert refusal_reason(checks, by_key[""]) == "signature"
     assert checks.verify(by_key["new"])
 
 
@@ -820,10 +832,10 @@ def test_without_keys_a_secret_of_this_process_mints_and_verifies(clock: Clock) 
     assert caller.scopes == {"read", "admin"}
     assert caller.until == NOW + 86_400
     assert len(caller.token_id) == 16
-    assert refused(verifier(clock), minted) == "signature"
+    assert refusal_reason(verifier(clock), minted) == "signature"
 
 
-def test_a_minted_token_lasts_no_longer_than_tokens_may(clock: Clock) -> None:
+def test_a_minted_token_lasts_no_longer_than_the_limit(clock: Clock) -> None:
     own = verifier(clock, TOKEN_LIFETIME="60", TOKEN_ISSUER="me", TOKEN_AUDIENCE="us")
 
     assert own.verify(own.mint("ada", ["read"])).until == NOW + 60
@@ -849,7 +861,7 @@ def test_a_secret_is_shared_by_file_or_variable(tmp_path: Path) -> None:
     assert by_variable.verify(by_file.mint("eve", ["read"])).user_id == "eve"
 
 
-def test_a_secret_that_others_can_read_is_remarked_on(
+def test_a_secret_that_other_users_can_read_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "secret"
@@ -862,9 +874,9 @@ def test_a_secret_that_others_can_read_is_remarked_on(
     assert SECRET not in caplog.text
 
 
-def test_keys_of_others_mint_nothing(file: Path) -> None:
+def test_a_verifier_with_public_keys_mints_nothing(key_file: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="REFOLD_JWKS"):
-        verifier(JWKS=file).mint("ada", ["read"])
+        verifier(JWKS=key_file).mint("ada", ["read"])
 
 
 # Mistakes in configuration
@@ -925,7 +937,7 @@ _UNNAMED = jwks(jwk(private_key("ES256"), "a"), jwk(private_key("EdDSA")))
         ({"TOKEN_LIFETIME": "inf"}, "REFOLD_TOKEN_LIFETIME"),
     ],
 )
-def test_a_mistake_in_the_settings_is_reported_in_a_sentence(
+def test_a_wrong_setting_is_reported_in_a_sentence(
     settings: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     for name, value in settings.items():
@@ -951,13 +963,13 @@ def test_a_mistake_in_the_settings_is_reported_in_a_sentence(
         "http://[::1]:1/keys",
     ],
 )
-def test_a_url_of_https_or_of_this_machine_is_taken_and_not_asked_at_once(
+def test_an_https_or_local_url_is_accepted_without_a_first_request(
     url: str,
 ) -> None:
     assert verifier(JWKS=url).configured
 
 
-def test_the_settings_are_those_of_the_process_if_none_are_given(
+def test_settings_default_to_those_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(os.environ, "REFOLD_TOKEN_SECRET", SECRET)
@@ -965,14 +977,14 @@ def test_the_settings_are_those_of_the_process_if_none_are_given(
     assert access_tokens.verifier_of().configured
 
 
-# What is told of a token
+# Messages about tokens
 
 
 def test_no_message_quotes_a_token_or_a_secret(
-    file: Path, caplog: pytest.LogCaptureFixture
+    key_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    strict = verifier(JWKS=file)
+    strict = verifier(JWKS=key_file)
     own = verifier(TOKEN_SECRET=SECRET)
     shown = [token(aud="x", **changed) for _, changed in WRONG if "aud" not in changed]
     shown += [token()[:-9], token()[9:], "Zm9v" + token(), token() + "x"]
@@ -984,17 +996,19 @@ def test_no_message_quotes_a_token_or_a_secret(
             refusal = caught.value
             messages = [str(refusal), repr(refusal), repr(vars(refusal)), caplog.text]
             assert not any(
-                piece in text for text in messages for piece in _pieces(each)
+                piece in text
+                for text in messages
+                for piece in _recognizable_parts(each)
             )
             assert refusal.__cause__ is None is refusal.__context__
     assert SECRET not in repr(own) + str(own)
 
 
-def _pieces(token: str) -> list[str]:
-    """What of a token would be known again."""
+def _recognizable_parts(token: str) -> list[str]:
+    """Return the parts of a token by which somebody could recognize it."""
     return [token[n : n + 8] for n in range(0, len(token) - 8, 4)]
 
 
-def test_a_reason_is_one_word_of_a_closed_list() -> None:
+def test_a_reason_is_one_word_of_a_fixed_list() -> None:
     assert len(REASONS) == 11
     assert all(reason.replace("_", "").isalpha() for reason in REASONS)

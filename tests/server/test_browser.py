@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: read, moved through and decided on; none is run."""
+"""The pages in a real Chromium: reading, navigation, decisions, hostile texts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from refold.adapters.server import run_pages
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Gate
 from refold.store import Session, SessionStore
-from tests.server.hostile import PAYLOADS, record
-from tests.server.test_pages import places, spoken
+from tests.server.hostile import PAYLOADS, append_events_with
+from tests.server.test_pages import page_paths, session_with_turns
 from tests.support.waiting import PATIENCE_SEC, until
 
 AXE = Path(__file__).parent / "vendored" / "axe.min.js"
@@ -28,7 +28,7 @@ SIZES: dict[str, Any] = {
     "wide": {"width": 1280, "height": 900},
     "narrow": {"width": 390, "height": 844},
 }
-# Whatever runs that is not ours says so; so does the policy where it stops something.
+# A foreign script that runs reports it; the policy reports each script that it stops.
 WATCH = """
 window.ran = () => { window.__ran = (window.__ran || 0) + 1; };
 for (const name of ["alert", "confirm", "prompt"]) window[name] = window.ran;
@@ -43,7 +43,7 @@ UNFOLD = "document.querySelectorAll('details').forEach((one) => (one.open = true
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Starts Chromium. Without it, the tests fail; none is skipped."""
+    """Start Chromium. Without Chromium the tests fail; none is skipped."""
     executables = [path for path in map(shutil.which, NAMES) if path]
     if not executables:
         pytest.fail(
@@ -60,7 +60,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def served(gate: Gate) -> Iterator[str]:
-    """The server on a port of this machine; the address."""
+    """The address of a server on a port of this machine."""
     config = uvicorn.Config(
         gate,
         port=0,
@@ -77,18 +77,20 @@ def served(gate: Gate) -> Iterator[str]:
     thread.join(10)
 
 
-Opens = Callable[..., Page]
+OpenPage = Callable[..., Page]
 
 expect.set_options(timeout=PATIENCE_SEC * 1000)
 
 
 @pytest.fixture
-def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
-    """Opens pages as ada. At the end, no foreign script has run and nothing failed."""
+def open_page(browser: Browser, served: str, verifier: Verifier) -> Iterator[OpenPage]:
+    """OpenPage pages as ada. Fails at the end if a foreign script ran or an error was
+    logged.
+    """
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
-    def opened(path: str = "/", *, size: str = "wide", **options: Any) -> Page:
+    def open_page(path: str = "/", *, size: str = "wide", **options: Any) -> Page:
         context = browser.new_context(
             viewport=SIZES[size], base_url=served, locale="en-GB", **options
         )
@@ -111,7 +113,7 @@ def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
         page.goto(path)
         return page
 
-    yield opened
+    yield open_page
     for context in contexts:
         for page in context.pages:
             assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []]
@@ -119,19 +121,19 @@ def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
     assert wrong == []
 
 
-def whole(session: Session) -> list[str]:
-    """The pages that there are; a part of one is none."""
-    return [path for path in places(session) if "live=1" not in path]
+def complete_page_paths(session: Session) -> list[str]:
+    """Return the paths of complete pages, without those that load a part."""
+    return [path for path in page_paths(session) if "live=1" not in path]
 
 
-def width(page: Page) -> int:
-    """Returns the width of the page; it must not exceed the window's."""
+def page_width(page: Page) -> int:
+    """Return the width of the page; it must not exceed the window's."""
     pixels: int = page.evaluate("document.documentElement.scrollWidth")
     return pixels
 
 
-def broken(page: Page) -> list[str]:
-    """Returns what axe-core reports, with all rules of WCAG 2.2 A and AA."""
+def accessibility_problems(page: Page) -> list[str]:
+    """Return what axe-core reports, with all rules of WCAG 2.2 A and AA."""
     page.evaluate(AXE.read_text("utf-8"))
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
     results = page.evaluate(
@@ -144,9 +146,11 @@ def broken(page: Page) -> list[str]:
     ]
 
 
-def test_a_run_is_read_with_the_keys(opens: Opens, store: SessionStore) -> None:
-    session = spoken(store, turns=6)
-    page = opens("/run/run")
+def test_a_run_is_read_with_the_keyboard(
+    open_page: OpenPage, store: SessionStore
+) -> None:
+    session = session_with_turns(store, turns=6)
+    page = open_page("/run/run")
     focused = "document.activeElement.id"
 
     page.keyboard.press("j")
@@ -173,12 +177,12 @@ def test_a_run_is_read_with_the_keys(opens: Opens, store: SessionStore) -> None:
     page.wait_for_url(f"**/context?at={session.head().seq}")
 
 
-def test_a_link_to_an_event_finds_it_in_its_turn(
-    opens: Opens, store: SessionStore
+def test_a_link_to_an_event_opens_its_turn(
+    open_page: OpenPage, store: SessionStore
 ) -> None:
-    spoken(store, turns=10)
+    session_with_turns(store, turns=10)
 
-    page = opens("/run/run?seq=20#e20")
+    page = open_page("/run/run?seq=20#e20")
 
     expect(page.locator("#e20")).to_be_in_viewport()
     page.goto("/?q=file+3")
@@ -187,10 +191,10 @@ def test_a_link_to_an_event_finds_it_in_its_turn(
 
 
 def test_the_slider_shows_the_context_at_each_seq(
-    opens: Opens, store: SessionStore
+    open_page: OpenPage, store: SessionStore
 ) -> None:
-    session = spoken(store, turns=6)
-    page = opens("/run/run/context?at=4")
+    session = session_with_turns(store, turns=6)
+    page = open_page("/run/run/context?at=4")
     before = page.locator("#panel .sums").inner_text()
 
     page.locator("#at").fill(str(session.head().seq))
@@ -209,11 +213,11 @@ def test_the_slider_shows_the_context_at_each_seq(
     expect(page.locator("#panel .sums b")).to_have_text("turn_window")
 
 
-def test_everything_is_read_without_javascript(
-    opens: Opens, store: SessionStore
+def test_every_page_works_without_javascript(
+    open_page: OpenPage, store: SessionStore
 ) -> None:
-    session = spoken(store, turns=6)
-    page = opens("/", java_script_enabled=False)
+    session = session_with_turns(store, turns=6)
+    page = open_page("/", java_script_enabled=False)
 
     page.get_by_role("link", name="run", exact=True).click()
     page.locator(".turn > summary").nth(1).click()
@@ -229,9 +233,9 @@ def test_everything_is_read_without_javascript(
     )
 
 
-def test_a_comparison_is_drawn(opens: Opens, store: SessionStore) -> None:
-    spoken(store, turns=8)
-    page = opens("/run/run/compare")
+def test_a_comparison_is_plotted(open_page: OpenPage, store: SessionStore) -> None:
+    session_with_turns(store, turns=8)
+    page = open_page("/run/run/compare")
 
     page.locator("select[name=a]").select_option("keep_all")
     page.locator("select[name=b]").select_option("last_turns")
@@ -248,10 +252,10 @@ def test_a_comparison_is_drawn(opens: Opens, store: SessionStore) -> None:
     assert tokens["x"] + tokens["width"] <= costs["x"] or tokens["y"] < costs["y"]
 
 
-def test_a_question_is_decided(opens: Opens, store: SessionStore) -> None:
-    session = spoken(store, turns=1)
+def test_a_question_is_decided(open_page: OpenPage, store: SessionStore) -> None:
+    session = session_with_turns(store, turns=1)
     session.append(refold.HumanReview(trigger="refund", question="Pay 120 EUR?"))
-    page = opens("/reviews")
+    page = open_page("/reviews")
 
     page.get_by_label("Reject").check()
     page.get_by_label("Note").fill("above the limit")
@@ -264,11 +268,11 @@ def test_a_question_is_decided(opens: Opens, store: SessionStore) -> None:
     assert review.decided.note == "above the limit"
 
 
-def test_a_user_is_erased_after_a_look_and_a_typed_name(
-    opens: Opens, store: SessionStore
+def test_erasing_a_user_needs_a_preview_and_the_typed_name(
+    open_page: OpenPage, store: SessionStore
 ) -> None:
-    spoken(store, turns=1)
-    page = opens("/erase")
+    session_with_turns(store, turns=1)
+    page = open_page("/erase")
 
     page.get_by_role("button", name="Preview").click()
     expect(page.locator("#plan")).to_have_text("1 session would be erased")
@@ -282,9 +286,11 @@ def test_a_user_is_erased_after_a_look_and_a_typed_name(
     assert store.sessions("ada") == []
 
 
-def test_consent_is_changed_on_the_page(opens: Opens, store: SessionStore) -> None:
-    spoken(store, turns=1)
-    page = opens("/memory")
+def test_consent_is_changed_on_the_page(
+    open_page: OpenPage, store: SessionStore
+) -> None:
+    session_with_turns(store, turns=1)
+    page = open_page("/memory")
 
     page.get_by_role("button", name="Keep everything out of memory").click()
 
@@ -292,10 +298,12 @@ def test_consent_is_changed_on_the_page(opens: Opens, store: SessionStore) -> No
     assert store.user("ada").status().memory_opt_out
 
 
-def test_events_appear_as_they_come(opens: Opens, store: SessionStore) -> None:
-    session = spoken(store, turns=2)
-    page = opens("/run/run")
-    page.locator(".turn").last.locator("summary").first.click()  # shut by the reader
+def test_new_events_appear_on_the_open_page(
+    open_page: OpenPage, store: SessionStore
+) -> None:
+    session = session_with_turns(store, turns=2)
+    page = open_page("/run/run")
+    page.locator(".turn").last.locator("summary").first.click()  # the reader closed it
 
     session.append(refold.UserInput(text="And one more <b>thing</b>?"))
     call = refold.ToolCall(call_id="z", tool_name="deploy", arguments={"n": 1})
@@ -310,10 +318,10 @@ def test_events_appear_as_they_come(opens: Opens, store: SessionStore) -> None:
     assert f"e{session.head().seq}" in ids
 
 
-def test_a_token_opens_the_page_and_is_given_back(
+def test_a_token_opens_the_page_and_logging_out_removes_it(
     browser: Browser, served: str, store: SessionStore, verifier: Verifier
 ) -> None:
-    spoken(store, turns=1)
+    session_with_turns(store, turns=1)
     context = browser.new_context(base_url=served, locale="zh-CN")
     page = context.new_page()
 
@@ -337,31 +345,35 @@ def test_a_token_opens_the_page_and_is_given_back(
 @pytest.mark.load
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["wide", "narrow"])
-def test_axe_finds_nothing_wrong_in_any_page(
-    scheme: str, size: str, opens: Opens, store: SessionStore
+def test_axe_finds_no_problem_in_any_page(
+    scheme: str, size: str, open_page: OpenPage, store: SessionStore
 ) -> None:
-    session = spoken(store, turns=6)
-    record(session, "plain words, of 3 lines\nthe second\n" + "third " * 400)
+    session = session_with_turns(store, turns=6)
+    append_events_with(
+        session, "plain words, of 3 lines\nthe second\n" + "third " * 400
+    )
     for n in range(3):
-        other = spoken(store, f"s-{n}", turns=1)
+        other = session_with_turns(store, f"s-{n}", turns=1)
         other.append(refold.Final(outcome="success", text="Done."))
         other.label(project="page")
     store.seal()
-    page = opens("/", size=size, color_scheme=scheme)
+    page = open_page("/", size=size, color_scheme=scheme)
 
-    kinds = {path.partition("?")[0]: path for path in whole(session)}  # of each kind
+    kinds = {
+        path.partition("?")[0]: path for path in complete_page_paths(session)
+    }  # of each kind
     for path in (*kinds.values(), "/login", "/?q=file", "/run/run"):
         page.goto(path)
         page.evaluate(UNFOLD)
 
-        assert broken(page) == [], path
-        assert width(page) <= SIZES[size]["width"], path
+        assert accessibility_problems(page) == [], path
+        assert page_width(page) <= SIZES[size]["width"], path
     page.goto("/run/run")
     page.keyboard.press("?")
-    assert broken(page) == []
+    assert accessibility_problems(page) == []
 
 
-def test_a_page_of_an_error_has_nothing_wrong(
+def test_axe_finds_no_problem_in_an_error_page(
     browser: Browser, served: str, verifier: Verifier
 ) -> None:
     context = browser.new_context(base_url=served)
@@ -373,22 +385,22 @@ def test_a_page_of_an_error_has_nothing_wrong(
         answered = page.goto(path)
         assert answered
         assert answered.status == status
-        assert broken(page) == []
+        assert accessibility_problems(page) == []
     context.close()
 
 
 @pytest.mark.load
-def test_two_hundred_texts_that_would_run_do_not(
-    opens: Opens, store: SessionStore
+def test_two_hundred_hostile_texts_run_nothing(
+    open_page: OpenPage, store: SessionStore
 ) -> None:
     assert len(PAYLOADS) >= 200
     name = '"><img src=x onerror=ran()>/<script>ran()</script>'
     session = store.session(user_id="ada", session_id=name)
     for payload in PAYLOADS:
-        record(session, payload)
+        append_events_with(session, payload)
         session.label(project=payload[:100])
     of = f"/run/{quote(name, safe='')}"
-    page = opens(of)
+    page = open_page(of)
     after = seen = 0
 
     while after < session.head().seq:
@@ -400,9 +412,9 @@ def test_two_hundred_texts_that_would_run_do_not(
         after += run_pages.LIMIT
     few = store.session(user_id="ada", session_id="few")
     for payload in PAYLOADS[::20]:
-        record(few, payload)
-    # To compare strategies of so much takes too long.
-    rest = [path for path in whole(session) if "/compare?" not in path]
+        append_events_with(few, payload)
+    # Comparing strategies over this many events takes too long.
+    rest = [path for path in complete_page_paths(session) if "/compare?" not in path]
     for path in (*rest, f"{of}/context?at=300", "/run/few/compare?a=keep_all&b=hybrid"):
         page.goto(path, timeout=60_000)
         page.evaluate(UNFOLD)
@@ -413,12 +425,12 @@ def test_two_hundred_texts_that_would_run_do_not(
 
 
 @pytest.mark.load
-def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
+def test_the_exported_page_works_offline_and_runs_no_foreign_script(
     browser: Browser, store: SessionStore, tmp_path: Path
 ) -> None:
-    session = spoken(store, turns=6)
+    session = session_with_turns(store, turns=6)
     for payload in PAYLOADS[::25]:
-        record(session, payload)
+        append_events_with(session, payload)
     file = tmp_path / "run.html"
     requested: list[str] = []
     wrong: list[str] = []
@@ -446,8 +458,8 @@ def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
         assert page.evaluate("document.activeElement.id") == "e2"
         assert moments.count() == 7
         assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []]
-        assert broken(page) == []
-        assert width(page) <= SIZES[size]["width"]
+        assert accessibility_problems(page) == []
+        assert page_width(page) <= SIZES[size]["width"]
         context.close()
     assert set(requested) == {file.as_uri()}
     assert wrong == []

@@ -1,7 +1,7 @@
-"""The server is as it describes itself: generated requests find no 5xx and no lie.
+"""The server behaves as its OpenAPI description says, also for generated requests.
 
-That what fits the description is taken is not checked: that an event breaks a rule of
-its session, or that a strategy is not known, no schema can say.
+The tests do not require that every described request succeeds: a schema cannot say that
+an event breaks a rule of its session, or that a strategy is unknown.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ OPERATIONS = (
     "delete_user_data",
     "certificates",
 )
-# Each case has a token of its own user, so no other is tried without one.
+# Each case has a token of its own user, so requests without a token are not tried.
 UNCHECKED = [positive_data_acceptance, ignored_auth]
 EXAMPLES = 50
 
 
-class Described:
-    """A server, and users who have the session that its examples name."""
+class DescribedServer:
+    """A server, and users with the session that the description's examples name."""
 
     def __init__(self, store: SessionStore, gate: Gate, verifier: Verifier) -> None:
         self._store, self._verifier, self._numbers = store, verifier, count()
         self.schema = schemathesis.openapi.from_asgi(
-            "/v1/openapi.json", gate, headers=self.user(closed=False)
+            "/v1/openapi.json", gate, headers=self.new_user_headers(closed=False)
         )
         self.operations = {
             each.ok().definition.raw["operationId"]: each.ok()
@@ -74,8 +74,8 @@ class Described:
             if isinstance(each, Ok)
         }
 
-    def user(self, *, closed: bool) -> dict[str, str]:
-        """Headers with the token of a new user."""
+    def new_user_headers(self, *, closed: bool) -> dict[str, str]:
+        """Return headers with the token of a new user."""
         name = f"user{next(self._numbers)}"
         session = self._store.session(user_id=name, session_id="s-1")
         session.append(refold.UserInput(text="Why does the build fail?"))
@@ -86,21 +86,21 @@ class Described:
 
 
 @pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
-    """One server for all operations; it keeps nothing."""
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DescribedServer]:
+    """One server for all operations. The store lasts as long as the module's tests."""
     verifier = verifier_of()
     with refold.open("memory://") as store:
         gate = application(store, verifier, Limits(per_second=1e6, burst=1e6))
-        yield Described(store, gate, verifier)
+        yield DescribedServer(store, gate, verifier)
 
 
-def test_every_operation_is_tried(described: Described) -> None:
+def test_every_operation_is_tried(described: DescribedServer) -> None:
     assert set(described.operations) == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_accepts_exactly_the_query_parameters_of_its_description(
-    described: Described, name: str
+    described: DescribedServer, name: str
 ) -> None:
     [function] = [
         route.endpoint
@@ -117,7 +117,9 @@ def test_an_operation_accepts_exactly_the_query_parameters_of_its_description(
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_generated_requests_find_no_failure(described: Described, name: str) -> None:
+def test_generated_requests_find_no_failure(
+    described: DescribedServer, name: str
+) -> None:
     operation, modes = described.operations[name], list(GenerationMode)
     kinds = {mode: operation.as_strategy(mode) for mode in modes}
     tried = 0
@@ -128,25 +130,25 @@ def test_generated_requests_find_no_failure(described: Described, name: str) -> 
         suppress_health_check=list(HealthCheck),
     )
     @given(data())
-    def run(drawn: DataObject) -> None:
+    def check_request(drawn: DataObject) -> None:
         nonlocal tried
         case: Case[Any] = drawn.draw(kinds[drawn.draw(sampled_from(modes))])
         if case.path_parameters and drawn.draw(sampled_from([True, False])):
             case.path_parameters["session_id"] = "s-1"
-        # What is not sent can violate nothing.
+        # A field that was not sent cannot violate the schema.
         assume(
             all(value not in (None, [], {}) for value in (case.query or {}).values())
         )
         tried += 1
         # A tail ends with its session.
-        headers = described.user(closed=name == "tail")
+        headers = described.new_user_headers(closed=name == "tail")
         case.call_and_validate(headers=headers, excluded_checks=UNCHECKED)
 
-    run()
+    check_request()
     assert tried >= EXAMPLES
 
 
-def test_every_operation_has_examples(described: Described) -> None:
+def test_every_operation_has_examples(described: DescribedServer) -> None:
     schema = described.schema.raw_schema
     for path in schema["paths"].values():
         for operation in path.values():
@@ -158,8 +160,8 @@ def test_every_operation_has_examples(described: Described) -> None:
                 assert body["example"]
 
 
-def test_every_type_of_event_that_may_be_appended_is_described(
-    described: Described,
+def test_every_event_type_that_clients_may_append_is_described(
+    described: DescribedServer,
 ) -> None:
     shapes = described.schema.raw_schema["components"]["schemas"]
     kinds = shapes["Events"]["properties"]["events"]["items"]["oneOf"]

@@ -17,18 +17,20 @@ import refold
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Gate
 from refold.store import SessionStore
-from tests.server.test_tail import SESSION, Server, served, text
+from tests.server.test_tail import SESSION, ServerProcess, input_body, served
 from tests.support.stores import prepare
 from tests.support.waiting import until
 
 TAIL = f"GET {SESSION}/tail"
-# So much that the buffers of two sockets do not hold it.
+# More than the buffers of two sockets hold.
 LONG = "word " * 40_000
 
 
 @contextmanager
-def asked(server: Server, request: str, body: str = "") -> Iterator[socket.socket]:
-    """A request on a connection of its own whose answer nobody reads yet."""
+def open_request(
+    server: ServerProcess, request: str, body: str = ""
+) -> Iterator[socket.socket]:
+    """Send a request on a connection of its own, and leave the answer unread."""
     address = httpx2.URL(server.url)
     head = (
         f"{request} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.token}\r\n"
@@ -60,10 +62,10 @@ def db(tmp_path: Path) -> Path:
         pytest.param(f"POST {SESSION}", '{"events"', id="half a body"),
     ],
 )
-def test_open_requests_do_not_keep_a_server_from_ending(
+def test_open_requests_do_not_delay_the_end_of_a_server(
     db: Path, request_line: str, body: str
 ) -> None:
-    with served(db) as server, asked(server, request_line, body) as connection:
+    with served(db) as server, open_request(server, request_line, body) as connection:
         if not body:
             assert connection.recv(8) == b"HTTP/1.1"
 
@@ -74,9 +76,9 @@ def test_open_requests_do_not_keep_a_server_from_ending(
     assert "Traceback" not in complaints
 
 
-def test_many_tails_that_just_began_end_with_their_server(db: Path) -> None:
+def test_many_new_tails_end_with_their_server(db: Path) -> None:
     with served(db) as server:
-        connections = [asked(server, f"{TAIL}?after=10") for _ in range(100)]
+        connections = [open_request(server, f"{TAIL}?after=10") for _ in range(100)]
         for connection in connections:
             connection.__enter__()
 
@@ -90,7 +92,7 @@ def test_many_tails_that_just_began_end_with_their_server(db: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_tail_that_begins_while_the_server_ends_ends_at_once(
+def test_a_tail_that_begins_during_shutdown_ends_at_once(
     store: SessionStore, gate: Gate, verifier: Verifier, after: int
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
@@ -108,7 +110,7 @@ def test_a_tail_that_begins_while_the_server_ends_ends_at_once(
 
 
 @pytest.mark.load
-def test_a_request_that_waits_for_the_database_does_not_keep_a_server_from_ending(
+def test_a_request_that_waits_for_the_database_does_not_delay_the_end(
     postgres_url: str, tmp_path: Path
 ) -> None:
     url = prepare(postgres_url, tmp_path)
@@ -117,13 +119,13 @@ def test_a_request_that_waits_for_the_database_does_not_keep_a_server_from_endin
         server.client() as client,
         psycopg.connect(url) as other,
     ):
-        assert client.post(SESSION, json=text(0)).status_code == 201
+        assert client.post(SESSION, json=input_body(0)).status_code == 201
         other.execute("SELECT 1 FROM refold.heads FOR UPDATE")
         answers: list[httpx2.Response] = []
 
         def append() -> None:
             key = {"Idempotency-Key": "k-1"}
-            answers.append(client.post(SESSION, json=text(1), headers=key))
+            answers.append(client.post(SESSION, json=input_body(1), headers=key))
 
         waiting = threading.Thread(target=append)
         waiting.start()
@@ -143,7 +145,7 @@ def test_a_request_that_waits_for_the_database_does_not_keep_a_server_from_endin
     assert server.process.returncode == 1
     assert [answer.status_code for answer in answers] == [503]
     assert answers[0].json()["type"] == "urn:refold:problem:closing"
-    # The database may still have done it.  A retry with the key records it once.
+    # The database may still have recorded it.  A retry with the key records it once.
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="n1"), idempotency_key="k-1")

@@ -1,4 +1,4 @@
-"""No forged, mixed-up, expired or replayed token lets anybody in."""
+"""No forged, mixed-up, expired or replayed token is accepted."""
 
 import base64
 import hmac
@@ -37,8 +37,8 @@ ROUNDS = 40
 
 
 @dataclass(frozen=True)
-class Victim:
-    """A server that takes tokens of one kind, and good ones to begin with."""
+class TargetServer:
+    """A server that accepts tokens of one algorithm, and a source of good tokens."""
 
     algorithm: str
     verifier: Verifier
@@ -47,7 +47,7 @@ class Victim:
 
     @property
     def key(self) -> Any:
-        """What signs for it."""
+        """The key that signs its tokens."""
         return SECRET.encode() if self.secret else private_key(self.algorithm)
 
     @property
@@ -58,44 +58,48 @@ class Victim:
     def kid(self) -> str | None:
         return None if self.secret else self.algorithm
 
-    def good(self, **changed: Any) -> str:
-        """A token that is let in, of somebody."""
+    def good_token(self, **changed: Any) -> str:
+        """Return an acceptable token of a random user."""
         named = {"sub": f"user-{self.random.randrange(10**6)}"} | changed
-        return self.signed({}, **named)
+        return self.signed_token({}, **named)
 
-    def signed(self, header: dict[str, Any], key: Any = None, **changed: Any) -> str:
-        """A token with another header, key or claims."""
+    def signed_token(
+        self, header: dict[str, Any], key: Any = None, **changed: Any
+    ) -> str:
+        """Return a token with another header, key or claims."""
         return token(
             self.algorithm, key=key or self.key, kid=self.kid, header=header, **changed
         )
 
 
-Forgery = Callable[[Victim, str], str]
+Forgery = Callable[[TargetServer, str], str]
 """From a victim and a token that it lets in to one that it must not."""
 
 
-def other_key(victim: Victim, good: str) -> str:
+def other_key(victim: TargetServer, good: str) -> str:
     key = b"another secret, as long as it takes" if victim.secret else None
-    return victim.signed({}, key or private_key(victim.algorithm, "forger"))
+    return victim.signed_token({}, key or private_key(victim.algorithm, "forger"))
 
 
-def key_of_another_kind(victim: Victim, good: str) -> str:
+def key_of_another_kind(victim: TargetServer, good: str) -> str:
     other = victim.random.choice([a for a in ALGORITHMS if a != victim.algorithm])
     return token(
-        other, kid=victim.random.choice([victim.kid, other]), key=_forger(other)
+        other, kid=victim.random.choice([victim.kid, other]), key=_forgers_key(other)
     )
 
 
-def other_algorithm_of_the_key(victim: Victim, good: str) -> str:
+def other_algorithm_of_the_key(victim: TargetServer, good: str) -> str:
     others = {"RS256": ["RS384", "RS512", "PS256"], "HS256": ["HS384", "HS512"]}
     if victim.algorithm in others:
         other = claimed = victim.random.choice(others[victim.algorithm])
     else:
         other, claimed = victim.algorithm, victim.random.choice(["ES384", "Ed25519"])
-    return signed(_header(victim, alg=claimed), _somebody(victim), other, victim.key)
+    return signed(
+        _header_of(victim, alg=claimed), _random_user_claims(victim), other, victim.key
+    )
 
 
-def another_algorithm_named(victim: Victim, good: str) -> str:
+def another_algorithm_named(victim: TargetServer, good: str) -> str:
     others = [
         "HS256",
         "HS384",
@@ -111,25 +115,25 @@ def another_algorithm_named(victim: Victim, good: str) -> str:
     return _with_header(victim, good, alg=victim.random.choice([*others, 7, [], None]))
 
 
-def no_algorithm(victim: Victim, good: str) -> str:
+def no_algorithm(victim: TargetServer, good: str) -> str:
     spelt = "".join(victim.random.choice([c, c.upper()]) for c in "none")
     name = victim.random.choice(
         [spelt, spelt, "", " none", "none ", "none\x00", "NULL"]
     )
-    body = part(_somebody(victim))
+    body = part(_random_user_claims(victim))
     ending = victim.random.choice(["", "", good.split(".")[2], part(b"none")])
     kid = victim.random.choice([victim.kid, "", None])
     header = {"alg": name, "typ": "JWT"} | ({} if kid is None else {"kid": kid})
     return f"{part(header)}.{body}.{ending}"
 
 
-def algorithm_left_out(victim: Victim, good: str) -> str:
-    header = {k: v for k, v in _header(victim).items() if k != "alg"}
-    return signed(header, _somebody(victim), victim.algorithm, victim.key)
+def algorithm_left_out(victim: TargetServer, good: str) -> str:
+    header = {k: v for k, v in _header_of(victim).items() if k != "alg"}
+    return signed(header, _random_user_claims(victim), victim.algorithm, victim.key)
 
 
-def public_key_as_a_secret(victim: Victim, good: str) -> str:
-    """HS256 with what everybody knows of the key, in each form that has bytes."""
+def public_key_as_a_secret(victim: TargetServer, good: str) -> str:
+    """Sign with HS256 and the public key as its secret, in each form of bytes."""
     algorithm = victim.random.choice(ALGORITHMS)
     bytes_ = victim.random.choice(list(_public_forms(private_key(algorithm))))
     algorithm_name = victim.random.choice(["HS256", "HS384", "HS512"])
@@ -137,11 +141,11 @@ def public_key_as_a_secret(victim: Victim, good: str) -> str:
     header = {"alg": algorithm_name, "typ": "JWT"} | (
         {} if kid is None else {"kid": kid}
     )
-    text = f"{part(header)}.{part(_somebody(victim))}"
+    text = f"{part(header)}.{part(_random_user_claims(victim))}"
     return f"{text}.{part(_hmac(algorithm_name, bytes_, text))}"
 
 
-def name_of_a_key_that_is_a_path_or_a_query(victim: Victim, good: str) -> str:
+def key_name_like_a_path_or_query(victim: TargetServer, good: str) -> str:
     kid = victim.random.choice(
         [
             "../../../dev/null",
@@ -161,17 +165,17 @@ def name_of_a_key_that_is_a_path_or_a_query(victim: Victim, good: str) -> str:
     )
     empty = victim.random.choice([b"", b"0", b"key", b"2\n"])
     header = {"alg": victim.random.choice(["HS256", victim.algorithm]), "kid": kid}
-    text = f"{part(header)}.{part(_somebody(victim))}"
+    text = f"{part(header)}.{part(_random_user_claims(victim))}"
     return f"{text}.{part(_hmac('HS256', empty, text))}"
 
 
-def name_of_a_key_that_is_no_text(victim: Victim, good: str) -> str:
+def key_name_that_is_no_text(victim: TargetServer, good: str) -> str:
     kid = victim.random.choice([7, ["EdDSA"], {"EdDSA": 1}, True, 1.5])
-    return victim.signed({"kid": kid})
+    return victim.signed_token({"kid": kid})
 
 
-def key_of_ones_own_in_the_header(victim: Victim, good: str) -> str:
-    forger = _forger(victim.algorithm)
+def forgers_key_in_the_header(victim: TargetServer, good: str) -> str:
+    forger = _forgers_key(victim.algorithm)
     own = (
         {"kty": "oct", "k": part(forger)}
         if victim.secret
@@ -180,10 +184,10 @@ def key_of_ones_own_in_the_header(victim: Victim, good: str) -> str:
     url = "https://evil.example/jwks.json"
     headers: list[dict[str, Any]] = [{"jwk": own}, {"jku": url}, {"x5u": url}]
     header = victim.random.choice([*headers, {"x5c": [part(b"x")], "jwk": own}])
-    return victim.signed(header, victim.random.choice([forger, victim.key]))
+    return victim.signed_token(header, victim.random.choice([forger, victim.key]))
 
 
-def extension_that_must_be_understood(victim: Victim, good: str) -> str:
+def unknown_critical_extension(victim: TargetServer, good: str) -> str:
     headers: list[dict[str, Any]] = [
         {"crit": ["exp"], "exp": NOW},
         {"crit": []},
@@ -192,16 +196,16 @@ def extension_that_must_be_understood(victim: Victim, good: str) -> str:
         {"zip": "DEF"},
         {"enc": "A128GCM"},
     ]
-    return victim.signed(victim.random.choice(headers))
+    return victim.signed_token(victim.random.choice(headers))
 
 
-def claims_of_another(victim: Victim, good: str) -> str:
-    other = victim.good(scope="admin erase").split(".")
+def claims_of_another_token(victim: TargetServer, good: str) -> str:
+    other = victim.good_token(scope="admin erase").split(".")
     head, _, signature = good.split(".")
     return f"{head}.{other[1]}.{signature}"
 
 
-def claims_edited(victim: Victim, good: str) -> str:
+def claims_edited(victim: TargetServer, good: str) -> str:
     head, body, signature = good.split(".")
     payload = json.loads(base64.urlsafe_b64decode(body + "=="))
     edit = victim.random.choice(
@@ -210,13 +214,13 @@ def claims_edited(victim: Victim, good: str) -> str:
     return f"{head}.{part(payload | edit)}.{signature}"
 
 
-def header_edited(victim: Victim, good: str) -> str:
+def header_edited(victim: TargetServer, good: str) -> str:
     edits: list[dict[str, Any]] = [{"typ": "at+jwt"}, {"cty": "JWT"}, {"x": [1]}]
     edit = victim.random.choice(edits)
     return _with_header(victim, good, **edit)
 
 
-def header_written_otherwise(victim: Victim, good: str) -> str:
+def header_encoded_differently(victim: TargetServer, good: str) -> str:
     head, rest = good.split(".", 1)
     header = json.loads(base64.urlsafe_b64decode(head + "=="))
     return (
@@ -224,12 +228,12 @@ def header_written_otherwise(victim: Victim, good: str) -> str:
     )
 
 
-def signature_of_another(victim: Victim, good: str) -> str:
-    return good.rpartition(".")[0] + "." + victim.good(jti="other").split(".")[2]
+def signature_of_another_token(victim: TargetServer, good: str) -> str:
+    return good.rpartition(".")[0] + "." + victim.good_token(jti="other").split(".")[2]
 
 
-def signature_of_nothing(victim: Victim, good: str) -> str:
-    """Zeros and ones, which a careless ECDSA takes for a signature."""
+def constant_signature(victim: TargetServer, good: str) -> str:
+    """Sign with zeros or ones, which a careless ECDSA implementation accepts."""
     size = len(base64.urlsafe_b64decode(good.split(".")[2] + "=="))
     order = (1 << 256) - 432420386565659656852420866394968145599
     signatures = [
@@ -243,12 +247,12 @@ def signature_of_nothing(victim: Victim, good: str) -> str:
     return good.rpartition(".")[0] + "." + part(victim.random.choice(signatures))
 
 
-def cut_short(victim: Victim, good: str) -> str:
+def truncated(victim: TargetServer, good: str) -> str:
     at = victim.random.randrange(1, len(good))
     return victim.random.choice([good[:at], good[at:], good[: -at % 5 - 1]])
 
 
-def a_part_missing_or_too_many(victim: Victim, good: str) -> str:
+def missing_or_extra_part(victim: TargetServer, good: str) -> str:
     head, body, signature = good.split(".")
     return victim.random.choice(
         [
@@ -265,15 +269,15 @@ def a_part_missing_or_too_many(victim: Victim, good: str) -> str:
     )
 
 
-def a_character_changed(victim: Victim, good: str) -> str:
+def changed_character(victim: TargetServer, good: str) -> str:
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     at = victim.random.randrange(len(good))
     other = victim.random.choice([c for c in alphabet if c != good[at]])
     return good[:at] + other + good[at + 1 :]
 
 
-def same_bytes_in_another_base64(victim: Victim, good: str) -> str:
-    """Returns a text that a lenient decoder takes for the same token."""
+def same_bytes_in_another_base64(victim: TargetServer, good: str) -> str:
+    """Return a text that a lenient decoder takes for the same token."""
     at = victim.random.randrange(1, len(good))
     junk = victim.random.choice(["\n", " ", "!", "=", "\r\n", "%", "\x00", "é", "\t"])
     standard = good.replace("-", "+").replace("_", "/")
@@ -291,24 +295,24 @@ def same_bytes_in_another_base64(victim: Victim, good: str) -> str:
     return victim.random.choice([*variants, standard] if standard != good else variants)
 
 
-def something_said_twice(victim: Victim, good: str) -> str:
-    payload = json.dumps(_somebody(victim))[:-1]
+def repeated_claim(victim: TargetServer, good: str) -> str:
+    payload = json.dumps(_random_user_claims(victim))[:-1]
     name = victim.random.choice(['"sub": "eve"', '"scope": "admin"', '"aud": "refold"'])
     body = f"{payload}, {name}}}".encode()
-    return signed(_header(victim), body, victim.algorithm, victim.key)
+    return signed(_header_of(victim), body, victim.algorithm, victim.key)
 
 
-def for_another_service(victim: Victim, good: str) -> str:
+def for_another_service(victim: TargetServer, good: str) -> str:
     others = ["other", "refold.example", ["a", "b"], "", ..., 7, None, ["refold "]]
-    return victim.signed({}, aud=victim.random.choice(others))
+    return victim.signed_token({}, aud=victim.random.choice(others))
 
 
-def of_another_issuer(victim: Victim, good: str) -> str:
+def of_another_issuer(victim: TargetServer, good: str) -> str:
     others = ["https://issuer.example.evil", ISSUER.upper(), "", ..., [ISSUER], None]
-    return victim.signed({}, iss=victim.random.choice(others))
+    return victim.signed_token({}, iss=victim.random.choice(others))
 
 
-def of_nobody(victim: Victim, good: str) -> str:
+def without_a_user(victim: TargetServer, good: str) -> str:
     nobody = [
         "",
         ...,
@@ -321,10 +325,10 @@ def of_nobody(victim: Victim, good: str) -> str:
         "a\n",
         "\u202e\u0000",
     ]
-    return victim.signed({}, sub=victim.random.choice(nobody))
+    return victim.signed_token({}, sub=victim.random.choice(nobody))
 
 
-def for_nothing(victim: Victim, good: str) -> str:
+def without_scopes(victim: TargetServer, good: str) -> str:
     nothing = [
         "",
         ...,
@@ -336,19 +340,21 @@ def for_nothing(victim: Victim, good: str) -> str:
         "ADMIN",
         "read,erase",
     ]
-    return victim.signed({}, scope=victim.random.choice(nothing))
+    return victim.signed_token({}, scope=victim.random.choice(nothing))
 
 
-def not_yet(victim: Victim, good: str) -> str:
+def not_yet(victim: TargetServer, good: str) -> str:
     later = NOW + victim.random.choice([31, 60, 3600, 10**9])
-    return victim.signed({}, **{victim.random.choice(["nbf", "iat"]): later})
+    return victim.signed_token({}, **{victim.random.choice(["nbf", "iat"]): later})
 
 
-def expired(victim: Victim, good: str) -> str:
-    return victim.signed({}, exp=NOW - victim.random.choice([30, 31, 3600, 10**9, NOW]))
+def expired(victim: TargetServer, good: str) -> str:
+    return victim.signed_token(
+        {}, exp=NOW - victim.random.choice([30, 31, 3600, 10**9, NOW])
+    )
 
 
-def for_ever(victim: Victim, good: str) -> str:
+def without_an_end(victim: TargetServer, good: str) -> str:
     ends: list[Any] = [
         NOW + 86_431,
         10**10,
@@ -360,14 +366,14 @@ def for_ever(victim: Victim, good: str) -> str:
         1e308,
     ]
     ends += [float("inf"), float("nan"), -1, True, str(NOW + 60), [NOW + 60], None, ...]
-    return victim.signed({}, exp=victim.random.choice(ends))
+    return victim.signed_token({}, exp=victim.random.choice(ends))
 
 
-def too_large(victim: Victim, good: str) -> str:
-    return victim.signed({}, pad="x" * victim.random.randrange(8192, 20_000))
+def too_large(victim: TargetServer, good: str) -> str:
+    return victim.signed_token({}, pad="x" * victim.random.randrange(8192, 20_000))
 
 
-def no_token(victim: Victim, good: str) -> str:
+def no_token(victim: TargetServer, good: str) -> str:
     deep = part(b"[" * 5000)
     text = "".join(victim.random.choices("ab.-_{}[] =\x00é\ud800", k=60))
     return victim.random.choice(["", ".", "..", "...", text, f"{deep}.e30.x"])
@@ -382,56 +388,56 @@ FORGERIES: dict[Forgery, set[str]] = {
     no_algorithm: {"algorithm", "unknown_key"},
     algorithm_left_out: {"algorithm"},
     public_key_as_a_secret: {"algorithm", "unknown_key", "signature"},
-    name_of_a_key_that_is_a_path_or_a_query: {"unknown_key"},
-    name_of_a_key_that_is_no_text: {"malformed"},
-    key_of_ones_own_in_the_header: {"malformed"},
-    extension_that_must_be_understood: {"malformed"},
-    claims_of_another: {"signature"},
+    key_name_like_a_path_or_query: {"unknown_key"},
+    key_name_that_is_no_text: {"malformed"},
+    forgers_key_in_the_header: {"malformed"},
+    unknown_critical_extension: {"malformed"},
+    claims_of_another_token: {"signature"},
     claims_edited: {"signature"},
     header_edited: {"signature"},
-    header_written_otherwise: {"signature"},
-    signature_of_another: {"signature"},
-    signature_of_nothing: {"signature"},
-    cut_short: FALSE,
-    a_part_missing_or_too_many: FALSE,
-    a_character_changed: FALSE,
+    header_encoded_differently: {"signature"},
+    signature_of_another_token: {"signature"},
+    constant_signature: {"signature"},
+    truncated: FALSE,
+    missing_or_extra_part: FALSE,
+    changed_character: FALSE,
     same_bytes_in_another_base64: {"malformed", "signature"},
-    something_said_twice: {"malformed"},
+    repeated_claim: {"malformed"},
     for_another_service: {"audience"},
     of_another_issuer: {"issuer"},
-    of_nobody: {"subject"},
-    for_nothing: {"scope"},
+    without_a_user: {"subject"},
+    without_scopes: {"scope"},
     not_yet: {"not_yet"},
     expired: {"expired"},
-    for_ever: {"malformed", "too_long"},
+    without_an_end: {"malformed", "too_long"},
     too_large: {"too_long"},
     no_token: {"malformed", "unknown_key"},
 }
 """Each way to forge, and for what the forged may be refused."""
 
 
-def _header(victim: Victim, **more: Any) -> dict[str, Any]:
+def _header_of(victim: TargetServer, **more: Any) -> dict[str, Any]:
     named = {} if victim.kid is None else {"kid": victim.kid}
     return {"alg": victim.algorithm, "typ": "JWT"} | named | more
 
 
-def _with_header(victim: Victim, good: str, **more: Any) -> str:
-    """The token with another header, its signature as it was."""
-    return f"{part(_header(victim, **more))}.{good.split('.', 1)[1]}"
+def _with_header(victim: TargetServer, good: str, **more: Any) -> str:
+    """Return the token with another header and its old signature."""
+    return f"{part(_header_of(victim, **more))}.{good.split('.', 1)[1]}"
 
 
-def _somebody(victim: Victim) -> dict[str, Any]:
+def _random_user_claims(victim: TargetServer) -> dict[str, Any]:
     return claims(sub=f"user-{victim.random.randrange(10**6)}", scope="admin read")
 
 
-def _forger(algorithm: str) -> Any:
+def _forgers_key(algorithm: str) -> Any:
     if algorithm == "HS256":
         return b"what a forger likes, of enough bytes"
     return private_key(algorithm, "forger")
 
 
 def _hmac(algorithm: str, key: bytes, text: str) -> bytes:
-    """By hand: the library refuses to sign with a public key."""
+    """Compute the HMAC by hand: the library refuses to sign with a public key."""
     return hmac.digest(key, text.encode(), f"sha{algorithm[2:]}")
 
 
@@ -453,16 +459,16 @@ def _public_forms(key: Any) -> Iterator[bytes]:
 
 
 @pytest.fixture(params=[*ALGORITHMS, "HS256"])
-def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Victim:
+def victim(request: pytest.FixtureRequest, tmp_path: Path) -> TargetServer:
     algorithm: str = request.param
     clock, path = Clock(), tmp_path / "jwks.json"
     path.write_bytes(each_kind())
     source = {"TOKEN_SECRET": SECRET} if algorithm == "HS256" else {"JWKS": path}
     strict = verifier(clock, **source, TOKEN_ISSUER=ISSUER)
-    return Victim(algorithm, strict, clock, random.Random(f"20 {algorithm}"))
+    return TargetServer(algorithm, strict, clock, random.Random(f"20 {algorithm}"))
 
 
-def refusal(victim: Victim, shown: str) -> str | None:
+def refusal(victim: TargetServer, shown: str) -> str | None:
     try:
         victim.verifier.verify(shown)
     except TokenRefused as refused:
@@ -470,13 +476,13 @@ def refusal(victim: Victim, shown: str) -> str | None:
     return None
 
 
-def test_of_thousands_of_forged_tokens_none_lets_anybody_in(victim: Victim) -> None:
+def test_thousands_of_forged_tokens_are_all_refused(victim: TargetServer) -> None:
     refusals: dict[str, Counter[str | None]] = defaultdict(Counter)
 
     for forge in FORGERIES:
         for n in range(ROUNDS):
-            good = victim.good()
-            if n % 2:  # forged of one that is remembered, and of one never seen
+            good = victim.good_token()
+            if n % 2:  # one forged from a cached token, and one from a token never seen
                 assert refusal(victim, good) is None
             forged = forge(victim, good)
             assert forged != good
@@ -490,12 +496,12 @@ def test_of_thousands_of_forged_tokens_none_lets_anybody_in(victim: Victim) -> N
     assert sum(reasons.total() for reasons in refusals.values()) == 1240
 
 
-def test_a_careless_verifier_would_fall_for_them() -> None:
-    victim = Victim("RS256", verifier(), Clock(), random.Random(20))
+def test_a_careless_verifier_accepts_some_of_them() -> None:
+    victim = TargetServer("RS256", verifier(), Clock(), random.Random(20))
     pem = next(_public_forms(victim.key))
 
-    def careless(shown: str) -> bool:
-        """It believes the header: no signature, its own key, one key for every use."""
+    def accepted_by_careless_verifier(shown: str) -> bool:
+        """Trust the header: no signature, the token's own key, any use of a key."""
         head, body, signature = shown.split(".")
         header = json.loads(base64.urlsafe_b64decode(head + "=="))
         if header["alg"].strip(" \x00").lower() in ("none", "null", ""):
@@ -513,19 +519,19 @@ def test_a_careless_verifier_would_fall_for_them() -> None:
     fallen = {
         forge.__name__
         for forge in (no_algorithm, public_key_as_a_secret, other_algorithm_of_the_key,
-                      key_of_ones_own_in_the_header, expired, for_another_service)
+                      forgers_key_in_the_header, expired, for_another_service)
         for _ in range(ROUNDS)
-        if careless(forge(victim, victim.good()))
+        if accepted_by_careless_verifier(forge(victim, victim.good_token()))
     }  # fmt: skip
 
     assert len(fallen) == 6
 
 
-def test_a_token_that_was_let_in_is_not_after_its_end(victim: Victim) -> None:
+def test_an_accepted_token_is_refused_after_its_end(victim: TargetServer) -> None:
     for _ in range(100):
         victim.clock.now = NOW
         ends = NOW + victim.random.randrange(1, 86_400)
-        good = victim.good(exp=ends)
+        good = victim.good_token(exp=ends)
         assert refusal(victim, good) is None
 
         victim.clock.now = ends + 29
@@ -536,7 +542,7 @@ def test_a_token_that_was_let_in_is_not_after_its_end(victim: Victim) -> None:
 
 
 @given(st.data())
-def test_no_change_of_a_token_keeps_it_good(data: st.DataObject) -> None:
+def test_a_changed_token_is_refused(data: st.DataObject) -> None:
     strict = verifier(TOKEN_SECRET=SECRET)
     good = token("HS256", key=SECRET.encode(), kid=None)
     at = data.draw(st.integers(0, len(good) - 1))

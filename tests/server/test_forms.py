@@ -1,4 +1,4 @@
-"""Every form of every page is submitted, with each field empty and filled in."""
+"""Every form of every page is submitted with its fields empty and filled in."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import refold
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE
 from refold.store import Session, SessionStore
-from tests.server.test_browser import UNFOLD, browser, served, whole
-from tests.server.test_pages import spoken
+from tests.server.test_browser import UNFOLD, browser, complete_page_paths, served
+from tests.server.test_pages import session_with_turns
 
 __all__ = ["browser", "served"]  # fixtures
 
-# What a person would write into a field of that name.
+# The text that a person would write into the field of that name.
 WORDS: Final = {
     "q": "file",
     "label": "project=page",
@@ -32,7 +32,7 @@ WORDS: Final = {
     "note": "above the limit",
     "confirm": "bob",  # another user: nothing is erased
 }
-# Forms that nobody can send empty, and the sentence that says so.
+# Forms with required fields, and the sentence that the page then shows.
 NEEDED: Final = {
     ("/login", "token"): "This token is not valid",
     ("/run/run/verify", "seq"): "seq is missing",
@@ -62,7 +62,7 @@ SHOWN: Final = "input:not([type=hidden]), select"
 
 
 class Form(NamedTuple):
-    """A form of a page: where it is shown, and what it asks for."""
+    """A form of a page: the page's path, the method, and the field names."""
 
     page: str
     method: str
@@ -71,21 +71,21 @@ class Form(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The form, as ``FORMS`` lists it."""
+        """The form's entry in ``FORMS``."""
         place = "/logout" if self.is_logout else self.page.partition("?")[0]
         return " ".join((place, self.method, *self.names))
 
     @property
     def is_logout(self) -> bool:
-        """Whether it is the form that every page has."""
+        """Whether it is the logout form, which every page has."""
         return self.nth == 0 and not self.names
 
 
-def everything(store: SessionStore) -> Session:
-    """Sessions with everything that a page has a form for."""
-    session = spoken(store, turns=4)
+def store_with_every_form(store: SessionStore) -> Session:
+    """Fill the store with sessions so that the pages show every form."""
+    session = session_with_turns(store, turns=4)
     for number in range(4):
-        other = spoken(store, f"s-{number}", turns=1)
+        other = session_with_turns(store, f"s-{number}", turns=1)
         other.append(refold.Final(outcome="success", text="Done."))
         other.label(project="page")
     questions = store.session(user_id="ada", session_id="questions")
@@ -97,7 +97,7 @@ def everything(store: SessionStore) -> Session:
     return session
 
 
-# Of each form on a page: its method, and the names of the fields that people see.
+# For each form on a page: its method, and the names of the visible fields.
 DESCRIBED: Final = """() => [...document.forms].map((form) => ({
     method: form.method,
     names: [...new Set([...form.elements]
@@ -107,34 +107,34 @@ DESCRIBED: Final = """() => [...document.forms].map((form) => ({
 
 
 def forms_of(page: Page, path: str) -> list[Form]:
-    """The forms of a page, those that look the same once."""
+    """Open the path and return its forms; forms that look the same count once."""
     page.goto(path)
-    forms = {form.title: form for form in reversed(forms_of_open(page, path))}
+    forms = {form.title: form for form in reversed(forms_of_open_page(page, path))}
     return list(forms.values())
 
 
-def forms_of_open(page: Page, path: str) -> list[Form]:
-    """The forms of the page that is open now."""
+def forms_of_open_page(page: Page, path: str) -> list[Form]:
+    """Return the forms of the page that is open now."""
     return [
         Form(path, form["method"], tuple(form["names"]), nth)
         for nth, form in enumerate(page.evaluate(DESCRIBED))
-        if form["method"] != "dialog"  # it closes the list of keys, and asks nothing
+        if form["method"] != "dialog"  # it closes the list of keys, and has no field
     ]
 
 
 def located(page: Page, form: Form) -> Locator:
-    """The form on the page as it is now: a submission may have added others."""
+    """Find the form on the current page: a submission may have added others."""
     page.goto(form.page)
     page.evaluate(UNFOLD)
     present = {
         candidate.title: candidate
-        for candidate in reversed(forms_of_open(page, form.page))
+        for candidate in reversed(forms_of_open_page(page, form.page))
     }
     return page.locator("form").nth(present[form.title].nth)
 
 
 def fillings(page: Page, form: Form, words: dict[str, str]) -> list[dict[str, str]]:
-    """Nothing; each field alone; and all of them."""
+    """Return the fillings to try: none, each field alone, and all fields."""
     chosen: list[dict[str, str]] = [{}]
     together: dict[str, str] = {}
     place = located(page, form)
@@ -148,7 +148,7 @@ def fillings(page: Page, form: Form, words: dict[str, str]) -> list[dict[str, st
 
 
 def values_of(fields: Locator, name: str, words: dict[str, str]) -> list[str]:
-    """Returns the values for the fields of that name: each box, or the last option."""
+    """Return the values for fields of that name: each checkbox, or the last option."""
     kind = fields.first.evaluate("(field) => field.type")
     if kind in ("checkbox", "radio"):
         return [field.get_attribute("value") or "on" for field in fields.all()]
@@ -158,8 +158,8 @@ def values_of(fields: Locator, name: str, words: dict[str, str]) -> list[str]:
     return [words[name]]
 
 
-def submitted(page: Page, form: Form, filling: dict[str, str]) -> Response:
-    """Fill the form in as a person does, and press its button; the last answer."""
+def submit(page: Page, form: Form, filling: dict[str, str]) -> Response:
+    """Fill in the form as a person does, press its button, and return the answer."""
     place = located(page, form)
     place.evaluate("(form) => { form.noValidate = true; }")
     for field in place.locator(SHOWN).all():
@@ -183,12 +183,12 @@ def fill(field: Locator, value: str | None) -> None:
     elif kind == "select-one":
         if value is not None:
             field.select_option(value)
-    elif kind != "range" or value is not None:  # a slider always stands somewhere
+    elif kind != "range" or value is not None:  # a slider always has a value
         field.fill(value or "")
 
 
-def refused_for(form: Form, filling: dict[str, str]) -> list[str]:
-    """The sentences of which the page has to show one, for what is left empty."""
+def expected_refusals(form: Form, filling: dict[str, str]) -> list[str]:
+    """Return the sentences for empty required fields; the page must show one."""
     place = form.page.partition("?")[0]
     return [
         sentence
@@ -202,35 +202,37 @@ def refused_for(form: Form, filling: dict[str, str]) -> list[str]:
 def test_every_form_answers_with_a_page_whatever_is_left_empty(
     browser: Browser, served: str, store: SessionStore, verifier: Verifier
 ) -> None:
-    session = everything(store)
+    session = store_with_every_form(store)
     words = {**WORDS, "token": verifier.mint("ada", FULL)}
     context = browser.new_context(base_url=served, java_script_enabled=False)
     context.set_default_timeout(15_000)
     context.add_cookies([{"name": COOKIE, "value": words["token"], "url": served}])
     page = context.new_page()
     tried: set[str] = set()
-    for path in ("/login", *whole(session)):
+    for path in ("/login", *complete_page_paths(session)):
         for form in forms_of(page, path):
             if form.title in tried or form.is_logout:
                 continue
             tried.add(form.title)
             for filling in fillings(page, form, words):
-                answer = submitted(page, form, filling)
-                check(page, form, filling, answer)
+                answer = submit(page, form, filling)
+                check_answer(page, form, filling, answer)
 
     assert tried | {"/logout post"} == FORMS
     context.close()
 
 
-def check(page: Page, form: Form, filling: dict[str, str], answer: Response) -> None:
-    """The answer is what was asked for, or a page that says in words what is wrong."""
+def check_answer(
+    page: Page, form: Form, filling: dict[str, str], answer: Response
+) -> None:
+    """Check that the answer shows the result, or explains in words what is wrong."""
     about = (form.title, filling, answer.status, answer.url)
     if "attachment" in answer.headers.get("content-disposition", ""):
         assert answer.status == 200, about
         return
     assert answer.headers["content-type"].startswith("text/html"), about
     expect(page.locator("h1")).to_have_count(1)
-    sentences = refused_for(form, filling)
+    sentences = expected_refusals(form, filling)
     if not sentences:
         assert answer.status == 200, about
         return
@@ -242,7 +244,7 @@ def check(page: Page, form: Form, filling: dict[str, str], answer: Response) -> 
 def test_the_run_page_is_searched_and_filtered_by_its_form(
     browser: Browser, served: str, store: SessionStore, verifier: Verifier
 ) -> None:
-    spoken(store, turns=2)
+    session_with_turns(store, turns=2)
     context = browser.new_context(base_url=served)
     token = verifier.mint("ada", ("read",))
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])

@@ -1,4 +1,4 @@
-"""Nobody takes so much of a server that others get nothing of it."""
+"""Limits per user and per client leave the server free for everybody else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refold.adapters.server import routes
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Gate, Limits, application
 from refold.store import SessionStore
-from tests.server.conftest import Speaks
+from tests.server.conftest import ClientFor
 from tests.support.waiting import PATIENCE_SEC, until_async
 
 Message = dict[str, Any]
@@ -27,7 +27,7 @@ EVENTS = "/v1/sessions/s/events"
 
 
 class Answer(NamedTuple):
-    """What was sent back."""
+    """The parts of an answer that the server sent."""
 
     status: int
     body: bytes
@@ -40,7 +40,7 @@ async def never() -> None:
     await asyncio.Event().wait()
 
 
-async def asked(
+async def send_request(
     gate: Gate,
     path: str,
     token: str = "",
@@ -50,7 +50,7 @@ async def asked(
     after: Callable[[], Awaitable[Message]] | None = None,
     taken: Callable[[], Awaitable[None]] | None = None,
 ) -> Answer:
-    """Sends a request as a server does.
+    """Send a request as an ASGI server does.
 
     after: returns the message that follows the body.
     taken: returns when the client has read a part of the answer.
@@ -89,8 +89,8 @@ async def asked(
     return Answer(status, b"".join(message.get("body", b"") for message in sent[1:]))
 
 
-class Held:
-    """A store whose lists of sessions wait until they may go on."""
+class WaitingStore:
+    """A store whose session lists wait until the test releases them."""
 
     def __init__(self, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go, self._begun = threading.Event(), threading.Semaphore(0)
@@ -104,14 +104,14 @@ class Held:
         monkeypatch.setattr(store, "sessions", wait)
 
     @asynccontextmanager
-    async def lists(
+    async def open_lists(
         self, gate: Gate, token: str, number: int
     ) -> AsyncIterator[list[asyncio.Task[Answer]]]:
-        """Holds ``number`` requests while they are answered, until the block ends."""
-        ask = asked(gate, "/v1/sessions", token)
+        """Keep ``number`` list requests open until the block ends."""
+        ask = send_request(gate, "/v1/sessions", token)
         tasks = [asyncio.create_task(ask)]
         tasks += [
-            asyncio.create_task(asked(gate, "/v1/sessions", token))
+            asyncio.create_task(send_request(gate, "/v1/sessions", token))
             for _ in range(number - 1)
         ]
         try:
@@ -126,22 +126,22 @@ class Held:
 
 
 @pytest.fixture
-def held(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> Held:
-    return Held(store, monkeypatch)
+def waiting_store(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> WaitingStore:
+    return WaitingStore(store, monkeypatch)
 
 
-def test_one_user_does_not_take_the_place_of_all(
-    store: SessionStore, verifier: Verifier, held: Held
+def test_one_user_cannot_take_every_place(
+    store: SessionStore, verifier: Verifier, waiting_store: WaitingStore
 ) -> None:
     gate = application(store, verifier, Limits(own_at_once=2))
     ada, bob = (verifier.mint(user, ["read"]) for user in ("ada", "bob"))
 
     async def run() -> tuple[Answer, Answer, Answer]:
-        async with held.lists(gate, ada, 2) as lists:
-            more = await asked(gate, "/v1/costs", ada)
-            other = await asked(gate, "/v1/costs", bob)
+        async with waiting_store.open_lists(gate, ada, 2) as lists:
+            more = await send_request(gate, "/v1/costs", ada)
+            other = await send_request(gate, "/v1/costs", bob)
         assert [(await task).status for task in lists] == [200, 200]
-        return more, other, await asked(gate, "/v1/costs", ada)
+        return more, other, await send_request(gate, "/v1/costs", ada)
 
     more, other, later = asyncio.run(run())
 
@@ -150,21 +150,21 @@ def test_one_user_does_not_take_the_place_of_all(
 
 
 def test_health_answers_while_a_server_is_busy(
-    store: SessionStore, verifier: Verifier, held: Held
+    store: SessionStore, verifier: Verifier, waiting_store: WaitingStore
 ) -> None:
     gate = application(store, verifier, Limits(at_once=1))
     ada = verifier.mint("ada", ["read"])
 
     async def run() -> list[int]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = 1
-        async with held.lists(gate, ada, 1):
+        async with waiting_store.open_lists(gate, ada, 1):
             paths = ("/v1/costs", "/health", "/health/ready")
-            return [(await asked(gate, path, ada)).status for path in paths]
+            return [(await send_request(gate, path, ada)).status for path in paths]
 
     assert asyncio.run(run()) == [503, 200, 200]
 
 
-def test_a_client_that_reads_no_answer_is_disconnected(
+def test_a_client_that_does_not_read_its_answer_is_disconnected(
     store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = application(store, verifier, Limits(send_sec=0.05, own_at_once=1))
@@ -174,22 +174,26 @@ def test_a_client_that_reads_no_answer_is_disconnected(
 
     async def run() -> int:
         for path in ("/v1/sessions", "/v1/export", f"{EVENTS}/tail"):
-            await asyncio.wait_for(asked(gate, path, ada, taken=never), 30)
-        return (await asked(gate, "/v1/sessions", ada)).status
+            await asyncio.wait_for(send_request(gate, path, ada, taken=never), 30)
+        return (await send_request(gate, "/v1/sessions", ada)).status
 
     assert asyncio.run(run()) == 200
     assert "unexpected" not in caplog.text
 
 
-def test_a_client_that_leaves_during_its_body_is_no_failure(
+def test_a_client_that_leaves_during_its_body_causes_no_error(
     store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, ada = application(store, verifier), verifier.mint("ada", ["append"])
 
-    async def gone() -> Message:
+    async def disconnect() -> Message:
         return {"type": "http.disconnect"}
 
-    asyncio.run(asked(gate, EVENTS, ada, method="POST", body=(b'{"ev',), after=gone))
+    asyncio.run(
+        send_request(
+            gate, EVENTS, ada, method="POST", body=(b'{"ev',), after=disconnect
+        )
+    )
 
     assert "unexpected" not in caplog.text
     assert store.sessions("ada") == []
@@ -213,7 +217,7 @@ def test_only_events_may_be_large(ada: TestClient) -> None:
     assert problem["request_id"] == labels.headers["x-request-id"]
 
 
-def test_large_bodies_are_not_read_where_all_others_wait(
+def test_large_bodies_are_not_parsed_on_the_event_loop(
     ada: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_drafts = routes._drafts
@@ -258,22 +262,22 @@ def test_refused_tokens_fill_the_access_log_no_faster_than_the_rate(
     assert len(noted) == 5
 
 
-def test_no_stream_of_nothing_is_held_open_for_agents(speaks: Speaks) -> None:
+def test_the_endpoint_for_agents_opens_no_empty_stream(client_for: ClientFor) -> None:
     accepts = {"Accept": "text/event-stream"}
 
-    answered = speaks("ada", "read").get("/mcp", headers=accepts)
+    answered = client_for("ada", "read").get("/mcp", headers=accepts)
 
     assert answered.status_code == 405
     assert answered.headers["content-type"] == "application/problem+json"
 
 
-def test_metrics_do_not_grow_with_what_a_client_sends(speaks: Speaks) -> None:
-    ada = speaks("ada")
+def test_metrics_do_not_grow_with_what_a_client_sends(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     for number in range(20):
         ada.request(f"SK-ANT-{number}", "/v1/sessions")
         ada.get(f"/v1/nothing-{number}")
 
-    text = speaks("root", "admin").get("/metrics").text
+    text = client_for("root", "admin").get("/metrics").text
 
     counted = [
         line for line in text.splitlines() if line.startswith("refold_requests_t")

@@ -1,4 +1,4 @@
-"""Odd values of parameters and fields of a page are answered in words."""
+"""Odd values of parameters and form fields are answered with a page in words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from refold.adapters.server.access_tokens import SCOPES, verifier_of
 from refold.adapters.server.app import COOKIE, application, csrf_of_token
 from tests.server.conftest import QUICK
-from tests.server.test_pages import spoken
+from tests.server.test_pages import session_with_turns
 from tests.support.stores import open_at
 
-# Percent-encoded, as they stand in a query: empty, no text, no number, of another kind.
+# Percent-encoded query values: empty, no text, no number, of another kind.
 ODD: Final = (
     "",
     "+",
@@ -68,7 +68,7 @@ PAGES: Final = {
     "/erase?dry=1": ("session",),
     "/erase": ("dry",),
 }
-# Of each form: what a person would fill in, and which fields are put to the test.
+# For each form: the values that a person would fill in, and the fields under test.
 FORMS: Final = {
     "/memory": ({"act": "grant", "scope": "x"}, ("act", "scope", "reason")),
     "/settings": ({"full_turns": "3"}, ("full_turns", "cached_turns")),
@@ -91,7 +91,7 @@ def browser(empty_url: str, tmp_path: Path) -> Iterator[TestClient]:
     verifier = verifier_of()
     token = verifier.mint("ada", SCOPES)
     with open_at(empty_url, tmp_path) as store:
-        spoken(store, turns=2)
+        session_with_turns(store, turns=2)
         gate = application(store, verifier, QUICK)
         with TestClient(
             gate, raise_server_exceptions=False, follow_redirects=False
@@ -119,7 +119,7 @@ def test_no_parameter_of_a_page_makes_it_fail(browser: TestClient, page: str) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_field_of_a_form_makes_it_fail(browser: TestClient, form: str) -> None:
+def test_no_form_field_makes_a_page_fail(browser: TestClient, form: str) -> None:
     filled, names = FORMS[form]
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
     for name in names:
@@ -136,14 +136,14 @@ def test_no_field_of_a_form_makes_it_fail(browser: TestClient, form: str) -> Non
 
 
 @pytest.mark.parametrize("part", ["", "/event?seq=1", "/context", "/verify"])
-def test_no_name_of_a_run_makes_its_page_fail(browser: TestClient, part: str) -> None:
+def test_no_session_name_makes_its_page_fail(browser: TestClient, part: str) -> None:
     for value in ODD[1:]:
         answered = browser.get(f"/run/{value}{part}")
 
         assert answered.status_code in (200, 404, 422), (value[:60], part)
 
 
-def test_a_label_that_is_no_label_is_explained(browser: TestClient) -> None:
+def test_an_invalid_label_is_explained(browser: TestClient) -> None:
     answered = browser.get("/?label=refold")
     program = browser.get("/v1/sessions?label=refold")
 
@@ -152,7 +152,7 @@ def test_a_label_that_is_no_label_is_explained(browser: TestClient) -> None:
     assert "write a label as NAME=VALUE" in program.json()["detail"]
 
 
-def test_a_type_that_there_is_not_is_explained(browser: TestClient) -> None:
+def test_an_unknown_type_is_explained(browser: TestClient) -> None:
     wrong = browser.get("/v1/sessions/run/events?type=user_inputs")
     empty = browser.get("/v1/sessions/run/events?type=")
 

@@ -1,4 +1,4 @@
-"""Each operation over HTTP is one call of the store, and says what is wrong."""
+"""Each HTTP operation is one call of the store and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 import refold
 from refold.domain.erasure import subject
 from refold.store import SessionStore
-from tests.server.conftest import Speaks
+from tests.server.conftest import ClientFor
 
 ASKS = {"type": "user_input", "payload": {"text": "Why does the build fail?"}}
 CALLS = {
@@ -20,7 +20,7 @@ CALLS = {
 EVENTS = "/v1/sessions/s-1/events"
 
 
-def begun(client: TestClient, name: str = "s-1") -> None:
+def create_session(client: TestClient, name: str = "s-1") -> None:
     answer = client.post(f"/v1/sessions/{name}/events", json={"events": [ASKS, CALLS]})
     assert answer.status_code == 201, answer.text
 
@@ -51,7 +51,7 @@ def test_a_retry_gets_the_first_receipt(ada: TestClient) -> None:
 
 
 def test_a_stale_writer_gets_the_expected_and_actual_seq(ada: TestClient) -> None:
-    begun(ada)
+    create_session(ada)
 
     late = ada.post(EVENTS, json={"events": [ASKS]}, headers={"Expected-Seq": "1"})
 
@@ -62,8 +62,8 @@ def test_a_stale_writer_gets_the_expected_and_actual_seq(ada: TestClient) -> Non
     assert (problem["expected"], problem["actual"]) == (1, 2)
 
 
-def test_events_come_by_pages_and_by_type(ada: TestClient) -> None:
-    begun(ada)
+def test_events_are_listed_by_page_and_by_type(ada: TestClient) -> None:
+    create_session(ada)
     ada.post(EVENTS, json={"events": [ASKS] * 5})
 
     page = ada.get(EVENTS, params={"limit": 3}).json()
@@ -94,9 +94,9 @@ def test_values_that_json_cannot_hold_are_repaired(ada: TestClient) -> None:
     assert "warnings" not in plain["meta"]
 
 
-def test_sessions_come_by_pages_and_by_label(ada: TestClient) -> None:
+def test_sessions_are_listed_by_page_and_by_label(ada: TestClient) -> None:
     for name in ("a", "b", "c"):
-        begun(ada, name)
+        create_session(ada, name)
     labelled = ada.put("/v1/sessions/b/labels", json={"project": "refold"})
 
     page = ada.get("/v1/sessions", params={"limit": 2}).json()
@@ -136,8 +136,8 @@ def test_a_session_name_must_be_text(
     assert store.sessions("ada") == []
 
 
-def test_a_label_may_have_any_name_that_labels_have(ada: TestClient) -> None:
-    begun(ada)
+def test_a_label_may_have_any_name_that_labels_may_have(ada: TestClient) -> None:
+    create_session(ada)
     labels = {"self": "x", "labels": "y"}
 
     answer = ada.put("/v1/sessions/s-1/labels", json=labels)
@@ -184,7 +184,7 @@ def test_a_context_accepts_the_parameters_for_turns(
     assert then.json()["at"] == 4
 
 
-def test_a_compaction_takes_the_turns_that_its_body_names(
+def test_a_compaction_compacts_the_turns_that_its_body_names(
     ada: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_FULL_CONTEXT_TURNS", "9")
@@ -205,8 +205,8 @@ def test_a_compaction_takes_the_turns_that_its_body_names(
     assert (both.status_code, no_turns.status_code) == (422, 422)
 
 
-def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
-    begun(ada)
+def test_a_strategy_cannot_name_a_file_of_the_server(ada: TestClient) -> None:
+    create_session(ada)
 
     for spec in ("@policy.toml", "keep_all;@x.json"):
         shown = ada.get("/v1/sessions/s-1/context", params={"strategy": spec})
@@ -217,7 +217,7 @@ def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
 
 
 def test_why_compare_verify_and_search_answer(ada: TestClient) -> None:
-    begun(ada)
+    create_session(ada)
 
     why = ada.get("/v1/sessions/s-1/why").json()
     compared = ada.get("/v1/sessions/s-1/compare", params={"strategy": "keep_all"})
@@ -236,7 +236,7 @@ def test_why_compare_verify_and_search_answer(ada: TestClient) -> None:
 def test_a_proof_is_checked_with_the_public_key_alone(
     ada: TestClient, store: SessionStore
 ) -> None:
-    begun(ada)
+    create_session(ada)
     unsealed = ada.get("/v1/sessions/s-1/proof", params={"seq": 2})
     store.seal()
 
@@ -249,7 +249,7 @@ def test_a_proof_is_checked_with_the_public_key_alone(
 
 
 def test_memory_is_shown_and_refused(ada: TestClient) -> None:
-    begun(ada)
+    create_session(ada)
     allowed = ada.put(
         "/v1/memory/consent", json={"scope": "declarative_memory", "granted": True}
     )
@@ -264,7 +264,7 @@ def test_memory_is_shown_and_refused(ada: TestClient) -> None:
 
 
 def test_a_question_is_decided_once_and_needs_the_scope(
-    ada: TestClient, speaks: Speaks, store: SessionStore
+    ada: TestClient, client_for: ClientFor, store: SessionStore
 ) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     question = refold.HumanReview(trigger="low_confidence", question="Is it right?")
@@ -272,8 +272,8 @@ def test_a_question_is_decided_once_and_needs_the_scope(
     place, accepts = f"/v1/sessions/s-1/reviews/{seq}", {"decision": "accept"}
 
     listed = ada.get("/v1/reviews").json()["reviews"]
-    refused = speaks("ada", "append", "read").post(place, json=accepts)
-    smuggled = speaks("ada", "append").post(
+    refused = client_for("ada", "append", "read").post(place, json=accepts)
+    smuggled = client_for("ada", "append").post(
         EVENTS,
         json={
             "events": [
@@ -300,7 +300,7 @@ def test_a_question_is_decided_once_and_needs_the_scope(
 
 
 def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
-    begun(ada)
+    create_session(ada)
     plan = ada.post("/v1/erasures", json={"reason": "asked", "dry_run": True})
 
     erased = ada.post("/v1/erasures", json={"reason": "asked on 3 May"})
@@ -316,8 +316,8 @@ def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
     assert len(listed) == 1
 
 
-def test_a_salt_of_the_callers_own_outlasts_a_lost_answer(ada: TestClient) -> None:
-    begun(ada)
+def test_a_salt_from_the_caller_survives_a_lost_answer(ada: TestClient) -> None:
+    create_session(ada)
     request = {"reason": "asked", "salt": "5a" * 32}
     ada.post("/v1/erasures", json=request)  # its answer is lost
 
@@ -330,8 +330,8 @@ def test_a_salt_of_the_callers_own_outlasts_a_lost_answer(ada: TestClient) -> No
 
 
 @pytest.mark.parametrize("salt", ["", "5a", "5A" * 32, "zz" * 32])
-def test_a_salt_that_cannot_be_read_erases_nothing(ada: TestClient, salt: str) -> None:
-    begun(ada)
+def test_an_invalid_salt_erases_nothing(ada: TestClient, salt: str) -> None:
+    create_session(ada)
 
     answered = ada.post("/v1/erasures", json={"reason": "asked", "salt": salt})
 
@@ -340,10 +340,8 @@ def test_a_salt_that_cannot_be_read_erases_nothing(ada: TestClient, salt: str) -
 
 
 @pytest.mark.parametrize("grace", ["", "0", "soon", "-1d"])
-def test_a_grace_that_cannot_be_read_erases_nothing(
-    ada: TestClient, grace: str
-) -> None:
-    begun(ada)
+def test_an_invalid_grace_erases_nothing(ada: TestClient, grace: str) -> None:
+    create_session(ada)
 
     answered = ada.post("/v1/erasures", json={"reason": "asked", "grace": grace})
 
@@ -358,14 +356,14 @@ def test_a_grace_that_cannot_be_read_erases_nothing(
         ("/v1/memory/opt-out", {"memory_opt_out": 1}),
     ],
 )
-def test_consent_and_opt_out_take_booleans_only(
+def test_consent_and_opt_out_accept_booleans_only(
     ada: TestClient, place: str, body: object
 ) -> None:
     assert ada.put(place, json=body).status_code == 422
 
 
-def test_a_download_is_named_when_its_user_is_erased(ada: TestClient) -> None:
-    begun(ada)
+def test_a_download_is_listed_when_its_user_is_erased(ada: TestClient) -> None:
+    create_session(ada)
     ada.get("/v1/export")
 
     plan = ada.post("/v1/erasures", json={"reason": "asked", "dry_run": True})
@@ -380,8 +378,8 @@ def test_a_download_is_named_when_its_user_is_erased(ada: TestClient) -> None:
 def test_an_export_has_every_event_on_a_line(
     ada: TestClient, store: SessionStore
 ) -> None:
-    begun(ada, "a")
-    begun(ada, "b")
+    create_session(ada, "a")
+    create_session(ada, "b")
 
     lines = ada.get("/v1/export").text.splitlines()
 
@@ -408,7 +406,7 @@ def test_models_come_with_the_flags_of_history_summary(ada: TestClient) -> None:
 def test_a_misspelt_or_repeated_parameter_is_refused(
     ada: TestClient, query: str
 ) -> None:
-    begun(ada)
+    create_session(ada)
 
     assert ada.get(f"{EVENTS}?{query}").status_code == 422
     assert ada.get(f"{EVENTS}?limit=3&type=tool_call&type=final").status_code == 200

@@ -1,4 +1,4 @@
-"""What the pages show is what the store holds, to whom it belongs, and only as text."""
+"""The pages show the contents of the store, to its owner alone, as plain text."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from refold.domain.ids import StreamId
 from refold.store import Session, SessionStore
 from refold.store.appends import Order
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
-from tests.server.conftest import Speaks
-from tests.server.hostile import PAYLOADS, record
+from tests.server.conftest import ClientFor
+from tests.server.hostile import PAYLOADS, append_events_with
 
 SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
 SECRET = "sk-ant-api03-" + "Zx9Qk2" * 12
-# What would load something or say how something looks or acts, in a page of ours.
+# Attributes of our pages that may load a file.
 LOADS = {"script": "src", "link": "href", "img": "src"}
 
 
-class Read(HTMLParser):
-    """A page as a browser reads it."""
+class ParsedPage(HTMLParser):
+    """A page as a browser parses it."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -80,8 +80,10 @@ class Read(HTMLParser):
             self.text += data
 
 
-def spoken(store: SessionStore, name: str = "run", turns: int = 4) -> Session:
-    """A session of ada with turns, parallel calls, requests and summaries."""
+def session_with_turns(
+    store: SessionStore, name: str = "run", turns: int = 4
+) -> Session:
+    """Create a session of ada with turns, parallel calls, requests and summaries."""
     session = store.session(user_id="ada", session_id=name)
     session.append(refold.SystemPrompt(text="Answer briefly."))
     for n in range(turns):
@@ -107,16 +109,16 @@ def spoken(store: SessionStore, name: str = "run", turns: int = 4) -> Session:
     return session
 
 
-def page(client: TestClient, path: str, status: int = 200) -> str:
-    """A page, which came with the policy of all."""
+def page_text(client: TestClient, path: str, status: int = 200) -> str:
+    """Request a page, check its status and its policy, and return its text."""
     answered = client.get(path, headers={"Accept-Language": "en"})
     assert answered.status_code == status, (path, answered.text[:500])
     assert answered.headers["content-security-policy"] == POLICY
     return answered.text
 
 
-def places(session: Session) -> list[str]:
-    """The pages that there are, about this session where they are of one."""
+def page_paths(session: Session) -> list[str]:
+    """Return the path of every page; pages about a session are about this one."""
     of = f"/run/{quote(session.session_id, safe='')}"
     return [
         "/",
@@ -145,12 +147,14 @@ def places(session: Session) -> list[str]:
 def test_a_run_is_shown_as_turns_with_each_call_next_to_its_result(
     ada: TestClient, store: SessionStore
 ) -> None:
-    spoken(store)
+    session_with_turns(store)
 
-    read = page(ada, "/run/run")
+    read = page_text(ada, "/run/run")
 
     turns = read.split('<details class="turn')[1:]
-    assert len(turns) == 5  # the prompt, which is before the first input, and four
+    assert (
+        len(turns) == 5
+    )  # the prompt, which comes before the first input, and four turns
     turn = turns[2]
     assert "Question 1: what is in file 1?" in turn
     assert "2 calls side by side" in turn
@@ -162,25 +166,25 @@ def test_a_run_is_shown_as_turns_with_each_call_next_to_its_result(
     assert "EMAIL" in turn
 
 
-def test_a_placeholder_stands_out(ada: TestClient, store: SessionStore) -> None:
-    spoken(store, turns=1)
+def test_a_placeholder_is_marked(ada: TestClient, store: SessionStore) -> None:
+    session_with_turns(store, turns=1)
 
-    read = page(ada, "/run/run")
+    read = page_text(ada, "/run/run")
 
     assert '<mark class="chip">[REDACTED:EMAIL]</mark>' in read
     assert "@b.example" not in read
 
 
-def test_a_summary_stands_where_it_was_decided(
+def test_a_summary_is_shown_where_it_was_decided(
     ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = spoken(store, turns=12)
+    session = session_with_turns(store, turns=12)
     derived = session.history.derived(session.history.streams()[1])
     decided = {
         entry.seq: int(getattr(entry.payload, "decided_at_seq", 0)) for entry in derived
     }
 
-    for whole in (256, 12):  # a derived stream that is short, and one that is long
+    for whole in (256, 12):  # a short derived stream and a long one
         monkeypatch.setattr(run_pages, "_WHOLE", whole)
         shown = Counter[str]()
         for first in range(0, session.head().seq, 20):
@@ -200,10 +204,10 @@ def test_a_summary_stands_where_it_was_decided(
 
 
 @pytest.mark.parametrize("whole", [256, 12, 2])
-def test_a_page_has_no_entries_that_a_rebuild_replaced(
+def test_a_page_leaves_out_entries_that_a_rebuild_replaced(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch, whole: int
 ) -> None:
-    session = spoken(store, turns=12)
+    session = session_with_turns(store, turns=12)
     name = session.history.streams()[1]
     replaced = session.history.derived(name)
     note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=session.head().seq))
@@ -224,8 +228,8 @@ def test_a_page_has_no_entries_that_a_rebuild_replaced(
     assert shown == ["compaction"]
 
 
-def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:
-    session = spoken(store, turns=10)
+def test_a_page_ends_where_no_call_is_open(store: SessionStore) -> None:
+    session = session_with_turns(store, turns=10)
     seen: list[int] = []
 
     after = 0
@@ -246,14 +250,14 @@ def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:
     assert seen == [*range(1, session.head().seq + 1)]
 
 
-def test_pages_go_back_as_they_went(ada: TestClient, store: SessionStore) -> None:
-    session = spoken(store, turns=20)
-    first = Read(page(ada, "/run/run"))
+def test_pages_go_back_the_way_they_came(ada: TestClient, store: SessionStore) -> None:
+    session = session_with_turns(store, turns=20)
+    first = ParsedPage(page_text(ada, "/run/run"))
     following = next(link for link in first.links if "after=" in link)
 
-    second = Read(page(ada, f"/run/run{following}"))
+    second = ParsedPage(page_text(ada, f"/run/run{following}"))
     back = next(link for link in second.links if "before=" in link)
-    again = Read(page(ada, f"/run/run{back}"))
+    again = ParsedPage(page_text(ada, f"/run/run{back}"))
 
     shown = [anchor for anchor in first.ids if anchor.startswith("e")]
     assert len(shown) >= run_pages.LIMIT
@@ -263,24 +267,26 @@ def test_pages_go_back_as_they_went(ada: TestClient, store: SessionStore) -> Non
     assert not last & set(shown)
 
 
-def test_a_page_of_a_long_run_reads_no_more_than_it_shows(
+def test_a_page_of_a_long_run_reads_only_what_it_shows(
     ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = spoken(store, turns=3)
+    session = session_with_turns(store, turns=3)
     for n in range(20):
         session.append([refold.UserInput(text=f"{n}.{m}") for m in range(200)])
     read = store.log.read
     rows_read: Counter[str] = Counter()
 
-    def counted(stream: StreamId, **options: Any) -> list[Envelope]:
+    def counted_read(stream: StreamId, **options: Any) -> list[Envelope]:
         rows = read(stream, **options)
         rows_read[stream.stream] += len(rows)
         return rows
 
-    monkeypatch.setattr(type(store.log), "read", lambda _, *a, **k: counted(*a, **k))
+    monkeypatch.setattr(
+        type(store.log), "read", lambda _, *a, **k: counted_read(*a, **k)
+    )
     for path in ("/run/run", "/run/run?seq=2000", "/run/run?before=3000"):
         rows_read.clear()
-        page(ada, path)
+        page_text(ada, path)
 
         assert run_pages.LIMIT <= rows_read["main"] <= 2 * run_pages.LIMIT, path
 
@@ -288,31 +294,31 @@ def test_a_page_of_a_long_run_reads_no_more_than_it_shows(
 def test_a_filter_shows_only_matching_events(
     ada: TestClient, store: SessionStore
 ) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
     session.append(refold.AgentError(code="down", message="nobody answered"))
 
-    def types(query: str) -> set[str]:
-        read = page(ada, f"/run/run?{query}")
+    def types_shown(query: str) -> set[str]:
+        read = page_text(ada, f"/run/run?{query}")
         types_shown = re.findall(r'<(?:li|div) class="event (\w+)', read)
         if 'class="result' in read:
             types_shown.append("tool_result")
         return set(types_shown)
 
-    assert types("type=error") == {"error"}
-    assert types("type=error&type=planner") == {"error"}
-    assert types("type=tool_call") == {"tool_call", "tool_result"}
-    assert types("agent=worker") == {"agent_response", "tool_call", "tool_result"}
-    assert types("redacted=1") == {"agent_response"}
-    assert types("agent=nobody") == set()
+    assert types_shown("type=error") == {"error"}
+    assert types_shown("type=error&type=planner") == {"error"}
+    assert types_shown("type=tool_call") == {"tool_call", "tool_result"}
+    assert types_shown("agent=worker") == {"agent_response", "tool_call", "tool_result"}
+    assert types_shown("redacted=1") == {"agent_response"}
+    assert types_shown("agent=nobody") == set()
 
 
 def test_a_link_to_an_event_opens_its_turn(
     ada: TestClient, store: SessionStore
 ) -> None:
-    session = spoken(store, turns=30)
+    session = session_with_turns(store, turns=30)
     seq = session.head().seq - 10
 
-    read = page(ada, f"/run/run?seq={seq}")
+    read = page_text(ada, f"/run/run?seq={seq}")
 
     turn = read.rindex("<details", 0, read.index(f'id="e{seq}"'))
     opened = read.rindex('<details class="turn', 0, read.index(f'id="e{seq}"'))
@@ -323,20 +329,24 @@ def test_a_link_to_an_event_opens_its_turn(
 def test_the_context_is_shown_as_it_was_sent_and_why(
     ada: TestClient, store: SessionStore
 ) -> None:
-    session = spoken(store, turns=6)
+    session = session_with_turns(store, turns=6)
     sent = [event for event in session.events() if event.type == "request"][-1]
     view = session.context(at=sent.seq)
 
-    read = page(ada, f"/run/run/context?at={sent.seq}")
+    read = page_text(ada, f"/run/run/context?at={sent.seq}")
 
-    text = Read(read).text
+    text = ParsedPage(read).text
     assert f"{view.tokens:,} tok" in text
     assert view.digest[:12] in text
     assert f"sent as request seq {sent.seq}" in " ".join(text.split())
     assert "recorded when it was sent" in text
-    unrecorded = Read(page(ada, f"/run/run/context?at={session.head().seq}")).text
+    unrecorded = ParsedPage(
+        page_text(ada, f"/run/run/context?at={session.head().seq}")
+    ).text
     assert "assumed: no request is recorded here" in unrecorded
-    in_chinese = Read(page(ada, f"/run/run/context?at={sent.seq}&lang=zh")).text
+    in_chinese = ParsedPage(
+        page_text(ada, f"/run/run/context?at={sent.seq}&lang=zh")
+    ).text
     assert "发送时已记录" in in_chinese
     assert "proved" in text
     assert BECAUSE["summary"] in text
@@ -348,10 +358,10 @@ def test_the_context_is_shown_as_it_was_sent_and_why(
     assert newest in text
 
 
-def test_htmx_is_given_the_panel_and_history_the_page(
+def test_htmx_gets_the_panel_and_a_history_request_the_page(
     ada: TestClient, store: SessionStore
 ) -> None:
-    spoken(store)
+    session_with_turns(store)
     of, asks = "/run/run/context?at=9", {"HX-Request": "true"}
 
     panel = ada.get(of, headers=asks)
@@ -363,16 +373,18 @@ def test_htmx_is_given_the_panel_and_history_the_page(
     assert panel.headers["vary"] == "HX-Request"
 
 
-def test_a_strategy_is_named_by_its_spec_or_its_fingerprint_and_never_a_file(
+def test_a_strategy_is_named_by_spec_or_fingerprint_and_never_by_file(
     ada: TestClient, store: SessionStore, tmp_path: Path
 ) -> None:
-    session = spoken(store, turns=6)
+    session = session_with_turns(store, turns=6)
     (tmp_path / "own.toml").write_text('name = "keep_all"')
 
-    raw = page(ada, "/run/run/context?strategy=keep_all")
-    compacted = page(ada, f"/run/run/context?strategy={session.history.streams()[1]}")
-    page(ada, f"/run/run/context?strategy=@{tmp_path}/own.toml", 422)
-    page(ada, f"/run/run/compare?a=keep_all&b=@{tmp_path}/own.toml", 422)
+    raw = page_text(ada, "/run/run/context?strategy=keep_all")
+    compacted = page_text(
+        ada, f"/run/run/context?strategy={session.history.streams()[1]}"
+    )
+    page_text(ada, f"/run/run/context?strategy=@{tmp_path}/own.toml", 422)
+    page_text(ada, f"/run/run/compare?a=keep_all&b=@{tmp_path}/own.toml", 422)
 
     assert "<b>keep_all</b>" in raw
     assert "<b>turn_window</b>" in compacted
@@ -381,12 +393,12 @@ def test_a_strategy_is_named_by_its_spec_or_its_fingerprint_and_never_a_file(
 def test_a_comparison_plots_tokens_and_dollars_of_both_strategies(
     ada: TestClient, store: SessionStore
 ) -> None:
-    session = spoken(store, turns=8)
+    session = session_with_turns(store, turns=8)
     first, second = session.proofs.compare(["keep_all", SPEC]).outcomes
 
-    read = page(ada, f"/run/run/compare?a=keep_all&b={quote(SPEC)}")
+    read = page_text(ada, f"/run/run/compare?a=keep_all&b={quote(SPEC)}")
 
-    (plot,) = [text for kind, text in Read(read).inline if "json" in kind]
+    (plot,) = [text for kind, text in ParsedPage(read).inline if "json" in kind]
     keep_all, compared = json.loads(plot)
     assert keep_all["tokens"] == [sent.tokens for sent in first.sent]
     assert compared["tokens"] == [sent.tokens for sent in second.sent]
@@ -394,12 +406,14 @@ def test_a_comparison_plots_tokens_and_dollars_of_both_strategies(
     assert f"{second.tokens_total:,}" in read
 
 
-def test_a_proof_is_downloaded_and_holds(ada: TestClient, store: SessionStore) -> None:
-    spoken(store)
-    page(ada, "/run/run/proof?seq=3", 404)  # nothing is sealed
+def test_a_proof_is_downloaded_and_verifies(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session_with_turns(store)
+    page_text(ada, "/run/run/proof?seq=3", 404)  # no seal yet
     store.seal()
 
-    read = page(ada, "/run/run/verify?whole=1")
+    read = page_text(ada, "/run/run/verify?whole=1")
     proof = ada.get("/run/run/proof?seq=3")
 
     assert "Everything is as it was written" in read
@@ -414,7 +428,7 @@ def test_the_page_reports_damage(
 ) -> None:
     import sqlite3
 
-    spoken(store)
+    session_with_turns(store)
     with sqlite3.connect(tmp_path / "refold.db") as raw:
         names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
         for (name,) in names.fetchall():
@@ -424,17 +438,17 @@ def test_the_page_reports_damage(
         (table,) = tables.fetchone()
         raw.execute(f"DELETE FROM {table} WHERE seq = 4")
 
-    read = page(ada, "/run/run/verify")
+    read = page_text(ada, "/run/run/verify")
 
     assert "problem" in read
     assert 'class="verdict bad"' in read
 
 
 def test_changing_consent_needs_the_scope_append(
-    ada: TestClient, speaks: Speaks, store: SessionStore
+    ada: TestClient, client_for: ClientFor, store: SessionStore
 ) -> None:
-    spoken(store)
-    reader = speaks("ada", "read")
+    session_with_turns(store)
+    reader = client_for("ada", "read")
 
     granted = {"act": "grant", "scope": "training", "reason": "asked"}
     assert ada.post("/memory", data={"act": "opt_out"}).status_code == 303
@@ -445,36 +459,38 @@ def test_changing_consent_needs_the_scope_append(
     status = store.user("ada").status()
     assert status.memory_opt_out
     assert status.allows("training")
-    assert page(reader, "/memory").count('method="post"') == 1  # to log out
-    assert "opted out" in page(reader, "/memory")
+    assert page_text(reader, "/memory").count('method="post"') == 1  # to log out
+    assert "opted out" in page_text(reader, "/memory")
 
 
 def test_memory_names_its_evidence(ada: TestClient, store: SessionStore) -> None:
     for n in range(4):
-        spoken(store, f"s-{n}", turns=1).append(refold.Final(outcome="success"))
+        session_with_turns(store, f"s-{n}", turns=1).append(
+            refold.Final(outcome="success")
+        )
     learned = store.memory.of("ada").items[0]
 
-    read = page(ada, "/memory?every=1")
+    read = page_text(ada, "/memory?every=1")
 
     place = learned.evidence[0]
     assert f'href="/run/{place.session_id}?seq={place.seqs[0]}#e' in read
     forgotten = {"act": "forget", "item": learned.memory_id}
     assert ada.post("/memory", data=forgotten).status_code == 303
-    assert learned.memory_id not in page(ada, "/memory?every=1")
+    assert learned.memory_id not in page_text(ada, "/memory?every=1")
 
 
 def test_a_question_is_decided_once_and_needs_the_scope_review(
-    ada: TestClient, speaks: Speaks, store: SessionStore
+    ada: TestClient, client_for: ClientFor, store: SessionStore
 ) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
     seq = session.append(
         refold.HumanReview(trigger="refund", severity="high", question="Pay 120 EUR?")
     ).last_seq
     answer = {"session": "run", "seq": seq, "decision": "reject", "note": "too much"}
 
-    reader = speaks("ada", "read")
-    assert "Pay 120 EUR?" in page(reader, "/reviews")
-    assert page(reader, "/reviews").count('method="post"') == 1  # to log out
+    reader = client_for("ada", "read")
+    assert "Pay 120 EUR?" in page_text(reader, "/reviews")
+    assert page_text(reader, "/reviews").count('method="post"') == 1  # to log out
     assert reader.post("/reviews", data=answer).status_code == 403
     assert ada.post("/reviews", data=answer | {"decision": "maybe"}).status_code == 422
     assert ada.post("/reviews", data=answer).status_code == 303
@@ -485,19 +501,19 @@ def test_a_question_is_decided_once_and_needs_the_scope_review(
     (decided,) = store.reviews.list("ada", open_only=False)
     assert decided.decided
     assert (decided.decided.decision, decided.decided.by) == ("reject", "ada")
-    assert "too much" in page(ada, "/reviews?every=1")
+    assert "too much" in page_text(ada, "/reviews?every=1")
 
 
 def test_erasing_shows_a_preview_and_needs_the_typed_name(
-    ada: TestClient, speaks: Speaks, store: SessionStore
+    ada: TestClient, client_for: ClientFor, store: SessionStore
 ) -> None:
-    spoken(store)
-    spoken(store, "other")
+    session_with_turns(store)
+    session_with_turns(store, "other")
     rest = {"reason": "asked", "session": ""}
 
-    page(speaks("ada", "read"), "/erase?dry=1", 403)
-    assert "2 sessions would be erased" in page(ada, "/erase?dry=1")
-    assert "1 session would be erased" in page(ada, "/erase?dry=1&session=other")
+    page_text(client_for("ada", "read"), "/erase?dry=1", 403)
+    assert "2 sessions would be erased" in page_text(ada, "/erase?dry=1")
+    assert "1 session would be erased" in page_text(ada, "/erase?dry=1&session=other")
     for wrong in ({"confirm": "eve"}, {}, {"confirm": "ada", "reason": " "}):
         assert ada.post("/erase", data=rest | wrong).status_code == 422
     assert len(store.sessions("ada")) == 2
@@ -510,29 +526,29 @@ def test_erasing_shows_a_preview_and_needs_the_typed_name(
     assert "Beyond Refold" in complete.text
     assert '"signature"' in unescape(complete.text)
     assert store.sessions("ada") == []
-    page(ada, "/run/run", 410)
+    page_text(ada, "/run/run", 410)
 
 
 def test_the_page_of_an_erasure_names_exports_with_copies(
     ada: TestClient, store: SessionStore, tmp_path: Path
 ) -> None:
-    spoken(store)
+    session_with_turns(store)
     store.export_user("ada", tmp_path / "ada-export")
 
-    plan = page(ada, "/erase?dry=1")
+    plan = page_text(ada, "/erase?dry=1")
     done = ada.post("/erase", data={"reason": "asked", "confirm": "ada"}).text
 
     for text in (plan, done):
         assert f"(folder) at {tmp_path / 'ada-export'}: Refold cannot." in text
 
 
-def test_a_held_user_is_not_offered_to_be_erased(
+def test_the_page_does_not_offer_to_erase_a_user_on_hold(
     ada: TestClient, store: SessionStore
 ) -> None:
-    spoken(store)
+    session_with_turns(store)
     store.erasures.hold("ada", "case-7", "a court asked")
 
-    read = page(ada, "/erase?dry=1")
+    read = page_text(ada, "/erase?dry=1")
 
     assert "case-7" in read
     assert 'name="confirm"' not in read
@@ -540,14 +556,14 @@ def test_a_held_user_is_not_offered_to_be_erased(
     assert refused.status_code == 409
 
 
-def test_a_form_that_is_not_of_ours_changes_nothing(
-    gate: Gate, speaks: Speaks, store: SessionStore, verifier: Verifier
+def test_a_foreign_form_changes_nothing(
+    gate: Gate, client_for: ClientFor, store: SessionStore, verifier: Verifier
 ) -> None:
-    spoken(store)
-    browser = speaks(None)
+    session_with_turns(store)
+    browser = client_for(None)
     browser.cookies.set(COOKIE, verifier.mint("ada", ("read", "append")))
 
-    read = page(browser, "/memory")
+    read = page_text(browser, "/memory")
     (token,) = set(re.findall(r'name="csrf" value="([0-9a-f]+)"', read))
     forged = browser.post("/memory", data={"act": "opt_out", "csrf": "0" * 64})
     plain = browser.post("/memory", data={"act": "opt_out"})
@@ -560,13 +576,13 @@ def test_a_form_that_is_not_of_ours_changes_nothing(
     }
 
 
-def test_a_token_is_exchanged_for_a_cookie_and_given_back(
-    speaks: Speaks, store: SessionStore, verifier: Verifier
+def test_login_exchanges_a_token_for_a_cookie_and_logout_removes_it(
+    client_for: ClientFor, store: SessionStore, verifier: Verifier
 ) -> None:
-    spoken(store)
-    browser = speaks(None)
+    session_with_turns(store)
+    browser = client_for(None)
     redirect = browser.get("/run/run?seq=3")
-    form = page(browser, redirect.headers["location"])
+    form = page_text(browser, redirect.headers["location"])
 
     wrong = browser.post("/login", data={"token": "no", "next": "/run/run"})
     token = verifier.mint("ada", ("read",))
@@ -580,29 +596,29 @@ def test_a_token_is_exchanged_for_a_cookie_and_given_back(
     set_ = right.headers["set-cookie"].lower()
     assert "httponly" in set_
     assert "samesite=strict" in set_
-    csrf = re.findall(r'name="csrf" value="(\w+)"', page(browser, "/run/run"))[0]
+    csrf = re.findall(r'name="csrf" value="(\w+)"', page_text(browser, "/run/run"))[0]
     browser.post("/logout", data={"csrf": csrf})
     assert browser.get("/run/run").status_code == 303
 
 
 def test_only_an_admin_sees_another_users_pages_and_both_are_informed(
-    speaks: Speaks, store: SessionStore
+    client_for: ClientFor, store: SessionStore
 ) -> None:
-    session = spoken(store)
-    eve, root = speaks("eve"), speaks("root", "read", "erase", "admin")
+    session = session_with_turns(store)
+    eve, root = client_for("eve"), client_for("root", "read", "erase", "admin")
     store.session(user_id="eve", session_id="own").append(refold.UserInput(text="x"))
     tries = 0
 
-    for path in places(session):
+    for path in page_paths(session):
         for user in ("?user=ada", ""):
             if "?" in path and user:
                 url = path.replace("?", f"{user}&", 1)
             else:
                 url = path + user
             if not user and not path.startswith("/run/"):
-                continue  # of her own there is nothing
+                continue  # She has no sessions herself.
             tries += 1
-            assert "Question" not in page(eve, url, 404), url
+            assert "Question" not in page_text(eve, url, 404), url
     own = {"act": "opt_out"}
     assert eve.post("/memory?user=ada", data=own).status_code == 404
     decided = {"session": "run", "seq": 1, "decision": "accept"}
@@ -610,10 +626,10 @@ def test_only_an_admin_sees_another_users_pages_and_both_are_informed(
     erased = {"reason": "r", "confirm": "ada"}
     assert eve.post("/erase?user=ada", data=erased).status_code == 404
 
-    read = page(root, "/run/run?user=ada")
+    read = page_text(root, "/run/run?user=ada")
     assert "Question 1" in read
     assert "You are viewing" in read
-    inside = [link for link in Read(read).links if link.startswith("/run/")]
+    inside = [link for link in ParsedPage(read).links if link.startswith("/run/")]
     assert inside
     assert all("user=ada" in link for link in inside)
     assert tries > 25
@@ -629,40 +645,42 @@ def test_only_an_admin_sees_another_users_pages_and_both_are_informed(
 def test_a_session_of_any_name_has_its_pages(
     name: str, ada: TestClient, store: SessionStore
 ) -> None:
-    session = spoken(store, name, turns=2)
+    session = session_with_turns(store, name, turns=2)
     (listed,) = [
-        link for link in Read(page(ada, "/")).links if link.startswith("/run/")
+        link
+        for link in ParsedPage(page_text(ada, "/")).links
+        if link.startswith("/run/")
     ]
 
-    for path in places(session):
-        page(ada, path)
-    read = Read(page(ada, listed))
+    for path in page_paths(session):
+        page_text(ada, path)
+    read = ParsedPage(page_text(ada, listed))
 
     assert name in read.text
     for link in read.links:
         if link.startswith("/run/"):
-            page(ada, link.partition("#")[0])
+            page_text(ada, link.partition("#")[0])
 
 
 def test_recorded_text_adds_no_tags_or_attributes_to_a_page(
     ada: TestClient, store: SessionStore
 ) -> None:
-    plain = spoken(store, "plain", turns=2)
-    record(plain, "plain words")
-    usual = [Read(page(ada, path)) for path in places(plain)]
+    plain = session_with_turns(store, "plain", turns=2)
+    append_events_with(plain, "plain words")
+    usual = [ParsedPage(page_text(ada, path)) for path in page_paths(plain)]
     known_attributes = set().union(*(usual_page.attributes for usual_page in usual))
     tags = set().union(*(usual_page.tags for usual_page in usual))
     hostile = store.session(user_id="ada", session_id="<img src=x onerror=ran()>")
 
     for payload in PAYLOADS:
-        record(hostile, payload)
-    read: list[Read] = []
+        append_events_with(hostile, payload)
+    read: list[ParsedPage] = []
     after = 0
     while after < hostile.head().seq:
         of = f"/run/{quote(hostile.session_id, safe='')}"
-        read.append(Read(page(ada, f"{of}?after={after}")))
+        read.append(ParsedPage(page_text(ada, f"{of}?after={after}")))
         after += run_pages.LIMIT
-    read += [Read(page(ada, path)) for path in places(hostile)]
+    read += [ParsedPage(page_text(ada, path)) for path in page_paths(hostile)]
 
     assert len(PAYLOADS) >= 200
     assert sum("ran()" in page_read.text for page_read in read) > 20
@@ -676,14 +694,14 @@ def test_recorded_text_adds_no_tags_or_attributes_to_a_page(
         )
 
 
-def test_no_page_has_a_script_or_a_style_of_its_own(
+def test_no_page_has_an_inline_script_or_style(
     ada: TestClient, store: SessionStore
 ) -> None:
-    session = spoken(store)
+    session = session_with_turns(store)
     session.append(refold.HumanReview(trigger="t", question="q?"))
 
-    for path in places(session):
-        read = Read(page(ada, path))
+    for path in page_paths(session):
+        read = ParsedPage(page_text(ada, path))
         assert [kind for kind, _ in read.inline if "json" not in kind] == []
         assert not [name for _, name in read.attributes if name.startswith("on")]
         assert not [name for _, name in read.attributes if name == "style"]
@@ -692,12 +710,14 @@ def test_no_page_has_a_script_or_a_style_of_its_own(
         ] == []
 
 
-def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) -> None:
-    session = spoken(store, turns=2)
-    record(session, f"the key is {SECRET}, card 4111 1111 1111 1111")
+def test_no_page_contains_a_planted_secret(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = session_with_turns(store, turns=2)
+    append_events_with(session, f"the key is {SECRET}, card 4111 1111 1111 1111")
     session.append(refold.HumanReview(trigger="t", question=f"is {SECRET} right?"))
 
-    pages = [page(ada, path) for path in places(session)]
+    pages = [page_text(ada, path) for path in page_paths(session)]
     pages.append(run_pages.html_file(session))
 
     assert not [html for html in pages if SECRET in html or "4111 1111" in html]
@@ -706,11 +726,11 @@ def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) ->
 def test_a_refusal_does_not_repeat_the_request(ada: TestClient) -> None:
     for path in (f"/run/x?after={SECRET}", f"/run/x?seq={SECRET}", f"/run/{SECRET}"):
         status = 404 if path.endswith(SECRET) and "?" not in path else 422
-        assert SECRET not in page(ada, path, status)
+        assert SECRET not in page_text(ada, path, status)
 
 
 def test_errors_are_pages(ada: TestClient, store: SessionStore) -> None:
-    spoken(store).end()
+    session_with_turns(store).end()
 
     for path, status in (
         ("/run/none", 404),
@@ -720,12 +740,12 @@ def test_errors_are_pages(ada: TestClient, store: SessionStore) -> None:
         ("/run/run/compare?a=keep_all&b=last_turns&model=none-such", 422),
         ("/?q=...", 422),
     ):
-        read = page(ada, path, status)
+        read = page_text(ada, path, status)
         assert "<html" in read, path
-    assert 'class="state closed"' in page(ada, "/")
+    assert 'class="state closed"' in page_text(ada, "/")
 
 
-def test_sessions_are_found_by_label_and_by_pages(
+def test_sessions_are_listed_by_label_and_by_page(
     ada: TestClient, store: SessionStore
 ) -> None:
     for n in range(60):
@@ -734,11 +754,11 @@ def test_sessions_are_found_by_label_and_by_pages(
         if n % 10 == 0:
             session.label(project="tens")
 
-    first = page(ada, "/")
-    after = next(link for link in Read(first).links if "after=" in link)
-    second = page(ada, f"/{after}")
-    tens = page(ada, "/?label=project=tens")
-    results = page(ada, "/?q=number+7")
+    first = page_text(ada, "/")
+    after = next(link for link in ParsedPage(first).links if "after=" in link)
+    second = page_text(ada, f"/{after}")
+    tens = page_text(ada, "/?label=project=tens")
+    results = page_text(ada, "/?q=number+7")
 
     assert "s-49" in first
     assert "s-50" not in first
@@ -748,10 +768,10 @@ def test_sessions_are_found_by_label_and_by_pages(
     assert 'href="/run/s-07?seq=1#e1"' in results
 
 
-def test_a_page_is_in_the_language_that_was_asked_for(
+def test_a_page_is_in_the_requested_language(
     ada: TestClient, store: SessionStore
 ) -> None:
-    spoken(store)
+    session_with_turns(store)
 
     english = ada.get("/run/run", headers={"Accept-Language": "fr, en;q=0.5"}).text
     chinese = ada.get("/run/run", headers={"Accept-Language": "zh-CN,zh;q=0.9"}).text
@@ -772,7 +792,7 @@ def _keys(lang: str) -> dict[str, str]:
     return {f"{table}.{key}": s for table in tables for key, s in tables[table].items()}
 
 
-def test_both_languages_say_the_same_things_with_the_same_figures() -> None:
+def test_both_languages_have_the_same_texts_with_the_same_figures() -> None:
     english, chinese = _keys("en"), _keys("zh")
 
     assert english.keys() == chinese.keys()
@@ -817,23 +837,23 @@ def test_vendored_files_are_those_of_their_packages() -> None:
 def test_every_type_of_event_can_be_chosen(
     ada: TestClient, store: SessionStore
 ) -> None:
-    spoken(store, turns=1)
+    session_with_turns(store, turns=1)
 
-    kinds = set(re.findall(r'name="type" value="(\w+)"', page(ada, "/run/run")))
+    kinds = set(re.findall(r'name="type" value="(\w+)"', page_text(ada, "/run/run")))
 
     derived = {"summary", "compaction"}
     of_users = {"consent", "forget"}
     assert kinds == EVENT_CLASSES.keys() - derived - of_users
 
 
-def test_an_event_is_shown_whole_though_it_was_cut(
+def test_a_truncated_event_can_be_shown_in_full(
     ada: TestClient, store: SessionStore
 ) -> None:
     session = store.session(user_id="ada", session_id="long")
     lines = "\n".join(f"line {n}" for n in range(40_000))
     session.append(refold.UserInput(text=lines))
 
-    short, whole = page(ada, "/run/long"), page(ada, "/run/long/event?seq=1")
+    short, whole = page_text(ada, "/run/long"), page_text(ada, "/run/long/event?seq=1")
 
     assert "line 39999" not in short or "refold:" in short
     assert "line 20000" not in short
@@ -854,11 +874,11 @@ def test_an_event_is_shown_whole_though_it_was_cut(
 def test_a_wrong_filter_is_explained_in_words(
     ada: TestClient, store: SessionStore, query: str, words: str
 ) -> None:
-    spoken(store, turns=1)
+    session_with_turns(store, turns=1)
 
-    read = page(ada, f"/run/run?{query}", 422)
+    read = page_text(ada, f"/run/run?{query}", 422)
 
-    assert words in unescape(Read(read).text)
+    assert words in unescape(ParsedPage(read).text)
     assert "openapi" not in read
 
 
@@ -866,12 +886,12 @@ def test_a_wrong_filter_is_explained_in_words(
     "query",
     ["seq=", "seq=+", "seq=%20&q=&type=&agent=&before=&after=&redacted=&live=", "&&"],
 )
-def test_an_empty_field_is_not_given(
+def test_an_empty_field_counts_as_absent(
     ada: TestClient, store: SessionStore, query: str
 ) -> None:
-    spoken(store, turns=1)
+    session_with_turns(store, turns=1)
 
-    assert page(ada, f"/run/run?{query}") == page(ada, "/run/run")
+    assert page_text(ada, f"/run/run?{query}") == page_text(ada, "/run/run")
 
 
 @pytest.mark.parametrize(
@@ -923,7 +943,7 @@ def test_a_refusal_of_the_gate_is_a_page_for_people_and_json_for_programs(
         assert answer.headers["content-type"] == PROBLEM
 
 
-def test_a_failure_is_a_page_that_says_nothing_of_it(
+def test_the_page_of_a_failure_reveals_nothing_about_it(
     ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -931,16 +951,16 @@ def test_a_failure_is_a_page_that_says_nothing_of_it(
 
     monkeypatch.setattr(store, "search", fail)
 
-    read = page(ada, "/?q=word", 500)
+    read = page_text(ada, "/?q=word", 500)
 
     assert "Something went wrong on the server" in read
     assert "sk-ant-secret" not in read
 
 
-def test_htmx_is_given_only_the_words_of_a_refusal(
+def test_htmx_gets_only_the_words_of_a_refusal(
     ada: TestClient, store: SessionStore
 ) -> None:
-    spoken(store, turns=1)
+    session_with_turns(store, turns=1)
 
     read = ada.get("/run/run/context?at=x", headers={"HX-Request": "true"})
 
@@ -949,17 +969,17 @@ def test_htmx_is_given_only_the_words_of_a_refusal(
     assert "<html" not in read.text
 
 
-# --- the file to send -----------------------------------------------------------------
+# --- the exported page ----------------------------------------------------------------
 
 
-def test_a_file_needs_nothing_and_lets_only_its_own_script_run(
+def test_an_exported_page_loads_nothing_and_runs_only_its_own_script(
     store: SessionStore,
 ) -> None:
-    session = spoken(store, turns=5)
-    record(session, PAYLOADS[1])
+    session = session_with_turns(store, turns=5)
+    append_events_with(session, PAYLOADS[1])
 
     html = run_pages.html_file(session)
-    read = Read(html)
+    read = ParsedPage(html)
 
     assert read.loads == []
     assert not [link for link in read.links if not link.startswith("#")]
@@ -978,23 +998,23 @@ def test_a_file_needs_nothing_and_lets_only_its_own_script_run(
     assert [link for link in read.links if link[1:] and link[1:] not in ids] == []
 
 
-def test_a_file_of_a_long_run_names_its_omissions(
+def test_an_exported_page_of_a_long_run_lists_what_it_leaves_out(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = spoken(store, turns=9)
+    session = session_with_turns(store, turns=9)
     monkeypatch.setattr(run_pages, "_FILE_EVENTS", 40)
     monkeypatch.setattr(run_pages, "_MOMENTS", 2)
 
-    text = " ".join(Read(run_pages.html_file(session)).text.split())
+    text = " ".join(ParsedPage(run_pages.html_file(session)).text.split())
 
     assert re.search(r"This file shows the first \d+ of 73 events\.", text)
     assert "It shows the context at 2 of" in text
 
 
-def test_view_writes_the_file_whole_or_not_at_all(
+def test_view_writes_the_complete_file_or_none(
     tmp_path: Path, store: SessionStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoken(store)
+    session_with_turns(store)
     url, out = f"sqlite:///{tmp_path / 'refold.db'}", tmp_path / "run.html"
     of = ["--db", url, "view", "--user", "ada", "--html", str(out)]
 
@@ -1009,7 +1029,7 @@ def test_view_writes_the_file_whole_or_not_at_all(
     assert [path.name for path in tmp_path.glob(".*.html*")] == []
 
 
-def test_a_long_line_is_folded_and_cut() -> None:
+def test_a_long_line_is_wrapped_and_cut() -> None:
     cut = run_pages.cut("x" * 100_000)
 
     assert len(cut.shown) == 1_200
@@ -1020,7 +1040,7 @@ def test_a_long_line_is_folded_and_cut() -> None:
 
 
 @pytest.mark.parametrize("place", [1_200, 13_200])
-def test_a_text_is_never_cut_within_a_placeholder(place: int) -> None:
+def test_a_text_is_never_cut_inside_a_placeholder(place: int) -> None:
     placeholder = "[REDACTED:EMAIL]"
     start = place - 5
 

@@ -1,4 +1,4 @@
-"""What ``refold serve`` does where nothing is said: this machine, a token, a record."""
+"""The defaults of ``refold serve``: this machine only, a token, recorded uses."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Limits, application, rate_key
 from refold.errors import InvalidConfiguration
 from refold.store import SessionStore
-from tests.server.test_tail import SESSION, served, text
+from tests.server.test_tail import SESSION, input_body, served
 from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "build.test"])  # noqa: S104  # it is refused
-def test_others_are_served_only_if_their_tokens_can_be_verified(
+def test_other_machines_are_served_only_if_tokens_can_be_verified(
     store: SessionStore, host: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match="REFOLD_JWKS"):
@@ -37,21 +37,19 @@ def test_others_are_served_only_if_their_tokens_can_be_verified(
 
 
 @pytest.mark.parametrize("place", [ServerOptions("127.0.0.1", 65_536, "ada")])
-def test_a_port_that_is_none_is_refused(
-    store: SessionStore, place: ServerOptions
-) -> None:
+def test_an_invalid_port_is_refused(store: SessionStore, place: ServerOptions) -> None:
     with pytest.raises(InvalidConfiguration, match="a port is 0 to 65535"):
         serve(store, place, print)
 
 
-def test_an_address_that_nobody_has_is_refused(
+def test_an_address_of_no_local_interface_is_refused(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.touch(mode=0o600)
     secret.write_text("s" * 64)
     monkeypatch.setenv("REFOLD_TOKEN_SECRET_FILE", str(secret))
-    elsewhere = "203.0.113.7"  # of documentation
+    elsewhere = "203.0.113.7"  # reserved for documentation
 
     with pytest.raises(InvalidConfiguration, match=r"no address of 'nowhere\.invalid'"):
         serve(store, ServerOptions("nowhere.invalid", 0, "ada"), print)
@@ -59,7 +57,7 @@ def test_an_address_that_nobody_has_is_refused(
         serve(store, ServerOptions(elsewhere, 0, "ada"), print)
 
 
-def test_a_port_that_is_taken_is_refused(store: SessionStore) -> None:
+def test_a_port_in_use_is_refused(store: SessionStore) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -114,7 +112,7 @@ def test_a_signal_ends_a_server_that_is_still_starting(
     assert process.returncode == 0
 
 
-def test_half_of_tls_is_refused(store: SessionStore) -> None:
+def test_tls_needs_both_certificate_and_key(store: SessionStore) -> None:
     with pytest.raises(InvalidConfiguration, match="TLS needs both"):
         serve(
             store,
@@ -181,7 +179,7 @@ def test_an_origin_that_no_browser_sends_is_refused(
 @pytest.mark.parametrize(
     "proxy", ["*", "localhost", "", "10.0.0.1/8", "0.0.0.0/0", "::/0", "10.0.0.1,::1"]
 )
-def test_a_proxy_that_is_no_address_or_everybody_is_refused(
+def test_a_trusted_proxy_must_be_an_address_and_not_everybody(
     store: SessionStore, proxy: str
 ) -> None:
     place = ServerOptions("127.0.0.1", 0, "ada", proxies=(proxy,))
@@ -190,7 +188,7 @@ def test_a_proxy_that_is_no_address_or_everybody_is_refused(
         serve(store, place, print)
 
 
-# What proxies add; a client can add it as well.
+# Headers that proxies add; a client can add them as well.
 FORGED = (
     "X-Forwarded-For",
     "Forwarded",
@@ -207,7 +205,7 @@ FORGED = (
 def running(
     store: SessionStore, verifier: Verifier, place: ServerOptions
 ) -> Iterator[str]:
-    """A real server whose clients without a token may ask five times."""
+    """Run a real server that allows five requests without a token."""
     gate = application(store, verifier, Limits(per_second=0.0001, burst=5))
     server = uvicorn.Server(listening(gate, place))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -229,14 +227,16 @@ def test_a_client_cannot_choose_the_address_that_it_is_counted_by(
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     with running(store, verifier, ServerOptions("127.0.0.1", 0, "ada")) as url:
         answers = [
-            httpx2.get(f"{url}/v1/sessions", headers={header: _spelt(header, number)})
+            httpx2.get(
+                f"{url}/v1/sessions", headers={header: _header_value(header, number)}
+            )
             for number in range(7)
         ]
 
     assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 2
 
 
-def _spelt(header: str, number: int) -> str:
+def _header_value(header: str, number: int) -> str:
     address = f"203.0.113.{number}"
     return f"for={address};proto=https" if header == "Forwarded" else address
 
@@ -255,7 +255,9 @@ def test_clients_behind_a_trusted_proxy_have_separate_rates(
             ]
 
         first = statuses("203.0.113.1")
-        forged = statuses("198.51.100.9, 203.0.113.1")  # the proxy added the last one
+        forged = statuses(
+            "198.51.100.9, 203.0.113.1"
+        )  # the proxy added the last address
         second = statuses("203.0.113.2")
 
     assert first == [401] * 5 + [429]
@@ -276,7 +278,7 @@ def test_only_a_trusted_proxy_says_that_a_browser_uses_tls(
     assert ("Secure" in answered.headers["set-cookie"]) is secure
 
 
-def test_redirects_never_name_the_host_that_was_asked_for(
+def test_redirects_never_contain_the_host_of_the_request(
     store: SessionStore, verifier: Verifier
 ) -> None:
     headers = {"Host": "evil.test", "X-Forwarded-Host": "evil.test"}
@@ -317,7 +319,7 @@ def test_without_keys_a_token_for_its_user_is_printed_once(tmp_path: Path) -> No
             headers = {
                 "Authorization": f"Bearer {announced.rpartition(' ')[2].strip()}"
             }
-            sent = httpx2.post(f"{url}{SESSION}", json=text(1), headers=headers)
+            sent = httpx2.post(f"{url}{SESSION}", json=input_body(1), headers=headers)
             read = httpx2.get(f"{url}{SESSION}", headers=headers).json()
         finally:
             process.terminate()
@@ -334,7 +336,9 @@ def test_uses_are_recorded_without_any_setting(tmp_path: Path) -> None:
     db = tmp_path / "refold.db"
     with served(db) as server, server.client() as client:
         headers = {"X-Request-ID": "r-1"}
-        assert client.post(SESSION, json=text(1), headers=headers).status_code == 201
+        assert (
+            client.post(SESSION, json=input_body(1), headers=headers).status_code == 201
+        )
         assert client.get(SESSION, headers=headers).status_code == 200
         assert client.get(f"{SESSION}?user_id=bob").status_code == 404
         server.process.terminate()
@@ -351,7 +355,7 @@ def test_uses_are_recorded_without_any_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_the_cookie_goes_over_tls_alone_where_there_is_tls(
+def test_the_cookie_is_sent_over_tls_alone_if_there_is_tls(
     store: SessionStore, verifier: Verifier, secure: bool
 ) -> None:
     gate = application(store, verifier, Limits(secure=secure))

@@ -1,4 +1,4 @@
-"""A tail misses nothing and repeats nothing, whoever writes, returns or is killed."""
+"""A tail delivers every event once, also after reconnects, kills and races."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from refold.store.session.history import SessionHistory
 SESSION = "/v1/sessions/s/events"
 
 
-class Server(NamedTuple):
+class ServerProcess(NamedTuple):
     """A process that serves, and a token for it."""
 
     process: subprocess.Popen[str]
@@ -41,13 +41,15 @@ class Server(NamedTuple):
     token: str
 
     def client(self) -> httpx2.Client:
-        """A client of the token's user."""
+        """Return a client of the token's user."""
         headers = {"Authorization": f"Bearer {self.token}"}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=60)
 
 
 @contextmanager
-def served(db: Path, port: int = 0, *, url: str | None = None) -> Iterator[Server]:
+def served(
+    db: Path, port: int = 0, *, url: str | None = None
+) -> Iterator[ServerProcess]:
     """``refold serve`` over a SQLite file, or over the database at ``url``."""
     database = url or f"sqlite:///{db}"
     command = [sys.executable, "-m", "refold", "--db", database, "serve"]
@@ -64,19 +66,19 @@ def served(db: Path, port: int = 0, *, url: str | None = None) -> Iterator[Serve
             while address and not address.startswith("http"):
                 address = process.stderr.readline().strip()
             assert address, "it did not start"
-            yield Server(process, address, minted("ada"))
+            yield ServerProcess(process, address, mint_token("ada"))
         finally:
             process.kill()
 
 
-def minted(user: str) -> str:
-    """A token that the secret of ``served`` verifies."""
+def mint_token(user: str) -> str:
+    """Mint a token that the secret of ``served`` verifies."""
     claims = {"sub": user, "scope": "append read", "aud": "refold"}
     return jwt.encode(claims | {"exp": int(time.time()) + 3600}, "k" * 40, "HS256")
 
 
 def frames(lines: Iterator[str]) -> Iterator[dict[str, str]]:
-    """Yields the events of a stream, each with its fields."""
+    """Yield the events of a stream, each with its fields."""
     fields: dict[str, str] = {}
     for line in lines:
         if not line:
@@ -88,7 +90,7 @@ def frames(lines: Iterator[str]) -> Iterator[dict[str, str]]:
         fields[name] = value
 
 
-def text(number: int) -> dict[str, Any]:
+def input_body(number: int) -> dict[str, Any]:
     return {"events": [{"type": "user_input", "payload": {"text": f"n{number}"}}]}
 
 
@@ -101,10 +103,10 @@ def db(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
+def test_each_listener_gets_each_event_once_during_concurrent_writes(db: Path) -> None:
     with served(db) as server:
 
-        def listened(after: int) -> list[int]:
+        def seqs_heard(after: int) -> list[int]:
             with (
                 server.client() as client,
                 client.stream("GET", f"{SESSION}/tail?after={after}") as stream,
@@ -121,11 +123,11 @@ def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
         def write(writer: int) -> None:
             with server.client() as client:
                 for number in range(40):
-                    sent = client.post(SESSION, json=text(100 * writer + number))
+                    sent = client.post(SESSION, json=input_body(100 * writer + number))
                     assert sent.status_code == 201, sent.text
 
         with ThreadPoolExecutor(16) as pool:
-            listeners = [pool.submit(listened, after) for after in (0, 0, 1, 1, 100)]
+            listeners = [pool.submit(seqs_heard, after) for after in (0, 0, 1, 1, 100)]
             list(pool.map(write, range(8)))
             closing = {"type": "system", "payload": {"text": "", "closed": True}}
             with server.client() as client:
@@ -141,11 +143,11 @@ def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
 def test_a_client_that_reconnects_continues_after_its_last_event(db: Path) -> None:
     with served(db) as server, server.client() as client:
         for number in range(5):
-            client.post(SESSION, json=text(number))
+            client.post(SESSION, json=input_body(number))
         with client.stream("GET", f"{SESSION}/tail") as stream:
             heard = frames(stream.iter_lines())
             first = [next(heard)["id"] for _ in range(3)]
-        client.post(SESSION, json=text(5))
+        client.post(SESSION, json=input_body(5))
         back = {"Last-Event-ID": first[-1]}
 
         with client.stream("GET", f"{SESSION}/tail", headers=back) as stream:
@@ -169,7 +171,7 @@ def test_a_tail_has_events_of_other_processes(db: Path) -> None:
     assert orjson.loads(frame["data"])["payload"]["text"] == "from elsewhere"
 
 
-def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
+def test_a_killed_server_loses_no_acknowledged_event(db: Path) -> None:
     acknowledged: list[str] = []
     for round_ in range(3):
         with served(db) as server:
@@ -178,7 +180,7 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
             def write(
                 writer: int,
                 number: int = round_,
-                of: Server = server,
+                of: ServerProcess = server,
                 most: int = enough,
             ) -> None:
                 with of.client() as client:
@@ -206,12 +208,12 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
     assert len(stored) == len(set(stored))
 
 
-def test_a_server_begins_with_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_a_server_starts_before_its_store_exists(tmp_path: Path) -> None:
     with served(tmp_path / "new.db") as server, server.client() as client:
-        assert client.post(SESSION, json=text(1)).status_code == 201
+        assert client.post(SESSION, json=input_body(1)).status_code == 201
 
 
-def test_it_is_refused_before_it_begins(gate: Gate, db: Path) -> None:
+def test_a_tail_is_refused_before_it_begins(gate: Gate, db: Path) -> None:
     with served(db) as server, server.client() as client:
         missing = client.get("/v1/sessions/none/events/tail")
         foreign = client.get(f"{SESSION}/tail?user_id=bob")
@@ -221,7 +223,7 @@ def test_it_is_refused_before_it_begins(gate: Gate, db: Path) -> None:
         assert answered.headers["content-type"] == "application/problem+json"
 
 
-def test_it_ends_with_the_token(
+def test_a_tail_ends_with_its_token(
     store: SessionStore,
     gate: Gate,
     verifier: Verifier,
@@ -234,7 +236,8 @@ def test_it_ends_with_the_token(
     with TestClient(gate) as client:
         token = verifier.mint("ada", ["read"])
         end = verifier.verify(token).until
-        # The token lives at the first look at the clock, however long the request took.
+        # The first look at the clock finds the token valid, however long the request
+        # took.
         looks = chain([end - 60, end - 0.1], repeat(end))
         monkeypatch.setattr(routes, "time", SimpleNamespace(time=looks.__next__))
         headers = {"Authorization": f"Bearer {token}"}
@@ -245,7 +248,9 @@ def test_it_ends_with_the_token(
     ]
 
 
-def test_frames_for_a_slow_listener_are_bounded_in_number(store: SessionStore) -> None:
+def test_the_number_of_frames_for_a_slow_listener_is_bounded(
+    store: SessionStore,
+) -> None:
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="n0"))
 
@@ -267,7 +272,9 @@ def test_frames_for_a_slow_listener_are_bounded_in_number(store: SessionStore) -
     assert asyncio.run(run()) == list(range(1, 703))
 
 
-def test_frames_for_a_slow_listener_are_bounded_in_bytes(store: SessionStore) -> None:
+def test_the_bytes_of_frames_for_a_slow_listener_are_bounded(
+    store: SessionStore,
+) -> None:
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="n0"))
 
@@ -298,8 +305,8 @@ def test_frames_for_a_slow_listener_are_bounded_in_bytes(store: SessionStore) ->
     assert seqs == list(range(1, 23))
 
 
-def types_of_tail(gate: Gate, token: str, *, place: int = 0) -> list[str]:
-    """Returns the types of the events of a tail, and the code of its error if any."""
+def tail_event_types(gate: Gate, token: str, *, place: int = 0) -> list[str]:
+    """Return the types of a tail's events, and the code of its error if any."""
     from starlette.testclient import TestClient
 
     with TestClient(gate) as client:
@@ -335,7 +342,7 @@ def test_a_tail_that_fails_ends_with_the_error(
         raise error
 
     monkeypatch.setattr(SessionHistory, "pages", fail)
-    types = types_of_tail(gate, verifier.mint("ada", ["read"]), place=place)
+    types = tail_event_types(gate, verifier.mint("ada", ["read"]), place=place)
 
     assert types == ["error", code]
     assert "sk-ant-secret" not in caplog.text

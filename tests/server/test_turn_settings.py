@@ -1,4 +1,4 @@
-"""A user saves the numbers of turns of turn_window, and every context obeys them."""
+"""A user saves the turn numbers of turn_window, and every context uses them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Limits, application
 from refold.store import SessionStore
 from refold.store.turn_settings import TurnSettings
-from tests.server.conftest import Speaks
-from tests.server.test_browser import broken, browser, served
+from tests.server.conftest import ClientFor
+from tests.server.test_browser import accessibility_problems, browser, served
 from tests.support.waiting import PATIENCE_SEC
 
 __all__ = ["browser", "served"]  # fixtures
@@ -23,7 +23,7 @@ __all__ = ["browser", "served"]  # fixtures
 SETTINGS = "/v1/settings/turns"
 
 
-def talk(store: SessionStore, turns: int, user: str = "ada") -> None:
+def session_with_turns(store: SessionStore, turns: int, user: str = "ada") -> None:
     session = store.session(user_id=user, session_id="s-1")
     for number in range(turns):
         session.append(refold.UserInput(text=f"question {number}"))
@@ -31,14 +31,14 @@ def talk(store: SessionStore, turns: int, user: str = "ada") -> None:
 
 
 def compacted_turns(client: TestClient, body: Mapping[str, object]) -> int:
-    """The turns that a compaction takes; 0 if none is needed."""
+    """Compact, and return the turns that were compacted; 0 if none needed it."""
     answered = client.post("/v1/sessions/s-1/compact", json=body)
     assert answered.status_code == 200, answered.text
     summaries = answered.json()["summaries"]
     return sum(summary["payload"]["last_seq"] // 2 for summary in summaries)
 
 
-def test_without_any_setting_the_numbers_are_the_defaults(ada: TestClient) -> None:
+def test_without_any_setting_the_defaults_apply(ada: TestClient) -> None:
     assert ada.get(SETTINGS).json() == {
         "fullContextTurns": 4,
         "cachedContextTurns": 3,
@@ -50,7 +50,7 @@ def test_without_any_setting_the_numbers_are_the_defaults(ada: TestClient) -> No
 def test_saved_numbers_decide_when_turn_window_compacts(
     ada: TestClient, store: SessionStore
 ) -> None:
-    talk(store, turns=4)
+    session_with_turns(store, turns=4)
     before = compacted_turns(ada, {"strategy": "turn_window"})
 
     saved = ada.put(SETTINGS, json={"fullContextTurns": 2, "cachedContextTurns": 2})
@@ -65,14 +65,16 @@ def test_saved_numbers_decide_when_turn_window_compacts(
     assert view == session.context("turn_window:full_turns=2,cached_turns=2")
 
 
-def test_the_saved_numbers_of_one_user_are_not_those_of_another(
-    speaks: Speaks, store: SessionStore
+def test_saved_numbers_apply_to_their_user_only(
+    client_for: ClientFor, store: SessionStore
 ) -> None:
-    speaks("bob").put(SETTINGS, json={"fullContextTurns": 1, "cachedContextTurns": 1})
-    talk(store, turns=4)
+    client_for("bob").put(
+        SETTINGS, json={"fullContextTurns": 1, "cachedContextTurns": 1}
+    )
+    session_with_turns(store, turns=4)
 
-    assert speaks("ada").get(SETTINGS).json()["fullContextTurns"] == 4
-    assert compacted_turns(speaks("ada"), {"strategy": "turn_window"}) == 0
+    assert client_for("ada").get(SETTINGS).json()["fullContextTurns"] == 4
+    assert compacted_turns(client_for("ada"), {"strategy": "turn_window"}) == 0
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def configured(
         with TestClient(gate, raise_server_exceptions=False) as client:
             token = verifier.mint("ada", ("append", "read"))
             client.headers["Authorization"] = f"Bearer {token}"
-            talk(store, turns=4)
+            session_with_turns(store, turns=4)
             yield client
 
 
@@ -110,7 +112,7 @@ def test_a_request_overrides_the_environment_then_saved_numbers_then_the_file(
     assert compacted_turns(configured, {"fullContextTurns": 2}) == 2
 
 
-def test_null_and_absent_numbers_remove_what_was_saved(ada: TestClient) -> None:
+def test_null_and_absent_numbers_remove_the_saved_ones(ada: TestClient) -> None:
     ada.put(SETTINGS, json={"fullContextTurns": 7, "cachedContextTurns": 5})
 
     cached_only = ada.put(
@@ -129,7 +131,7 @@ def test_null_and_absent_numbers_remove_what_was_saved(ada: TestClient) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 10_001, 1.5, "3", True])
-def test_a_wrong_number_is_refused_by_its_name_and_nothing_is_saved(
+def test_an_invalid_number_is_refused_by_name_and_nothing_is_saved(
     ada: TestClient, number: object
 ) -> None:
     ada.put(SETTINGS, json={"fullContextTurns": 6})
@@ -144,7 +146,7 @@ def test_a_wrong_number_is_refused_by_its_name_and_nothing_is_saved(
 def test_the_body_of_a_context_overrides_the_turns_for_that_request(
     ada: TestClient, store: SessionStore
 ) -> None:
-    talk(store, turns=4)
+    session_with_turns(store, turns=4)
     turns = {"fullContextTurns": 2, "cachedContextTurns": 2}
     compacted_turns(ada, turns)
     place = "/v1/sessions/s-1/context"
@@ -161,7 +163,7 @@ def test_the_body_of_a_context_overrides_the_turns_for_that_request(
     earlier = ada.post(place, json={"at": 4, "as": "rebuilt"})
     assert earlier.json()["at"] == 4
     assert (both.status_code, file.status_code) == (422, 422)
-    # Nothing was saved or recorded by any of these requests.
+    # None of these requests saved or recorded anything.
     assert ada.get(SETTINGS).json()["decided_by"]["fullContextTurns"] == "default"
     assert store.session(user_id="ada", session_id="s-1").head().seq == 8
 
@@ -177,7 +179,7 @@ def test_erasing_a_user_erases_the_saved_numbers(
     assert ada.put(SETTINGS, json={"fullContextTurns": 6}).status_code == 410
 
 
-def opened(browser: Browser, served: str, token: str, locale: str) -> Page:
+def open_settings(browser: Browser, served: str, token: str, locale: str) -> Page:
     context = browser.new_context(base_url=served, locale=locale)
     context.set_default_timeout(PATIENCE_SEC * 1000)
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
@@ -220,7 +222,7 @@ def test_the_form_saves_removes_and_refuses_numbers(
     refusal: str,
 ) -> None:
     token = verifier.mint("ada", ("append", "read"))
-    page = opened(browser, served, token, locale)
+    page = open_settings(browser, served, token, locale)
     button = page.get_by_role("button", name=save, exact=True)
     rows = page.locator("#turns ~ table tbody tr")
 
@@ -231,7 +233,7 @@ def test_the_form_saves_removes_and_refuses_numbers(
     expect(page.get_by_label(full)).to_have_value("6")
     expect(rows.nth(1).locator("td").first).to_have_text("2")
     assert store.user("ada").saved_turns() == TurnSettings(6, 2)
-    assert broken(page) == []
+    assert accessibility_problems(page) == []
 
     page.get_by_label(cached).fill("")
     button.click()
@@ -254,11 +256,11 @@ def test_the_form_saves_removes_and_refuses_numbers(
     page.context.close()
 
 
-def test_a_reader_sees_the_numbers_and_has_no_form(
-    speaks: Speaks, ada: TestClient
+def test_a_reader_sees_the_numbers_without_the_form(
+    client_for: ClientFor, ada: TestClient
 ) -> None:
     ada.put(SETTINGS, json={"fullContextTurns": 6})
-    reader = speaks("ada", "read")
+    reader = client_for("ada", "read")
 
     read = reader.get("/settings", headers={"Accept-Language": "en"})
 
@@ -268,9 +270,9 @@ def test_a_reader_sees_the_numbers_and_has_no_form(
 
 
 def test_the_form_of_another_site_saves_nothing(
-    speaks: Speaks, verifier: Verifier, store: SessionStore
+    client_for: ClientFor, verifier: Verifier, store: SessionStore
 ) -> None:
-    client = speaks(None)
+    client = client_for(None)
     client.cookies.set(COOKIE, verifier.mint("ada", ["append", "read"]))
 
     refused = client.post("/settings", data={"full_turns": "3"})

@@ -1,4 +1,4 @@
-"""Who asks is known before anything is loaded; nobody reaches what is another's."""
+"""Authentication comes before any loading, and no user reaches another user's data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import refold
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Limits, application, csrf_of_token
 from refold.store import SessionStore
-from tests.server.conftest import Speaks
+from tests.server.conftest import ClientFor
 
 ASKS = {"events": [{"type": "user_input", "payload": {"text": "mine alone"}}]}
 READS = (
@@ -55,15 +55,15 @@ WRITES: tuple[tuple[str, str, object], ...] = (
 
 
 @pytest.fixture
-def bobs(store: SessionStore) -> str:
-    """A session of somebody else."""
+def bobs_session_id(store: SessionStore) -> str:
+    """Create a session of another user and return its id."""
     session = store.session(user_id="bob", session_id="his")
     session.append(refold.UserInput(text="nobody else reads this"))
     return "his"
 
 
-def everything(store: SessionStore, user: str) -> list[str]:
-    """Returns the hashes of all stored events of a user."""
+def event_hashes(store: SessionStore, user: str) -> list[str]:
+    """Return the hashes of all stored events of a user."""
     infos = store.sessions(user)
     sessions = [
         store.session(user_id=user, session_id=info.session_id) for info in infos
@@ -72,24 +72,28 @@ def everything(store: SessionStore, user: str) -> list[str]:
 
 
 def test_500_attempts_at_another_users_sessions_are_refused(
-    speaks: Speaks, store: SessionStore, bobs: str
+    client_for: ClientFor, store: SessionStore, bobs_session_id: str
 ) -> None:
-    eve = speaks("eve")
+    eve = client_for("eve")
     eve.post("/v1/sessions/hers/events", json=ASKS)
-    before, tries = everything(store, "bob"), 0
+    before, tries = event_hashes(store, "bob"), 0
 
-    for path, name, whose in product(READS, (bobs, "hers", "none"), "+?"):
+    for path, name, whose in product(READS, (bobs_session_id, "hers", "none"), "+?"):
         query = "user_id=bob" if whose == "?" else ""
         url = path.format(s=name) + ("&" if "?" in path else "?") + query
         for _ in range(6):
-            if whose == "+" and (name != bobs or "{s}" not in path):
-                continue  # her own may be read, and what is not there is tried below
+            if whose == "+" and (name != bobs_session_id or "{s}" not in path):
+                continue  # her own session
             answered = eve.get(url)
             tries += 1
             assert answered.status_code == 404, (url, answered.text)
             assert "nobody else" not in answered.text
-            assert bobs not in answered.text.replace(f"'{bobs}'", "")
-    for (method, path, body), name in product(WRITES, (bobs, "hers", "none")):
+            assert bobs_session_id not in answered.text.replace(
+                f"'{bobs_session_id}'", ""
+            )
+    for (method, path, body), name in product(
+        WRITES, (bobs_session_id, "hers", "none")
+    ):
         for _ in range(9):
             url = path.format(s=name) + "?user_id=bob"
             answered = eve.request(method, url, json=body)
@@ -97,7 +101,7 @@ def test_500_attempts_at_another_users_sessions_are_refused(
             assert answered.status_code == 404, (url, answered.text)
 
     assert tries >= 500
-    assert everything(store, "bob") == before
+    assert event_hashes(store, "bob") == before
     store.access_log.flush()
     denied = [
         record
@@ -108,14 +112,16 @@ def test_500_attempts_at_another_users_sessions_are_refused(
 
 
 def test_an_admin_may_name_another_user_and_both_logs_record_it(
-    speaks: Speaks, store: SessionStore, bobs: str
+    client_for: ClientFor, store: SessionStore, bobs_session_id: str
 ) -> None:
     store.session(user_id="root", session_id="own").append(refold.UserInput(text="x"))
-    admin = speaks("root", "read", "admin")
+    admin = client_for("root", "read", "admin")
 
-    read = admin.get(f"/v1/sessions/{bobs}/events?user_id=bob")
-    written = admin.post(f"/v1/sessions/{bobs}/events?user_id=bob", json=ASKS)
-    unnamed = admin.get(f"/v1/sessions/{bobs}/events?user_id=%00")
+    read = admin.get(f"/v1/sessions/{bobs_session_id}/events?user_id=bob")
+    written = admin.post(
+        f"/v1/sessions/{bobs_session_id}/events?user_id=bob", json=ASKS
+    )
+    unnamed = admin.get(f"/v1/sessions/{bobs_session_id}/events?user_id=%00")
 
     assert read.json()["events"][0]["payload"]["text"] == "nobody else reads this"
     assert (written.status_code, unnamed.status_code) == (403, 404)
@@ -129,12 +135,12 @@ def test_an_admin_may_name_another_user_and_both_logs_record_it(
 
 
 @pytest.mark.parametrize("path", [*READS, "/", "/run/his", "/metrics", "/mcp"])
-def test_nothing_is_answered_without_a_token(
-    speaks: Speaks, bobs: str, path: str
+def test_every_path_needs_a_token(
+    client_for: ClientFor, bobs_session_id: str, path: str
 ) -> None:
-    anybody = speaks(None)
+    anybody = client_for(None)
 
-    answered = anybody.get(path.format(s=bobs))
+    answered = anybody.get(path.format(s=bobs_session_id))
 
     if answered.status_code == 303:
         assert answered.headers["location"].startswith("/login?next=")
@@ -144,8 +150,8 @@ def test_nothing_is_answered_without_a_token(
     assert "nobody else" not in answered.text
 
 
-def test_health_alone_is_open(speaks: Speaks) -> None:
-    anybody = speaks(None)
+def test_only_health_needs_no_token(client_for: ClientFor) -> None:
+    anybody = client_for(None)
 
     assert anybody.get("/health").json() == {"status": "ok"}
     assert anybody.get("/health/ready").json() == {"status": "ok"}
@@ -171,26 +177,26 @@ def test_health_alone_is_open(speaks: Speaks) -> None:
         ("read", "get", "/metrics", None),
     ],
 )
-def test_a_token_does_what_its_scopes_say_and_no_more(
-    speaks: Speaks, scope: str, method: str, path: str, body: object
+def test_a_token_allows_what_its_scopes_say_and_no_more(
+    client_for: ClientFor, scope: str, method: str, path: str, body: object
 ) -> None:
-    answered = speaks("ada", scope).request(method, path, json=body)
+    answered = client_for("ada", scope).request(method, path, json=body)
 
     assert answered.status_code == 403
     assert answered.headers["content-type"] == "application/problem+json"
 
 
-def test_1000_tokens_that_are_not_ours_let_nobody_in(
-    speaks: Speaks, verifier: Verifier, store: SessionStore
+def test_1000_foreign_tokens_are_all_refused(
+    client_for: ClientFor, verifier: Verifier, store: SessionStore
 ) -> None:
-    speaks("ada").post("/v1/sessions/s/events", json=ASKS)
-    rng, client = random.Random(7), speaks(None)
+    client_for("ada").post("/v1/sessions/s/events", json=ASKS)
+    rng, client = random.Random(7), client_for(None)
     good = verifier.mint("ada", ["read"])
     head, body, signature = good.split(".")
     now, others = int(time.time()), b"k" * 32
     claims = {"sub": "ada", "scope": "read admin", "aud": "refold", "exp": now + 60}
 
-    def forged(number: int) -> str:
+    def forged_token(number: int) -> str:
         match number % 8:
             case 0:
                 return jwt.encode(claims, others, "HS256")
@@ -214,7 +220,7 @@ def test_1000_tokens_that_are_not_ours_let_nobody_in(
 
     let_in = 0
     for number in range(1_000):
-        sent = {"Authorization": f"Bearer {forged(number)}"}
+        sent = {"Authorization": f"Bearer {forged_token(number)}"}
         let_in += client.get("/v1/sessions", headers=sent).status_code != 401
 
     assert let_in == 0
@@ -223,9 +229,9 @@ def test_1000_tokens_that_are_not_ours_let_nobody_in(
 
 
 def test_a_form_without_its_token_changes_nothing(
-    speaks: Speaks, verifier: Verifier, store: SessionStore
+    client_for: ClientFor, verifier: Verifier, store: SessionStore
 ) -> None:
-    browser, token = speaks(None), verifier.mint("ada", ["append", "read"])
+    browser, token = client_for(None), verifier.mint("ada", ["append", "read"])
     browser.cookies.set(COOKIE, token)
     place, right = "/v1/sessions/s/events", {"X-CSRF-Token": csrf_of_token(token)}
 
@@ -244,10 +250,10 @@ def test_a_form_without_its_token_changes_nothing(
     assert browser.get(place).status_code == 200
 
 
-def test_a_token_of_its_form_that_could_be_none_is_refused_too(
-    speaks: Speaks, verifier: Verifier
+def test_a_form_token_with_odd_characters_is_refused(
+    client_for: ClientFor, verifier: Verifier
 ) -> None:
-    browser, token = speaks(None), verifier.mint("ada", ["append", "read"])
+    browser, token = client_for(None), verifier.mint("ada", ["append", "read"])
     browser.cookies.set(COOKIE, token)
 
     wrong = [(b"X-CSRF-Token", "\xe4".encode())]
@@ -257,10 +263,13 @@ def test_a_token_of_its_form_that_could_be_none_is_refused_too(
     assert (by_header.status_code, by_field.status_code) == (403, 403)
 
 
-def test_another_site_cannot_have_a_browser_take_its_token(
-    speaks: Speaks, verifier: Verifier
+def test_another_site_cannot_make_a_browser_send_its_token(
+    client_for: ClientFor, verifier: Verifier
 ) -> None:
-    browser, token = speaks(None), {"token": verifier.mint("eve", ["append", "read"])}
+    browser, token = (
+        client_for(None),
+        {"token": verifier.mint("eve", ["append", "read"])},
+    )
 
     sites = ("cross-site", "same-site", "none")
     sent = [
@@ -273,19 +282,21 @@ def test_another_site_cannot_have_a_browser_take_its_token(
     assert browser.post("/login", data=token).status_code == 303
 
 
-def test_two_tokens_are_none(speaks: Speaks, verifier: Verifier) -> None:
+def test_two_tokens_in_one_request_count_as_none(
+    client_for: ClientFor, verifier: Verifier
+) -> None:
     given = [f"Bearer {verifier.mint(user, ['read'])}" for user in ("ada", "bob")]
     headers = [("Authorization", one) for one in given]
 
-    assert speaks(None).get("/v1/sessions", headers=headers).status_code == 401
-    assert speaks(None).get("/v1/sessions", headers=headers[:1]).status_code == 200
+    assert client_for(None).get("/v1/sessions", headers=headers).status_code == 401
+    assert client_for(None).get("/v1/sessions", headers=headers[:1]).status_code == 200
 
 
 @pytest.mark.parametrize("place", ["/run/a%2Fb?seq=5&type=tool_call", "/run/s%3Fx"])
 def test_a_login_leads_to_the_requested_page(
-    speaks: Speaks, verifier: Verifier, place: str
+    client_for: ClientFor, verifier: Verifier, place: str
 ) -> None:
-    browser = speaks(None)
+    browser = client_for(None)
 
     sent = browser.get(place).headers["location"]
     (wanted,) = parse_qs(urlsplit(sent).query)["next"]
@@ -295,10 +306,12 @@ def test_a_login_leads_to_the_requested_page(
     assert signed.headers["location"] == place
 
 
-def test_an_admin_who_names_a_user_is_noted_once(
-    speaks: Speaks, store: SessionStore, bobs: str
+def test_an_admin_who_names_a_user_is_recorded_once(
+    client_for: ClientFor, store: SessionStore, bobs_session_id: str
 ) -> None:
-    speaks("root", "read", "admin").get(f"/v1/sessions/{bobs}/proof?user_id=bob&seq=1")
+    client_for("root", "read", "admin").get(
+        f"/v1/sessions/{bobs_session_id}/proof?user_id=bob&seq=1"
+    )
 
     store.access_log.flush()
     events = [one.event for one in store.access_log.records()]
@@ -313,9 +326,9 @@ SECRETS = (
 
 
 def test_no_answer_log_or_metric_repeats_a_secret(
-    speaks: Speaks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    client_for: ClientFor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ada, admin = speaks("ada"), speaks("root", "admin", "read")
+    ada, admin = client_for("ada"), client_for("root", "admin", "read")
     said: list[str] = []
     for secret in SECRETS:
         bodies = [
@@ -369,9 +382,9 @@ def test_no_answer_log_or_metric_repeats_a_secret(
         assert secret not in text, text
 
 
-def test_a_broken_handler_says_nothing_of_what_broke_it(
+def test_the_answer_of_a_broken_handler_reveals_nothing_about_it(
     store: SessionStore,
-    speaks: Speaks,
+    client_for: ClientFor,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -381,7 +394,7 @@ def test_a_broken_handler_says_nothing_of_what_broke_it(
 
     monkeypatch.setattr(store, "sessions", fail)
 
-    answered = speaks("ada").get("/v1/sessions")
+    answered = client_for("ada").get("/v1/sessions")
 
     assert answered.status_code == 500
     assert answered.json()["type"] == "urn:refold:problem:unexpected"
@@ -389,13 +402,13 @@ def test_a_broken_handler_says_nothing_of_what_broke_it(
     assert "unexpected KeyError in" in caplog.text
 
 
-def test_a_user_who_asks_too_often_waits_and_no_other_does(
+def test_a_user_over_the_rate_waits_and_others_do_not(
     store: SessionStore, verifier: Verifier
 ) -> None:
     gate = application(store, verifier, Limits(per_second=0.001, burst=5))
     with TestClient(gate) as client:
 
-        def asked(user: str) -> list[int]:
+        def get_statuses(user: str) -> list[int]:
             token = verifier.mint(user, ["read"])
             headers = {"Authorization": f"Bearer {token}"}
             return [
@@ -403,14 +416,12 @@ def test_a_user_who_asks_too_often_waits_and_no_other_does(
                 for _ in range(7)
             ]
 
-        assert asked("ada") == [200] * 5 + [429] * 2
-        assert asked("bob") == [200] * 5 + [429] * 2
+        assert get_statuses("ada") == [200] * 5 + [429] * 2
+        assert get_statuses("bob") == [200] * 5 + [429] * 2
         assert client.get("/health").status_code == 200
 
 
-def test_a_body_that_never_ends_is_given_up(
-    store: SessionStore, verifier: Verifier
-) -> None:
+def test_an_endless_body_is_given_up(store: SessionStore, verifier: Verifier) -> None:
     gate = application(store, verifier, Limits(body_sec=0.05))
     token = verifier.mint("ada", ["append"])
     scope = {
@@ -440,7 +451,7 @@ def test_a_body_that_never_ends_is_given_up(
     assert store.sessions("ada") == []
 
 
-def test_other_sites_are_closed_out_unless_they_are_named(
+def test_other_sites_are_refused_unless_they_are_configured(
     store: SessionStore, verifier: Verifier, ada: TestClient
 ) -> None:
     site = {"Origin": "https://app.test", "Access-Control-Request-Method": "POST"}
@@ -458,7 +469,7 @@ def test_other_sites_are_closed_out_unless_they_are_named(
     assert "access-control-allow-origin" not in plain.headers
 
 
-def test_every_answer_closes_what_a_browser_could_open(ada: TestClient) -> None:
+def test_every_answer_has_security_headers(ada: TestClient) -> None:
     for path in ("/health", "/v1/sessions", "/v1/nothing", "/v1/sessions/none"):
         headers = ada.get(path).headers
         policy = headers["content-security-policy"]
@@ -469,43 +480,48 @@ def test_every_answer_closes_what_a_browser_could_open(ada: TestClient) -> None:
         assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_mcp_answers_about_who_asks_and_needs_a_token(
-    speaks: Speaks, verifier: Verifier, store: SessionStore, bobs: str
+def test_mcp_answers_about_its_caller_and_needs_a_token(
+    client_for: ClientFor, verifier: Verifier, store: SessionStore, bobs_session_id: str
 ) -> None:
     store.session(user_id="ada", session_id="mine").append(refold.UserInput(text="hi"))
     accepts = {"Accept": "application/json, text/event-stream"}
 
-    def called(client: TestClient, tool: str, **arguments: object) -> str:
+    def call_tool(client: TestClient, tool: str, **arguments: object) -> str:
         ask = {"name": tool, "arguments": arguments}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ask}
         return client.post("/mcp", json=body, headers=accepts).text
 
-    ada, bob = speaks("ada", "read"), speaks("bob", "read")
-    assert "mine" in called(ada, "sessions")
-    assert "his" in called(bob, "sessions")
-    foreign = called(ada, "events", session_id=bobs)
+    ada, bob = client_for("ada", "read"), client_for("bob", "read")
+    assert "mine" in call_tool(ada, "sessions")
+    assert "his" in call_tool(bob, "sessions")
+    foreign = call_tool(ada, "events", session_id=bobs_session_id)
     assert "nobody else" not in foreign
     assert "no session" in foreign
     for tool in ("events", "context_at", "why", "verify", "search"):
         words = {"words": "nobody"} if tool == "search" else {}
-        for name in (bobs, f"bob/{bobs}", f"../{bobs}", "none"):
-            tried = called(ada, tool, session_id=name, **words)
+        for name in (
+            bobs_session_id,
+            f"bob/{bobs_session_id}",
+            f"../{bobs_session_id}",
+            "none",
+        ):
+            tried = call_tool(ada, tool, session_id=name, **words)
             assert "nobody else" not in tried
             assert '"isError":true' in tried
 
-    by_cookie, token = speaks(None), verifier.mint("ada", ["read"])
+    by_cookie, token = client_for(None), verifier.mint("ada", ["read"])
     by_cookie.cookies.set(COOKIE, token)
     by_cookie.headers["X-CSRF-Token"] = csrf_of_token(token)
-    for client in (by_cookie, speaks("ada", "append")):
-        assert json.loads(called(client, "sessions"))["status"] == 403
+    for client in (by_cookie, client_for("ada", "append")):
+        assert json.loads(call_tool(client, "sessions"))["status"] == 403
 
 
-def test_metrics_count_requests_and_name_nobody(
-    speaks: Speaks, ada: TestClient
+def test_metrics_count_requests_without_naming_users(
+    client_for: ClientFor, ada: TestClient
 ) -> None:
     ada.post("/v1/sessions/secret-project/events", json=ASKS)
 
-    text = speaks("root", "admin").get("/metrics").text
+    text = client_for("root", "admin").get("/metrics").text
 
     route = "/v1/sessions/{session_id}/events"
     line = f'refold_requests_total{{method="POST",route="{route}",status="201"}} 1.0'
