@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from refold.adapters import config
+from refold.adapters.sql.urls import engine_of, url_of_file
 from refold.domain.errors import (
     InvalidConfiguration,
     KeyUnavailable,
@@ -144,7 +145,7 @@ def open_store(
     if limits is None:
         limits = loaded_policy.limits() if loaded_policy else Limits()
     if isinstance(url, os.PathLike):
-        url = f"sqlite:///{os.fspath(url)}"
+        url = url_of_file(url)
     url = url or config.database()
     if url.startswith("postgres") and not (keys or os.environ.get("REFOLD_KEYS")):
         raise InvalidConfiguration(
@@ -483,7 +484,6 @@ def _database(url: str) -> Database:
     Raises InvalidConfiguration for an unknown URL.
     """
     from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
-    from refold.adapters.sql.urls import engine_of
 
     if url == "memory://":
         return SqliteInMemory()
@@ -530,7 +530,7 @@ def _key_store(
             f"the key store of this database, {path}, is not there",
             remedy="restore it, or set REFOLD_HOME or REFOLD_KEYS to where it is",
         )
-    return SqlKeyStore(f"sqlite:///{path}")
+    return SqlKeyStore(url_of_file(path))
 
 
 def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:

@@ -228,7 +228,10 @@ def absolute(url: str) -> str:
     engine, _, _ = scheme.partition("+")
     if engine != "sqlite" or not path:
         return url
-    return f"{scheme}{separator}{Path(path).absolute()}{mark}{query}"
+    from refold.adapters.sql.urls import encoded
+
+    absolute_path = Path(encoded(Path.cwd()), path)
+    return f"{scheme}{separator}{absolute_path}{mark}{query}"
 
 
 def _folder() -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -121,8 +120,8 @@ class WatchedFile:
                     "had it open, and SQLite cannot go on with it here",
                     remedy="end the process, then open the store again",
                 )
-            place = place_of(self.path, readonly=self.readonly)
-            connection = _connected(place)
+            uri = uri_of(self.path, readonly=self.readonly)
+            connection = _connection_to(uri)
             if file_at(self.path) == before:
                 connection.file = before
                 connection.watched = self
@@ -232,7 +231,8 @@ def outcome_unknown(path: Path, error: CommitFailed) -> StoreUnavailable:
 class Connections:
     """Connections to a file for single statements, each used by one thread at a time.
 
-    A connection is opened when none is idle, and at most ``_IDLE`` stay open.
+    A connection is opened when none is idle, and at most ``_IDLE`` stay open.  One that
+    is in use during ``close`` is closed when its user returns it.
     """
 
     def __init__(
@@ -240,7 +240,8 @@ class Connections:
     ) -> None:
         self._watched = watched
         self._on_connect = on_connect
-        self._idle: deque[FileConnection] = deque()
+        # ``close`` and ``forget`` begin a new list.
+        self._idle: list[FileConnection] = []
 
     @contextmanager
     def use(self, holder: Holder) -> Iterator[FileConnection]:
@@ -274,29 +275,45 @@ class Connections:
     @contextmanager
     def borrowed(self) -> Iterator[FileConnection]:
         """Lend a connection in a use that has begun; after an error, it is closed."""
+        idle = self._idle
         try:
-            connection = self._idle.pop()
+            connection = idle.pop()
         except IndexError:
-            connection = self._watched.connect()
-            self._on_connect(connection)
+            connection = connect(self._watched, self._on_connect)
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
-        if len(self._idle) < _IDLE:
-            self._idle.append(connection)
-        else:
-            connection.close()
+        # Without a lock, so the order matters: this adds the connection, then looks for
+        # a new list.  ``close`` begins a new list, then closes those of the old one.
+        idle.append(connection)
+        if idle is not self._idle:
+            _close_all(idle)
+        elif len(idle) > _IDLE:
+            _close_one(idle)
 
     def close(self) -> None:
         """Close the idle connections; the next use opens new ones."""
-        while self._idle:
-            self._idle.pop().close()
+        idle = self._idle
+        self._idle = []
+        _close_all(idle)
 
     def forget(self) -> None:
         """Drop the connections of the parent, in a forked child."""
-        self._idle = deque()
+        self._idle = []
+
+
+def _close_all(connections: list[FileConnection]) -> None:
+    """Close all connections of the list, from which another thread may take one."""
+    while connections:
+        _close_one(connections)
+
+
+def _close_one(connections: list[FileConnection]) -> None:
+    """Close a connection of the list, if another thread has not taken the last one."""
+    with suppress(IndexError):
+        connections.pop().close()
 
 
 def create_missing(connection: sqlite3.Connection, file: str) -> None:
@@ -349,7 +366,23 @@ def _check_one_name(path: Path) -> None:
             )
 
 
-def _connected(uri: str) -> FileConnection:
+def connect(
+    watched: WatchedFile, prepare: Callable[[FileConnection], None]
+) -> FileConnection:
+    """Return a prepared connection to the file.
+
+    A connection that cannot be prepared, as to a file that is no database, is closed.
+    """
+    connection = watched.connect()
+    try:
+        prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connection_to(uri: str) -> FileConnection:
     """Return a connection to the file of this URI, for any thread."""
     return sqlite3.connect(
         uri,
@@ -361,7 +394,7 @@ def _connected(uri: str) -> FileConnection:
     )
 
 
-def only_read(path: Path) -> bool:
+def is_readonly(path: Path) -> bool:
     """Whether the file exists, and this process cannot write it.
 
     To write it, SQLite must create or write the index of its log, too.
@@ -374,7 +407,7 @@ def only_read(path: Path) -> bool:
     return not (os.access(path, os.W_OK) and has_index)
 
 
-def place_of(path: Path, *, readonly: bool) -> str:
+def uri_of(path: Path, *, readonly: bool) -> str:
     """Return the URI that opens an existing file.
 
     SQLite reads a log next to a file that cannot be written, if the index of the log

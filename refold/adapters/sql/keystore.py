@@ -20,6 +20,7 @@ from refold.domain.errors import (
     Erased,
     InvalidConfiguration,
     KeyUnavailable,
+    RefoldError,
     remedy_for,
 )
 from refold.domain.locks import computed_once, forkable_lock
@@ -37,16 +38,6 @@ _Row: TypeAlias = dict[str, object]
 _OF_USER: Final = -1
 _ERASED: Final = 0
 _SQL: Final = statements("keystore")
-# The tables of a key store; a file has no schemas, and one writer needs no locks.
-_TABLES: Final = (
-    "settings",
-    "user_keys",
-    "session_keys",
-    "rotated_session_keys",
-    "held_keys",
-    "erased_sessions",
-)
-_IN_FILE: Final = {**{table: table for table in _TABLES}, "shared": "", "locked": ""}
 # A row to write, with the name of its statement.
 _Write: TypeAlias = tuple[str, _Row]
 
@@ -76,8 +67,8 @@ class SqlKeyStore:
         forks.register(self)
         if self.readonly:
             return
-        if self._place.plain is not None:
-            self._create_in_file(self._place.plain)
+        if self._place.connections is not None:
+            self._create_in_file(self._place.connections)
             return
         from sqlalchemy.schema import CreateSchema
 
@@ -93,9 +84,9 @@ class SqlKeyStore:
             else:
                 compiled.create_missing(connection, metadata)
 
-    def _create_in_file(self, plain: files.Connections) -> None:
+    def _create_in_file(self, connections: files.Connections) -> None:
         """Create the tables that the file lacks."""
-        with self._guarded(), plain.transaction(self) as connection:
+        with self._guarded(), connections.transaction(self) as connection:
             files.create_missing(connection, "sqlite_keys")
 
     @computed_once
@@ -155,8 +146,8 @@ class SqlKeyStore:
         """Close all connections."""
         use = forks.begin_use(self)  # a fork waits until all are closed
         try:
-            if self._place.plain is not None:
-                self._place.plain.close()
+            if self._place.connections is not None:
+                self._place.connections.close()
             if self._opened_engines is not None:
                 self._transactions.dispose()
         finally:
@@ -164,8 +155,8 @@ class SqlKeyStore:
 
     def close_before_fork(self) -> None:
         """Close the connections to a file; the next use opens new ones."""
-        if self._place.plain is not None:
-            self._place.plain.close()
+        if self._place.connections is not None:
+            self._place.connections.close()
             if self._opened_engines is not None:
                 self._transactions.dispose()
 
@@ -173,8 +164,8 @@ class SqlKeyStore:
         """Start without connections in a forked child."""
         if self._place.left_to_parent():
             self._opened_engines = None
-        if self._place.plain is not None:
-            self._place.plain.forget()
+        if self._place.connections is not None:
+            self._place.connections.forget()
 
     @property
     def tables(self) -> dict[str, sa.Table]:
@@ -199,7 +190,9 @@ class SqlKeyStore:
 
     def remember(self, name: str, value: bytes) -> None:
         """Set the value of a setting."""
-        self._write([("put_setting", {"name": name, "value": value})])
+        # The statement replaces a row that exists, in the tables that Refold creates.
+        if not self._add([("put_setting", {"name": name, "value": value})]):
+            raise _foreign()
 
     def _put(self, connection: sa.Connection, name: str, value: bytes) -> None:
         """Set the value of a setting in this transaction."""
@@ -363,10 +356,10 @@ class SqlKeyStore:
 
         Returns None if it has another.  Raises _ExistsAlready for a row that exists.
         """
-        plain = self._place.plain
-        if plain is None:
+        connections = self._place.connections
+        if connections is None:
             return self._write_with_engine(rows, query, expected)
-        with self._guarded(), plain.transaction(self) as connection:
+        with self._guarded(), connections.transaction(self) as connection:
             if query is not None:
                 _, first_row = rows[0]
                 stored = connection.execute(_in_file(query), first_row).fetchone()
@@ -708,10 +701,10 @@ class SqlKeyStore:
         values: Mapping[str, object] = MappingProxyType({}),
     ) -> list[T]:
         """Return the converted rows of the query with this name."""
-        plain = self._place.plain
-        if plain is None:
+        connections = self._place.connections
+        if connections is None:
             return self._read(self._t.statement(name), convert, values)
-        with self._guarded(), plain.use(self) as connection:
+        with self._guarded(), connections.use(self) as connection:
             rows = connection.execute(_in_file(name), dict(values)).fetchall()
             return [convert(row) for row in rows]
 
@@ -739,13 +732,12 @@ class SqlKeyStore:
         """Raise KeyUnavailable for errors of the database and for foreign values."""
         try:
             yield
+        except (_ExistsAlready, RefoldError):
+            raise
         except sqlite3.Error as error:
             raise self._unusable(error) from None
         except JUNK:
-            raise KeyUnavailable(
-                "the key store holds what was not written by Refold",
-                remedy="restore a backup of it",
-            ) from None
+            raise _foreign() from None
         except Exception as error:
             from sqlalchemy.exc import SQLAlchemyError
 
@@ -772,7 +764,25 @@ class _ExistsAlready(Exception):
 @cache
 def _in_file(name: str) -> str:
     """The statement with this name, for a file."""
-    return _SQL[name].format(**_IN_FILE)
+    return _SQL[name].format(**_names_in_file())
+
+
+@cache
+def _names_in_file() -> dict[str, str]:
+    """The names of the tables, and the locks of rows, in statements for a file."""
+    names = {table: table for table in statements("sqlite_keys")}  # it has no schemas
+    # One writer needs no locks of rows.
+    names["shared"] = ""
+    names["locked"] = ""
+    return names
+
+
+def _foreign() -> KeyUnavailable:
+    """Return the error for a key store that another program has changed."""
+    return KeyUnavailable(
+        "the key store holds what was not written by Refold",
+        remedy="restore a backup of it",
+    )
 
 
 def _refusal(error: Exception) -> tuple[str, str]:
@@ -855,16 +865,16 @@ def _session_row(user_ref: str, session_ref: str, wrapped: bytes, now: int) -> _
 class _Place(Protocol):
     """The place of a key store.
 
-    schema: whether its tables have their own schema.
-    plain:  connections to its file, for statements that need no SQLAlchemy; None for
-            another place.
+    schema:      whether its tables have their own schema.
+    connections: connections to its file, for statements that need no SQLAlchemy; None
+                 for another place.
     """
 
     schema: bool
     readonly: bool
 
     @property
-    def plain(self) -> files.Connections | None:
+    def connections(self) -> files.Connections | None:
         """The connections to the file."""
 
     @property
@@ -886,7 +896,7 @@ class _InMemory:
 
     schema = False
     readonly = False
-    plain = None
+    connections = None
     file = None
 
     def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
@@ -905,11 +915,12 @@ class _InFile:
 
     def __init__(self, path: Path) -> None:
         self._watched = files.WatchedFile(path)
-        self.plain = files.Connections(self._watched, _on_connect)
+        self.connections = files.Connections(self._watched, _on_connect)
         try:
             create_private(path)
             warn_of_mode(path)
-            self.readonly = self._watched.readonly = files.only_read(path)
+            self.readonly = files.is_readonly(path)
+            self._watched.readonly = self.readonly
         except OSError as error:
             raise KeyUnavailable(
                 f"the key store {path} cannot be opened ({error.strerror})",
@@ -934,7 +945,7 @@ class _OnServer:
 
     schema = True
     readonly = False
-    plain = None
+    connections = None
     file = None
 
     def __init__(self, url: sa.URL) -> None:
@@ -959,38 +970,29 @@ def _place_of(url: str) -> _Place:
     """Return the place of the key store with this URL."""
     if url == "memory://":
         return _InMemory()
-    if url.startswith("sqlite:///"):
-        match engine_of(url):
-            case "sqlite", file:
-                return _in_file_at(file)
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        raise InvalidConfiguration(
-            "REFOLD_KEYS is not a database URL: sqlite:///keys.db or postgresql://…"
-        ) from None
-    if parsed.get_backend_name() == "sqlite":
-        return _in_file_at(parsed)
-    if parsed.get_backend_name() in ("postgresql", "postgres"):
-        if "pooler" in parsed.query:
-            raise InvalidConfiguration(
-                "a key store takes no ?pooler: connect it to its server directly"
-            )
-        return _OnServer(parsed)
-    raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
+    match engine_of(url):
+        case "sqlite", file:
+            return _in_file_at(file)
+        case "postgresql", server:
+            if "pooler" in server.query:
+                raise InvalidConfiguration(
+                    "a key store takes no ?pooler: connect it to its server directly"
+                )
+            return _OnServer(server)
+    raise InvalidConfiguration(
+        "a key store is in SQLite or PostgreSQL: set REFOLD_KEYS to sqlite:///keys.db "
+        "or postgresql://…"
+    )
 
 
-def _in_file_at(url: sa.URL | SqliteUrl) -> _InFile:
+def _in_file_at(url: SqliteUrl) -> _InFile:
     """Return the place of a key store in a file."""
     if not url.database or ":memory:" in url.database or url.query:
         raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
     return _InFile(Path(url.database).absolute())
 
 
-def _on_connect(connection: Any, _record: object = None) -> None:
+def _on_connect(connection: files.FileConnection) -> None:
     """Prepare a new connection to a file."""
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous=FULL")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from refold.adapters.sql import compiled, forks
-from refold.adapters.sql.files import FileConnection, WatchedFile
+from refold.adapters.sql.files import FileConnection, WatchedFile, connect
 from refold.adapters.sql.forks import Holder
 from refold.domain.errors import StoreUnavailable
 
@@ -57,7 +58,9 @@ class FilePool(QueuePool):
 
 
 def engine_of_file(
-    watched: WatchedFile, holder: Holder, on_connect: Callable[..., None]
+    watched: WatchedFile,
+    holder: Holder,
+    on_connect: Callable[[FileConnection], None],
 ) -> Engine:
     """Return an engine with connections to a file, each prepared by ``on_connect``.
 
@@ -77,8 +80,8 @@ def engine_of_file(
                 driver.rollback()
                 raise
 
-    engine = create_engine("sqlite://", pool=FilePool(watched.connect, holder=holder))
+    pool = FilePool(partial(connect, watched, on_connect), holder=holder)
+    engine = create_engine("sqlite://", pool=pool)
     compiled.share(engine)
-    event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", begin)
     return engine

@@ -185,25 +185,40 @@ class SqliteDatabase(Database):
     def _make_pool(self) -> Engine:
         from refold.adapters.sql import pools
 
-        use = forks.begin_use(self)
-        try:
-            self._open_file()
-            return pools.engine_of_file(self._watched, self, self._on_connect)
-        finally:
-            forks.end_use(use)
+        if not self._is_ready:
+            self._find_or_create_file()
+        return pools.engine_of_file(self._watched, self, self._on_connect)
 
-    def _open_file(self) -> None:
-        """Find the file, or create it, before the first connection.
+    def _ensure_open(self) -> None:
+        """Find the file, or create it, unless a thread of this process has done so.
+
+        A thread that waits here has not begun a use, so a fork does not wait for it.
+        """
+        with self._making:
+            if not self._is_ready:
+                self._find_or_create_file()
+
+    def _find_or_create_file(self) -> None:
+        """Find the file, or create it; the caller has the lock ``_making``.
 
         Raises IncompatibleStore for a file of another program.
         """
+        use = forks.begin_use(self)
+        try:
+            self._look_at_file()
+        finally:
+            forks.end_use(use)
+        self._is_ready = True
+
+    def _look_at_file(self) -> None:
+        """Create the file if there is none, and find out whether it can be written."""
         with _files_lock:
             if self.file is None:
                 _create(self.path)
             self._reader = _files.setdefault(os.path.realpath(self.path), _File())
-        self.readonly = self._watched.readonly = files.only_read(self.path)
+        self.readonly = files.is_readonly(self.path)
+        self._watched.readonly = self.readonly
         self._identify()
-        self._is_ready = True
 
     def _identify(self) -> None:
         """Raise IncompatibleStore for a file of another program, before any change."""
@@ -225,7 +240,7 @@ class SqliteDatabase(Database):
         if self.readonly:
             raise translated(str(self.path), "readonly")
 
-    def _on_connect(self, connection: Any, _record: object = None) -> None:
+    def _on_connect(self, connection: files.FileConnection) -> None:
         """Prepare a new connection."""
         connection.isolation_level = None
         if self.readonly:
@@ -423,6 +438,8 @@ class SqliteDatabase(Database):
         """Run ``work`` in a transaction with the write lock."""
         if self._closed:
             self._check_process()
+        if not self._is_ready:
+            self._ensure_open()
         use = forks.begin_use(self)
         try:
             with self._lock:
@@ -433,8 +450,7 @@ class SqliteDatabase(Database):
     def _connect_writer(self) -> sqlite3.Connection:
         """Open the writing connection, which is in no pool; the caller has the lock."""
         self._check_writable()
-        writer = self._watched.connect()
-        self._on_connect(writer)
+        writer = files.connect(self._watched, self._on_connect)
         self._writer = writer
         return writer
 
@@ -492,12 +508,10 @@ class SqliteDatabase(Database):
         values: Sequence[Any],
     ) -> list[tuple[Any, ...]]:
         self._check_process()
+        if not self._is_ready:
+            self._ensure_open()
         use = forks.begin_use(self)
         try:
-            if not self._is_ready:
-                with self._making:  # so that no other thread creates the file, too
-                    if not self._is_ready:
-                        self._open_file()
             with self._readers.borrowed() as connection:
                 return connection.execute(query, values).fetchall()
         finally:

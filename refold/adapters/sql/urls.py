@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -22,14 +23,23 @@ class SqliteUrl(NamedTuple):
 _OF_FILE: Final = "sqlite:///"
 
 
+def url_of_file(path: str | os.PathLike[str]) -> str:
+    """Return the URL that ``engine_of`` reads as this path of a SQLite file."""
+    return _OF_FILE + encoded(path)
+
+
+def encoded(path: str | os.PathLike[str]) -> str:
+    """Return the path as it stands in a URL."""
+    return os.fspath(path).replace("%", "%25").replace("?", "%3F")
+
+
 def engine_of(
     url: str,
 ) -> tuple[Literal["sqlite"], SqliteUrl] | tuple[Literal["postgresql"], URL] | None:
     """Return the engine of a URL and its parts; None for another engine."""
-    file, _, query = url.removeprefix(_OF_FILE).partition("?")
-    if url.startswith(_OF_FILE) and "&" not in query:
-        # The usual form, read without SQLAlchemy.
-        return "sqlite", SqliteUrl(file, dict(parse_qsl(query)))
+    if url.startswith(_OF_FILE):
+        # The usual form, read without SQLAlchemy, and in the same way.
+        return "sqlite", _parts_of(url.removeprefix(_OF_FILE))
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -43,3 +53,22 @@ def engine_of(
     if backend in ("postgresql", "postgres"):
         return "postgresql", parsed
     return None
+
+
+def _parts_of(rest: str) -> SqliteUrl:
+    """Return the parts of the URL of a file, without the ``sqlite:///`` before them.
+
+    A name that the query has several times has a tuple of values.
+    """
+    path, _, encoded_query = rest.partition("?")
+    query: dict[str, str | tuple[str, ...]] = {}
+    for name, value in parse_qsl(encoded_query):
+        earlier = query.get(name)
+        if earlier is None:
+            query[name] = value
+        elif isinstance(earlier, str):
+            query[name] = (earlier, value)
+        else:
+            query[name] = (*earlier, value)
+    # A name of a file need not be UTF-8.
+    return SqliteUrl(unquote(path, errors="surrogateescape"), query)

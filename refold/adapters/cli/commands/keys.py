@@ -15,6 +15,7 @@ from refold.adapters.keys.master import VARIABLE, MasterKeyFile
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.keys.rotation import stale
 from refold.adapters.sql.keystore import SqlKeyStore
+from refold.adapters.sql.urls import url_of_file
 from refold.domain.errors import KeyUnavailable, RefoldError, counted
 from refold.opener import reconcile_keys
 
@@ -113,7 +114,7 @@ def _check_other_stores(file: MasterKeyFile) -> None:
     """Raise RefoldError if a key store in ``REFOLD_HOME`` needs the previous key."""
     master = file.open()
     for path in sorted((home() / "keys").glob("*.db")):
-        key_store = SqlKeyStore(f"sqlite:///{path}")
+        key_store = SqlKeyStore(url_of_file(path))
         # A key store with another master key raises KeyUnavailable.
         with closing(key_store), suppress(KeyUnavailable):
             stale_keys = stale(KeyRing(key_store, master))
