@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import json
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-
-from orjson import loads
 
 from refold.domain.canonical import canonical
 from refold.domain.ids import StreamId
@@ -92,7 +91,7 @@ def _number_in(placeholder: str, kind: str) -> int:
 _ENTRY: Final = re.compile(r"([^:]+):[a-z2-7]{8}(\.[2-9])?(#?)")
 _MOST_SPELLINGS: Final = 9
 # A placeholder that stands for a number of JSON, with the quotes that it needs there.
-_QUOTED: Final = re.compile(rf'(\\{{0,7}}"){NUMBERED.pattern}\1')
+_QUOTED: Final = re.compile(rf"(?P<quote>\\{{0,7}}[\"']){NUMBERED.pattern}(?P=quote)")
 
 
 def _placeholder_of(entry: str, number: int) -> str | None:
@@ -551,7 +550,7 @@ class Vault:
             return match[0] if text is None else text
 
         def reveal_number(match: re.Match[str]) -> str:
-            placeholder = match[0].strip('\\"')
+            placeholder = match[0].strip("\\\"'")
             if not names.get(placeholder, "").endswith("#"):
                 return match[0]
             text = value_of(placeholder, match[2])
@@ -561,12 +560,26 @@ class Vault:
             if has_numbers:
                 if NUMBERED.fullmatch(text) and names.get(text, "").endswith("#"):
                     number = NUMBERED.sub(reveal, text)
-                    return text if number == text else cast(JsonValue, loads(number))
+                    return text if number == text else _number_or_text(number)
                 text = _QUOTED.sub(reveal_number, text)
             return NUMBERED.sub(reveal, text)
 
         result = _mapped(value, reveal_text)
         return Revealed(result, dict(sorted(revealed.items())))
+
+
+def _number_or_text(characters: str) -> JsonValue:
+    """Return the number that is written so, or the text if JSON would write another.
+
+    ``1.50`` would become ``1.5``, and ``007`` is no number of JSON.
+    """
+    from refold.redaction.json_text import compact_json
+
+    try:
+        number = cast(JsonValue, json.loads(characters))
+    except ValueError:
+        return characters
+    return number if compact_json(number) == characters else characters
 
 
 def mac_of(key: bytes, value: Any) -> str:

@@ -134,12 +134,26 @@ def _of_code() -> Iterator[Expression]:
             )
     for module, tree in _modules_with_built().items():
         for name, value in _imported(module).items():
-            if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
-                yield Expression(
-                    f"{module}:{name}",
-                    value.pattern,
-                    _used(value, _methods_of(tree, name)),
-                )
+            methods = _methods_of(tree, name)
+            for number, pattern in enumerate(_patterns_in(value)):
+                place = f"{module}:{name}"
+                if not isinstance(value, re.Pattern):
+                    place = f"{place}[{number}]"
+                yield Expression(place, pattern.pattern, _used(pattern, methods))
+
+
+def _patterns_in(value: object) -> Iterator[re.Pattern[str]]:
+    """The expressions of texts in a value of a module: itself, or what it contains."""
+    if isinstance(value, re.Pattern):
+        if isinstance(value.pattern, str):
+            yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _patterns_in(key)
+            yield from _patterns_in(item)
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        for item in value:
+            yield from _patterns_in(item)
 
 
 def _used(pattern: re.Pattern[str], methods: frozenset[str]) -> Use:
@@ -270,6 +284,7 @@ _ALPHABET: Final = (
 )
 # A repeat with fewer repetitions cannot take long by itself.
 _MANY: Final = 8
+# The most texts that repeat one character.
 _MOST_TEXTS: Final = 5
 _BREAKS: Final = "\x00"
 
@@ -332,8 +347,10 @@ def texts_for(source: str) -> list[Maker]:
         units["", before + repeated] = None
     units["", sampler.text(items)] = None
     ordered = sorted(units, key=lambda unit: (len(unit[1]), len(unit[0])))
-    chosen = ordered[:_MOST_TEXTS] + ordered[-1:]
-    return [_maker(*unit) for unit in dict.fromkeys(chosen) if unit[1]]
+    characters = [unit for unit in ordered if len(unit[1]) == 1]
+    # A repeat of a group may be exponential, and no two of them are alike.
+    groups = [unit for unit in ordered if len(unit[1]) > 1]
+    return [_maker(*unit) for unit in characters[:_MOST_TEXTS] + groups]
 
 
 def _pumped(

@@ -122,6 +122,19 @@ def test_a_long_text_at_the_head_of_a_list_is_soon_done(unit: str) -> None:
     assert process_time() - began < 5
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\n", "<br>"])
+def test_many_entries_under_data_are_soon_done(line_end: str) -> None:
+    lines = ["kind: ConfigMap", "data:"]
+    for number in range(60):
+        lines.append(f"  key-{number}: value of a setting {number}")
+    text = line_end.join((*lines, "end"))
+
+    began = process_time()
+    redactor.text(text)
+
+    assert process_time() - began < 5
+
+
 @pytest.mark.parametrize("program", ["sshpass", "/usr/bin/sshpass"])
 def test_a_program_is_known_in_any_folder(program: str) -> None:
     redacted, _ = redactor.value({"argv": [program, "-p", "hunter2", "ssh", "a@host"]})

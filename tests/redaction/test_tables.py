@@ -41,6 +41,14 @@ redactor = Redactor(Plan(rules=(*DEFAULT_RULES, *PACKS["person"])))
             '5" pipe,password\n6" pipe,bear-77Q\n',
             '5" pipe,password\n6" pipe,*\n',
         ),
+        (
+            'size,user,password\n6" pipe,ada,bear-77Q\n8" rod,bob,Amber_River42\n',
+            'size,user,password\n6" pipe,ada,*\n8" rod,bob,*\n',
+        ),
+        (
+            'note;password;size\n"5"" a; b";bear-77Q;3" rod\n"c\nd";"Amber_7!x";2"\n',
+            'note;password;size\n"5"" a; b";*;3" rod\n"c\nd";"*";2"\n',
+        ),
     ],
 )
 def test_cells_in_quotes_hide_no_other_column(text: str, expected: str) -> None:

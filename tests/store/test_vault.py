@@ -204,6 +204,39 @@ def test_a_number_is_revealed_as_a_number(db: str) -> None:
         assert view.messages[1]["content"][1]["input"] == values
 
 
+@pytest.mark.parametrize(
+    ("written", "revealed"),
+    [
+        ("4821", 4821),
+        ("1e+22", 1e22),
+        ("48215", 48215),
+        ("36893488147419103232", 36893488147419103232),
+        ("1.50", "1.50"),
+        ("1e5", "1e5"),
+        ("007", "007"),
+    ],
+)
+def test_a_number_is_revealed_with_all_its_characters(
+    written: str, revealed: object
+) -> None:
+    stream = StreamId("ada", "s")
+    numbering = Numbering(lambda: b"k" * 32, "s", {}, EVERY_TYPE)
+    first_tag = numbering("SECRET", written)
+    tag = numbering.respelled(first_tag, written, is_number=True)
+    stored = numbering.with_numbers(f"[REDACTED:SECRET#{tag}]", ours=False)
+    vault = Vault(types=EVERY_TYPE)
+    vault.put(stream, numbering.values)
+
+    def shown(value: Any) -> Any:
+        return vault.reveal(stream, numbering.known, value).value
+
+    assert shown({"pin": stored}) == {"pin": revealed}
+    assert type(shown(stored)) is type(revealed)
+    for quote_of_text in ('"', "'", '\\"'):
+        text = f"pin: {quote_of_text}{stored}{quote_of_text}"
+        assert shown(text) == f"pin: {written}"
+
+
 def test_numbers_of_earlier_versions_stay(db: str) -> None:
     # Earlier versions gave each encoding a number of its own.
     secret = "Tr0ub4&dor!x"

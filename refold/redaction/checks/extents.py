@@ -191,14 +191,28 @@ def _is_only_material(
     return not re.search("[A-Za-z]{2}", _PATTERNS.RUN.sub("", text[place:stop]))
 
 
+_IN_QUOTES: Final = r'[ ]?"(?:[^"]|"")*+"[ \r]?'
+
+
 def _cell(delimiter: str) -> re.Pattern[str]:
     """A cell of CSV, in quotes or without them (RFC 4180)."""
     start = rf"(?:(?<={delimiter})|\A)"
-    in_quotes = rf'[ ]?"(?:[^"]|"")*"[ \r]?(?={delimiter}|\Z)'
+    in_quotes = rf"{_IN_QUOTES}(?={delimiter}|\Z)"
     return re.compile(rf"{start}(?:{in_quotes}|[^{delimiter}]*)")
 
 
-_QUOTING: Final = {delimiter: _cell(delimiter) for delimiter in (",", ";", "\t")}
+def _open_row(delimiter: str) -> re.Pattern[str]:
+    """A row of CSV whose last cell begins with a quote that nothing closes.
+
+    A quote inside of a cell without quotes, such as an inch sign, opens nothing.
+    """
+    cell = rf'(?:{_IN_QUOTES}(?={delimiter})|(?![ ]?")[^{delimiter}]*+)'
+    return re.compile(rf'(?:{cell}{delimiter})*+[ ]?"(?:[^"]|"")*+\Z')
+
+
+_DELIMITERS_OF_CSV: Final = (",", ";", "\t")
+_QUOTING: Final = {delimiter: _cell(delimiter) for delimiter in _DELIMITERS_OF_CSV}
+_OPEN_ROW: Final = {delimiter: _open_row(delimiter) for delimiter in _DELIMITERS_OF_CSV}
 # The most lines of a row that has a cell with line breaks.
 _MOST_LINES_OF_ROW: Final = 8
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
@@ -325,7 +339,7 @@ def _rows(
         if stop <= place:
             return
         if delimiter in _QUOTING:
-            stop = _end_of_row(text, place, stop)
+            stop = _end_of_row(text, place, stop, delimiter)
         row = text[place:stop]
         if not _PATTERNS.RULE.fullmatch(row):
             spans = _split(row, place, delimiter)
@@ -338,14 +352,15 @@ def _rows(
         place = stop + 1
 
 
-def _end_of_row(text: str, place: int, stop: int) -> int:
+def _end_of_row(text: str, place: int, stop: int, delimiter: str) -> int:
     """The end of a row of which a cell in quotes may continue on the next lines.
 
     stop: the end of its first line, which is returned if no quote closes such a cell.
     """
     end = stop
     for _ in range(_MOST_LINES_OF_ROW):
-        if text.count('"', place, end) % 2 == 0:
+        has_quote = text.find('"', place, end) >= 0
+        if not has_quote or not _OPEN_ROW[delimiter].match(text[place:end]):
             return end
         if end >= len(text):
             break
