@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from threading import Thread
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from eventsourcing.persistence import IntegrityError
 from sqlalchemy import delete, text
 
-from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, database
+from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.stores import release
@@ -52,8 +54,8 @@ def test_a_later_id_is_committed_later(postgres_url: str) -> None:
     rival = Thread(target=recorder.insert_events, args=([stored()],))
 
     with recorder.database.transaction() as slow:
-        row = recorder._sealed(stored())
-        database._insert(slow, recorder.events, [row], recorder._positions)
+        driver = slow.connection.driver_connection
+        recorder._rows.insert(driver, [recorder._sealed(stored())])
         rival.start()
         with psycopg.connect(postgres_url, autocommit=True) as looker:
             until(lambda: waits(looker), "the rival to wait for the first")
@@ -129,3 +131,45 @@ def test_a_count_that_was_lost_begins_after_the_events(make: Make) -> None:
     recorder = make().application_recorder()
 
     assert recorder.insert_events([stored()]) == [3]
+
+
+OLD_TABLE = """CREATE TABLE es_app_events (
+    originator_id CHAR(32) NOT NULL,
+    originator_version BIGINT NOT NULL,
+    notification_id BIGINT NOT NULL,
+    topic TEXT NOT NULL,
+    state BLOB NOT NULL,
+    PRIMARY KEY (originator_id, originator_version),
+    UNIQUE (notification_id)
+)"""
+
+
+def test_a_table_with_its_keys_the_other_way_round_goes_on(sqlite_url: str) -> None:
+    path = sqlite_url.removeprefix("sqlite:///")
+    factory(sqlite_url, "Other").application_recorder().database.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(OLD_TABLE)
+    application = factory(sqlite_url, "App")
+    recorder = application.application_recorder()
+    event = stored()
+
+    assert recorder.insert_events([event, stored(2, of=event.originator_id)]) == [1, 2]
+    with pytest.raises(IntegrityError, match="read the aggregate again"):
+        recorder.insert_events([stored(2, of=event.originator_id)])
+    assert recorder.insert_events([stored()]) == [3]
+    assert recorder.select_events(event.originator_id, lte=1) == [event]
+    assert ids(recorder) == [1, 2, 3]
+    application.close()
+
+
+def test_sqlite_finds_events_by_their_ids_without_an_index(sqlite_url: str) -> None:
+    application = factory(sqlite_url, "App")
+    recorder = application.application_recorder()
+    path = sqlite_url.removeprefix("sqlite:///")
+
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT count(*) FROM sqlite_master WHERE type='index' AND tbl_name=?"
+        ((indexes,),) = connection.execute(query, (recorder.events.name,))
+
+    assert indexes == 1  # that of the originators and their versions
+    application.close()

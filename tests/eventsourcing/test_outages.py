@@ -15,12 +15,13 @@ from eventsourcing.persistence import (
     Tracking,
 )
 
-from refold.adapters.eventsourcing import Factory, database
+from refold.adapters.eventsourcing import Factory
+from refold.adapters.eventsourcing.database import EventsTable
 from refold.adapters.sql import files
 from tests.support.eventsourcing import factory, stored
 from tests.support.postgres import Postgres
 
-insert = database._insert
+insert = EventsTable.insert
 
 
 @pytest.fixture
@@ -33,15 +34,15 @@ def application_factory(postgres_url: str) -> Iterator[Factory]:
 def break_once(monkeypatch: pytest.MonkeyPatch, *, after_writing: bool) -> None:
     """Let the connection break at the next insert, before it or after its commit."""
 
-    def breaking(connection: Any, table: Any, rows: Any, positions: Any) -> Any:
-        monkeypatch.setattr(database, "_insert", insert)
+    def breaking(table: EventsTable, driver: Any, rows: Any) -> Any:
+        monkeypatch.setattr(EventsTable, "insert", insert)
         if after_writing:
-            insert(connection, table, rows, positions)
-            connection.commit()
-        connection.connection.driver_connection.close()
+            insert(table, driver, rows)
+            driver.execute("COMMIT")
+        driver.close()
         raise psycopg.OperationalError("the server closed the connection")
 
-    monkeypatch.setattr(database, "_insert", breaking)
+    monkeypatch.setattr(EventsTable, "insert", breaking)
 
 
 @pytest.mark.parametrize("after_writing", [True, False])

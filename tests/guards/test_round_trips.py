@@ -21,6 +21,7 @@ from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import user_inputs
 from tests.support import files
+from tests.support.eventsourcing import factory, stored
 from tests.support.statements import Ear, Recording, Traced, Wire
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -218,3 +219,18 @@ def test_a_proof(counted: Counted, events: int) -> None:
 
     pages = events // PAGE + 1
     counted.check(heard, Cost(*(cost + pages for cost in VERIFY)))
+
+
+# SQLite: BEGIN, the notification ids, an INSERT for each event, COMMIT.  PostgreSQL:
+# one statement does all.
+SAVE: Final = Cost(6, 1, 1)
+
+
+def test_a_save_of_three_events_by_an_application(counted: Counted) -> None:
+    recorder = factory(counted.url, "App").application_recorder()
+
+    def save() -> None:
+        recorder.insert_events([stored(), stored(), stored()])
+
+    counted.check(counted.costs(save), SAVE)
+    recorder.database.close()

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 import psycopg
 import sqlalchemy as sa
 from eventsourcing import persistence
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from refold.adapters.sql.database import Database, ErrorsTranslated
 from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.queries import statements
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.adapters.sql.urls import engine_of
 from refold.domain.errors import InvalidConfiguration, RefoldError
 
-Write: TypeAlias = Callable[[sa.Connection], None]  # writes in an open transaction
-Row: TypeAlias = Mapping[str, Any]  # an event as it is stored, its state encrypted
+# Executes a statement of the driver in an open transaction.
+Execute: TypeAlias = Callable[[str, Sequence[Any]], Any]
+Write: TypeAlias = Callable[[Execute], None]  # writes in an open transaction
 
+_SQL: Final = statements("applications")
 _CONFLICT: Final = (
     "the database refuses it as a duplicate, or by another rule of its tables: read "
     "again and repeat the command"
 )
+
+
+class Row(NamedTuple):
+    """An event as it is stored, its state encrypted."""
+
+    originator_id: UUID | str
+    originator_version: int
+    topic: str
+    state: bytes
 
 
 class EventsDatabase:
@@ -78,7 +92,7 @@ class EventsDatabase:
             with ExitStack() as stack:
                 connection = stack.enter_context(self._begin())
                 if write_first is not None:
-                    write_first(connection)
+                    write_first(connection.exec_driver_sql)
                 # The caller closes the stack, which ends the transaction.
                 return connection, stack.pop_all()
 
@@ -93,18 +107,13 @@ class EventsDatabase:
 
     def insert(
         self,
-        table: sa.Table,
+        table: EventsTable,
         rows: Sequence[Row],
-        positions: sa.Table | None,
         *,
         conflict: str,
         write_first: Write | None = None,
     ) -> list[int]:
         """Write all rows or none; returns their notification ids.
-
-        The ids come from ``positions``, whose row stays locked until the commit, so
-        that later ids are committed later.  A table of snapshots has no ids and no
-        ``positions``.
 
         conflict:    the message of the IntegrityError that is raised if a row exists.
         write_first: runs in the same transaction, before the rows are written.
@@ -117,27 +126,41 @@ class EventsDatabase:
             nonlocal may_be_stored
             is_retry = may_be_stored
             may_be_stored = bool(rows)
+
+            def write(driver: Any) -> list[int]:
+                if is_retry:
+                    ids = table.ids_of_stored(driver, rows)
+                    if ids is not None:
+                        return ids
+                if write_first is not None:
+                    write_first(driver.execute)
+                return table.insert(driver, rows)
+
+            is_single = write_first is None and not is_retry
             try:
-                with self._begin() as connection:
-                    if is_retry:
-                        ids = _ids_of_stored(connection, table, rows)
-                        if ids is not None:
-                            return ids
-                    if write_first is not None:
-                        write_first(connection)
-                    return _insert(connection, table, rows, positions)
-            except (sa.exc.IntegrityError, persistence.IntegrityError):
+                return self._engine.with_driver(write, single=is_single)
+            except (
+                sqlite3.IntegrityError,
+                psycopg.IntegrityError,
+                persistence.IntegrityError,
+            ):
                 if not is_retry:
                     raise
                 # The first attempt may have been committed after this one looked.
-                with self._begin() as connection:
-                    ids = _ids_of_stored(connection, table, rows)
+                ids = self._engine.with_driver(
+                    lambda driver: table.ids_of_stored(driver, rows)
+                )
                 if ids is None:
                     raise
                 return ids
 
         with self.errors(conflict=conflict):
             return self._engine.retrying(attempt)
+
+    @property
+    def mark(self) -> str:
+        """The placeholder of a value in the driver's SQL."""
+        return self._engine.mark
 
     def create(
         self,
@@ -187,53 +210,103 @@ class EventsDatabase:
         self._close()
 
 
-def _insert(
-    connection: sa.Connection,
-    table: sa.Table,
-    rows: Sequence[Row],
-    positions: sa.Table | None,
-) -> list[int]:
-    if not rows:
-        return []
-    values = list(rows)
-    ids: list[int] = []
-    if positions is not None:
-        take_ids = (
-            sa.update(positions)
-            .where(positions.c.name == table.name)
-            .values(last_id=positions.c.last_id + len(rows))
-            .returning(positions.c.last_id)
-        )
-        last = connection.scalar(take_ids)
-        if last is None:
-            raise persistence.ProgrammingError(
-                f"es_positions has no row for {table.name}: construct the application "
-                "once with CREATE_TABLE=yes"
-            )
-        ids = list(range(last - len(rows) + 1, last + 1))
-        values = [
-            {**row, "notification_id": id_} for row, id_ in zip(rows, ids, strict=True)
-        ]
-    connection.execute(sa.insert(table), values)
-    return ids
+class EventsTable:
+    """Writes the rows of one table of events or snapshots, with the driver itself.
 
-
-def _ids_of_stored(
-    connection: sa.Connection, table: sa.Table, rows: Sequence[Row]
-) -> list[int] | None:
-    """The notification ids of exactly these rows, or None if they are not stored.
-
-    Rows of another writer have other encrypted states.  No two encrypted states are
-    equal, and rows are written all or none, so comparing the first one suffices.
+    The ids of events come from ``positions``, whose row stays locked until the commit,
+    so that later ids are committed later.  A table of snapshots has no ids and no
+    ``positions``.
     """
-    notification_id = table.c.get("notification_id", sa.literal(0))
-    is_equal = [table.c[name] == value for name, value in rows[0].items()]
-    first = connection.scalar(sa.select(notification_id).where(*is_equal))
-    if first is None:
-        return None
-    if not first:  # a table of snapshots has no notification ids
-        return []
-    return list(range(first, first + len(rows)))
+
+    def __init__(
+        self, database: EventsDatabase, table: sa.Table, positions: sa.Table | None
+    ) -> None:
+        self._name = table.name
+        self._is_numbered = positions is not None
+        self._joins_rows = database.schema is not None
+        self._has_uuids = isinstance(table.c.originator_id.type, sa.Uuid)
+        names = {
+            "events": quoted_name(table),
+            "positions": "" if positions is None else quoted_name(positions),
+            "id_type": "uuid" if self._has_uuids else "text",
+        }
+        kind = "numbered" if self._is_numbered else "unnumbered"
+        self._take_ids = _SQL["take_ids"].format(**names)
+        self._insert_row = _SQL[f"insert_{kind}"].format(**names)
+        self._insert_joined = _SQL[f"insert_{kind}_joined"].format(**names)
+        find = _SQL[f"find_{kind}"].format(**names)
+        self._find = find.replace("?", database.mark)
+
+    def insert(self, driver: Any, rows: Sequence[Row]) -> list[int]:
+        """Write rows in an open transaction; returns their notification ids.
+
+        PostgreSQL does that in one statement, which needs no transaction around it.
+        """
+        if not rows:
+            return []
+        if self._joins_rows:
+            return self._insert_in_one_statement(driver, rows)
+        if not self._is_numbered:
+            driver.executemany(self._insert_row, [self._stored(row) for row in rows])
+            return []
+        taken = driver.execute(self._take_ids, (len(rows), self._name)).fetchone()
+        if taken is None:
+            raise self._no_positions()
+        ids = list(range(taken[0] - len(rows) + 1, taken[0] + 1))
+        numbered = []
+        for id_, row in zip(ids, rows, strict=True):
+            numbered.append((id_, *self._stored(row)))
+        driver.executemany(self._insert_row, numbered)
+        return ids
+
+    def _insert_in_one_statement(self, driver: Any, rows: Sequence[Row]) -> list[int]:
+        ids, versions, topics, states = zip(*rows, strict=True)
+        values = {
+            "ids": list(ids),
+            "versions": list(versions),
+            "topics": list(topics),
+            "states": list(states),
+            "count": len(rows),
+            "name": self._name,
+        }
+        written = driver.execute(self._insert_joined, values)
+        if not self._is_numbered:
+            return []
+        inserted = written.fetchall()
+        if not inserted:
+            raise self._no_positions()
+        return sorted(id_ for (id_,) in inserted)
+
+    def _no_positions(self) -> persistence.ProgrammingError:
+        return persistence.ProgrammingError(
+            f"es_positions has no row for {self._name}: construct the application "
+            "once with CREATE_TABLE=yes"
+        )
+
+    def ids_of_stored(self, driver: Any, rows: Sequence[Row]) -> list[int] | None:
+        """The notification ids of exactly these rows, or None if they are not stored.
+
+        Rows of another writer have other encrypted states.  No two encrypted states are
+        equal, and rows are written all or none, so comparing the first one suffices.
+        """
+        first = driver.execute(self._find, self._stored(rows[0])).fetchone()
+        if first is None:
+            return None
+        if not self._is_numbered:
+            return []
+        return list(range(first[0], first[0] + len(rows)))
+
+    def _stored(self, row: Row) -> Sequence[Any]:
+        """The values of a row as the driver takes them."""
+        if self._has_uuids and not self._joins_rows:
+            # SQLite has no type for them.  SQLAlchemy stores and reads these digits.
+            return (row.originator_id.hex, *row[1:])  # type: ignore[union-attr]
+        return row
+
+
+def quoted_name(table: sa.Table) -> str:
+    """The name of a table in SQL, with its schema."""
+    return DefaultDialect().identifier_preparer.format_table(table)
 
 
 def _to_library_error(

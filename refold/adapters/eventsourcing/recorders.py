@@ -16,7 +16,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from eventsourcing import persistence
 
-from refold.adapters.eventsourcing.database import EventsDatabase, Row, Write
+from refold.adapters.eventsourcing.database import (
+    EventsDatabase,
+    EventsTable,
+    Execute,
+    Row,
+    Write,
+    quoted_name,
+)
 from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.queries import statements
@@ -193,6 +200,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         super().define_tables()
         self._positions = self._positions_table() if self.purpose == "events" else None
         self.events = self._events_table()
+        self._rows = EventsTable(self.database, self.events, self._positions)
         keys = sa.Table(
             "es_keys",
             self.metadata,
@@ -215,21 +223,34 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
 
     def _events_table(self) -> sa.Table:
         """The rows of events, which have a notification id, or of snapshots."""
-        originator_id = sa.Uuid if self.originators == "uuid" else sa.Text
-        table = sa.Table(
-            self.table_name(self.purpose),
-            self.metadata,
-            sa.Column("originator_id", originator_id, primary_key=True),
-            sa.Column("originator_version", sa.BigInteger, primary_key=True),
+        name = self.table_name(self.purpose)
+        originator_id = sa.Column(
+            "originator_id", sa.Uuid if self.originators == "uuid" else sa.Text
         )
-        if self.purpose == "events":
+        version = sa.Column("originator_version", sa.BigInteger)
+        topic = sa.Column("topic", sa.Text, nullable=False)
+        state = sa.Column("state", sa.LargeBinary, nullable=False)
+        place = (originator_id, version)
+        # SQLite finds rows by an integer key without an index, so that an append writes
+        # one page less.  Older tables have the two keys the other way round.
+        is_found_by_id = self.purpose == "events" and self.database.schema is None
+        if is_found_by_id:
+            place_key: sa.Constraint = sa.UniqueConstraint(*place)
+            originator_id.nullable = False
+            version.nullable = False
+        else:
+            place_key = sa.PrimaryKeyConstraint(*place)
+        table = sa.Table(name, self.metadata, *place, topic, state, place_key)
+        if is_found_by_id:
+            table.append_column(
+                sa.Column("notification_id", sa.Integer, primary_key=True)
+            )
+        elif self.purpose == "events":
             notification_id = sa.Column(
                 "notification_id", sa.BigInteger, nullable=False
             )
             table.append_column(notification_id)
             table.append_constraint(sa.UniqueConstraint(notification_id))
-        table.append_column(sa.Column("topic", sa.Text, nullable=False))
-        table.append_column(sa.Column("state", sa.LargeBinary, nullable=False))
         return table
 
     def create_table(self) -> None:
@@ -294,9 +315,8 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         if not rows and write_tracking is None:
             return []
         return self.database.insert(
-            self.events,
+            self._rows,
             rows,
-            self._positions,
             conflict=self._conflict(stored_events),
             write_first=write_tracking,
         )
@@ -311,7 +331,12 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
 
     def _sealed(self, event: persistence.StoredEvent) -> Row:
         self._check(event.originator_id)
-        return {**vars(event), "state": self._vault.seal(event)}
+        return Row(
+            event.originator_id,
+            event.originator_version,
+            event.topic,
+            self._vault.seal(event),
+        )
 
     def _check(self, originator_id: UUID | str) -> None:
         if isinstance(originator_id, UUID) != (self.originators == "uuid"):
@@ -441,6 +466,10 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
             sa.Column("application_name", sa.Text, primary_key=True),
             sa.Column("notification_id", sa.BigInteger, nullable=False),
         )
+        track = statements("applications")["track"].format(
+            table=quoted_name(self.tracking)
+        )
+        self._track_statement = track.replace("?", self.database.mark)
 
     @contextmanager
     def transaction(self, tracking: persistence.Tracking) -> Iterator[sa.Connection]:
@@ -457,14 +486,9 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
         with self.transaction(tracking):
             pass
 
-    def _track(
-        self, connection: sa.Connection, *, tracking: persistence.Tracking
-    ) -> None:
-        name = connection.dialect.identifier_preparer.format_table(self.tracking)
-        values = {"name": tracking.application_name, "id": tracking.notification_id}
-        track = statements("applications")["track"].format(table=name)
-        tracked = connection.execute(sa.text(track), values)
-        if tracked.first() is None:
+    def _track(self, execute: Execute, *, tracking: persistence.Tracking) -> None:
+        values = (tracking.application_name, tracking.notification_id)
+        if execute(self._track_statement, values).fetchone() is None:
             raise persistence.IntegrityError(
                 f"notification {tracking.notification_id} of "
                 f"{tracking.application_name} was processed already, or a later one"

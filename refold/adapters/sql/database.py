@@ -226,6 +226,16 @@ class Database(ABC):
                 place = stream.session_id or "the store"
                 raise LeaseLost(f"{stream.stream} of {place}")
 
+    @abstractmethod
+    def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:
+        """Call ``work`` with the driver's own connection, in a transaction.
+
+        single: whether ``work`` can do with one statement what it writes.  PostgreSQL
+                then begins no transaction around it.
+
+        Raises the errors of the driver as they are.
+        """
+
     def run(self, user_id: str | None, statement: Any, rows: Any = None) -> int:
         """Run a statement in one transaction; returns how many rows it changed."""
         result = self.change(

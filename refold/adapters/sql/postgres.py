@@ -515,6 +515,13 @@ class PostgresDatabase(Database):
                 raise outcome_unknown(self.what) from None
             raise
 
+    def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:
+        if single:
+            with self._connected(autocommits=True) as driver:
+                return work(driver)
+        with self._connected() as driver, driver.transaction():
+            return work(driver)
+
     def rewrite(
         self,
         stream: StreamId,
@@ -601,9 +608,13 @@ class PostgresDatabase(Database):
         return result
 
     @contextmanager
-    def _connected(self) -> Iterator[PsycopgConnection]:
-        """Lend a connection of the pool, and do not return a broken one to it."""
-        with self.engine().connect() as connection:
+    def _connected(self, *, autocommits: bool = False) -> Iterator[PsycopgConnection]:
+        """Lend a connection of the pool, and do not return a broken one to it.
+
+        autocommits: whether each statement is a transaction.
+        """
+        lent = self._autocommitting() if autocommits else self.engine().connect()
+        with lent as connection:
             driver = cast("PsycopgConnection", connection.connection.driver_connection)
             try:
                 yield driver
