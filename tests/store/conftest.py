@@ -1,4 +1,4 @@
-"""What several tests of the store ask for."""
+"""Fixtures that several tests of the store share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.stores import prepare
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """SQLite, where the engine makes no difference; both for races and crashes."""
+    """Parametrize by engine: SQLite alone, or both engines for races and crashes."""
     if "store_url" in metafunc.fixturenames:
         each = metafunc.definition.get_closest_marker("each_engine")
         engines = ["sqlite", "postgresql"] if each else ["sqlite"]
@@ -22,7 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> str:
-    """A database with the tables of a store, empty."""
+    """An empty database with the tables of a store."""
     kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
     url: str = request.getfixturevalue(kind)
     return url
@@ -30,25 +30,25 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def memory() -> Iterator[SessionStore]:
-    """A store that keeps nothing, where the engine makes no difference."""
+    """A store in memory, for tests in which the engine makes no difference."""
     with refold.open("memory://") as store:
         yield store
 
 
 @pytest.fixture
-def anywhere(memory: SessionStore) -> Session:
-    """A session without events, for what is decided before an engine is asked."""
+def empty_session(memory: SessionStore) -> Session:
+    """A session without events, for checks that come before any engine."""
     return memory.session(user_id="ada", session_id="s-1")
 
 
 @pytest.fixture
 def calls(tmp_path: Path) -> Path:
-    """The file in which a ``Counting`` keeps its calls."""
+    """The file in which a ``Counting`` summarizer records its calls."""
     return tmp_path / "calls"
 
 
 @pytest.fixture
 def audited(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
-    """A store of each engine that keeps its audit log in the table."""
+    """A store of each engine whose access log is in its table."""
     with refold.open(prepare(store_url, tmp_path), access_log="table") as store:
         yield store

@@ -1,4 +1,4 @@
-"""A strategy that is new to a session adopts summaries; a rebuild makes its own."""
+"""A strategy that is new to a session adopts summaries; a rebuild writes its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, called
 
-# What runs, and what is asked for once: never does the second cut where the first did.
+# The strategy that runs, and the one of a single request: they never cut at the same
+# event.
 PAIRS: dict[str, tuple[str, str]] = {
     "turn_window": (
         "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=300",
@@ -74,14 +75,14 @@ every = pytest.mark.parametrize(("usual", "once"), PAIRS.values(), ids=PAIRS)
 
 
 class Known(Counting):
-    """A model that knows its own summaries again."""
+    """A summarizer that recognizes its own summaries."""
 
     def wrote(self, by: SummarizerRef) -> bool:
         return by == SummarizerRef(kind="counting")
 
 
-def loop(session: Session, strategy: str | Strategy, turns: int = 12) -> None:
-    """So many turns, with what is due compacted after each."""
+def run_loop(session: Session, strategy: str | Strategy, turns: int = 12) -> None:
+    """Record turns, and prepare a request after each, which compacts."""
     for number in range(turns):
         append_turns(session, 1, first=number)
         session.prepare(strategy)
@@ -94,9 +95,9 @@ def summaries(session: Session, strategy: Strategy) -> list[Summary]:
 
 @every
 def test_one_request_under_other_parameters_calls_no_model(
-    anywhere: Session, calls: Path, usual: str, once: str
+    empty_session: Session, calls: Path, usual: str, once: str
 ) -> None:
-    session, model, other = anywhere, Known(calls), parse(once)
+    session, model, other = empty_session, Known(calls), parse(once)
     for number in range(60):
         append_turns(session, 1, first=number)
         session.prepare(usual, summarizer=model)
@@ -112,17 +113,17 @@ def test_one_request_under_other_parameters_calls_no_model(
     assert session.verify().problems == []
 
 
-def test_a_call_with_other_parameters_adopts_most_of_120_messages(
-    anywhere: Session,
+def test_a_request_with_other_parameters_adopts_most_of_120_messages(
+    empty_session: Session,
 ) -> None:
-    loop(anywhere, USUAL, turns=60)
-    assert len(anywhere.context(ONCE).messages) == 120
+    run_loop(empty_session, USUAL, turns=60)
+    assert len(empty_session.context(ONCE).messages) == 120
 
-    view = anywhere.prepare(ONCE)
+    view = empty_session.prepare(ONCE)
 
     assert len(view.messages) <= 14
-    written = anywhere.history.derived(USUAL.fingerprint)
-    for summary in summaries(anywhere, ONCE):
+    written = empty_session.history.derived(USUAL.fingerprint)
+    for summary in summaries(empty_session, ONCE):
         assert summary.adopted is not None
         assert summary.adopted.stream == USUAL.fingerprint
         origin = written[summary.adopted.seq - 1].payload
@@ -134,12 +135,12 @@ def test_a_call_with_other_parameters_adopts_most_of_120_messages(
         assert (summary.usage, summary.duration_ms) == (None, None)
 
 
-def test_a_context_adopts_nothing(anywhere: Session) -> None:
-    loop(anywhere, USUAL)
+def test_a_context_adopts_nothing(empty_session: Session) -> None:
+    run_loop(empty_session, USUAL)
 
-    anywhere.context(ONCE)
+    empty_session.context(ONCE)
 
-    assert anywhere.history.derived(ONCE.fingerprint) == []
+    assert empty_session.history.derived(ONCE.fingerprint) == []
 
 
 @pytest.mark.parametrize(
@@ -153,52 +154,52 @@ def test_a_context_adopts_nothing(anywhere: Session) -> None:
     ],
 )
 def test_summaries_written_under_other_settings_are_not_adopted(
-    anywhere: Session, other: str
+    empty_session: Session, other: str
 ) -> None:
-    loop(anywhere, "history_summary:trigger_on_history_size_chars=1500")
+    run_loop(empty_session, "history_summary:trigger_on_history_size_chars=1500")
 
-    anywhere.prepare(other)
+    empty_session.prepare(other)
 
     assert [
         summary.adopted
-        for summary in summaries(anywhere, parse(other))
+        for summary in summaries(empty_session, parse(other))
         if summary.adopted
     ] == []
 
 
-def test_a_model_does_not_adopt_what_another_summarizer_wrote(
-    anywhere: Session, calls: Path
+def test_a_model_does_not_adopt_a_summary_of_another_summarizer(
+    empty_session: Session, calls: Path
 ) -> None:
-    loop(anywhere, USUAL)
+    run_loop(empty_session, USUAL)
 
-    anywhere.prepare(ONCE, summarizer=Known(calls))
+    empty_session.prepare(ONCE, summarizer=Known(calls))
 
     assert called(calls)
-    assert not any(summary.adopted for summary in summaries(anywhere, ONCE))
+    assert not any(summary.adopted for summary in summaries(empty_session, ONCE))
 
 
-def test_retired_summaries_are_not_adopted(anywhere: Session) -> None:
-    loop(anywhere, USUAL)
-    anywhere.strategies.retire(USUAL.fingerprint)
+def test_retired_summaries_are_not_adopted(empty_session: Session) -> None:
+    run_loop(empty_session, USUAL)
+    empty_session.strategies.retire(USUAL.fingerprint)
 
-    anywhere.prepare(ONCE)
+    empty_session.prepare(ONCE)
 
-    assert not any(summary.adopted for summary in summaries(anywhere, ONCE))
+    assert not any(summary.adopted for summary in summaries(empty_session, ONCE))
 
 
-def test_a_stream_with_summaries_of_its_own_adopts_none(
-    anywhere: Session,
+def test_a_stream_with_its_own_summaries_adopts_none(
+    empty_session: Session,
 ) -> None:
-    loop(anywhere, ONCE)
-    first = summaries(anywhere, ONCE)
-    anywhere.prepare(USUAL)
-    append_turns(anywhere, 12, first=12)
+    run_loop(empty_session, ONCE)
+    first = summaries(empty_session, ONCE)
+    empty_session.prepare(USUAL)
+    append_turns(empty_session, 12, first=12)
 
-    anywhere.prepare(USUAL)
-    anywhere.prepare(ONCE)
+    empty_session.prepare(USUAL)
+    empty_session.prepare(ONCE)
 
     assert first
-    assert not any(summary.adopted for summary in summaries(anywhere, ONCE))
+    assert not any(summary.adopted for summary in summaries(empty_session, ONCE))
 
 
 @given(
@@ -258,14 +259,14 @@ def test_a_rebuild_is_the_same_as_without_adoption(
         seen = [as_rebuilt(each, once, step=4) for each in (session, alone)]
         assert seen[0] == seen[1]
         assert rebuild(store, once) == 0
-        # The requests that are drawn are of views that never were.
+        # The generated requests name views that never existed.
         assert {problem.code for problem in session.verify().problems} <= {"request"}
 
 
 def test_a_rebuild_starts_over_and_completes_all_compactions(
     store: SessionStore, session: Session
 ) -> None:
-    loop(session, USUAL, turns=30)
+    run_loop(session, USUAL, turns=30)
     adopted = session.prepare(ONCE)
     sent = session.record_request(adopted).last_seq
     (planned,) = store.rebuild(ONCE, dry_run=True)
@@ -291,30 +292,30 @@ def test_a_rebuild_starts_over_and_completes_all_compactions(
 
 @pytest.mark.parametrize("usual", [None, USUAL], ids=["nothing", "adopted"])
 def test_a_request_and_then_a_rebuild_complete_all_compactions(
-    memory: SessionStore, anywhere: Session, usual: Strategy | None
+    memory: SessionStore, empty_session: Session, usual: Strategy | None
 ) -> None:
-    loop(anywhere, usual or "keep_all", turns=60)
-    anywhere.prepare(ONCE)
+    run_loop(empty_session, usual or "keep_all", turns=60)
+    empty_session.prepare(ONCE)
 
     rebuild(memory, ONCE)
 
-    assert anywhere.compact(ONCE) is None
-    assert len(anywhere.context(ONCE).messages) < 20
+    assert empty_session.compact(ONCE) is None
+    assert len(empty_session.context(ONCE).messages) < 20
 
 
-def test_a_rebuild_that_was_interrupted_at_its_start_resumes(
+def test_a_rebuild_interrupted_at_its_start_resumes(
     store: SessionStore, session: Session
 ) -> None:
-    class Broken:
+    class FailingSummarizer:
         costs = False
 
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
             raise SummarizerFailed("not today")
 
-    loop(session, USUAL, turns=20)
+    run_loop(session, USUAL, turns=20)
     session.prepare(ONCE)
     with pytest.raises(SummarizerFailed):
-        list(store.rebuild(ONCE, summarizer=Broken(), strict=True))
+        list(store.rebuild(ONCE, summarizer=FailingSummarizer(), strict=True))
     assert len(session.context(ONCE).messages) == 40
     assert session.verify().problems == []
 
@@ -339,12 +340,12 @@ def test_a_rebuild_that_was_interrupted_at_its_start_resumes(
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_verify_reports_an_adoption_that_does_not_fit(
-    anywhere: Session, change: dict[str, object]
+def test_verify_reports_an_adoption_with_wrong_sources(
+    empty_session: Session, change: dict[str, object]
 ) -> None:
-    loop(anywhere, USUAL)
-    anywhere.prepare(ONCE)
-    good = summaries(anywhere, ONCE)[-1]
+    run_loop(empty_session, USUAL)
+    empty_session.prepare(ONCE)
+    good = summaries(empty_session, ONCE)[-1]
     update = {
         name: getattr(good, name).model_copy(update=value)
         if isinstance(value, dict)
@@ -352,12 +353,12 @@ def test_verify_reports_an_adoption_that_does_not_fit(
         for name, value in change.items()
     }
     forged = good.model_copy(update={"absorbs": (), **update})
-    stream = anywhere.stream._replace(stream="e" * 64)
-    assert anywhere.verify().problems == []
+    stream = empty_session.stream._replace(stream="e" * 64)
+    assert empty_session.verify().problems == []
 
-    anywhere.writer.append(Order(stream, (Draft(forged),), expected_seq=0))
+    empty_session.writer.append(Order(stream, (Draft(forged),), expected_seq=0))
 
-    (problem,) = anywhere.verify().problems
+    (problem,) = empty_session.verify().problems
     assert (problem.stream, problem.code) == (stream.stream, "source")
 
 
@@ -368,7 +369,7 @@ def test_adopted_summaries_are_redacted_again(store_url: str, tmp_path: Path) ->
         for text in (f"write to {MAIL}", "now"):
             session.append(refold.UserInput(text=text), ts=START)
             session.append(refold.AgentResponse(text=f"I wrote to {MAIL}"), ts=START)
-        loop(session, "turn_window:full_turns=1,cached_turns=1")
+        run_loop(session, "turn_window:full_turns=1,cached_turns=1")
         session.record_request(session.prepare(ONCE))
         assert MAIL in summaries(session, ONCE)[0].text
 
@@ -398,12 +399,12 @@ def test_adopted_summaries_are_redacted_again(store_url: str, tmp_path: Path) ->
         assert 1 not in firsts
 
 
-def test_a_text_that_was_cut_is_adopted_whole() -> None:
+def test_a_truncated_text_is_adopted_in_full() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits(1_024, 65_536))
     session = store.session(user_id="ada", session_id="s")
     wide = "history_summary:trigger_on_history_size_chars="
     usual, once = parse(f"{wide}9000"), parse(f"{wide}12000")
-    loop(session, usual, turns=40)
+    run_loop(session, usual, turns=40)
 
     session.prepare(once)
 

@@ -1,4 +1,4 @@
-"""What memory says in a session is stable and recorded, and obeys the user."""
+"""Advice in a session is stable, recorded, and respects the user's choices."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ BOOKED = {"path": [["search"], ["book"]]}
 def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
     with open_at(store_url, tmp_path) as opened:
         for number in range(4):
-            ran(opened, f"good-{number}", ["search", "book"], "success")
-            ran(opened, f"bad-{number}", ["wipe"], "failure")
+            add_run(opened, f"good-{number}", ["search", "book"], "success")
+            add_run(opened, f"bad-{number}", ["wipe"], "failure")
         opened.session(user_id="ada", session_id="now").append(
             refold.UserInput(text="a flight")
         )
         yield opened
 
 
-def ran(
+def add_run(
     store: SessionStore, name: str, tools: list[str], outcome: Any, user: str = "ada"
 ) -> None:
     session = store.session(user_id=user, session_id=name)
@@ -44,8 +44,8 @@ def ran(
     session.append(refold.Final(outcome=outcome))
 
 
-def sent(session: refold.Session) -> refold.Request:
-    """One call of the model, with advice; what was recorded of it."""
+def request_with_advice(session: refold.Session) -> refold.Request:
+    """Record one call of the model with advice, and return its request event."""
     view = session.context("turn_window", advice=session.memory.advice("turn_window"))
     session.record_request(view)
     session.append(refold.AgentResponse(text="one moment"))
@@ -66,7 +66,7 @@ def test_advice_names_what_worked_and_failed_with_sessions(store: SessionStore) 
         assert item.established
 
 
-def test_an_empty_shortlist_is_kept_for_a_minute(memory: SessionStore) -> None:
+def test_an_empty_shortlist_is_stored_for_a_minute(memory: SessionStore) -> None:
     clock = Clock()
     store = clocked(memory, clock)
     store.session(user_id="ada", session_id="now").append(
@@ -74,7 +74,7 @@ def test_an_empty_shortlist_is_kept_for_a_minute(memory: SessionStore) -> None:
     )
     before = store.memory.advice("ada")
     for number in range(4):
-        ran(store, f"good-{number}", ["search", "book"], "success")
+        add_run(store, f"good-{number}", ["search", "book"], "success")
 
     at_once = store.memory.advice("ada")
     clock.time += timedelta(seconds=61)
@@ -102,14 +102,16 @@ def test_advice_is_sent_to_the_model_and_recorded_in_the_log(
     assert replayed.digest == request.digest
 
 
-def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) -> None:
+def test_advice_stays_the_same_until_the_session_is_compacted(
+    store: SessionStore,
+) -> None:
     session = store.session(user_id="ada", session_id="now")
     strategy = "turn_window:full_turns=1,cached_turns=1"
     first = session.memory.advice(strategy)
     view = session.context(strategy, advice=first)
     session.record_request(view)
     for number in range(4, 7):
-        ran(store, f"good-{number}", ["search", "pay"], "success")
+        add_run(store, f"good-{number}", ["search", "pay"], "success")
     store.memory.advice("ada", fresh=AT_ONCE)
 
     assert session.memory.advice(strategy).text == first.text
@@ -134,7 +136,7 @@ def test_a_loop_chooses_advice_again_after_a_compaction(
         texts.append(advice.text)
         if number == 1:
             for good in range(4, 7):
-                ran(store, f"good-{good}", ["search", "pay"], "success")
+                add_run(store, f"good-{good}", ["search", "pay"], "success")
             store.memory.advice("ada", fresh=AT_ONCE)
         session.append(refold.AgentResponse(text=f"step {number}"))
         session.append(refold.UserInput(text=f"and {number}"))
@@ -150,9 +152,9 @@ def test_advice_that_proved_wrong_is_not_repeated(
 ) -> None:
     session = store.session(user_id="ada", session_id="now")
     assert "Suggested tool path: search → book" in store.memory.advice("ada").text
-    assert sent(session).advised
+    assert request_with_advice(session).advised
     for number in range(30):
-        ran(store, f"worse-{number}", ["search", "book"], "failure")
+        add_run(store, f"worse-{number}", ["search", "book"], "failure")
     store.memory.advice("ada", fresh=AT_ONCE)
 
     assert (
@@ -162,11 +164,11 @@ def test_advice_that_proved_wrong_is_not_repeated(
 
 
 @pytest.mark.parametrize("how", [{"tokens": 60}, {"top": 1}, {"tools": ["wipe"]}])
-def test_a_smaller_budget_holds_from_now_on(
+def test_a_smaller_budget_applies_at_once(
     store: SessionStore, how: dict[str, Any]
 ) -> None:
     session = store.session(user_id="ada", session_id="now")
-    whole = sent(session).advised
+    whole = request_with_advice(session).advised
 
     less = session.memory.advice("turn_window", **how)
 
@@ -174,9 +176,9 @@ def test_a_smaller_budget_holds_from_now_on(
     assert set(less.items) < set(whole)
 
 
-def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) -> None:
+def test_an_erased_session_is_no_longer_cited(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
-    sent(session)
+    request_with_advice(session)
     advice = session.memory.advice("turn_window")
     assert "good-3" in advice.sessions
 
@@ -185,7 +187,9 @@ def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) ->
     assert "good-3" not in session.memory.advice("turn_window").text
 
 
-def test_a_session_whose_erasure_is_held_back_says_nothing(store: SessionStore) -> None:
+def test_a_session_with_a_scheduled_erasure_contributes_nothing(
+    store: SessionStore,
+) -> None:
     assert "wipe" in store.memory.advice("ada").text
     for number in range(2):
         name = f"bad-{number}"
@@ -217,7 +221,7 @@ def test_an_unseen_scenario_gets_general_advice(
     assert len(advice_views(store)) == 1
 
 
-def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
+def test_empty_advice_is_stored_too(store: SessionStore) -> None:
     store.session(user_id="bob", session_id="s").append(refold.UserInput(text="hi"))
     store.memory.advice("bob")
 
@@ -248,7 +252,7 @@ def test_an_item_forgotten_in_one_scenario_is_forgotten_in_all(
     assert not [i for i in store.memory.of("ada").items if i.content == BOOKED]
 
 
-def test_memory_of_one_project_or_agent(store: SessionStore) -> None:
+def test_memory_can_be_limited_to_a_project_or_agent(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="other")
     events = [
         refold.ToolCall(call_id="c", tool_name="deploy"),
@@ -265,7 +269,7 @@ def test_memory_of_one_project_or_agent(store: SessionStore) -> None:
     }
 
 
-def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> None:
+def test_a_clock_that_is_ahead_stores_nothing_for_longer(store: SessionStore) -> None:
     future = datetime(2099, 1, 1, tzinfo=UTC)
     session = store.session(user_id="ada", session_id="ahead")
     call = refold.ToolCall(call_id="c", tool_name="later")
@@ -276,7 +280,7 @@ def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> 
     assert item.updated_at <= store.clock()
 
 
-def test_a_session_that_began_without_advice_gets_none_in_between(
+def test_a_session_without_advice_at_its_start_gets_none_later(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="now")
@@ -285,9 +289,9 @@ def test_a_session_that_began_without_advice_gets_none_in_between(
     assert session.memory.advice("turn_window") == store.memory.advice("nobody")
 
 
-def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
+def test_the_opt_out_applies_from_the_next_call(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
-    assert sent(session).advised
+    assert request_with_advice(session).advised
 
     store.user("ada").opt_out()
 
@@ -306,7 +310,7 @@ def advice_views(store: SessionStore) -> list[str]:
 
 def test_forgotten_items_do_not_return_to_advice(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
-    gone = sent(session).advised[0]
+    gone = request_with_advice(session).advised[0]
 
     store.user("ada").forget(gone, reason="wrong")
 
@@ -368,8 +372,8 @@ def test_a_user_without_sessions_has_no_advice(
     assert store.sessions("nobody") == []
 
 
-def test_users_share_nothing(store: SessionStore) -> None:
-    ran(store, "s", ["other_tool"], "success", user="bob")
+def test_users_share_no_memory(store: SessionStore) -> None:
+    add_run(store, "s", ["other_tool"], "success", user="bob")
 
     assert "other_tool" not in store.memory.advice("ada", fresh=AT_ONCE).text
     assert store.memory.advice("bob").text == ""
@@ -377,7 +381,7 @@ def test_users_share_nothing(store: SessionStore) -> None:
 
 def test_reports_the_effect_of_shown_items(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
-    shown = sent(session).advised
+    shown = request_with_advice(session).advised
     session.append(refold.Final(outcome="success"))
 
     effect = store.memory.of("ada").effect
@@ -415,21 +419,19 @@ def test_advice_about_a_user_needs_their_consent(
 def test_an_append_can_recompute_memory(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path, remember="wait") as store:
         for number in range(3):
-            ran(store, f"s-{number}", ["search"], "success")
+            add_run(store, f"s-{number}", ["search"], "success")
 
         assert store.memory.advice("ada", fresh=timedelta(days=1)).text
         assert advice_views(store)
 
 
-def test_many_users_are_remembered_only_if_that_is_switched_on(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_memory_of_many_users_needs_a_setting(store_url: str, tmp_path: Path) -> None:
     off = pytest.raises(refold.InvalidConfiguration, match="shared_memory=True")
     with open_at(store_url, tmp_path) as store, off:
         store.memory.shared()
     with open_at(store_url, tmp_path, shared_memory=True) as store:
         for number in range(6):
-            ran(store, f"s-{number}", ["search"], "success", user=f"user-{number}")
+            add_run(store, f"s-{number}", ["search"], "success", user=f"user-{number}")
         six = store.memory.shared()
         store.user("user-0").opt_out()
         five = store.memory.shared()
@@ -470,7 +472,7 @@ def test_a_consent_takes_effect_at_once(store: SessionStore) -> None:
 def test_a_warning_recomputes_memory(store_url: str, tmp_path: Path) -> None:
     with refold.open(prepare(store_url, tmp_path), remember="wait") as store:
         for number in range(4):
-            ran(store, f"good-{number}", ["search", "book"], "success")
+            add_run(store, f"good-{number}", ["search", "book"], "success")
         session = store.session(user_id="ada", session_id="now")
         session.append(refold.ToolCall(call_id="c", tool_name="search"))
         store.log.drop_views("ada", "_user")

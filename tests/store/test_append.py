@@ -1,4 +1,4 @@
-"""Append validates, redacts, guards, seals and writes: all of it, once, or nothing."""
+"""Append validates, redacts, limits, seals and writes: completely, once, or not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def texts(session: Session) -> list[Any]:
     return [event.payload.payload().get("text") for event in session.events()]
 
 
-def test_the_example_of_the_contract(session: Session) -> None:
+def test_the_example_of_the_documentation_works(session: Session) -> None:
     session.append(refold.UserInput(text="Why does the build fail?"), request_id="r-1")
     session.append(
         [
@@ -58,7 +58,7 @@ def test_the_example_of_the_contract(session: Session) -> None:
     assert payload(events[3], refold.ToolResult).tool_name == "bash"
 
 
-def test_the_envelope_has_the_names_of_the_contract(session: Session) -> None:
+def test_the_envelope_has_the_documented_keys(session: Session) -> None:
     session.append(
         refold.UserInput(text="hi"), agent="main", meta={"model": "m", "own": [1]}
     )
@@ -115,7 +115,7 @@ def test_secrets_never_reach_the_store(session: Session) -> None:
     assert set(types) == {"EMAIL", "API_KEY"}
 
 
-def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> None:
+def test_a_providers_signature_is_stored_byte_for_byte(session: Session) -> None:
     signature = "Eo8BCkYI/+k4138123456781381234567813812345678" + "Zk3vQ9xL" * 8
     session.append(
         refold.AgentResponse(
@@ -138,7 +138,7 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
     assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
 
 
-def test_text_that_a_provider_encrypted_is_kept_whole(session: Session) -> None:
+def test_text_that_a_provider_encrypted_is_stored_unchanged(session: Session) -> None:
     opaque = "Zk3vQ9xL" * 12_000
     block = refold.events.Thinking(type="redacted_thinking", data=opaque)
     session.append(refold.AgentResponse(text="x", thinking=(block,)))
@@ -147,7 +147,7 @@ def test_text_that_a_provider_encrypted_is_kept_whole(session: Session) -> None:
     assert payload(event, refold.AgentResponse).thinking == (block,)
 
 
-def test_a_long_text_is_cut_truthfully_and_can_be_read_whole(session: Session) -> None:
+def test_a_truncated_text_can_be_read_in_full(session: Session) -> None:
     whole = "".join(f"line {number} by {MAIL}\n" for number in range(5000))
     session.append(
         [
@@ -185,7 +185,7 @@ def test_an_event_over_the_hard_limit_is_refused_with_its_size(
         session.events()
 
 
-def test_a_batch_is_written_whole_or_not_at_all(session: Session) -> None:
+def test_a_batch_is_written_completely_or_not_at_all(session: Session) -> None:
     session.append(refold.UserInput(text="a"))
 
     with pytest.raises(refold.InvalidEvent):
@@ -194,7 +194,9 @@ def test_a_batch_is_written_whole_or_not_at_all(session: Session) -> None:
     assert texts(session) == ["a"]
 
 
-def test_expected_seq_has_one_winner_and_names_both_numbers(session: Session) -> None:
+def test_expected_seq_has_one_winner_and_the_error_names_both_numbers(
+    session: Session,
+) -> None:
     session.append(refold.UserInput(text="a"), expected_seq=0)
 
     with pytest.raises(refold.StaleSession) as caught:
@@ -204,7 +206,7 @@ def test_expected_seq_has_one_winner_and_names_both_numbers(session: Session) ->
     assert session.append(refold.UserInput(text="b"), expected_seq=1).last_seq == 2
 
 
-def test_expected_seq_is_judged_on_what_is_stored(
+def test_expected_seq_is_compared_with_the_stored_head(
     store: SessionStore, session: Session, store_url: str
 ) -> None:
     session.append(refold.UserInput(text="a"))
@@ -216,7 +218,7 @@ def test_expected_seq_is_judged_on_what_is_stored(
     assert session.append(refold.UserInput(text="c"), expected_seq=2).last_seq == 3
 
 
-def test_a_call_of_another_process_can_be_answered(
+def test_another_processs_call_can_be_answered(
     session: Session, store_url: str
 ) -> None:
     session.append(refold.UserInput(text="a"))
@@ -227,7 +229,7 @@ def test_a_call_of_another_process_can_be_answered(
     assert session.append(refold.ToolResult(call_id="c")).last_seq == 3
 
 
-def test_a_retry_gives_the_first_receipt(session: Session) -> None:
+def test_a_retry_returns_the_first_receipt(session: Session) -> None:
     call = refold.ToolCall(call_id="c", tool_name="t")
     first = session.append([refold.UserInput(text=f"to {MAIL}"), call])
     answer = refold.ToolResult(call_id="c", content=SECRET)
@@ -252,7 +254,7 @@ def test_a_key_used_for_other_content_is_a_conflict(session: Session) -> None:
     assert (caught.value.first_seq, caught.value.last_seq) == (1, 1)
 
 
-def test_an_empty_key_of_a_draft_is_no_key(session: Session) -> None:
+def test_an_empty_key_of_a_draft_counts_as_no_key(session: Session) -> None:
     texts = [("a", None), ("b", ""), ("c", ""), ("d", "k")]
     drafts = [Draft(refold.UserInput(text=text), key=key) for text, key in texts]
 
@@ -261,7 +263,7 @@ def test_an_empty_key_of_a_draft_is_no_key(session: Session) -> None:
     assert (receipt.first_seq, receipt.last_seq) == (1, 4)
 
 
-def test_closing_a_session_in_a_finally_does_not_end_it(session: Session) -> None:
+def test_closing_a_session_object_does_not_end_the_session(session: Session) -> None:
     with session:
         session.append(refold.UserInput(text="a"))
     session.close()
@@ -286,7 +288,7 @@ def test_a_retry_after_the_end_still_succeeds(session: Session) -> None:
         session.append(refold.UserInput(text="b"), idempotency_key="l")
 
 
-def test_times_are_the_writers_or_the_sources(session: Session) -> None:
+def test_times_come_from_the_writer_or_the_source(session: Session) -> None:
     east = datetime(2026, 1, 2, 3, 4, 5, 678901, timezone(timedelta(hours=8)))
     before = datetime.now(UTC)
     session.append(refold.UserInput(text="a"))
@@ -305,9 +307,11 @@ def test_times_are_the_writers_or_the_sources(session: Session) -> None:
     "wrong",
     [[], "text", b"x", {"type": "user_input"}, [None], None, 3, refold.UserInput],
 )
-def test_values_that_are_no_events_are_refused(anywhere: Session, wrong: Any) -> None:
+def test_values_that_are_no_events_are_refused(
+    empty_session: Session, wrong: Any
+) -> None:
     with pytest.raises(refold.InvalidEvent):
-        anywhere.append(wrong)
+        empty_session.append(wrong)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +326,9 @@ def test_values_that_are_no_events_are_refused(anywhere: Session, wrong: Any) ->
     ],
     ids=lambda event: event.type,
 )
-def test_nothing_is_something(session: Session, event: refold.Planner) -> None:
+def test_an_empty_content_counts_as_content(
+    session: Session, event: refold.Planner
+) -> None:
     session.append(event)
 
     assert session.events()[0].payload == event
@@ -339,14 +345,14 @@ def test_a_result_without_content_has_none(session: Session) -> None:
 UNVALIDATED: dict[str, Any] = {"text": 3}
 
 
-class Mine(refold.UserInput):
-    """Somebody's own event class."""
+class CustomEvent(refold.UserInput):
+    """An event class that a user defined."""
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        Mine(text="x"),
+        CustomEvent(text="x"),
         Event(type="user_input"),
         Event(type="dream"),
         refold.UserInput.model_construct(**UNVALIDATED),
@@ -355,13 +361,13 @@ class Mine(refold.UserInput):
     ],
     ids=["subclass", "base", "unknown", "unvalidated", "fork", "fork of itself"],
 )
-def test_an_event_that_could_not_be_read_again_is_not_written(
-    anywhere: Session, event: Event
+def test_an_event_that_could_not_be_read_back_is_not_written(
+    empty_session: Session, event: Event
 ) -> None:
     with pytest.raises(refold.InvalidEvent):
-        anywhere.append(event)
+        empty_session.append(event)
     with pytest.raises(refold.SessionNotFound):
-        anywhere.head()
+        empty_session.head()
 
 
 @pytest.mark.parametrize("hours", [14, -14])
@@ -385,15 +391,15 @@ def test_a_time_outside_the_calendar_is_refused(session: Session, hours: int) ->
         {"agent": [SECRET]},
     ],
 )
-def test_fields_next_to_an_event_are_checked(
-    anywhere: Session, beside: dict[str, Any]
+def test_fields_of_the_envelope_are_checked(
+    empty_session: Session, beside: dict[str, Any]
 ) -> None:
     with pytest.raises(refold.InvalidEvent) as caught:
-        anywhere.append(refold.UserInput(text="a"), **beside)
+        empty_session.append(refold.UserInput(text="a"), **beside)
     assert SECRET not in str(caught.value)
 
 
-def test_a_tool_whose_name_is_redacted_verifies(session: Session) -> None:
+def test_a_redacted_tool_name_verifies(session: Session) -> None:
     session.append(refold.ToolCall(call_id="c", tool_name=MAIL))
 
     assert MAIL not in repr(session.head())
@@ -403,7 +409,7 @@ def test_a_tool_whose_name_is_redacted_verifies(session: Session) -> None:
     assert result.tool_name == "[REDACTED:EMAIL]"
 
 
-def test_many_retries_of_one_key_at_once_write_once(store: SessionStore) -> None:
+def test_many_concurrent_retries_of_one_key_write_once(store: SessionStore) -> None:
     def work(number: int) -> tuple[int, bool]:
         session = store.session(user_id="ada", session_id=f"s-{number % 2}")
         session.append(refold.UserInput(text="noise"))
@@ -418,7 +424,9 @@ def test_many_retries_of_one_key_at_once_write_once(store: SessionStore) -> None
     assert len({seq for seq, _ in receipts[1::2]}) == 1
 
 
-def test_a_closed_store_says_so(store: SessionStore, session: Session) -> None:
+def test_a_closed_store_reports_that_it_is_closed(
+    store: SessionStore, session: Session
+) -> None:
     session.append(refold.UserInput(text="a"))
     store.close()
 
@@ -427,7 +435,7 @@ def test_a_closed_store_says_so(store: SessionStore, session: Session) -> None:
             use()
 
 
-def test_a_forked_process_has_connections_of_its_own(session: Session) -> None:
+def test_a_forked_process_opens_its_own_connections(session: Session) -> None:
     session.append(refold.UserInput(text="a"))
     child = os.fork()
     if child == 0:
@@ -446,7 +454,7 @@ def test_a_forked_process_has_connections_of_its_own(session: Session) -> None:
     assert session.verify().problems == []
 
 
-def test_another_working_directory_is_not_another_store(
+def test_another_working_directory_opens_the_same_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -479,7 +487,7 @@ def test_unusual_text_survives(session: Session, text: str) -> None:
     assert texts(session) == [text]
 
 
-def test_no_error_or_log_line_repeats_what_was_refused(
+def test_no_error_or_log_line_repeats_refused_input(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -503,7 +511,7 @@ def test_no_error_or_log_line_repeats_what_was_refused(
     assert SECRET not in caplog.text
 
 
-def test_a_failing_redactor_refuses_the_event(
+def test_an_event_is_refused_if_the_redactor_fails(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(refold.UserInput(text="a"))
@@ -520,7 +528,7 @@ def test_a_failing_redactor_refuses_the_event(
     assert texts(session) == ["a"]
 
 
-def test_asyncio_callers_share_the_path_without_blocking(session: Session) -> None:
+def test_asyncio_appends_do_not_block_the_event_loop(session: Session) -> None:
     async def work() -> int:
         ticks, done = 0, asyncio.Event()
 
@@ -561,7 +569,7 @@ def test_threads_that_share_a_store_leave_no_gap(store: SessionStore) -> None:
         assert seqs == list(range(1, 61))
 
 
-def test_a_fork_that_is_refused_again_and_again_begins_under_the_lock(
+def test_a_repeatedly_refused_fork_retries_under_the_lock(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(refold.UserInput(text="a"))
@@ -593,7 +601,7 @@ def test_a_fork_continues_from_its_seq(session: Session) -> None:
         ).fork(1, session_id="s-4")
 
 
-def test_working_memory_is_what_state_events_left(session: Session) -> None:
+def test_working_memory_has_the_latest_state_events(session: Session) -> None:
     session.append(refold.StateUpdate(set={"branch": "main", "n": 1}))
     session.append(refold.UserInput(text="a"))
     session.append(refold.StateUpdate(set={"n": 2}, unset=("branch",)))
@@ -619,7 +627,7 @@ json_values = st.recursive(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=5))
-def test_any_json_is_stored_as_it_is_or_repaired(
+def test_any_json_is_stored_unchanged_or_repaired(
     session: Session, value: dict[str, object]
 ) -> None:
     name = f"c{session.writer.clock()}"
@@ -636,16 +644,14 @@ def test_any_json_is_stored_as_it_is_or_repaired(
 
 
 @pytest.mark.parametrize("types", [("nonsense",), "nonsense", ("user_input", "")])
-def test_an_unknown_type_of_event_is_refused_when_reading(
-    session: Session, types: Any
-) -> None:
+def test_reading_an_unknown_event_type_is_refused(session: Session, types: Any) -> None:
     session.append(refold.UserInput(text="hello"))
 
     with pytest.raises(refold.InvalidEvent, match=r"the types are .*user_input"):
         session.events(types=types)
 
 
-def test_one_type_of_event_can_be_named_without_a_list(session: Session) -> None:
+def test_one_event_type_can_be_given_without_a_list(session: Session) -> None:
     session.append(refold.UserInput(text="hello"))
 
     assert len(session.events(types="user_input")) == 1

@@ -1,4 +1,4 @@
-"""Appends from asyncio: what they share, what they never share, what ends with them."""
+"""Appends from asyncio: grouping, order, isolation, cancellation and shutdown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def texts(store: SessionStore, session_id: str) -> list[str]:
     return [str(event.payload.payload()["text"]) for event in events]
 
 
-def gathered(*appends: Coroutine[Any, Any, Receipt]) -> list[Receipt | BaseException]:
+def gather_all(*appends: Coroutine[Any, Any, Receipt]) -> list[Receipt | BaseException]:
     async def work() -> list[Receipt | BaseException]:
         return await asyncio.gather(*appends, return_exceptions=True)
 
@@ -44,7 +44,7 @@ def gathered(*appends: Coroutine[Any, Any, Receipt]) -> list[Receipt | BaseExcep
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appends that are known to need no thread of their own fail if they take one."""
+    """Make appends fail if they use a thread although they need none."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a thread was taken")
@@ -64,13 +64,13 @@ def test_appends_to_cached_sessions_are_written_in_groups(
     group = store.log.recorder._group  # type: ignore[attr-defined]  # a store over SQL
     write_group = group._write_group
 
-    def counted(batches: Sequence[Batch]) -> object:
+    def counted_write(batches: Sequence[Batch]) -> object:
         sizes.append(len(batches))
         return write_group(batches)
 
-    monkeypatch.setattr(group, "_write_group", counted)
+    monkeypatch.setattr(group, "_write_group", counted_write)
 
-    receipts = gathered(
+    receipts = gather_all(
         *(session.append_async(user_input("more")) for session in sessions)
     )
 
@@ -89,7 +89,7 @@ def test_appends_to_one_session_keep_their_order(
     session = store.session(user_id="ada", session_id="s")
     session.append(user_input("0"))
 
-    receipts = gathered(
+    receipts = gather_all(
         *(session.append_async(user_input(f"{n}")) for n in range(1, 15))
     )
 
@@ -105,7 +105,7 @@ def test_new_sessions_large_events_and_repeats_are_accepted(
     session = store.session(user_id="ada", session_id="s")
     large = user_input("word " * 40_000)
 
-    first, second, third, again = gathered(
+    first, second, third, again = gather_all(
         session.append_async(user_input("a"), idempotency_key="k"),
         session.append_async(large),
         session.append_async(user_input("b"), idempotency_key="l"),
@@ -126,7 +126,7 @@ def test_the_failure_of_one_append_does_not_affect_others(store: SessionStore) -
     for session in (failing, working):
         session.append(user_input("first"))
 
-    bad, stale, empty, good, result = gathered(
+    bad, stale, empty, good, result = gather_all(
         failing.append_async(refold.ToolResult(call_id="x", content="no call")),
         failing.append_async(user_input("late"), expected_seq=7),
         failing.append_async([]),
@@ -152,16 +152,16 @@ def test_an_append_follows_events_of_another_process(
     with open_at(store_url, tmp_path) as second_store:
         second_store.session(user_id="ada", session_id="s").append(user_input("b"))
 
-        (receipt,) = gathered(session.append_async(user_input("c")))
+        (receipt,) = gather_all(session.append_async(user_input("c")))
 
         assert isinstance(receipt, Receipt)
         assert texts(store, "s") == ["a", "b", "c"]
         second_store.session(user_id="ada", session_id="s").end()
-        (refused,) = gathered(session.append_async(user_input("d")))
+        (refused,) = gather_all(session.append_async(user_input("d")))
     assert isinstance(refused, SessionClosed)
 
 
-def test_a_caller_that_goes_away_leaves_a_whole_log(store: SessionStore) -> None:
+def test_a_cancelled_append_leaves_a_complete_log(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     session.append(user_input("a"))
 
@@ -206,7 +206,7 @@ def test_more_appends_than_the_queue_holds_are_written(
     for session in sessions:
         session.append(user_input("first"))
 
-    receipts = gathered(
+    receipts = gather_all(
         *(session.append_async(user_input("more")) for session in sessions)
     )
 
@@ -224,14 +224,14 @@ def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> N
             call_id="c", tool_name="t", arguments={f"k{n}": "v" * 60 for n in range(30)}
         )
 
-        (refused,) = gathered(session.append_async(call))
+        (refused,) = gather_all(session.append_async(call))
 
         assert isinstance(refused, EventTooLarge)
         assert session.head().seq == 1
 
 
-def test_threads_and_tasks_write_side_by_side(store: SessionStore) -> None:
-    """The lead passes between threads that wait and the one that writes for tasks."""
+def test_threads_and_tasks_write_concurrently(store: SessionStore) -> None:
+    """The lead passes between waiting threads and the writer for tasks."""
     threaded = [
         store.session(user_id="ada", session_id=f"thread{number}")
         for number in range(4)

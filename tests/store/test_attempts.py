@@ -1,4 +1,4 @@
-"""What fails in a step is in the log: where, why, and no call is left open."""
+"""A failed step is recorded with its place and cause, and leaves no call open."""
 
 from __future__ import annotations
 
@@ -14,69 +14,72 @@ from refold.store import Session
 CALL = refold.ToolCall(call_id="c1", tool_name="bash", arguments={"command": "make"})
 
 
-class Broken(Exception):
-    """What a step of an agent raises."""
+class StepFailed(Exception):
+    """The exception of an agent's step."""
 
 
-def last(session: Session) -> Any:
+def last_payload(session: Session) -> Any:
     return session.events()[-1].payload
 
 
-def failing(session: Session, error: Exception, **how: Any) -> Any:
+def fail_attempt(session: Session, error: Exception, **how: Any) -> Any:
     with pytest.raises(type(error)), session.attempt("parse the plan", **how):
         raise error
-    return last(session)
+    return last_payload(session)
 
 
-def test_a_failure_is_an_event_with_its_place(anywhere: Session) -> None:
-    anywhere.append(refold.UserInput(text="go"))
+def test_a_failure_is_an_event_with_its_place(empty_session: Session) -> None:
+    empty_session.append(refold.UserInput(text="go"))
 
-    event = failing(anywhere, Broken("line 3: no plan"))
+    event = fail_attempt(empty_session, StepFailed("line 3: no plan"))
 
     assert isinstance(event, refold.AgentError)
-    assert (event.code, event.message) == ("Broken", "line 3: no plan")
+    assert (event.code, event.message) == ("StepFailed", "line 3: no plan")
     assert event.where is not None
     assert event.where.startswith("parse the plan (tests.store.test_attempts.failing")
     assert event.context == {"after_seq": 1, "upto_seq": 1}
 
 
-def test_a_failure_begins_a_session_if_it_must(anywhere: Session) -> None:
-    assert failing(anywhere, Broken()).context == {"after_seq": 0, "upto_seq": 0}
+def test_a_failure_can_be_the_first_event_of_a_session(empty_session: Session) -> None:
+    assert fail_attempt(empty_session, StepFailed()).context == {
+        "after_seq": 0,
+        "upto_seq": 0,
+    }
 
 
 class Busy(Exception):
-    """What an SDK raises for an answer that is none."""
+    """The exception of an SDK for an error status."""
 
     def __init__(self, status: int) -> None:
         self.response = SimpleNamespace(status_code=status)
 
 
 class RateLimitError(Exception):
-    """As a client names what it raises if it is not let in."""
+    """A client's exception for a refused request, recognized by its name."""
 
 
 @pytest.mark.parametrize(
     "error", [TimeoutError(), ConnectionResetError(), RateLimitError(), Busy(529)]
 )
 def test_failed_attempts_are_in_the_log_and_in_no_context(
-    anywhere: Session, error: Exception
+    empty_session: Session, error: Exception
 ) -> None:
-    anywhere.append(refold.UserInput(text="go"))
-    before = anywhere.context().digest
+    empty_session.append(refold.UserInput(text="go"))
+    before = empty_session.context().digest
 
     for _ in range(3):
-        event = failing(anywhere, error)
+        event = fail_attempt(empty_session, error)
 
     assert (event.retryable, event.is_transport) == (True, True)
-    assert len(anywhere.events()) == 4
-    assert anywhere.context().digest == before
+    assert len(empty_session.events()) == 4
+    assert empty_session.context().digest == before
 
 
 @pytest.mark.parametrize(
     ("code", "answered"),
     [("429", False), ("http_529", False), ("HTTP 503", False), ("400", True)],
 )
-def test_a_code_that_is_a_status_says_whether_a_model_answered(
+def test_a_status_code_says_whether_a_model_answered(
     session: Session, code: str, *, answered: bool
 ) -> None:
     session.append([refold.UserInput(text="go"), refold.AgentError(code=code)])
@@ -84,47 +87,47 @@ def test_a_code_that_is_a_status_says_whether_a_model_answered(
     assert ("<error" in str(session.context().messages)) == answered
 
 
-@pytest.mark.parametrize("error", [Busy(400), Broken("no plan"), Busy(404)])
-def test_a_failure_that_content_may_have_caused_is_shown_to_the_model(
-    anywhere: Session, error: Exception
+@pytest.mark.parametrize("error", [Busy(400), StepFailed("no plan"), Busy(404)])
+def test_the_model_sees_a_failure_that_content_may_have_caused(
+    empty_session: Session, error: Exception
 ) -> None:
-    anywhere.append(refold.UserInput(text="go"))
+    empty_session.append(refold.UserInput(text="go"))
 
-    event = failing(anywhere, error, retryable=True)
+    event = fail_attempt(empty_session, error, retryable=True)
 
     assert not event.is_transport
-    assert event.code in str(anywhere.context().messages)
+    assert event.code in str(empty_session.context().messages)
 
 
-def test_a_successful_attempt_writes_no_failure(anywhere: Session) -> None:
-    with anywhere.attempt("say hello"):
-        anywhere.append(refold.UserInput(text="hello"))
+def test_a_successful_attempt_writes_no_failure(empty_session: Session) -> None:
+    with empty_session.attempt("say hello"):
+        empty_session.append(refold.UserInput(text="hello"))
 
-    assert len(anywhere.events()) == 1
+    assert len(empty_session.events()) == 1
 
 
-def test_calls_of_the_step_are_closed_and_no_others(anywhere: Session) -> None:
-    anywhere.append(CALL.model_copy(update={"call_id": "before"}))
+def test_only_calls_of_the_failed_step_are_closed(empty_session: Session) -> None:
+    empty_session.append(CALL.model_copy(update={"call_id": "before"}))
 
     def build() -> None:
-        with anywhere.attempt("build"):
-            anywhere.append(CALL)
-            raise Broken
+        with empty_session.attempt("build"):
+            empty_session.append(CALL)
+            raise StepFailed
 
-    with pytest.raises(Broken):
+    with pytest.raises(StepFailed):
         build()
 
-    closed, error = (event.payload for event in anywhere.events()[-2:])
+    closed, error = (event.payload for event in empty_session.events()[-2:])
     assert isinstance(closed, refold.ToolResult)
     assert (closed.call_id, closed.status) == ("c1", "unknown")
     assert isinstance(error, refold.AgentError)
     assert error.context == {"after_seq": 1, "upto_seq": 2, "open_calls": ["c1"]}
-    assert [*anywhere.head().state.open_calls] == ["before"]
+    assert [*empty_session.head().state.open_calls] == ["before"]
 
 
-def test_the_text_of_a_failure_is_redacted_and_bounded(anywhere: Session) -> None:
-    event = failing(
-        anywhere, Broken("no mail to lin.wei@mail.example.org " + "x" * 9999)
+def test_the_text_of_a_failure_is_redacted_and_bounded(empty_session: Session) -> None:
+    event = fail_attempt(
+        empty_session, StepFailed("no mail to lin.wei@mail.example.org " + "x" * 9999)
     )
 
     assert "lin.wei" not in event.message
@@ -133,8 +136,10 @@ def test_the_text_of_a_failure_is_redacted_and_bounded(anywhere: Session) -> Non
 
 
 @pytest.mark.parametrize("message", ["half \ud800 of a pair", "\x00", ""])
-def test_any_message_can_be_recorded(anywhere: Session, message: str) -> None:
-    assert failing(anywhere, Broken(message)).code == "Broken"
+def test_any_error_message_can_be_recorded(
+    empty_session: Session, message: str
+) -> None:
+    assert fail_attempt(empty_session, StepFailed(message)).code == "StepFailed"
 
 
 @pytest.mark.parametrize(
@@ -142,65 +147,65 @@ def test_any_message_can_be_recorded(anywhere: Session, message: str) -> None:
     [
         (TimeoutError(), None, True),
         (ConnectionResetError(), None, True),
-        (Broken(), None, False),
-        (Broken(), True, True),
+        (StepFailed(), None, False),
+        (StepFailed(), True, True),
         (TimeoutError(), False, False),
     ],
 )
-def test_whether_it_may_pass(
-    anywhere: Session, error: Exception, declared: bool | None, expected: bool
+def test_transient_errors_are_marked_as_retryable(
+    empty_session: Session, error: Exception, declared: bool | None, expected: bool
 ) -> None:
-    assert failing(anywhere, error, retryable=declared).retryable is expected
+    assert fail_attempt(empty_session, error, retryable=declared).retryable is expected
 
 
-def test_the_cause_is_named(anywhere: Session) -> None:
-    with pytest.raises(Broken), anywhere.attempt("read"):
-        raise Broken from KeyError("secret")
+def test_the_cause_is_recorded(empty_session: Session) -> None:
+    with pytest.raises(StepFailed), empty_session.attempt("read"):
+        raise StepFailed from KeyError("secret")
 
-    assert last(anywhere).context["cause"] == "KeyError"
+    assert last_payload(empty_session).context["cause"] == "KeyError"
 
 
-def test_an_interrupted_attempt_is_no_failure(anywhere: Session) -> None:
-    anywhere.append(refold.UserInput(text="go"))
+def test_an_interrupted_attempt_is_no_failure(empty_session: Session) -> None:
+    empty_session.append(refold.UserInput(text="go"))
 
-    with pytest.raises(KeyboardInterrupt), anywhere.attempt("wait"):
+    with pytest.raises(KeyboardInterrupt), empty_session.attempt("wait"):
         raise KeyboardInterrupt
 
-    assert len(anywhere.events()) == 1
+    assert len(empty_session.events()) == 1
 
 
-def test_a_failure_that_cannot_be_recorded_says_so(anywhere: Session) -> None:
-    anywhere.append(refold.UserInput(text="go"))
-    anywhere.end()
+def test_a_failure_that_cannot_be_recorded_is_reported(empty_session: Session) -> None:
+    empty_session.append(refold.UserInput(text="go"))
+    empty_session.end()
 
-    with pytest.raises(Broken) as raised, anywhere.attempt("go on"):
-        raise Broken
+    with pytest.raises(StepFailed) as raised, empty_session.attempt("go on"):
+        raise StepFailed
 
     assert "could not record this failure" in raised.value.__notes__[0]
 
 
-def test_it_works_in_asyncio(anywhere: Session) -> None:
+def test_attempts_work_in_asyncio(empty_session: Session) -> None:
     async def step() -> None:
-        async with anywhere.attempt("ask", request_id="r-7", agent="planner"):
-            raise Broken
+        async with empty_session.attempt("ask", request_id="r-7", agent="planner"):
+            raise StepFailed
 
-    with pytest.raises(Broken):
+    with pytest.raises(StepFailed):
         asyncio.run(step())
 
-    (event,) = anywhere.events()
+    (event,) = empty_session.events()
     assert (event.type, event.request_id, event.agent) == ("error", "r-7", "planner")
 
 
-def test_others_may_append_during_an_attempt(anywhere: Session) -> None:
-    anywhere.append(CALL)
+def test_other_appends_succeed_during_an_attempt(empty_session: Session) -> None:
+    empty_session.append(CALL)
 
     def work() -> None:
-        with anywhere.attempt("work"):
-            anywhere.append(CALL.model_copy(update={"call_id": "c2"}))
-            anywhere.append(refold.ToolResult(call_id="c2", content="done"))
-            raise Broken
+        with empty_session.attempt("work"):
+            empty_session.append(CALL.model_copy(update={"call_id": "c2"}))
+            empty_session.append(refold.ToolResult(call_id="c2", content="done"))
+            raise StepFailed
 
-    with pytest.raises(Broken):
+    with pytest.raises(StepFailed):
         work()
 
-    assert [*anywhere.head().state.open_calls] == ["c1"]
+    assert [*empty_session.head().state.open_calls] == ["c1"]

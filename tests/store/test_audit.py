@@ -1,4 +1,4 @@
-"""Each use of a store leaves one record: what was done, and how it went."""
+"""Each use of a store leaves one record of the operation and its outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from refold.store.work.jobs import process_pool
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
 
-# Not recorded themselves, each for its reason; every other public method is.
+# Public methods that are not recorded, each with its reason.
 ELSEWHERE: Final = {
     "Session.append": "every append is recorded, by whatever it is made",
     "Session.append_async": "the same",
@@ -102,7 +102,7 @@ ELSEWHERE: Final = {
         User,
     ],
 )
-def test_every_public_method_is_recorded_or_says_why_not(audited: type) -> None:
+def test_every_public_method_is_recorded_or_has_a_reason(audited: type) -> None:
     public = {
         name
         for name in dir(audited)
@@ -115,7 +115,7 @@ def test_every_public_method_is_recorded_or_says_why_not(audited: type) -> None:
     assert elsewhere & calls == set()
 
 
-def test_an_append_is_recorded_with_all_that_is_known(audited: SessionStore) -> None:
+def test_an_append_is_recorded_with_all_its_fields(audited: SessionStore) -> None:
     session = audited.session(user_id="ada", session_id="s-1")
     events = [refold.UserInput(text="a"), refold.AgentResponse(text="b")]
 
@@ -132,7 +132,7 @@ def test_an_append_is_recorded_with_all_that_is_known(audited: SessionStore) -> 
     assert len({record.user, record.session, record.request}) == 3
 
 
-def test_a_line_has_the_fields_of_the_contract(audited: SessionStore) -> None:
+def test_a_line_has_the_documented_fields(audited: SessionStore) -> None:
     audited.session(user_id="ada", session_id="s-1").append(refold.UserInput(text="a"))
 
     (record,) = records(audited)
@@ -228,7 +228,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
 
 
 @pytest.mark.parametrize("act", WORK)
-def test_each_act_is_recorded_once(audited: SessionStore, act: str) -> None:
+def test_each_operation_is_recorded_once(audited: SessionStore, act: str) -> None:
     work, expected = WORK[act]
     talk(of(audited), 4)
     earlier = len(records(audited))
@@ -259,7 +259,7 @@ def test_a_blob_that_is_read_is_recorded(audited: SessionStore) -> None:
     assert records(audited)[-1].meta == {"characters": len(whole)}
 
 
-def test_counts_say_how_much(audited: SessionStore) -> None:
+def test_counts_are_recorded(audited: SessionStore) -> None:
     talk(of(audited), 4)
     view = of(audited).context(WINDOW)
     list(of(audited).history.pages())
@@ -292,8 +292,8 @@ def test_the_access_log_records_the_tokens_that_a_compaction_saved(
     }
 
 
-def test_a_compaction_that_fails_is_an_error(audited: SessionStore) -> None:
-    class Broken:
+def test_a_failed_compaction_is_recorded_as_an_error(audited: SessionStore) -> None:
+    class FailingSummarizer:
         kind, model, costs = "abridged", None, False
 
         def summarize(self, *_: Any, **__: Any) -> Any:
@@ -301,7 +301,7 @@ def test_a_compaction_that_fails_is_an_error(audited: SessionStore) -> None:
 
     talk(of(audited), 4)
 
-    assert of(audited).compact(WINDOW, summarizer=Broken()) is None  # type: ignore[arg-type]  # broken
+    assert of(audited).compact(WINDOW, summarizer=FailingSummarizer()) is None  # type: ignore[arg-type]  # broken
 
     record = records(audited)[-1]
     assert (record.event, record.status) == ("compaction", "error")
@@ -320,7 +320,7 @@ def test_a_compaction_in_the_background_is_recorded(
         assert "compaction" in [record.event for record in records(store)]
 
 
-def test_an_append_that_is_refused_is_an_error(audited: SessionStore) -> None:
+def test_a_refused_append_is_recorded_as_an_error(audited: SessionStore) -> None:
     of(audited).append(refold.UserInput(text="a"))
 
     with pytest.raises(refold.StaleSession):
@@ -331,9 +331,7 @@ def test_an_append_that_is_refused_is_an_error(audited: SessionStore) -> None:
     assert record.level == "ERROR"
 
 
-def test_nothing_is_recorded_unless_it_is_wanted(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_nothing_is_recorded_by_default(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path) as store:
         talk(of(store), 1)
         of(store).events()
@@ -342,7 +340,7 @@ def test_nothing_is_recorded_unless_it_is_wanted(
         assert not store.access_log.is_on
 
 
-def test_the_environment_says_where_it_goes(
+def test_the_environment_sets_the_destination(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
@@ -352,7 +350,7 @@ def test_the_environment_says_where_it_goes(
         assert len(records(store)) == 1
 
 
-def test_processes_that_rebuild_leave_their_records(
+def test_processes_of_a_rebuild_record_their_work(
     store_url: str, tmp_path: Path
 ) -> None:
     with refold.open(prepare(store_url, tmp_path), access_log="table") as store:

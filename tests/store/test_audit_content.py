@@ -1,4 +1,4 @@
-"""No record holds anything of what was handled."""
+"""No record contains any handled content."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ PLANTED = {
 }
 
 
-def test_an_error_that_is_not_ours_has_no_name(audited: SessionStore) -> None:
+def test_a_foreign_error_is_recorded_without_its_name(audited: SessionStore) -> None:
     named = type("PlantedInAName", (Exception,), {})
 
-    class Throws:
+    class RaisesOnIteration:
         def __iter__(self) -> Iterator[Any]:
             raise named(PLANTED["text"])
 
     talk(of(audited), 1)
 
     with pytest.raises(named):
-        of(audited).proofs.compare(Throws())
+        of(audited).proofs.compare(RaisesOnIteration())
 
     assert records(audited)[-1].error_code == "Unexpected"
 
 
 def fill(store: SessionStore) -> None:
-    """Do whatever can be done with planted values in it, successfully or not."""
+    """Call every operation with planted values, successfully or not."""
     session = store.session(user_id=PLANTED["user"], session_id=PLANTED["session"])
     session.append(
         refold.UserInput(text=f"{PLANTED['text']} {PLANTED['mail']}"),
@@ -85,8 +85,8 @@ def fill(store: SessionStore) -> None:
         store.erase(PLANTED["user"], PLANTED["reason"])
 
 
-def table(url: str) -> str:
-    """The whole table as text, as the database has it."""
+def table_text(url: str) -> str:
+    """Return the complete table as text, as the database stores it."""
     if url.startswith("sqlite"):
         with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
             return repr(connection.execute("SELECT * FROM audit").fetchall())
@@ -96,7 +96,7 @@ def table(url: str) -> str:
         return repr(rows.all())
 
 
-def test_no_record_holds_what_was_handled(
+def test_no_record_contains_planted_values(
     store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, path = prepare(store_url, tmp_path), tmp_path / "audit.jsonl"
@@ -110,6 +110,6 @@ def test_no_record_holds_what_was_handled(
 
     assert len(recorded) > 20
     assert {record.status for record in recorded} == {"ok", "denied", "error"}
-    for copy in (table(url), path.read_text(), "".join(logged), repr(recorded)):
+    for copy in (table_text(url), path.read_text(), "".join(logged), repr(recorded)):
         assert copy
         assert [name for name, value in PLANTED.items() if value in copy] == []

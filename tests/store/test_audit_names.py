@@ -1,4 +1,4 @@
-"""A record names a user as long as the user's key is there, and nobody afterwards."""
+"""A record names a user while the user's key exists, and nobody afterwards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_append_for_a_frozen_user_is_denied(audited: SessionStore) -> None:
     assert record.error_code == "Frozen"
 
 
-def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
+def test_no_record_names_an_erased_user(audited: SessionStore) -> None:
     talk(of(audited), 3)
     audited.session(user_id="ada", session_id="s-2").append(
         refold.UserInput(text="x"), request_id="r"
@@ -103,7 +103,7 @@ def test_a_readmitted_user_gets_a_new_hash(audited: SessionStore) -> None:
     assert after.session != before.session
 
 
-def test_an_erased_session_is_named_no_more(audited: SessionStore) -> None:
+def test_an_erased_session_is_no_longer_named(audited: SessionStore) -> None:
     talk(of(audited), 2)
     talk(audited.session(user_id="ada", session_id="s-2"), 1)
     others = records(audited, "ada", "s-2")
@@ -126,7 +126,7 @@ def test_an_erasure_without_access_log_removes_records_of_others(
         assert [record.user for record in quiet.access_log.records()] == [None, None]
 
 
-def test_a_rotated_key_names_a_user_as_before(audited: SessionStore) -> None:
+def test_a_rotated_key_still_names_its_user(audited: SessionStore) -> None:
     talk(of(audited), 1)
 
     audited.keys.rotate_user("ada")
@@ -143,7 +143,7 @@ def test_an_unknown_user_has_no_records(audited: SessionStore) -> None:
 
 
 @pytest.mark.parametrize("grace", [None, timedelta(days=1)])
-def test_a_process_that_has_the_key_still_names_no_erased_user(
+def test_a_process_with_the_old_key_does_not_name_an_erased_user(
     audited: SessionStore, store_url: str, tmp_path: Path, grace: timedelta | None
 ) -> None:
     talk(of(audited), 1)
@@ -159,7 +159,7 @@ def test_a_process_that_has_the_key_still_names_no_erased_user(
     assert {record.user for record in refused} == {None}
 
 
-def test_an_erasure_that_is_held_back_names_nobody_once_it_is_done(
+def test_a_completed_scheduled_erasure_leaves_no_name(
     audited: SessionStore,
 ) -> None:
     talk(of(audited), 2)
@@ -172,7 +172,7 @@ def test_an_erasure_that_is_held_back_names_nobody_once_it_is_done(
     assert {record.user for record in records(audited)} == {None}
 
 
-def test_an_erasure_that_is_undone_leaves_the_records(audited: SessionStore) -> None:
+def test_a_cancelled_erasure_keeps_the_records(audited: SessionStore) -> None:
     talk(of(audited), 2)
     before = records(audited, "ada")
     audited.erase("ada", "asked", grace=timedelta(days=1))

@@ -1,4 +1,4 @@
-"""Records are found from a moment on, and go by their age."""
+"""Records are read from a given time on, and expire by age."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.store import SessionStore
 from tests.support.auditing import APPENDED, Table, of, records, talk
 
 
-def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) -> None:
+def test_old_records_expire(memory_clock: Callable[[int], SessionStore]) -> None:
     store = memory_clock(0)
     talk(of(store), 1)
     memory_clock(10 * 86_400)
@@ -31,7 +31,7 @@ def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) ->
 
 @pytest.fixture
 def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
-    """A store in memory, and the seconds that its clock stands at."""
+    """A function that sets the clock of a store in memory and returns the store."""
     from refold.adapters.sql.access_log import open_trail
     from refold.testing import memory_log
 
@@ -46,15 +46,15 @@ def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
         limits, redactor = other.writer.limits, other.writer.redactor
     store = SessionStore(log, redactor, limits, clock=clock, audit=trail)
 
-    def stand(seconds: int) -> SessionStore:
+    def store_at(seconds: int) -> SessionStore:
         at[0] = seconds
         return store
 
-    yield stand
+    yield store_at
     store.close()
 
 
-def test_records_are_found_from_a_moment_on(
+def test_records_are_read_from_a_given_time_on(
     memory_clock: Callable[[int], SessionStore],
 ) -> None:
     store = memory_clock(0)

@@ -1,4 +1,4 @@
-"""A machine whose clock is wrong stops no other worker, and takes no live lease."""
+"""A machine with a wrong clock blocks no other worker, and takes no live lease."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def test_a_duty_is_overdue_after_three_intervals(
     writer = memory.writer
     store = SessionStore(memory.log, writer.redactor, writer.limits, clock=clock)
 
-    def failing(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise refold.StoreUnavailable("the disk is full", remedy="free some space")
 
-    monkeypatch.setattr(Erasures, "complete", failing)
+    monkeypatch.setattr(Erasures, "complete", fail)
     worker = Worker(store, duties={"erase": 600.0})
 
     for _ in range(30):
@@ -116,7 +116,7 @@ def test_a_duty_is_overdue_after_three_intervals(
     assert worker.overdue() == {}
 
 
-def test_timers_do_not_follow_the_machines_clock(
+def test_timers_ignore_changes_of_the_machines_clock(
     memory: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Worker(memory, duties={"erase": 60.0})
@@ -127,8 +127,8 @@ def test_timers_do_not_follow_the_machines_clock(
     assert worker.overdue() == {}
 
 
-def erasing(store: SessionStore) -> ErasureJob:
-    """A job to erase a user, who is marked; the keys are still there."""
+def unfinished_erasure(store: SessionStore) -> ErasureJob:
+    """An erasure job whose user is marked as erased while the keys still exist."""
     eraser = Eraser(store.writer)
     job = store.log.erasures.begin(
         eraser.new_job(ErasureRequest(Whose("ada"), "asked", ""))
@@ -153,7 +153,7 @@ def test_the_former_owner_of_an_erasure_changes_no_keys(
     with refold.open(url) as store:
         talk(store.session(user_id="ada", session_id="s"), 2)
         leases, steps = store.log.leases, store.log.erasures
-        job = erasing(store)
+        job = unfinished_erasure(store)
         before = store.keys.status()
         how = {} if step == "restore" else {"now": store.clock()}
         assert leases.take_lease(ERASE, "first", clock=store.clock, period=HOUR)
@@ -170,39 +170,39 @@ def test_the_former_owner_of_an_erasure_changes_no_keys(
 
 
 @pytest.mark.each_engine
-def test_nobody_takes_the_lease_while_keys_are_destroyed(
+def test_a_lease_cannot_be_taken_while_keys_are_destroyed(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     destroying, go_on = Event(), Event()
     destroy, order = SqlKeyStore.destroy, list[str]()
 
-    def slowly(*args: Any, **named: Any) -> int:
+    def destroy_slowly(*args: Any, **named: Any) -> int:
         destroying.set()
         assert go_on.wait(60)
         number = destroy(*args, **named)
         order.append("destroyed")
         return number
 
-    monkeypatch.setattr(SqlKeyStore, "destroy", slowly)
+    monkeypatch.setattr(SqlKeyStore, "destroy", destroy_slowly)
     url = prepare(store_url, tmp_path)
     with refold.open(url) as store, ThreadPoolExecutor(2) as pool:
         talk(store.session(user_id="ada", session_id="s"), 2)
-        leases, job = store.log.leases, erasing(store)
+        leases, job = store.log.leases, unfinished_erasure(store)
         assert leases.take_lease(ERASE, "first", clock=store.clock, period=1)
 
-        def first() -> None:
-            # What it writes after that, the second one may have forbidden.
+        def first_worker() -> None:
+            # The second worker may have forbidden everything that it writes after that.
             with leases.fenced(ERASE, "first"), suppress(LeaseLost):
                 store.log.erasures.destroy_keys(job, now=store.clock())
 
-        def second() -> bool:
+        def second_worker() -> bool:
             done = leases.take_lease(ERASE, "second", clock=store.clock, period=HOUR)
             order.append("taken")
             return done
 
-        destroyed = pool.submit(first)
+        destroyed = pool.submit(first_worker)
         assert destroying.wait(60)
-        taken = pool.submit(second)
+        taken = pool.submit(second_worker)
         wait([taken], timeout=0.5)
         assert not taken.done()
         go_on.set()

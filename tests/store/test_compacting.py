@@ -1,4 +1,4 @@
-"""Who compacts says so in the log, alone, and holds nobody up."""
+"""A compactor records its start and end, works alone, and blocks no append."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
 
 def outcomes(session: Session) -> list[str]:
-    """Returns the outcomes in the derived stream, in order."""
+    """Return the outcomes in the derived stream, in order."""
     names = [name for name in session.history.streams() if name != "main"]
     return [
         getattr(entry.payload, "phase", entry.type)
@@ -42,7 +42,7 @@ def outcomes(session: Session) -> list[str]:
 
 
 @contextmanager
-def writing(session: Session, slow: Slow) -> Iterator[Future[Envelope | None]]:
+def slow_compaction(session: Session, slow: Slow) -> Iterator[Future[Envelope | None]]:
     """A compaction of ``session`` whose model writes until the block ends."""
     with ThreadPoolExecutor(1) as pool:
         compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
@@ -57,7 +57,7 @@ def with_clock(session: Session, clock: Callable[[], int]) -> Session:
     return replace(session, writer=replace(session.writer, clock=clock))
 
 
-class Failing(Counting):
+class FailingSummarizer(Counting):
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         super().summarise(source, target_tokens=target_tokens)
         raise TimeoutError
@@ -86,8 +86,8 @@ def test_start_and_failure_are_in_the_log_and_the_next_waits(
     talk(session, 2)
     before = session.context(WINDOW).digest
 
-    assert session.compact(WINDOW, summarizer=Failing(calls)) is None
-    assert session.compact(WINDOW, summarizer=Failing(calls)) is None
+    assert session.compact(WINDOW, summarizer=FailingSummarizer(calls)) is None
+    assert session.compact(WINDOW, summarizer=FailingSummarizer(calls)) is None
 
     assert outcomes(session) == ["started", "failed"]
     assert len(called(calls)) == 1
@@ -117,14 +117,14 @@ def test_a_check_without_a_compaction_takes_no_lease(
 
 
 def test_a_start_without_an_end_changes_nothing(session: Session, calls: Path) -> None:
-    class Killed(Counting):
+    class DyingSummarizer(Counting):
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
             raise KeyboardInterrupt
 
     talk(session, 2)
     before = session.context(WINDOW).digest
     with pytest.raises(KeyboardInterrupt):
-        session.compact(WINDOW, summarizer=Killed(calls))
+        session.compact(WINDOW, summarizer=DyingSummarizer(calls))
     assert session.context(WINDOW).digest == before
 
     assert session.compact(WINDOW, summarizer=Counting(calls)) is not None
@@ -132,11 +132,11 @@ def test_a_start_without_an_end_changes_nothing(session: Session, calls: Path) -
     assert outcomes(session) == ["started", "started", "summary"]
 
 
-def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> None:
+def test_a_slow_summarizer_blocks_no_append(session: Session, calls: Path) -> None:
     talk(session, 2)
     slow = Slow(calls)
 
-    with writing(session, slow) as compacting:
+    with slow_compaction(session, slow) as compacting:
         talk(session, 2)
         assert outcomes(session) == ["started"]
     summary = compacting.result()
@@ -148,13 +148,13 @@ def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> 
     assert session.verify().problems == []
 
 
-def test_a_concurrent_request_does_not_wait_and_is_noted(
+def test_a_concurrent_request_is_recorded_without_waiting(
     session: Session, calls: Path
 ) -> None:
     talk(session, 2)
     slow = Slow(calls)
 
-    with writing(session, slow):
+    with slow_compaction(session, slow):
         talk(session, 1)
         assert session.compact(WINDOW, summarizer=Counting(calls)) is None
 
@@ -162,7 +162,7 @@ def test_a_concurrent_request_does_not_wait_and_is_noted(
     assert len(set(called(calls))) == len(called(calls)) == 2
 
 
-def test_an_unrequested_compaction_is_checked_once(
+def test_a_finished_compaction_checks_once_without_requests(
     session: Session, calls: Path
 ) -> None:
     talk(session, 4)
@@ -180,29 +180,33 @@ def test_a_lease_is_renewed_while_the_model_writes(
     recorder: Recorder = session.writer.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     renew = recorder.renew_lease
 
-    def renewing(*arguments: Any, **options: Any) -> bool:
+    def counted_renewal(*arguments: Any, **options: Any) -> bool:
         renewed_lease = renew(*arguments, **options)
         renewed.set()
         return renewed_lease
 
-    class Patient(Counting):
+    class PatientSummarizer(Counting):
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
             assert renewed.wait(60)
             return super().summarise(source, target_tokens=target_tokens)
 
-    monkeypatch.setattr(recorder, "renew_lease", renewing)
-    compactor = session.strategies.compactor(WINDOW, summarizer=Patient(calls))
+    monkeypatch.setattr(recorder, "renew_lease", counted_renewal)
+    compactor = session.strategies.compactor(
+        WINDOW, summarizer=PatientSummarizer(calls)
+    )
 
     assert replace(compactor, lease_sec=0.03).step() is not None
 
 
-def test_losing_the_lease_loses_only_the_race(session: Session, calls: Path) -> None:
+def test_losing_the_lease_discards_only_the_own_summary(
+    session: Session, calls: Path
+) -> None:
     talk(session, 2)
     slow, now = Slow(calls), session.writer.clock()
     early = with_clock(session, lambda: now)
     late = with_clock(session, lambda: now + int(LEASE_SEC * 1_000_000))
 
-    with writing(early, slow) as losing:
+    with slow_compaction(early, slow) as losing:
         won = late.compact(WINDOW, summarizer=Counting(calls))
     lost = losing.result()
 
@@ -218,7 +222,7 @@ def test_compactors_of_two_strategies_do_not_wait_for_each_other(
     talk(session, 3)
     slow = Slow(calls)
 
-    with writing(session, slow) as compacting:
+    with slow_compaction(session, slow) as compacting:
         other = "turn_window:full_turns=1,cached_turns=2"
         assert session.compact(other, summarizer=Counting(calls)) is not None
     assert compacting.result() is not None
@@ -230,11 +234,11 @@ def test_an_erased_or_unknown_session_leaves_no_lease(store: SessionStore) -> No
     assert not store.log.leases.take_lease(nobody, "me", clock=lambda: 1, period=1)
 
 
-def test_it_says_when_there_is_something_to_do(session: Session, calls: Path) -> None:
+def test_a_due_compaction_is_reported(session: Session, calls: Path) -> None:
     talk(session, 1)
     now = session.writer.clock()
     frozen = with_clock(session, lambda: now)
-    compactor = frozen.strategies.compactor(WINDOW, summarizer=Failing(calls))
+    compactor = frozen.strategies.compactor(WINDOW, summarizer=FailingSummarizer(calls))
     assert compactor.due_at() is None
 
     talk(session, 1)
@@ -250,7 +254,7 @@ def test_it_says_when_there_is_something_to_do(session: Session, calls: Path) ->
 
 @dataclass(frozen=True)
 class Scripted:
-    """Writes, fails, or writes too much, as each call is told to."""
+    """A summarizer that writes, fails, or writes too much, according to its script."""
 
     script: list[str]
 
@@ -297,7 +301,7 @@ def test_every_summarizer_outcome_is_logged_with_adjacent_spans(
     assert spans == [(2 * n + 1, 2 * n + 2) for n in range(len(spans))]
 
 
-def test_a_compactor_continues_after_another_decided_later(
+def test_a_compactor_continues_after_a_rivals_decision(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(session, 6)
@@ -310,7 +314,7 @@ def test_a_compactor_continues_after_another_decided_later(
         seq = append(compactor, outline, event)
         appended.append(seq)
         if len(appended) == 1:
-            # Another compactor is at work before this one reads what it appended.
+            # Another compactor works before this one reads what it appended.
             talk(session, 3)
             while session.compact(WINDOW):
                 pass
@@ -324,17 +328,17 @@ def test_a_compactor_continues_after_another_decided_later(
     assert session.context(WINDOW).tokens > 0
 
 
-def test_steps_look_for_ends_of_turns_until_the_head_was_judged(
+def test_a_turns_end_is_searched_only_up_to_the_judged_head(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
     turn_ends = Viewer.turn_ends
 
-    def counted(viewer: Viewer, strategy: Strategy) -> list[Envelope]:
+    def counted_read(viewer: Viewer, strategy: Strategy) -> list[Envelope]:
         looks.append(viewer.stream.session_id)
         return turn_ends(viewer, strategy)
 
-    monkeypatch.setattr(Viewer, "turn_ends", counted)
+    monkeypatch.setattr(Viewer, "turn_ends", counted_read)
     talk(session, 8)
     session.append(UserInput(text="last"))
 
@@ -346,7 +350,7 @@ def test_steps_look_for_ends_of_turns_until_the_head_was_judged(
     assert len(looks) <= 2
 
 
-def test_a_model_writes_no_summary_that_another_compactor_wrote(
+def test_a_model_does_not_repeat_another_compactors_summary(
     session: Session, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(session, 6)
@@ -359,7 +363,7 @@ def test_a_model_writes_no_summary_that_another_compactor_wrote(
         seq = append(compactor, outline, event)
         if isinstance(event, Summary) and compactor._costs:
             models_summaries.append(seq)
-            # One that costs nothing takes no lease.
+            # A summarizer without cost takes no lease.
             while session.compact(WINDOW):
                 pass
         return seq

@@ -1,4 +1,4 @@
-"""A compaction that is killed or raced takes effect once, and appends go on."""
+"""A killed or raced compaction takes effect once, and appends continue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(*arguments: object) -> warm.Process:
     return warm.module("tests.support.compacting", *arguments)
 
 
-def killed_at(url: str, calls: Path, step: str) -> None:
+def kill_at_step(url: str, calls: Path, step: str) -> None:
     process = start("killed", url, calls, step)
     output = process.communicate()
     assert process.returncode == -signal.SIGKILL, output
@@ -49,7 +49,7 @@ def compact_all(session: Session, calls: Path) -> None:
 
 
 def later(session: Session, seconds: float) -> Session:
-    """The same session for someone whose clock is ahead."""
+    """The same session with a clock that is ahead."""
     clock = session.writer.clock
     ahead = int(seconds * 1_000_000)
     writer = replace(session.writer, clock=lambda: clock() + ahead)
@@ -93,7 +93,7 @@ def test_kill_9_at_any_step_leaves_the_next_context_right(
         before = control.context(WINDOW).digest
         control.compact(WINDOW, summarizer=Counting(tmp_path / "control"))
 
-    killed_at(store_url, calls, step)
+    kill_at_step(store_url, calls, step)
 
     with open_at(store_url, tmp_path) as store:
         session, control = (
@@ -118,13 +118,13 @@ def test_kill_9_at_any_step_leaves_the_next_context_right(
 ANSWERED = ("the model has answered", "the summary is made")
 
 
-def test_until_its_lease_ends_a_dead_compactor_is_not_overtaken(
+def test_a_dead_compactor_keeps_its_lease_until_it_ends(
     store_url: str, tmp_path: Path
 ) -> None:
     calls = tmp_path / "calls"
     with open_at(store_url, tmp_path) as store:
         talk(store.session(user_id="ada", session_id="s-1"), 3)
-    killed_at(store_url, calls, "the model has answered")
+    kill_at_step(store_url, calls, "the model has answered")
 
     with open_at(store_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="s-1")

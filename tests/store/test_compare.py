@@ -1,4 +1,4 @@
-"""A comparison is what a rebuild would do and a loop would send, and writes nothing."""
+"""A comparison predicts a rebuild and a live loop, and writes nothing."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def work(session: Session, turns: int) -> None:
         session.append(refold.AgentResponse(text=f"It has {number * 1111} lines."))
 
 
-def everything(store: SessionStore) -> list[Any]:
-    """Returns everything that a store holds of its sessions, and its size."""
+def stored_contents(store: SessionStore) -> list[Any]:
+    """Return everything that a store holds of its sessions, and its size."""
     contents: list[Any] = [store.sessions(), store.stats()]
     for info in store.sessions():
         session = store.session(user_id=info.user_id, session_id=info.session_id)
@@ -66,16 +66,16 @@ def everything(store: SessionStore) -> list[Any]:
 def test_a_comparison_writes_nothing(store: SessionStore, session: Session) -> None:
     work(session, 5)
     session.compact(WINDOW)
-    before = everything(store)
+    before = stored_contents(store)
 
     compared = session.proofs.compare()
 
-    assert everything(store) == before
+    assert stored_contents(store) == before
     assert sum(len(outcome.compactions) for outcome in compared.outcomes) > 0
 
 
 @pytest.mark.parametrize("text", ["keep_all", WINDOW, RECURSIVE, "last_turns:n=2"])
-def test_it_counts_what_a_rebuild_makes_of_the_log(
+def test_a_comparison_counts_what_a_rebuild_writes(
     store: SessionStore, session: Session, text: str
 ) -> None:
     work(session, 6)
@@ -91,7 +91,7 @@ def test_it_counts_what_a_rebuild_makes_of_the_log(
     ]
     assert recorded.sent == imagined.sent
     assert [done[:4] for done in recorded.done] == [done[:4] for done in imagined.done]
-    # Behind the last request a rebuild still does what the end of its turn makes due.
+    # After the last request a rebuild still does what the end of its turn requires.
     assert [done[1:3] for done in imagined.done] == spans[: len(imagined.done)]
     assert len(spans) <= len(imagined.done) + 1
     assert [request.tokens for request in imagined.sent] == [
@@ -100,7 +100,7 @@ def test_it_counts_what_a_rebuild_makes_of_the_log(
     ]
 
 
-def test_summaries_that_are_not_in_the_log_are_not_made_up(session: Session) -> None:
+def test_missing_summaries_are_not_invented(session: Session) -> None:
     work(session, 5)
 
     simulated, recorded = (
@@ -119,11 +119,12 @@ def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
     everything_, last = session.proofs.compare(["keep_all", "last_turns:n=1"]).outcomes
 
     assert everything_.reference_recall == 1.0
-    # Of six calls in later turns each refers to file-1.txt, which only the first shows.
+    # Each of six calls in later turns refers to file-1.txt, which only the first turn
+    # shows.
     assert last.references - sum(request.used_shown for request in last.sent) == 5
 
 
-def test_all_strategies_run_if_none_is_named(session: Session) -> None:
+def test_all_strategies_run_by_default(session: Session) -> None:
     work(session, 2)
 
     compared = session.proofs.compare()
@@ -136,14 +137,14 @@ def test_all_strategies_run_if_none_is_named(session: Session) -> None:
     assert all(strategy.why for strategy in compared.skipped)
 
 
-def test_strategies_that_need_parameters_are_skipped_with_the_reason(
+def test_strategies_with_required_parameters_are_skipped_with_the_reason(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Demanding(KeepAll):
+    class NeedsParameter(KeepAll):
         name = "demanding"
         wanted: int
 
-    monkeypatch.setitem(spec.STRATEGIES, "demanding", Demanding)
+    monkeypatch.setitem(spec.STRATEGIES, "demanding", NeedsParameter)
     work(session, 1)
 
     compared = session.proofs.compare()
@@ -155,7 +156,7 @@ def test_strategies_that_need_parameters_are_skipped_with_the_reason(
     assert len(compared.outcomes) == len(spec.STRATEGIES) - len(compared.skipped)
 
 
-def test_a_strategy_is_called_as_it_was_given(session: Session) -> None:
+def test_a_strategy_is_named_as_the_caller_named_it(session: Session) -> None:
     work(session, 1)
 
     compared = session.proofs.compare([WINDOW, TurnWindow(full_turns=2), KeepAll()])
@@ -164,7 +165,7 @@ def test_a_strategy_is_called_as_it_was_given(session: Session) -> None:
     assert labels == [WINDOW, "turn_window:full_turns=2", "keep_all"]
 
 
-def test_the_model_that_answered_last_is_priced(session: Session) -> None:
+def test_costs_use_the_model_of_the_last_answer(session: Session) -> None:
     session.append(refold.UserInput(text="hi"))
     session.append(refold.AgentResponse(text="ho"), meta={"model": "claude-haiku-4-5"})
 
@@ -173,7 +174,9 @@ def test_the_model_that_answered_last_is_priced(session: Session) -> None:
     assert other.model.name == "claude-opus-4-5"
 
 
-def test_prices_of_a_file_stand_before_others(session: Session, tmp_path: Path) -> None:
+def test_prices_of_a_file_win_over_built_in_ones(
+    session: Session, tmp_path: Path
+) -> None:
     work(session, 1)
     file = tmp_path / "prices.toml"
     file.write_text(
@@ -203,7 +206,7 @@ def test_invalid_arguments_are_refused_before_any_work(
         session.proofs.compare(["keep_all"], prices=file)
 
 
-def test_a_fork_is_compared_by_what_happened_in_it(session: Session) -> None:
+def test_a_comparison_of_a_fork_uses_the_forks_own_events(session: Session) -> None:
     work(session, 3)
     fork = session.fork(at=session.head().seq, session_id="s-2")
     work(fork, 2)
@@ -228,7 +231,7 @@ def test_a_pipeline_is_compared_by_its_spec(session: Session) -> None:
 @pytest.mark.parametrize(
     "strategy", ["keep_all", "token_budget:max_tokens=30", "last_turns:n=1"]
 )
-def test_a_comparison_is_over_by_as_much_as_the_contexts(
+def test_a_comparison_exceeds_a_budget_by_as_much_as_the_contexts(
     session: Session, strategy: str
 ) -> None:
     work(session, 3)

@@ -1,4 +1,4 @@
-"""What the model is sent now, and what it was sent then; what is derived is proved."""
+"""Contexts of now and of earlier events; derived events can be proved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.stores import open_at
 WINDOW = "turn_window:full_turns=2,cached_turns=2"
 
 
-def talk(session: Session, first: int, last: int) -> None:
+def append_exchanges(session: Session, first: int, last: int) -> None:
     for number in range(first, last + 1):
         session.append(
             [
@@ -42,13 +42,13 @@ def compact_all(session: Session, strategy: str = WINDOW) -> int:
     return count
 
 
-def shown(session: Session, strategy: str | None = WINDOW, **at: Any) -> str:
+def messages_text(session: Session, strategy: str | None = WINDOW, **at: Any) -> str:
     return str(session.context(strategy, **at).messages)
 
 
-def test_everything_is_sent_until_a_strategy_says_otherwise(session: Session) -> None:
+def test_everything_is_sent_by_default(session: Session) -> None:
     session.append(refold.SystemPrompt(text="You help."))
-    talk(session, 1, 3)
+    append_exchanges(session, 1, 3)
 
     view = session.context()
 
@@ -57,10 +57,10 @@ def test_everything_is_sent_until_a_strategy_says_otherwise(session: Session) ->
     assert violations(view.messages) == []
 
 
-def test_a_compaction_shortens_what_is_sent_and_keeps_the_rest(
+def test_a_compaction_shortens_the_context_and_keeps_recent_events(
     session: Session,
 ) -> None:
-    talk(session, 1, 4)
+    append_exchanges(session, 1, 4)
     before = session.context(WINDOW)
 
     summary = session.compact(WINDOW)
@@ -78,10 +78,10 @@ def test_a_compaction_shortens_what_is_sent_and_keeps_the_rest(
     assert session.context("keep_all").tokens == before.tokens
 
 
-def test_an_earlier_context_can_be_shown_again_byte_for_byte(session: Session) -> None:
+def test_an_earlier_context_is_reproduced_byte_for_byte(session: Session) -> None:
     sent = {}
     for number in range(1, 9):
-        talk(session, number, number)
+        append_exchanges(session, number, number)
         compact_all(session)
         sent[session.head().seq] = session.context(WINDOW)
 
@@ -91,9 +91,9 @@ def test_an_earlier_context_can_be_shown_again_byte_for_byte(session: Session) -
 
 
 def test_rebuilt_shows_summaries_by_the_seq_of_their_decision(session: Session) -> None:
-    talk(session, 1, 4)
+    append_exchanges(session, 1, 4)
     late = session.head().seq
-    talk(session, 5, 5)
+    append_exchanges(session, 5, 5)
     assert session.compact(WINDOW) is not None
 
     as_sent = session.context(WINDOW, at=late, as_="sent")
@@ -103,8 +103,8 @@ def test_rebuilt_shows_summaries_by_the_seq_of_their_decision(session: Session) 
     assert [span.kind for span in as_rebuilt.spans] == ["summary", "raw"]
 
 
-def test_a_recorded_request_is_shown_as_it_was_sent(session: Session) -> None:
-    talk(session, 1, 4)
+def test_a_recorded_request_is_reproduced(session: Session) -> None:
+    append_exchanges(session, 1, 4)
     view = session.context(WINDOW)
     receipt = session.record_request(view, model="m", matches=True)
     compact_all(session)
@@ -122,11 +122,11 @@ def test_a_strategy_is_named_by_call_environment_settings_or_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def params(spec: str | None = "turn_window") -> JsonObject:
-        """Of a store that is opened now: what is set then is what counts in it."""
+        """Return the parameters in a store opened with the current settings."""
         with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
             session = store.session(user_id="ada", session_id="s-1")
             if not store.sessions():
-                talk(session, 1, 2)
+                append_exchanges(session, 1, 2)
             strategy = store.settings.strategy(spec)
             assert session.context(spec).fingerprint == strategy.fingerprint
             return strategy.params
@@ -158,7 +158,7 @@ def test_settings_are_read_once(
     monkeypatch.setenv("REFOLD_CONFIG", str(file))
     with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
         session = store.session(user_id="ada", session_id="s-1")
-        talk(session, 1, 2)
+        append_exchanges(session, 1, 2)
         file.unlink()
 
         fingerprint = session.context().fingerprint
@@ -170,15 +170,15 @@ def test_settings_are_read_once(
     "spec",
     ["dream", "turn_window:full_turns=0", "turn_window:x=1", "turn_window:", "a+b", ""],
 )
-def test_a_wrong_strategy_is_refused(anywhere: Session, spec: str) -> None:
-    talk(anywhere, 1, 1)
+def test_a_wrong_strategy_is_refused(empty_session: Session, spec: str) -> None:
+    append_exchanges(empty_session, 1, 1)
 
     with pytest.raises(refold.UnknownStrategy):
-        anywhere.context(spec)
+        empty_session.context(spec)
 
 
-def test_a_place_outside_the_session_is_refused(session: Session) -> None:
-    talk(session, 1, 1)
+def test_a_seq_outside_the_session_is_refused(session: Session) -> None:
+    append_exchanges(session, 1, 1)
 
     for seq in (0, 3, -1):
         with pytest.raises(refold.InvalidEvent, match="not in session"):
@@ -186,21 +186,21 @@ def test_a_place_outside_the_session_is_refused(session: Session) -> None:
 
 
 class Verbose:
-    """Writes more words than it was given."""
+    """A summarizer that writes more words than its source has."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         return Written(source.text + " word" * 999, SummarizerRef(kind="verbose"))
 
 
 class Failing:
-    """Stands for a model call that dies."""
+    """A summarizer that fails like a broken model call."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         raise TimeoutError
 
 
-def test_a_summary_longer_than_its_source_changes_nothing(session: Session) -> None:
-    talk(session, 1, 4)
+def test_a_summary_longer_than_its_source_is_not_used(session: Session) -> None:
+    append_exchanges(session, 1, 4)
     before = session.context(WINDOW)
 
     assert session.compact(WINDOW, summarizer=Verbose()) is None
@@ -215,8 +215,8 @@ def test_a_summary_longer_than_its_source_changes_nothing(session: Session) -> N
     assert session.verify().problems == []
 
 
-def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
-    talk(session, 1, 4)
+def test_a_failed_compaction_changes_nothing(session: Session) -> None:
+    append_exchanges(session, 1, 4)
     before = session.context(WINDOW)
 
     assert session.compact(WINDOW, summarizer=Failing()) is None
@@ -228,8 +228,8 @@ def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
     assert payload(note, CompactionNote).why == "the summarizer raised TimeoutError"
 
 
-def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
-    talk(store.session(user_id="ada", session_id="s-1"), 1, 7)
+def test_concurrent_compactors_take_effect_once(store: SessionStore) -> None:
+    append_exchanges(store.session(user_id="ada", session_id="s-1"), 1, 7)
 
     def work(_: int) -> None:
         store.session(user_id="ada", session_id="s-1").compact(WINDOW)
@@ -250,10 +250,10 @@ def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
 def test_a_stored_view_is_small_and_equal_to_a_fresh_fold(
     store: SessionStore, session: Session
 ) -> None:
-    talk(session, 1, 60)
+    append_exchanges(session, 1, 60)
     compact_all(session)
     (name,) = store.log.view_names("ada", "s-1")
-    talk(session, 61, 62)
+    append_exchanges(session, 61, 62)
 
     assert session.strategies.catch_up() == 1
     assert session.strategies.catch_up() == 0
@@ -265,30 +265,30 @@ def test_a_stored_view_is_small_and_equal_to_a_fresh_fold(
     assert session.context(WINDOW) == session.context(WINDOW, at=session.head().seq)
 
 
-def test_the_fold_of_a_fork_begins_with_its_parent(session: Session) -> None:
-    talk(session, 1, 3)
+def test_the_outline_of_a_fork_begins_with_its_parent(session: Session) -> None:
+    append_exchanges(session, 1, 3)
     fork = session.fork(4, session_id="s-2")
-    talk(session, 4, 4)
+    append_exchanges(session, 4, 4)
     grand = fork.fork(1, session_id="s-3")
-    talk(fork, 5, 6)
-    talk(grand, 9, 9)
+    append_exchanges(fork, 5, 6)
+    append_exchanges(grand, 9, 9)
 
-    assert "question 2" in shown(fork)
-    assert "question 3" not in shown(fork)
-    assert "question 6" in shown(fork)
-    assert "question 2" in shown(grand)
-    assert "question 9" in shown(grand)
-    assert "question 5" not in shown(grand)
+    assert "question 2" in messages_text(fork)
+    assert "question 3" not in messages_text(fork)
+    assert "question 6" in messages_text(fork)
+    assert "question 2" in messages_text(grand)
+    assert "question 9" in messages_text(grand)
+    assert "question 5" not in messages_text(grand)
     assert compact_all(fork) == 1
     assert violations(fork.context(WINDOW).messages) == []
     assert fork.verify().problems == []
     assert grand.verify().problems == []
 
 
-def test_summaries_stand_where_they_were_decided(session: Session) -> None:
-    talk(session, 1, 4)
+def test_the_timeline_shows_summaries_where_they_were_decided(session: Session) -> None:
+    append_exchanges(session, 1, 4)
     compact_all(session)
-    talk(session, 5, 5)
+    append_exchanges(session, 5, 5)
 
     types = [entry.type for entry in session.history.timeline()]
 
@@ -298,7 +298,7 @@ def test_summaries_stand_where_they_were_decided(session: Session) -> None:
     assert len(list(session.history.timeline(limit=3))) == 3
 
 
-def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:
+def test_a_session_that_was_never_begun_is_not_found(store: SessionStore) -> None:
     nobody = store.session(user_id="ada", session_id="none")
 
     for read in (nobody.events, nobody.context, nobody.state, nobody.compact):
@@ -307,14 +307,14 @@ def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:
     assert store.sessions("ada") == []
 
 
-def test_a_pin_of_the_parent_holds_in_the_fork(session: Session) -> None:
-    talk(session, 1, 2)
+def test_a_pin_of_the_parent_applies_in_the_fork(session: Session) -> None:
+    append_exchanges(session, 1, 2)
     session.append(refold.Pin(seqs=(1, 2), reason="the requirement"))
     fork = session.fork(5, session_id="s-2")
-    talk(fork, 3, 6)
+    append_exchanges(fork, 3, 6)
 
     assert compact_all(fork) > 0
 
     pinned = [span for span in fork.context(WINDOW).spans if span.kind == "pinned"]
     assert (pinned[0].first, pinned[-1].last) == (-4, -3)
-    assert "question 1" in shown(fork)
+    assert "question 1" in messages_text(fork)

@@ -1,4 +1,4 @@
-"""A dataset holds who allowed it, and whoever is erased is told of it."""
+"""A dataset contains users who allowed it; an erasure reports datasets with rows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_erasure_names_the_datasets_with_rows(store: SessionStore) -> None:
     }
 
 
-def test_an_erasure_of_nobody_exported_names_none(store: SessionStore) -> None:
+def test_an_erasure_of_an_unexported_user_names_no_dataset(store: SessionStore) -> None:
     fill(store, "ada", "run")
 
     done = store.erase("ada", "asked")

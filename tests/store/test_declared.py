@@ -1,4 +1,4 @@
-"""A profile is kept of users who allow it, made of the log, on both engines."""
+"""A profile exists for users who allow it, derived from the log, on both engines."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DECLARATIVE = "declarative_memory"
 def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
     with open_at(store_url, tmp_path) as opened:
         for number in range(3):
-            ran(opened, f"s-{number}", WRONG)
-        ran(opened, "s-0", RIGHT, user="bob")
+            add_run(opened, f"s-{number}", WRONG)
+        add_run(opened, "s-0", RIGHT, user="bob")
         opened.user("ada").consent(DECLARATIVE)
         yield opened
 
 
-def ran(store: SessionStore, name: str, *results: str, user: str = "ada") -> None:
+def add_run(store: SessionStore, name: str, *results: str, user: str = "ada") -> None:
     session = store.session(user_id=user, session_id=name)
     session.append(refold.UserInput(text="What is 1/2 + 1/3?"))
     session.append(verdicts(*results, error_type="sign error"))
@@ -80,7 +80,7 @@ def test_stored_projections_equal_fresh_ones(store: SessionStore) -> None:
     assert canonical(computed) == canonical(repeated) == canonical(recomputed)
 
 
-def test_no_question_is_kept(store: SessionStore) -> None:
+def test_no_question_is_stored(store: SessionStore) -> None:
     declared = profile(store)
 
     stream = store.session(user_id="ada", session_id="s-0").stream
@@ -89,7 +89,7 @@ def test_no_question_is_kept(store: SessionStore) -> None:
     assert "1/2" not in str(view.body) + str(declared.to_json())
 
 
-def test_a_session_that_grows_is_read_again(store: SessionStore) -> None:
+def test_a_session_that_grew_is_read_again(store: SessionStore) -> None:
     before = profile(store)
     store.session(user_id="ada", session_id="s-0").append(
         verdicts(WRONG, first=2, error_type="slip")
@@ -101,9 +101,9 @@ def test_a_session_that_grows_is_read_again(store: SessionStore) -> None:
     assert after.error_frequency == {"sign_error": 3, "slip": 1}
 
 
-def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
+def test_erasing_a_session_equals_never_having_had_it(store: SessionStore) -> None:
     before = profile(store)
-    ran(store, "s-9", WRONG, WRONG)
+    add_run(store, "s-9", WRONG, WRONG)
     assert profile(store).error_frequency == {"sign_error": 5}
 
     store.erase("ada", "asked for", session_id="s-9")
@@ -212,7 +212,7 @@ def test_statements_without_consent_do_not_count(store: SessionStore) -> None:
         ("note", ["zh"]),
     ],
 )
-def test_a_preference_is_no_sentence(
+def test_a_preference_must_not_be_a_sentence(
     memory: SessionStore, key: str, value: Any
 ) -> None:
     memory.user("ada").consent(DECLARATIVE)
@@ -223,12 +223,12 @@ def test_a_preference_is_no_sentence(
     assert memory.session(user_id="ada", session_id="_user").head().seq == 1
 
 
-def test_only_preferences_can_be_taken_back(memory: SessionStore) -> None:
+def test_only_preferences_can_be_withdrawn(memory: SessionStore) -> None:
     with pytest.raises(refold.InvalidEvent, match="preference"):
         memory.user("ada").unprefer("I like long answers")
 
 
-def test_a_sentence_is_none_by_an_event_of_ones_own_either(
+def test_an_appended_sentence_is_no_preference_either(
     memory: SessionStore,
 ) -> None:
     update = refold.StateUpdate(set={"preference.note": "I like long answers"})
@@ -246,7 +246,7 @@ def test_text_that_redaction_changes_is_no_preference(memory: SessionStore) -> N
     assert memory.session(user_id="ada", session_id="_user").head().seq == 1
 
 
-def test_forgotten_topics_are_gone(store: SessionStore) -> None:
+def test_forgotten_topics_are_removed(store: SessionStore) -> None:
     (gone,) = [item for item in profile(store).items if item.kind == "topic"]
 
     store.user("ada").forget(gone.memory_id)
@@ -265,7 +265,7 @@ def test_a_custom_taxonomy_works_with_stored_extracts(store: SessionStore) -> No
     assert error.content["category"] == "slips"
 
 
-def test_users_share_nothing(store: SessionStore) -> None:
+def test_users_share_no_profile(store: SessionStore) -> None:
     store.user("bob").consent(DECLARATIVE)
 
     assert profile(store, "bob").error_frequency == {}

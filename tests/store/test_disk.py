@@ -1,4 +1,4 @@
-"""No byte on disk, in a log line or in an error holds what had to be redacted."""
+"""No byte on disk, in a log line or in an error contains a redacted value."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fill(store: SessionStore) -> None:
         session.append(refold.ToolResult(call_id="x", content=long))
 
 
-def found_in(folder: Path) -> list[tuple[str, str]]:
+def places_with_planted_values(folder: Path) -> list[tuple[str, str]]:
     hits = []
     for path in folder.rglob("*"):
         if path.is_file():
@@ -73,7 +73,7 @@ def found_in(folder: Path) -> list[tuple[str, str]]:
     return hits
 
 
-def test_no_file_of_sqlite_holds_it(
+def test_no_file_of_sqlite_contains_planted_values(
     sqlite_url: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -83,14 +83,16 @@ def test_no_file_of_sqlite_holds_it(
     with open_at(sqlite_url, tmp_path) as store:
         fill(store)
         assert list(tmp_path.glob("*-wal"))
-        assert found_in(tmp_path) == []
+        assert places_with_planted_values(tmp_path) == []
 
-    assert found_in(tmp_path) == []
+    assert places_with_planted_values(tmp_path) == []
     printed = caplog.text + "".join(capfd.readouterr())
     assert [name for name, value in PLANTED.items() if value in printed] == []
 
 
-def test_no_file_of_postgresql_holds_it(own_postgres: Postgres, tmp_path: Path) -> None:
+def test_no_file_of_postgresql_contains_planted_values(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
     url = own_postgres.create_database("disk")
     with open_at(url, tmp_path) as store:
         fill(store)
@@ -100,5 +102,5 @@ def test_no_file_of_postgresql_holds_it(own_postgres: Postgres, tmp_path: Path) 
         connection.execute(text("CHECKPOINT"))
 
     assert list(Path(folder).rglob("pg_wal"))
-    assert found_in(Path(folder)) == []
-    assert found_in(tmp_path) == []
+    assert places_with_planted_values(Path(folder)) == []
+    assert places_with_planted_values(tmp_path) == []

@@ -28,8 +28,8 @@ SUMMARIZING = (
 )
 
 
-def turns(session: Session, count: int) -> None:
-    """Turns of an input and an answer; the first one has an image."""
+def append_turns_with_image(session: Session, count: int) -> None:
+    """Append turns of an input and an answer; the first has an image."""
     image = {"kind": "image", "media_type": "image/png", "data": LARGE}
     first = refold.events.Attachment(**image)
     for number in range(count):
@@ -45,10 +45,10 @@ def cuts_of(view: View, section: str) -> list[Cut]:
 
 
 @pytest.mark.parametrize("strategy", DROPPING)
-def test_turns_that_are_dropped_are_named_with_their_seqs(
+def test_dropped_turns_are_named_with_their_seqs(
     session: Session, strategy: str
 ) -> None:
-    turns(session, 6)
+    append_turns_with_image(session, 6)
 
     view = session.context(strategy)
 
@@ -63,7 +63,7 @@ def test_turns_that_are_dropped_are_named_with_their_seqs(
 
 @pytest.mark.parametrize("strategy", DROPPING)
 def test_the_media_of_dropped_turns_are_named(session: Session, strategy: str) -> None:
-    turns(session, 6)
+    append_turns_with_image(session, 6)
 
     (cut,) = cuts_of(session.context(strategy), "media")
 
@@ -75,7 +75,7 @@ def test_the_media_of_dropped_turns_are_named(session: Session, strategy: str) -
 def test_the_media_of_summarized_turns_are_named(
     session: Session, strategy: str
 ) -> None:
-    turns(session, 6)
+    append_turns_with_image(session, 6)
     while session.compact(strategy):
         pass
 
@@ -96,10 +96,10 @@ def test_nothing_is_named_while_everything_is_shown(
 
 
 @pytest.mark.parametrize("strategy", DROPPING)
-def test_stored_outlines_name_the_same(session: Session, strategy: str) -> None:
-    turns(session, 4)
+def test_stored_outlines_name_the_same_turns(session: Session, strategy: str) -> None:
+    append_turns_with_image(session, 4)
     session.context(strategy)
-    turns(session, 4)
+    append_turns_with_image(session, 4)
 
     cuts = session.context(strategy).cuts
 
@@ -107,8 +107,8 @@ def test_stored_outlines_name_the_same(session: Session, strategy: str) -> None:
     assert cuts
 
 
-def test_media_that_a_client_took_out_are_not_named(session: Session) -> None:
-    turns(session, 2)
+def test_media_that_a_client_removed_are_not_named(session: Session) -> None:
+    append_turns_with_image(session, 2)
     session.append(refold.events.ProviderEdit(reason="rewind", left_out=((1, 2),)))
 
     assert session.context("keep_all").cuts == ()

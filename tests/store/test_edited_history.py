@@ -1,4 +1,4 @@
-"""What a client took out of its own context is in the log, and in no later context."""
+"""What a client removed from its context stays in the log and leaves later contexts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def session() -> Iterator[Session]:
 
 
 def texts(view: Any) -> list[str]:
-    """The texts of a view, in its order, without those that Refold adds."""
+    """Return the texts of a view, in order, without those that Refold adds."""
     shown: list[str] = []
     for message in view.messages:
         for block in message["content"]:
@@ -76,9 +76,7 @@ def test_an_abandoned_branch_is_in_no_later_context(
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_branch_that_is_taken_up_again_comes_back(
-    session: Session, spec: str
-) -> None:
+def test_a_resumed_branch_returns_to_the_context(session: Session, spec: str) -> None:
     say(session, *turn(1), UserInput(text="left"), AgentResponse(text="gone"))
     say(session, ProviderEdit(reason="rewind", left_out=((3, 4),)))
     say(session, UserInput(text="other"))
@@ -88,7 +86,9 @@ def test_a_branch_that_is_taken_up_again_comes_back(
     assert texts(session.context(spec)) == ["q1", "a1", "left", "gone", "q2"]
 
 
-def test_the_clients_summary_stands_before_what_it_preserved(session: Session) -> None:
+def test_the_clients_summary_comes_before_the_events_that_it_preserved(
+    session: Session,
+) -> None:
     say(session, *turn(1), *turn(2), UserInput(text="the summary"))
     edit = ProviderEdit(reason="compaction", left_out=((1, 2),), in_place=((5, 5),))
     say(session, edit, UserInput(text="q3"))
@@ -114,7 +114,7 @@ def test_a_cleared_result_is_shown_with_the_text_of_the_client(
     assert "word word" in texts(session.context(spec, at=4))[-1]
 
 
-def test_a_summary_of_what_was_left_out_is_not_shown(session: Session) -> None:
+def test_a_summary_of_removed_events_is_not_shown(session: Session) -> None:
     for number in range(8):
         say(session, *turn(number))
     assert session.compact("turn_window") is not None
@@ -133,7 +133,7 @@ def test_a_summary_of_what_was_left_out_is_not_shown(session: Session) -> None:
     assert session.proofs.why(strategy="turn_window").records[0].source == "holds"
 
 
-def test_views_that_were_stored_before_an_edit_follow_it(session: Session) -> None:
+def test_views_stored_before_an_edit_follow_it(session: Session) -> None:
     for number in range(50):
         say(session, *turn(number))
     for spec in SPECS:
@@ -156,7 +156,7 @@ def test_a_fork_follows_the_edits_of_its_parent(session: Session) -> None:
     assert texts(earlier.context("keep_all"))[-1] == "gone"
 
 
-def test_why_names_the_edit_that_left_an_event_out(session: Session) -> None:
+def test_why_names_the_edit_that_removed_an_event(session: Session) -> None:
     say(session, *turn(1), UserInput(text="left"), AgentResponse(text="gone"))
     say(session, ProviderEdit(reason="rewind", left_out=((3, 4),)), *turn(2))
 
@@ -181,7 +181,7 @@ def test_a_mark_names_entries_by_their_keys(session: Session) -> None:
     assert session.append([Draft(ProviderEdit(), key="m", mark=mark)]).duplicate
 
 
-def test_an_edit_of_events_to_come_is_refused(session: Session) -> None:
+def test_an_edit_of_future_events_is_refused(session: Session) -> None:
     say(session, *turn(1))
     with pytest.raises(InvalidEvent, match="the session ends at 2"):
         say(session, ProviderEdit(left_out=((1, 3),)))

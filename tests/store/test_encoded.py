@@ -1,4 +1,4 @@
-"""Base64 lies in blobs, and a model, working memory and proofs see what they saw."""
+"""Base64 data lies in blobs; models, working memory and proofs get the original."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SHOWN = {"type": "image", "source": SOURCE}
 STUB = 'session.blob("'
 
 
-def look(session: Session) -> None:
-    """A user's image, and a tool that answers with one."""
+def append_images(session: Session) -> None:
+    """Append a user's image, and a tool result with one."""
     picture = refold.events.Attachment(kind="image", media_type="image/png", data=IMAGE)
     session.append(
         [
@@ -43,7 +43,7 @@ def blocks(session: Session) -> list[dict[str, Any]]:
 
 
 def test_an_event_holds_a_stub_and_its_blob_the_image(session: Session) -> None:
-    look(session)
+    append_images(session)
 
     events = session.events()
 
@@ -56,8 +56,8 @@ def test_an_event_holds_a_stub_and_its_blob_the_image(session: Session) -> None:
     assert session.history.blob(sha256) == IMAGE
 
 
-def test_a_context_has_its_images_and_arguments(session: Session) -> None:
-    look(session)
+def test_a_context_contains_its_images_and_arguments(session: Session) -> None:
+    append_images(session)
 
     question, image, call, result = blocks(session)
 
@@ -68,14 +68,14 @@ def test_a_context_has_its_images_and_arguments(session: Session) -> None:
 
 
 def test_a_fork_shows_the_images_of_its_parent(session: Session) -> None:
-    look(session)
+    append_images(session)
 
     fork = session.fork(3, session_id="s-2")
 
     assert blocks(fork)[1] == SHOWN
 
 
-def test_tokens_are_those_of_what_is_sent(session: Session) -> None:
+def test_tokens_are_counted_for_the_sent_content(session: Session) -> None:
     event = refold.UserInput(text=IMAGE)
     session.append(event)
 
@@ -85,15 +85,17 @@ def test_tokens_are_those_of_what_is_sent(session: Session) -> None:
     assert envelope.token_estimate == estimate(event.payload())
 
 
-def test_working_memory_is_whole(session: Session) -> None:
+def test_working_memory_has_the_complete_values(session: Session) -> None:
     session.append(refold.StateUpdate(set={"icon": IMAGE}))
 
     assert STUB in str(session.events()[0].payload.payload())
     assert session.state() == {"icon": IMAGE}
 
 
-def test_a_recorded_request_is_proved_and_shown_again(session: Session) -> None:
-    look(session)
+def test_a_recorded_request_with_images_is_proved_and_reproduced(
+    session: Session,
+) -> None:
+    append_images(session)
     view = session.context()
 
     session.record_request(view)
@@ -131,10 +133,10 @@ def test_text_that_a_provider_signed_stays_in_its_event(session: Session) -> Non
     assert payload.thinking == (thought,)
 
 
-def test_a_blob_that_was_changed_is_not_shown(
+def test_a_changed_blob_is_not_shown(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look(session)
+    append_images(session)
     log = type(session.writer.log)
     monkeypatch.setattr(
         log, "blobs", lambda *of: dict.fromkeys(of[2], IMAGE[4:].encode())

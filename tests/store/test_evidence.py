@@ -1,4 +1,4 @@
-"""What happened leaves a trace in the next request, whatever was summarised."""
+"""Every event leaves evidence in the next request, also after it was summarized."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_each_kind_of_event_leaves_a_trace(strategy: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_ledger_goes_from_summary_to_summary(strategy: str) -> None:
+def test_the_ledger_continues_from_summary_to_summary(strategy: str) -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(12):
@@ -132,7 +132,7 @@ def test_the_ledger_has_the_turn_of_the_last_change() -> None:
     assert "dam/part0.toml 5" in text
 
 
-def test_an_agent_that_is_excluded_is_never_summarised() -> None:
+def test_an_excluded_agent_is_never_summarized() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     spec = (
@@ -154,14 +154,14 @@ def test_an_agent_that_is_excluded_is_never_summarised() -> None:
 
 
 class Model:
-    """Says next to nothing, as a model may."""
+    """A summarizer that writes almost nothing, as a model may."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         return Written("it went on", SummarizerRef(kind="model"))
 
 
 @pytest.mark.parametrize("strategy", ["turn_window:full_turns=1,cached_turns=1"])
-def test_evidence_that_a_model_omits_stands_next_to_its_summary(strategy: str) -> None:
+def test_evidence_that_a_model_omits_is_added_to_its_summary(strategy: str) -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(8):
@@ -182,7 +182,7 @@ def test_evidence_that_a_model_omits_stands_next_to_its_summary(strategy: str) -
     assert session.verify().problems == []
 
 
-def test_the_tool_that_tells_of_summaries_is_defined_where_no_other_is() -> None:
+def test_the_tool_for_summaries_is_defined_if_no_other_tool_is() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(8):
@@ -199,7 +199,7 @@ def test_the_tool_that_tells_of_summaries_is_defined_where_no_other_is() -> None
     assert [tool["name"] for tool in request["tools"]] == ["ls"]
 
 
-def test_history_summary_reads_tools_as_the_summarizer_was_told() -> None:
+def test_history_summary_presents_tools_as_the_summarizer_was_instructed() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     summarizer = Abridged(tools={**TOOLS, "save": on_file("modified")})

@@ -1,4 +1,4 @@
-"""A transcript comes in once; grown, its new part; rewritten, not at all."""
+"""A first import adds all entries, a later one the new entries; a rewrite fails."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def transcript(count: int, word: str = "x") -> list[Draft]:
     return drafts
 
 
-def bring(session: Session, drafts: Sequence[Draft]) -> Extended:
+def import_drafts(session: Session, drafts: Sequence[Draft]) -> Extended:
     return extend(session, drafts, where="a.jsonl")
 
 
-def test_all_of_it_comes_in_the_first_time(session: Session) -> None:
-    done = bring(session, transcript(100))
+def test_the_first_import_adds_everything(session: Session) -> None:
+    done = import_drafts(session, transcript(100))
 
     assert (done.events, done.duplicates, dict(done.redactions)) == (
         300,
@@ -45,73 +45,73 @@ def test_all_of_it_comes_in_the_first_time(session: Session) -> None:
     assert session.head().seq == 300
 
 
-def test_the_second_time_adds_nothing(session: Session) -> None:
-    bring(session, transcript(30))
+def test_a_second_import_adds_nothing(session: Session) -> None:
+    import_drafts(session, transcript(30))
 
-    again = bring(session, transcript(30))
+    again = import_drafts(session, transcript(30))
 
     assert (again.events, again.duplicates) == (0, 90)
     assert session.head().seq == 90
 
 
 def test_a_grown_transcript_adds_its_new_entries(session: Session) -> None:
-    bring(session, transcript(30)[:-1])
+    import_drafts(session, transcript(30)[:-1])
 
-    grown = bring(session, transcript(40))
+    grown = import_drafts(session, transcript(40))
 
     assert (grown.events, grown.duplicates) == (31, 89)
     assert session.head().seq == 120
-    shorter = bring(session, transcript(20))
+    shorter = import_drafts(session, transcript(20))
     assert (shorter.events, shorter.duplicates) == (0, 60)
 
 
 def test_events_appended_in_between_do_not_matter(session: Session) -> None:
-    bring(session, transcript(10))
+    import_drafts(session, transcript(10))
     session.append([refold.Pin(seqs=(1,)), refold.UserInput(text="live")])
 
-    grown = bring(session, transcript(12))
+    grown = import_drafts(session, transcript(12))
 
     assert (grown.events, grown.duplicates) == (6, 30)
-    assert bring(session, transcript(12)).events == 0
+    assert import_drafts(session, transcript(12)).events == 0
 
 
 def test_a_rewritten_entry_is_refused_with_its_seq(session: Session) -> None:
-    bring(session, transcript(10))
+    import_drafts(session, transcript(10))
     other = transcript(12)
     other[9] = Draft(refold.UserInput(text="changed"), meta=other[9].meta)
 
     with pytest.raises(
         refold.errors.ImportFailed, match=r"a\.jsonl: .*seq 10 "
     ) as caught:
-        bring(session, other)
+        import_drafts(session, other)
 
     assert caught.value.seq == 10
     assert session.head().seq == 30
     assert MAIL not in str(caught.value)
 
 
-def test_rules_that_changed_since_do_not_look_like_a_rewrite(
+def test_changed_rules_do_not_look_like_a_rewrite(
     store: SessionStore, session: Session
 ) -> None:
     writer = replace(session.writer, redactor=unaware())
     lax = refold.Session(session.stream, writer)
-    bring(lax, transcript(5))
+    import_drafts(lax, transcript(5))
     assert MAIL in str(session.events()[0].payload.payload())
 
-    assert bring(session, transcript(6)).events == 3
+    assert import_drafts(session, transcript(6)).events == 3
 
 
-def test_a_bad_event_in_the_middle_writes_nothing(session: Session) -> None:
+def test_an_invalid_event_in_the_middle_writes_nothing(session: Session) -> None:
     drafts = transcript(100)
     drafts.insert(200, Draft(refold.ToolResult(call_id="none"), meta=drafts[0].meta))
 
     with pytest.raises(refold.errors.ImportFailed, match="no open call"):
-        bring(session, drafts)
+        import_drafts(session, drafts)
     with pytest.raises(refold.SessionNotFound):
         session.head()
 
 
-def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
+def test_a_large_result_of_many_small_parts_becomes_one_text(
     session: Session,
 ) -> None:
     meta = refold.events.Meta(source={"format": "test"})
@@ -121,14 +121,14 @@ def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
         Draft(refold.ToolResult(call_id="c", content=pieces), meta=meta),
     ]
 
-    assert bring(session, drafts).events == 2
+    assert import_drafts(session, drafts).events == 2
 
     result = session.events()[1]
     assert [warning.code for warning in result.meta.warnings] == ["kept_as_text"]
     content = payload(result, refold.ToolResult).content
     sha256 = str(content).split('blob("')[1].split('"')[0]
     assert session.history.blob(sha256).count("y" * 1000) == 1500
-    assert bring(session, drafts).events == 0
+    assert import_drafts(session, drafts).events == 0
 
 
 def test_progress_is_reported_up_to_the_end(session: Session) -> None:

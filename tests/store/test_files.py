@@ -1,4 +1,4 @@
-"""The files of a store are their owner's alone, and where they lie only to be read."""
+"""Only the owner can read a store's files; read-only copies can be read in place."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from refold.adapters import config
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """A process that takes no rights from the files it makes."""
+    """Set an umask that removes no rights from new files."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
-def modes(folder: Path) -> dict[str, int]:
-    """The rights on each file below."""
+def modes_of_files(folder: Path) -> dict[str, int]:
+    """Return the mode of each file below the folder."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in files}
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_every_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
+def test_every_file_of_a_store_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'refold.db'}"
     audit = f"table,file:{tmp_path / 'audit.log'}"
 
@@ -41,7 +41,7 @@ def test_every_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
         )
         store.seal()
         store.export_user("ada", tmp_path / "export")
-        modes_by_name = modes(tmp_path)
+        modes_by_name = modes_of_files(tmp_path)
 
     assert {"refold.db", "refold.db-wal", "refold.db-shm", "audit.log"} <= set(
         modes_by_name
@@ -49,7 +49,7 @@ def test_every_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
     assert set(modes_by_name.values()) == {0o600}
 
 
-def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "refold.db"
     path.touch()
     path.chmod(0o640)
@@ -59,7 +59,7 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
             refold.UserInput(text="hello")
         )
 
-    assert modes(tmp_path)["refold.db"] == 0o640
+    assert modes_of_files(tmp_path)["refold.db"] == 0o640
 
 
 def test_a_store_is_opened_by_the_path_of_its_file(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_store_is_opened_by_the_path_of_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_keys_that_others_can_read_are_remarked_on_once(
+def test_keys_that_others_can_read_cause_one_warning(
     mode: int, sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     refold.open(sqlite_url).close()
@@ -112,8 +112,10 @@ _AS_ROOT = ("unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])
 _READONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"'
 
 
-def readonly(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that sees the file system of ``place`` mounted for reading only."""
+def run_on_readonly_mount(
+    place: Path, *command: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in which ``place`` is mounted read-only."""
     asked = [*_AS_ROOT, "sh", "-c", f'{_READONLY} && exec "$@"', str(place)]
     return subprocess.run(
         [*asked, *command], capture_output=True, text=True, check=False
@@ -122,13 +124,16 @@ def readonly(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def mountable(tmp_path: Path) -> None:
-    """A machine on which a test may mount for itself alone."""
-    if not shutil.which("unshare") or readonly(tmp_path, "true").returncode:
+    """Skip unless tests may mount file systems privately on this machine."""
+    if (
+        not shutil.which("unshare")
+        or run_on_readonly_mount(tmp_path, "true").returncode
+    ):
         pytest.skip("`unshare --mount` is not allowed here")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Each file below, and what is in it."""
+    """Return the content of each file below the folder."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -146,13 +151,15 @@ def contents(folder: Path) -> dict[str, bytes]:
         "keys status",
     ],
 )
-def test_a_backup_is_read_where_it_lies(
+def test_a_read_only_backup_can_be_read_in_place(
     command: str, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(backup)
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
 
-    ran = readonly(backup, sys.executable, "-m", "refold", *command.split())
+    ran = run_on_readonly_mount(
+        backup, sys.executable, "-m", "refold", *command.split()
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("is read-only") == 1
@@ -173,8 +180,8 @@ with refold.open() as store:
 
 
 @pytest.mark.usefixtures("mountable")
-def test_an_append_where_nothing_can_be_written_says_so(backup: Path) -> None:
-    process = readonly(backup, sys.executable, "-c", _APPEND)
+def test_an_append_to_a_read_only_store_is_reported(backup: Path) -> None:
+    process = run_on_readonly_mount(backup, sys.executable, "-c", _APPEND)
 
     message, count = process.stdout.splitlines()
     assert "is read-only" in message
@@ -183,7 +190,7 @@ def test_an_append_where_nothing_can_be_written_says_so(backup: Path) -> None:
 
 
 @pytest.mark.usefixtures("mountable")
-def test_a_wal_file_next_to_a_backup_is_read_with_its_index_or_named(
+def test_a_wal_file_next_to_a_backup_is_read_with_its_index_or_reported(
     backup: Path,
 ) -> None:
     copy = backup.with_name("copy")
@@ -195,9 +202,9 @@ def test_a_wal_file_next_to_a_backup_is_read_with_its_index_or_named(
     os.environ["REFOLD_DB"] = f"sqlite:///{copy / 'refold.db'}"
     log = (sys.executable, "-m", "refold", "log", "--user", "ada", "--session", "one")
 
-    whole = readonly(copy, *log)
+    whole = run_on_readonly_mount(copy, *log)
     (copy / "refold.db-shm").unlink()
-    parted = readonly(copy, *log)
+    parted = run_on_readonly_mount(copy, *log)
 
     assert "in the log alone" in whole.stdout
     assert parted.returncode == 1

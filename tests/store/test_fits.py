@@ -1,4 +1,4 @@
-"""What is prepared fits into the window of the model, or says why it cannot."""
+"""A prepared request fits the model's window, or the error says why it cannot."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ COMPACTING = [
 LINE = "the quick brown fox jumps over the lazy dog and is gone. "
 
 
-def fresh() -> Session:
+def new_session() -> Session:
     store = SessionStore(memory_log(), Redactor(), Limits())
     return store.session(user_id="ada", session_id="s-1")
 
 
 def turn(number: int, calls: list[int], lines_of_text: int) -> Iterator[Event]:
-    """An input, calls with results of so many lines, and an answer."""
+    """An input, calls with results of as many lines, and an answer."""
     yield refold.UserInput(text=f"do {number}: {LINE * lines_of_text}")
     for place, lines in enumerate(calls):
         call = f"c{number}-{place}"
@@ -71,7 +71,7 @@ turns = st.lists(
 def test_the_next_request_always_fits_and_is_valid(
     turns: list[tuple[list[int], int]], strategy: str, open_: bool
 ) -> None:
-    session = fresh()
+    session = new_session()
     for number, (calls, lines_of_text) in enumerate(turns):
         session.append([*turn(number, calls, lines_of_text)])
         view = session.prepare(strategy, window=4_000)
@@ -86,8 +86,8 @@ def test_the_next_request_always_fits_and_is_valid(
 
 
 @pytest.mark.parametrize("strategy", COMPACTING)
-def test_a_turn_that_does_not_end_is_summarised_within(strategy: str) -> None:
-    session = fresh()
+def test_an_unfinished_turn_is_summarized_in_parts(strategy: str) -> None:
+    session = new_session()
     session.append([*turn(0, [40] * 30, 1)][:-1])
 
     view = session.prepare(strategy, window=6_000)
@@ -112,7 +112,7 @@ def test_the_window_that_a_strategy_names_applies_without_an_argument(
     spec: str,
 ) -> None:
     """One long turn, which the strategy itself would not summarize."""
-    session = fresh()
+    session = new_session()
     session.append([*turn(0, [200] * 15, 1)])
     whole = session.context("keep_all").tokens
 
@@ -124,8 +124,8 @@ def test_the_window_that_a_strategy_names_applies_without_an_argument(
     assert violations(view.messages) == []
 
 
-def test_the_models_own_tokens_decide_whether_a_context_fits() -> None:
-    session = fresh()
+def test_the_models_own_token_count_decides_whether_a_context_fits() -> None:
+    session = new_session()
     for _ in range(30):
         code = refold.UserInput(text='{"k":[[1,2],{"n":{}}],"m":()}; ' * 20)
         session.append([code, refold.AgentResponse(text="done")])
@@ -141,7 +141,7 @@ def test_the_models_own_tokens_decide_whether_a_context_fits() -> None:
 
 
 def test_a_context_that_cannot_fit_is_refused_with_its_numbers() -> None:
-    session = fresh()
+    session = new_session()
     session.append([*turn(0, [60] * 30, 1)])
 
     with pytest.raises(ContextTooLarge, match="keep_all makes no summaries") as raised:
@@ -153,18 +153,16 @@ def test_a_context_that_cannot_fit_is_refused_with_its_numbers() -> None:
     assert session.context("keep_all", window=2_000).over_budget == error.over
 
 
-def test_values_that_the_caller_adds_can_be_too_large_alone() -> None:
-    session = fresh()
+def test_values_from_the_caller_can_be_too_large_alone() -> None:
+    session = new_session()
     session.append([*turn(0, [1], 1)])
 
     with pytest.raises(ContextTooLarge, match=r"prompt has about 4,0.. tokens"):
         session.prepare("turn_window", window=2_000, system="law " * 4_000)
 
 
-def test_a_context_that_an_excluded_agent_keeps_long_is_refused_with_the_reason() -> (
-    None
-):
-    session = fresh()
+def test_the_refusal_of_a_context_names_an_excluded_agent_as_the_reason() -> None:
+    session = new_session()
     session.append([*turn(0, [60] * 30, 1)], agent="critic")
     strategy = "history_summary:exclude_agents=['critic']"
 
@@ -173,7 +171,7 @@ def test_a_context_that_an_excluded_agent_keeps_long_is_refused_with_the_reason(
 
 
 def test_without_waiting_a_too_large_context_is_refused() -> None:
-    session = fresh()
+    session = new_session()
     session.append([*turn(0, [60] * 30, 1)])
 
     with pytest.raises(ContextTooLarge, match="wait=True"):
@@ -181,8 +179,8 @@ def test_without_waiting_a_too_large_context_is_refused() -> None:
     session.upkeep.background.wait_idle()
 
 
-def test_the_api_shortens_the_named_parts() -> None:
-    session = fresh()
+def test_the_native_strategy_leaves_shortening_to_the_api() -> None:
+    session = new_session()
     session.append([*turn(0, [60] * 30, 1)])
 
     assert session.prepare("native", window=2_000).over_budget > 0
@@ -193,8 +191,8 @@ class Failing:
         raise TimeoutError
 
 
-def test_a_context_fits_without_a_model_that_fails() -> None:
-    session = fresh()
+def test_a_context_fits_although_the_model_fails() -> None:
+    session = new_session()
     session.append([*turn(0, [60] * 30, 1)])
 
     view = session.prepare("turn_window", window=4_000, summarizer=Failing())
@@ -207,13 +205,13 @@ def test_catching_up_reads_the_session_once(monkeypatch: pytest.MonkeyPatch) -> 
     read: list[int] = []
     events = History.events
 
-    def counted(self: History, **options: Any) -> Any:
+    def counted_read(self: History, **options: Any) -> Any:
         for event in events(self, **options):
             read.append(event.seq)
             yield event
 
-    monkeypatch.setattr(History, "events", counted)
-    session = fresh()
+    monkeypatch.setattr(History, "events", counted_read)
+    session = new_session()
     for number in range(40):
         session.append([*turn(number, [2], 1)])
     session.prepare("turn_window:full_turns=1,cached_turns=1")
@@ -228,14 +226,14 @@ def test_summarizing_the_oldest_repeatedly_reads_the_session_once(
     read: list[int] = []
     events = History.events
 
-    def counted(self: History, **options: Any) -> Any:
+    def counted_read(self: History, **options: Any) -> Any:
         for event in events(self, **options):
             read.append(event.seq)
             yield event
 
-    session = fresh()
+    session = new_session()
     session.append([*turn(0, [60] * 60, 1)])
-    monkeypatch.setattr(History, "events", counted)
+    monkeypatch.setattr(History, "events", counted_read)
     view = session.prepare("turn_window", window=4_000)
 
     assert view.over_budget == 0
@@ -266,7 +264,7 @@ def test_a_refusing_model_is_called_a_few_times_at_the_hard_limit() -> None:
 
 
 def test_no_model_writes_a_summary_that_another_absorbs(tmp_path: Path) -> None:
-    session, model = fresh(), Counting(tmp_path / "calls")
+    session, model = new_session(), Counting(tmp_path / "calls")
     for number in range(60):
         session.append([*turn(number, [4], 2)])
     spec = "turn_window:full_turns=2,cached_turns=2,session_memory_tokens=1300"
@@ -281,7 +279,7 @@ def test_no_model_writes_a_summary_that_another_absorbs(tmp_path: Path) -> None:
 
 
 def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None:
-    session = fresh()
+    session = new_session()
     for _ in range(30):
         broken = refold.UserInput(text="a\n\n\n\n" * 60)
         session.append([broken, refold.AgentResponse(text="done")])
@@ -295,7 +293,7 @@ def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None
 
 
 def test_a_context_fits_while_another_process_calls_the_model(tmp_path: Path) -> None:
-    session, model = fresh(), Counting(tmp_path / "calls")
+    session, model = new_session(), Counting(tmp_path / "calls")
     session.append([*turn(0, [60] * 30, 1)])
     compactor = session.strategies.compactor("turn_window")
     stream = session.stream._replace(stream=compactor.strategy.fingerprint)

@@ -1,4 +1,4 @@
-"""What was handed in is kept with its request, and shown again byte for byte."""
+"""Values from the caller are stored with their request and reproduced byte for byte."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def begin(session: Session) -> None:
     )
 
 
-def test_a_request_shows_all_that_was_handed_in(session: Session) -> None:
+def test_a_request_shows_all_values_from_the_caller(session: Session) -> None:
     begin(session)
     view = session.context(**GIVEN)
 
@@ -68,7 +68,9 @@ def test_a_request_shows_all_that_was_handed_in(session: Session) -> None:
     assert session.verify().problems == []
 
 
-def test_it_is_redacted_before_it_is_shown_or_kept(session: Session) -> None:
+def test_values_from_the_caller_are_redacted_before_they_are_shown_or_stored(
+    session: Session,
+) -> None:
     begin(session)
     view = session.context(**GIVEN)
     session.record_request(view)
@@ -101,7 +103,7 @@ def test_tools_that_redaction_changes_are_sent_but_do_not_match(
     assert session.verify().problems == []
 
 
-def test_long_sections_are_kept_once(store: SessionStore, session: Session) -> None:
+def test_long_sections_are_stored_once(store: SessionStore, session: Session) -> None:
     begin(session)
 
     for _ in range(5):
@@ -120,7 +122,9 @@ def test_long_sections_are_kept_once(store: SessionStore, session: Session) -> N
     assert handed[0]["state"].startswith('{"')
 
 
-def test_later_than_the_request_evidence_and_state_are_gone(session: Session) -> None:
+def test_a_later_context_lacks_the_evidence_and_state_of_the_request(
+    session: Session,
+) -> None:
     begin(session)
     before = session.head().seq
     session.record_request(session.context(**GIVEN))
@@ -137,7 +141,7 @@ def test_later_than_the_request_evidence_and_state_are_gone(session: Session) ->
     assert {span.kind for span in with_memory.spans} == {"memory", "raw"}
 
 
-def test_prepare_takes_the_same(session: Session) -> None:
+def test_prepare_accepts_the_same_values(session: Session) -> None:
     begin(session)
 
     view = session.prepare("turn_window", **GIVEN)
@@ -158,7 +162,7 @@ def test_values_that_did_not_fit_are_not_recorded(session: Session) -> None:
     assert [cut.section for cut in view.cuts] == ["evidence"]
 
 
-def test_the_window_is_kept_for_it_shortens_messages(session: Session) -> None:
+def test_the_window_is_stored_because_it_shortens_messages(session: Session) -> None:
     session.append(refold.UserInput(text="word " * 3000))
     view = session.context(window=4000)
 
@@ -168,7 +172,7 @@ def test_the_window_is_kept_for_it_shortens_messages(session: Session) -> None:
     assert view.digest != session.context().digest
 
 
-def test_a_bad_section_writes_nothing(session: Session) -> None:
+def test_an_invalid_section_writes_nothing(session: Session) -> None:
     begin(session)
     head = session.head()
 
@@ -199,7 +203,7 @@ def test_values_that_the_caller_added_are_proved(
         ({"digest": "0" * 64}, "the view"),
     ],
 )
-def test_the_first_that_differs_is_named(
+def test_the_first_section_that_differs_is_named(
     session: Session, changed: Any, part: str
 ) -> None:
     begin(session)

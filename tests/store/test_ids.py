@@ -1,4 +1,4 @@
-"""What a caller names is redacted like what they say, and calls still find results."""
+"""Ids from the caller are redacted like text, and results still match their calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.stores import prepare
 ID = f"call-{MAIL}"
 CALL = refold.ToolCall(call_id=ID, tool_name="t")
 RESULT = refold.ToolResult(call_id=ID, content="done")
-# Only Refold writes these, and what it writes: the parent's name, a stream's.
+# Only Refold writes these fields: a parent's name, a stream's name.
 _NAMES = {("fork", "session_id"), ("redaction_applied", "stream")}
 Opened = Callable[[Redactor], SessionStore]
 
@@ -49,7 +49,7 @@ def opened(store_url: str, tmp_path: Path) -> Iterator[Opened]:
         store.close()
 
 
-def ids(store: SessionStore, name: str = "s", user: str = "ada") -> list[str]:
+def call_ids(store: SessionStore, name: str = "s", user: str = "ada") -> list[str]:
     events: Any = [
         event.payload for event in store.session(user_id=user, session_id=name).events()
     ]
@@ -57,13 +57,15 @@ def ids(store: SessionStore, name: str = "s", user: str = "ada") -> list[str]:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_call_and_its_result_find_each_other(opened: Opened, together: bool) -> None:
+def test_a_redacted_call_still_matches_its_result(
+    opened: Opened, together: bool
+) -> None:
     session = opened(aware()).session(user_id="ada", session_id="s")
     session.append([CALL, RESULT] if together else CALL)
     if not together:
         session.append(RESULT)
 
-    called, answered = ids(opened(aware()))
+    called, answered = call_ids(opened(aware()))
 
     assert called == answered
     assert MAIL not in str([event.to_json() for event in session.events()])
@@ -87,10 +89,10 @@ def test_a_late_result_finds_its_call_after_a_restart_and_in_a_fork(
     )
 
     assert again.duplicate
-    assert ids(after, "f")[-1] == ids(after)[-1] == ids(after)[0]
+    assert call_ids(after, "f")[-1] == call_ids(after)[-1] == call_ids(after)[0]
 
 
-def test_one_id_is_open_once(opened: Opened) -> None:
+def test_an_id_cannot_be_open_twice(opened: Opened) -> None:
     session = opened(aware()).session(user_id="ada", session_id="s")
     session.append(CALL)
 
@@ -100,12 +102,12 @@ def test_one_id_is_open_once(opened: Opened) -> None:
         session.append(RESULT.model_copy(update={"call_id": f"other-{MAIL}"}))
 
 
-def test_the_name_of_an_id_is_of_the_user(opened: Opened) -> None:
+def test_a_redacted_id_is_specific_to_the_user(opened: Opened) -> None:
     store = opened(aware())
     for user in ("ada", "bob"):
         store.session(user_id=user, session_id="s").append(CALL)
 
-    assert ids(store, user="ada") != ids(store, user="bob")
+    assert call_ids(store, user="ada") != call_ids(store, user="bob")
 
 
 def test_an_import_continues_at_an_open_call(opened: Opened) -> None:
@@ -117,10 +119,10 @@ def test_an_import_continues_at_an_open_call(opened: Opened) -> None:
     done = [extend(session, drafts[:upto], where="x").events for upto in (1, 2, 2)]
 
     assert done == [1, 1, 0]
-    assert len(set(ids(opened(aware())))) == 1
+    assert len(set(call_ids(opened(aware())))) == 1
 
 
-def test_ids_that_were_recorded_go_when_they_are_found_later(opened: Opened) -> None:
+def test_recorded_ids_are_redacted_by_later_rules(opened: Opened) -> None:
     opened(unaware()).session(user_id="ada", session_id="s").append(
         [CALL, RESULT, CALL]
     )
@@ -129,37 +131,39 @@ def test_ids_that_were_recorded_go_when_they_are_found_later(opened: Opened) -> 
     list(after.reredact())
     after.session(user_id="ada", session_id="s").append(RESULT)
 
-    assert len(set(ids(after))) == 1
-    assert MAIL not in str(ids(after))
+    assert len(set(call_ids(after))) == 1
+    assert MAIL not in str(call_ids(after))
     assert after.session(user_id="ada", session_id="s").verify().problems == []
 
 
-def filled(annotation: Any) -> Any:
-    """A value of that type, with an address wherever any text may be."""
+def value_of(annotation: Any) -> Any:
+    """Return a value of that type, with an address in every text."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation(**fields(annotation))
+        return annotation(**field_values(annotation))
     if annotation in (int, float, bool):
         return annotation(1)
     if origin is Literal:
         return parts[0]
     if origin is tuple:
-        return tuple(filled(part) for part in parts if part is not ...)
+        return tuple(value_of(part) for part in parts if part is not ...)
     if origin is dict:
-        return {MAIL: filled(parts[1])}
+        return {MAIL: value_of(parts[1])}
     if origin in (Annotated, Union, UnionType) and annotation is not JsonValue:
-        return filled(parts[0])
+        return value_of(parts[0])
     return MAIL
 
 
-def fields(kind: type[BaseModel]) -> dict[str, Any]:
-    return {name: filled(field.annotation) for name, field in kind.model_fields.items()}
+def field_values(kind: type[BaseModel]) -> dict[str, Any]:
+    return {
+        name: value_of(field.annotation) for name, field in kind.model_fields.items()
+    }
 
 
 @pytest.mark.parametrize("kind", EVENT_CLASSES)
-def test_every_text_of_every_event_is_looked_at(kind: str) -> None:
+def test_every_text_of_every_event_is_scanned(kind: str) -> None:
     names = {name: "main" for of, name in _NAMES if of == kind}
-    event: Any = EVENT_CLASSES[kind](**{**fields(EVENT_CLASSES[kind]), **names})
+    event: Any = EVENT_CLASSES[kind](**{**field_values(EVENT_CLASSES[kind]), **names})
     meta: Any = {"source": {MAIL: MAIL}, MAIL: [MAIL]}
     draft = Draft(event, None, MAIL, MAIL, Meta(**meta))
     key = tagger(b"k" * 32)

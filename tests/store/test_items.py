@@ -1,4 +1,4 @@
-"""Items of frameworks: stored once, redacted as their events are, read as they were."""
+"""Framework items are stored once, redacted like events, and read back unchanged."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def session(store: refold.SessionStore) -> refold.Session:
     return store.session(user_id="ada", session_id="s")
 
 
-def test_finds_the_value_of_a_placeholder_among_other_brackets() -> None:
+def test_the_value_of_a_placeholder_is_found_among_other_brackets() -> None:
     many = [f"[EMAIL_{number}]" for number in range(2, 60)]
     before = "a@b.org, " * 58 + "[EMAIL_1] or bo [x]"
     after = ", ".join(many) + ", [~EMAIL_1] or [姓名_已脱敏] [x]"
@@ -99,7 +99,9 @@ def values(session: refold.Session, **how: Any) -> list[Any]:
     return [item.value for item in session.native.read(**how)]
 
 
-def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -> None:
+def test_an_item_becomes_events_and_is_read_back_unchanged(
+    session: refold.Session,
+) -> None:
     call = {
         "type": "tool_use",
         "id": "c1",
@@ -118,7 +120,7 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
     assert values(session) == items
     assert json.dumps(values(session)[1], sort_keys=True) == json.dumps(
         items[1], sort_keys=True
-    )  # 1, 1.0 and true are what they were
+    )  # 1, 1.0 and true keep their types
     assert [event.type for event in session.events()] == [
         "user_input",
         "agent_response",
@@ -130,7 +132,7 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
     assert "item" not in str(session.context().messages)
 
 
-def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> None:
+def test_an_item_stores_no_text_that_its_events_store(session: refold.Session) -> None:
     text = "The budget of the third quarter is what we talk about."
     session.native.append(CHAT, [user_message(text)])
 
@@ -168,7 +170,7 @@ def test_findings_in_an_event_are_removed_from_its_item(
 
 
 @pytest.mark.each_engine
-def test_a_known_item_is_passed_over_and_the_rest_is_added(
+def test_a_known_item_is_skipped_and_new_ones_are_added(
     session: refold.Session,
 ) -> None:
     first = [user_message("one", name="a"), user_message("two", name="b")]
@@ -193,11 +195,11 @@ def test_appending_few_new_items_reads_no_receipts(
     session.native.append(CHAT, [user_message("one", name="a")])
     asked, original = list[Sequence[str]](), session.writer.log.known
 
-    def counted(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+    def counted_find(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
         asked.append(keys)
         return original(stream, keys)
 
-    monkeypatch.setattr(session.writer.log, "known", counted)
+    monkeypatch.setattr(session.writer.log, "known", counted_find)
 
     session.native.append(
         CHAT, [user_message("two", name="b"), user_message("two", name="b")]
@@ -213,7 +215,7 @@ def test_appending_few_new_items_reads_no_receipts(
     assert [value["id"] for value in values(session)] == ["a", "b", "c", "d"]
 
 
-def test_known_items_are_told_before_a_stale_seq(session: refold.Session) -> None:
+def test_known_items_are_reported_before_a_stale_seq(session: refold.Session) -> None:
     session.native.append(CHAT, [user_message("one", name="a")], expected_seq=0)
 
     assert session.native.append(
@@ -261,18 +263,18 @@ def test_an_item_that_another_writer_adds_concurrently_is_a_duplicate(
         items = [user_message("x", name="1")]
         original = store.log.known
 
-        def late(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+        def find_late(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
             receipts = original(stream, keys)
             second.native.append(CHAT, items)
             return receipts
 
-        monkeypatch.setattr(store.log, "known", late)
+        monkeypatch.setattr(store.log, "known", find_late)
 
         assert first.native.append(CHAT, items).duplicate
         assert [value["id"] for value in values(first)] == ["1"]
 
 
-def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> None:
+def test_an_item_is_stored_in_full_if_its_view_fails(session: refold.Session) -> None:
     odd = {"role": "user", "content": "not blocks"}
     orphan = message("user", {"type": "tool_result", "id": "gone", "content": "x"})
 
@@ -283,7 +285,7 @@ def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> Non
 
 
 @pytest.mark.each_engine
-def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> None:
+def test_an_item_over_the_limits_is_read_back_in_full(session: refold.Session) -> None:
     long = user_message("A line of text that is long. " * 5_000)
     wide = message("user") | {"cells": [f"cell {n}" for n in range(150_000)]}
     call = {
@@ -317,7 +319,7 @@ def test_text_that_utf8_cannot_hold_is_replaced_with_a_warning(
     assert session.native.would_store(PLAIN, [value]) == [clean]
 
 
-def test_bytes_are_stored_only_where_the_caller_asks(session: refold.Session) -> None:
+def test_bytes_are_stored_only_if_the_caller_asks(session: refold.Session) -> None:
     item = {"role": "user", "content": [], "state": {"raw": [b"\0\xff" * 100]}}
     with pytest.raises(InvalidEvent, match="opaque"):
         session.native.append(CHAT, [item])
@@ -329,7 +331,7 @@ def test_bytes_are_stored_only_where_the_caller_asks(session: refold.Session) ->
 
 
 @pytest.mark.each_engine
-def test_many_bytes_are_kept_as_they_are(session: refold.Session) -> None:
+def test_many_bytes_are_stored_unchanged(session: refold.Session) -> None:
     data = bytes(range(256)) * (20 << 12)  # 20 MiB
     with pytest.raises(InvalidEvent, match="opaque"):
         session.native.put_bytes(data)
@@ -365,7 +367,7 @@ def test_redacting_an_item_again_keeps_its_bytes(url: str) -> None:
 
 
 @pytest.mark.parametrize("has_secret", [False, True])
-def test_a_signed_block_stays_or_goes_whole(
+def test_a_signed_block_stays_or_is_removed_completely(
     session: refold.Session, *, has_secret: bool
 ) -> None:
     text = f"I use {SECRET} here." if has_secret else "I think about it for a while."
@@ -383,7 +385,7 @@ def test_a_signed_block_stays_or_goes_whole(
     assert blocks[-1] == {"type": "text", "text": "Done, I think."}
 
 
-def test_a_result_that_names_a_tool_by_itself_is_judged(
+def test_a_result_that_names_its_tool_is_redacted_by_that_tools_rules(
     session: refold.Session,
 ) -> None:
     def named(kind: str, value: Any, calls: Any) -> Iterator[Any]:
@@ -411,7 +413,7 @@ def test_an_id_stays_next_to_a_finding(session: refold.Session) -> None:
     assert SECRET not in str(value)
 
 
-def test_an_id_that_looks_like_a_secret_is_named_the_same_each_time(
+def test_an_id_that_looks_like_a_secret_always_gets_the_same_name(
     session: refold.Session,
 ) -> None:
     for _ in range(2):
@@ -437,7 +439,9 @@ def test_the_announced_form_is_the_stored_form(session: refold.Session) -> None:
     assert session.native.would_store(CHAT, would) == would
 
 
-def test_the_newest_of_a_kind_are_read_from_the_end(session: refold.Session) -> None:
+def test_the_newest_items_of_a_kind_are_read_from_the_end(
+    session: refold.Session,
+) -> None:
     session.native.append(CHAT, [user_message(str(n), "user") for n in range(100)])
     blocks = [{"type": "text", "text": f"part {n}"} for n in range(90)]
     session.native.append(CHAT, [message("assistant", *blocks)])
@@ -503,7 +507,7 @@ async def _result(task: asyncio.Task[list[int]]) -> list[int]:
     return await asyncio.wait_for(task, 30)
 
 
-def test_a_session_is_found_by_its_name_which_is_stored_nowhere(
+def test_a_session_is_found_by_a_name_that_is_stored_nowhere(
     store: refold.SessionStore, tmp_path: Path
 ) -> None:
     name = "threads/bob@example.org/1"
@@ -539,7 +543,9 @@ def test_a_deleted_session_is_unreadable_and_can_begin_again(
     assert [proof.problems for _, proof in store.verify()] == [[]]
 
 
-def test_a_held_user_loses_no_session(store: refold.SessionStore) -> None:
+def test_no_session_of_a_user_on_hold_can_be_deleted(
+    store: refold.SessionStore,
+) -> None:
     session = store.named("thread", user_id="ada")
     session.native.append(CHAT, [user_message("hello")])
     store.erasures.hold("ada", "case-1", "an enquiry")
@@ -557,7 +563,9 @@ def test_an_erased_user_has_no_session_of_any_name(store: refold.SessionStore) -
         store.named("thread", user_id="ada")
 
 
-def test_drafts_of_items_and_events_go_in_one_append(session: refold.Session) -> None:
+def test_drafts_of_items_and_events_are_written_by_one_append(
+    session: refold.Session,
+) -> None:
     native = Native(CHAT, "user", "a", user_message("hello", name="a"))
     session.append([refold.Draft(native=native, key="a"), refold.UserInput(text="and")])
     session.append(
@@ -576,7 +584,7 @@ def test_drafts_of_items_and_events_go_in_one_append(session: refold.Session) ->
 
 
 @pytest.mark.parametrize("seal", [False, True])
-def test_a_removed_receipt_of_an_item_is_seen(url: str, *, seal: bool) -> None:
+def test_a_removed_receipt_of_an_item_is_noticed(url: str, *, seal: bool) -> None:
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
         session.native.append(
@@ -600,7 +608,7 @@ def test_a_removed_receipt_of_an_item_is_seen(url: str, *, seal: bool) -> None:
         {"$literal": {"$ref": "#/definitions/address", "title": "where"}},
     ],
 )
-def test_a_reserved_key_of_an_item_comes_back_if_an_event_holds_its_object(
+def test_a_reserved_key_of_an_item_is_restored_if_an_event_has_its_object(
     item: dict[str, Any],
 ) -> None:
     value = without_bytes(item, [])
@@ -624,7 +632,9 @@ trees = st.recursive(
 
 
 @given(trees, st.data())
-def test_any_item_comes_back_of_its_skeleton_and_events(tree: Any, data: Any) -> None:
+def test_any_item_is_restored_from_its_skeleton_and_events(
+    tree: Any, data: Any
+) -> None:
     contents: list[bytes] = []
     value = json.loads(json.dumps(without_bytes(tree, contents)))
     parts = [value, *_parts(value)]

@@ -1,4 +1,4 @@
-"""Work given to an executor comes out as in one process, whoever runs it."""
+"""Work on an executor gives the same result as in one process, on any executor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dask(*, processes: bool) -> Iterator[Executor]:
             threads_per_worker=1,
             processes=processes,
             host="127.0.0.1" if processes else None,
-            dashboard_address="127.0.0.1:0",  # None would take the port 8787
+            dashboard_address="127.0.0.1:0",  # None would use port 8787
         ) as cluster,
         Client(cluster) as client,  # type: ignore[no-untyped-call]  # the same
     ):
@@ -83,8 +83,8 @@ def records(store: SessionStore) -> list[Any]:
     return [derived(session, WINDOW) for session in of]
 
 
-def expected(store: SessionStore) -> list[Any]:
-    """Return what all sessions should have after a rebuild, from one rebuilt alone."""
+def expected_records(store: SessionStore) -> list[Any]:
+    """Rebuild every session alone, and return all records."""
     append_turns(store.session(user_id="ada", session_id="one"), 6)
     rebuild(store, WINDOW, session_id="one")
     entries = derived(store.session(user_id="ada", session_id="one"), WINDOW)
@@ -103,7 +103,7 @@ def test_an_executor_gives_the_same_result_as_one_process(
     store: SessionStore, kind: str, tmp_path: Path
 ) -> None:
     out, alone = tmp_path / "processes", tmp_path / "alone"
-    expected_records = expected(store)
+    expected = expected_records(store)
 
     with executor_of(kind) as executor:
         rebuilt = list(store.rebuild(WINDOW, executor=executor))
@@ -115,7 +115,7 @@ def test_an_executor_gives_the_same_result_as_one_process(
         imported = store.import_transcript([out], user_id="bob", executor=executor)
 
     assert sorted(item.session_id for item in rebuilt) == [*NAMES, "one"]
-    assert records(store) == expected_records
+    assert records(store) == expected
     assert dict(verified) == {
         info.session_id: result for info, result in store.verify("ada")
     }
@@ -128,7 +128,7 @@ def test_an_executor_gives_the_same_result_as_one_process(
 
 @pytest.mark.each_engine
 @pytest.mark.parametrize("kind", ["threads", "processes", "dask"])
-def test_ranges_of_streams_are_sealed_by_processes(
+def test_processes_seal_ranges_of_streams(
     store: SessionStore, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -177,28 +177,28 @@ def test_processes_find_and_replace_missed_values(
 
 @pytest.mark.each_engine
 def test_a_killed_dask_worker_loses_nothing(store: SessionStore) -> None:
-    expected_records = expected(store)
+    expected = expected_records(store)
 
     with dask(processes=True) as executor:
         rebuilt = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
 
     assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
     assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
-    assert records(store) == expected_records
+    assert records(store) == expected
     assert [p for _, proved in store.verify() for p in proved.problems] == []
 
 
 @pytest.mark.each_engine
-def test_another_process_does_the_work_of_a_killed_one(
+def test_another_process_repeats_the_work_of_a_killed_one(
     store: SessionStore, processes: Executor
 ) -> None:
-    expected_records = expected(store)
+    expected = expected_records(store)
 
     rebuilt = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=processes))
 
     assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
     assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
-    assert records(store) == expected_records
+    assert records(store) == expected
 
 
 def test_work_that_kills_every_process_is_given_up(
@@ -212,7 +212,7 @@ def test_work_that_kills_every_process_is_given_up(
 def test_the_next_run_finishes_the_work_of_a_killed_process(
     store: SessionStore,
 ) -> None:
-    expected_records = expected(store)
+    expected = expected_records(store)
     killed = pytest.raises(
         refold.StoreUnavailable, match="a process died: run it again"
     )
@@ -223,7 +223,7 @@ def test_the_next_run_finishes_the_work_of_a_killed_process(
         rebuilt = list(store.rebuild(WINDOW, executor=executor))
 
     assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
-    assert records(store) == expected_records
+    assert records(store) == expected
 
 
 def test_an_executor_works_after_one_of_its_processes_died(
@@ -240,7 +240,7 @@ def test_an_executor_works_after_one_of_its_processes_died(
 
 @pytest.mark.each_engine
 def test_cancelled_work_continues(store: SessionStore) -> None:
-    expected_records = expected(store)
+    expected = expected_records(store)
     with process_pool(2) as executor:
         running = store.rebuild(WINDOW, executor=executor)
         next(running)
@@ -249,7 +249,7 @@ def test_cancelled_work_continues(store: SessionStore) -> None:
     with process_pool(2) as executor:
         rebuilt = list(store.rebuild(WINDOW, executor=executor))
 
-    assert records(store) == expected_records
+    assert records(store) == expected
     assert sum(
         report.there_before + report.compactions for report in rebuilt
     ) == 2 * len(rebuilt)
@@ -271,7 +271,7 @@ def test_progress_names_every_session(store: SessionStore, processes: Executor) 
         progress.clear()
 
 
-def test_an_error_comes_back_as_it_was(
+def test_an_error_of_a_process_is_raised_unchanged(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StaleSession) as raised:
@@ -281,11 +281,11 @@ def test_an_error_comes_back_as_it_was(
     assert "is at seq 2, expected 1" in str(raised.value)
 
 
-def wrote(store: SessionStore) -> set[str]:
+def ids_of_writers(store: SessionStore) -> set[str]:
     return {str(entry.get("text")) for entries in records(store) for entry in entries}
 
 
-def test_two_may_share_the_work_of_one_store(store: SessionStore) -> None:
+def test_two_executors_may_share_the_work_of_one_store(store: SessionStore) -> None:
     with ThreadPoolExecutor(1) as executor:
         first, second = (spread(store, count, [1], executor) for _ in "ab")
         assert [next(first), next(second)] == [1, 1]
@@ -293,17 +293,17 @@ def test_two_may_share_the_work_of_one_store(store: SessionStore) -> None:
         assert [*first, *second] == []
 
 
-def test_other_processes_than_this_write(
+def test_work_is_written_by_other_processes(
     store: SessionStore, processes: Executor
 ) -> None:
     list(store.rebuild(WINDOW, summarizer=NamesItsProcess(), executor=processes))
 
-    by = wrote(store)
+    by = ids_of_writers(store)
     assert by
     assert f"process {os.getpid()}" not in by
 
 
-def test_a_process_has_the_environment_that_its_pool_was_made_in(
+def test_a_process_has_the_environment_in_which_its_pool_was_created(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str | None] = []
@@ -342,15 +342,15 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_process_makes_a_pool_though_its_parent_made_one() -> None:
+def test_a_forked_process_creates_its_own_pool() -> None:
     subprocess.run([sys.executable, "-c", POOL_AFTER_A_FORK], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("how", [{"url": "memory://"}, {"redactor": "own"}])
-def test_a_store_that_no_other_process_can_open_is_worked_on_here(
+def test_a_store_that_only_this_process_can_open_is_worked_on_here(
     how: dict[str, Any], store_url: str, tmp_path: Path
 ) -> None:
-    # It is never asked for a process.
+    # It never gets a process.
     executor = process_pool(2)
     executor.shutdown()
     redactor = refold.redaction.Redactor() if "redactor" in how else None
@@ -361,7 +361,7 @@ def test_a_store_that_no_other_process_can_open_is_worked_on_here(
             append_turns(store.session(user_id="ada", session_id=name), 6)
         list(store.rebuild(WINDOW, summarizer=NamesItsProcess(), executor=executor))
 
-        assert wrote(store) == {f"process {os.getpid()}"}
+        assert ids_of_writers(store) == {f"process {os.getpid()}"}
 
 
 def test_another_process_opens_the_store_with_its_anchor_and_settings(
@@ -376,5 +376,5 @@ def test_another_process_opens_the_store_with_its_anchor_and_settings(
             )
             other.seal()
 
-            other.memory.shared()  # raises if shared memory is off
+            other.memory.shared()  # raises if shared memory is disabled
     assert anchor.exists()

@@ -1,4 +1,4 @@
-"""Memory layers in a store: recorded, replayed, proved and explained."""
+"""Memory layers in a store: recorded, reproduced, proved and explained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYERS = (
 
 
 def turn(session: Session, number: int) -> None:
-    """A turn in which the agent notes something, and the request that began it."""
+    """A turn in which the agent takes a note, and the request that began it."""
     session.append(refold.UserInput(text=f"question {number}, why"))
     session.record_request(session.prepare(LAYERS))
     call = refold.ToolCall(
@@ -43,7 +43,7 @@ def kinds(session: Session) -> list[str]:
     return [summary.kind for summary in payloads if isinstance(summary, Summary)]
 
 
-def test_requests_with_layers_are_replayed_and_proved(
+def test_requests_with_layers_are_reproduced_and_proved(
     store: SessionStore, session: Session
 ) -> None:
     session.append(refold.StateUpdate(set={"user:mail": "ada@lin.example"}))
@@ -64,7 +64,7 @@ def test_requests_with_layers_are_replayed_and_proved(
     assert session.context(LAYERS) == sent
 
 
-def test_a_rebuild_makes_the_layers_that_were_made_live(
+def test_a_rebuild_writes_the_same_layers_as_a_live_run(
     store: SessionStore, session: Session
 ) -> None:
     for number in range(6):
@@ -108,7 +108,7 @@ class _FailsAtScope(Abridged):
         return super().summarise(source, target_tokens=target_tokens)
 
 
-def test_a_layer_that_fails_holds_back_no_compaction_of_the_session(
+def test_a_failing_layer_delays_no_compaction_of_the_session(
     session: Session,
 ) -> None:
     for number in range(4):
@@ -135,8 +135,8 @@ ACROSS = (
 )
 
 
-def earlier(store: SessionStore, name: str = "one", **labels: str) -> Session:
-    """A session of before: with facts, notes, and an answer."""
+def earlier_session(store: SessionStore, name: str = "one", **labels: str) -> Session:
+    """An earlier session with facts, notes, and an answer."""
     session = store.session(user_id="ada", session_id=name)
     session.append(
         [
@@ -155,7 +155,7 @@ def earlier(store: SessionStore, name: str = "one", **labels: str) -> Session:
     return session
 
 
-def begun(store: SessionStore, name: str = "now", **labels: str) -> Session:
+def new_session(store: SessionStore, name: str = "now", **labels: str) -> Session:
     session = store.session(user_id="ada", session_id=name)
     session.append(refold.UserInput(text="and now?"))
     if labels:
@@ -163,20 +163,20 @@ def begun(store: SessionStore, name: str = "now", **labels: str) -> Session:
     return session
 
 
-def shown(session: Session) -> str:
+def context_text(session: Session) -> str:
     return str(session.prepare(ACROSS).messages)
 
 
 def test_a_layer_shows_other_sessions_of_the_user(
     store: SessionStore,
 ) -> None:
-    earlier(store, "one", project="tea")
-    earlier(store, "other", project="rain")
+    earlier_session(store, "one", project="tea")
+    earlier_session(store, "other", project="rain")
     store.session(user_id="bob", session_id="his").append(
         refold.StateUpdate(set={"user:name": "Bob"})
     )
 
-    text = shown(begun(store, project="tea"))
+    text = context_text(new_session(store, project="tea"))
 
     assert "name: Ada other" in text
     assert "Ada one" not in text
@@ -188,33 +188,35 @@ def test_a_layer_shows_other_sessions_of_the_user(
     assert layers == ["user", "scope", "notes"]
 
 
-def test_an_end_without_words_is_no_answer(store: SessionStore) -> None:
-    earlier(store, "one", project="tea").append(refold.Final(outcome="success"))
+def test_an_ending_without_text_is_no_answer(store: SessionStore) -> None:
+    earlier_session(store, "one", project="tea").append(refold.Final(outcome="success"))
 
-    assert "The answer of one." in shown(begun(store, project="tea"))
+    assert "The answer of one." in context_text(new_session(store, project="tea"))
 
 
 def test_a_fork_shows_its_parents_layer_once(store: SessionStore) -> None:
-    fork = earlier(store, "one").fork(6, session_id="fork")
+    fork = earlier_session(store, "one").fork(6, session_id="fork")
 
-    assert shown(fork).count("name: Ada one") == 1
+    assert context_text(fork).count("name: Ada one") == 1
 
 
-def test_without_a_project_no_scope_is_shared(store: SessionStore) -> None:
-    earlier(store, "one", project="tea")
+def test_sessions_without_a_project_share_no_scope(store: SessionStore) -> None:
+    earlier_session(store, "one", project="tea")
 
-    assert "The answer of one." not in shown(begun(store))
-    assert "The answer of one." not in shown(begun(store, "b", project="a@mail.de"))
+    assert "The answer of one." not in context_text(new_session(store))
+    assert "The answer of one." not in context_text(
+        new_session(store, "b", project="a@mail.de")
+    )
 
 
 def test_layers_from_other_sessions_stay_until_a_compaction(
     store: SessionStore,
 ) -> None:
-    earlier(store, "one")
-    session = begun(store)
+    earlier_session(store, "one")
+    session = new_session(store)
     view = session.prepare(ACROSS)
     session.record_request(view)
-    earlier(store, "two")
+    earlier_session(store, "two")
 
     again = session.prepare(ACROSS)
 
@@ -222,20 +224,20 @@ def test_layers_from_other_sessions_stay_until_a_compaction(
     for number in range(12):
         session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
         session.prepare(ACROSS)
-    assert "Ada two" in shown(session)
+    assert "Ada two" in context_text(session)
     assert [replayed.digest for _, replayed in session.proofs.replay()] == [view.digest]
     assert session.verify().problems == []
 
 
 def test_no_layer_shows_an_erased_session(store: SessionStore) -> None:
-    earlier(store, "one")
-    session = begun(store)
+    earlier_session(store, "one")
+    session = new_session(store)
     session.record_request(session.prepare(ACROSS))
-    assert "Ada one" in shown(session)
+    assert "Ada one" in context_text(session)
 
     store.erase("ada", "asked", session_id="one")
 
-    assert "Ada one" not in shown(session)
+    assert "Ada one" not in context_text(session)
     with pytest.raises(refold.errors.Expired):
         list(session.proofs.replay())
     verified = session.verify()
@@ -245,42 +247,42 @@ def test_no_layer_shows_an_erased_session(store: SessionStore) -> None:
 def test_an_opted_out_user_has_no_layers_of_other_sessions(
     store: SessionStore,
 ) -> None:
-    earlier(store, "one")
-    session = begun(store)
+    earlier_session(store, "one")
+    session = new_session(store)
     session.record_request(session.prepare(ACROSS))
 
     store.user("ada").opt_out()
 
-    assert "Ada one" not in shown(session)
-    assert "note one" not in shown(session)
+    assert "Ada one" not in context_text(session)
+    assert "note one" not in context_text(session)
 
 
-def test_the_profile_and_preferences_are_in_the_layer_of_the_user(
+def test_the_layer_of_the_user_contains_profile_and_preferences(
     store: SessionStore,
 ) -> None:
-    earlier(store, "one")
+    earlier_session(store, "one")
     store.user("ada").consent("declarative_memory")
     store.user("ada").prefer("language", "de")
-    session = begun(store)
+    session = new_session(store)
 
-    assert "Preference: language = de" in shown(session)
+    assert "Preference: language = de" in context_text(session)
     session.record_request(session.prepare(ACROSS))
     store.user("ada").prefer("language", "fr")
-    assert "language = de" not in shown(session)
-    assert "language = fr" in shown(session)
+    assert "language = de" not in context_text(session)
+    assert "language = fr" in context_text(session)
     session.record_request(session.prepare(ACROSS))
     store.user("ada").withdraw("declarative_memory")
-    assert "Preference" not in shown(session)
-    assert "Ada one" in shown(session)
+    assert "Preference" not in context_text(session)
+    assert "Ada one" in context_text(session)
 
 
 def test_a_digest_of_the_scope_is_shown_before_an_answer(store: SessionStore) -> None:
-    old = earlier(store, "one", project="tea")
+    old = earlier_session(store, "one", project="tea")
     for number in range(3):
         old.append([refold.UserInput(text=f"why {number}?"), answer(number)])
         old.prepare(LAYERS)
 
-    text = shown(begun(store, project="tea"))
+    text = context_text(new_session(store, project="tea"))
 
     assert "because of 1" in text
 
@@ -288,8 +290,8 @@ def test_a_digest_of_the_scope_is_shown_before_an_answer(store: SessionStore) ->
 def test_a_later_redaction_reaches_layers_of_other_sessions(
     store: SessionStore,
 ) -> None:
-    earlier(store, "one-and-all")
-    session = begun(store)
+    earlier_session(store, "one-and-all")
+    session = new_session(store)
     session.record_request(session.prepare(ACROSS))
     registered = refold.redaction.Registered()
     registered.register("Ada one-and-all")
@@ -305,8 +307,8 @@ def test_a_later_redaction_reaches_layers_of_other_sessions(
 
 
 def test_a_rerun_sends_layers_of_other_sessions(store: SessionStore) -> None:
-    earlier(store, "one")
-    session = begun(store)
+    earlier_session(store, "one")
+    session = new_session(store)
     for number in range(3):
         session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
         session.record_request(session.prepare(ACROSS))
@@ -324,15 +326,17 @@ def test_the_profile_changes_when_one_of_its_sessions_is_erased(
         item_id="7", verdict="incorrect", error_type="sign error", subject="math"
     )
     for number in range(3):
-        earlier(store, f"judged-{number}").append(refold.Aggregate(results=(wrong,)))
-    session = begun(store)
+        earlier_session(store, f"judged-{number}").append(
+            refold.Aggregate(results=(wrong,))
+        )
+    session = new_session(store)
     view = session.prepare(ACROSS)
     session.record_request(view)
 
     store.erase("ada", "asked", session_id="judged-0")
 
     assert "Common error type: sign_error" in str(view.messages)
-    assert "sign_error" not in shown(session)
+    assert "sign_error" not in context_text(session)
 
 
 def test_a_replay_shows_no_line_about_an_erased_session(store: SessionStore) -> None:
@@ -345,7 +349,7 @@ def test_a_replay_shows_no_line_about_an_erased_session(store: SessionStore) -> 
         judged.append(
             [refold.UserInput(text="Check."), refold.Aggregate(results=(wrong,))]
         )
-    session = begun(store)
+    session = new_session(store)
     view = session.prepare(ACROSS)
     session.record_request(view)
     assert "sign_error" in str(view.messages)
@@ -357,7 +361,7 @@ def test_a_replay_shows_no_line_about_an_erased_session(store: SessionStore) -> 
         list(session.proofs.replay())
 
 
-def test_a_digest_of_the_scope_keeps_turns_that_its_limit_has_room_for(
+def test_a_digest_of_the_scope_keeps_turns_up_to_its_limit(
     memory: SessionStore,
 ) -> None:
     spec = "turn_window:layers.scope=true"

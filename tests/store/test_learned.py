@@ -1,4 +1,4 @@
-"""A secret that a session showed once is found in everything that follows in it."""
+"""A secret that a session showed once is found in every later event of the session."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_spelling_of_a_shown_secret_is_found(
     assert spelling.strip("'(),") not in last
 
 
-def test_it_is_found_in_results_and_arguments(session: Session) -> None:
+def test_a_shown_secret_is_found_in_results_and_arguments(session: Session) -> None:
     session.append(SHOWN)
     call = refold.ToolCall(call_id="c", tool_name="t", arguments={"x": [SECRET]})
     session.append(call)
@@ -76,7 +76,9 @@ def test_events_of_one_append_learn_from_those_before(session: Session) -> None:
     assert texts(session)[2] == HIDDEN
 
 
-def test_other_sessions_do_not_know_it(session: Session, store: SessionStore) -> None:
+def test_other_sessions_do_not_know_the_secret(
+    session: Session, store: SessionStore
+) -> None:
     other = store.session(user_id="ada", session_id="other")
     session.append(SHOWN)
     other.append(ECHO)
@@ -84,7 +86,7 @@ def test_other_sessions_do_not_know_it(session: Session, store: SessionStore) ->
     assert texts(other) == [ECHO.text]
 
 
-def test_another_process_knows_it(
+def test_another_process_knows_the_secret(
     session: Session, store_url: str, tmp_path: Path
 ) -> None:
     session.append(SHOWN)
@@ -96,18 +98,20 @@ def test_another_process_knows_it(
         assert texts(again)[1] == HIDDEN
 
 
-def test_two_writers_agree(session: Session, store_url: str, tmp_path: Path) -> None:
+def test_two_writers_agree_on_the_secret(
+    session: Session, store_url: str, tmp_path: Path
+) -> None:
     with open_at(store_url, tmp_path) as other:
         second = other.session(user_id="ada", session_id="s-1")
         second.append(refold.UserInput(text="begin"))
         session.append(SHOWN)
-        # Its remembered head is older than the secret.
+        # Its cached head is older than the secret.
         second.append(ECHO)
 
     assert texts(session)[2] == HIDDEN
 
 
-def test_a_retry_is_compared_with_what_was_known_then(session: Session) -> None:
+def test_a_retry_is_compared_with_the_secrets_of_its_time(session: Session) -> None:
     done = session.append(ECHO, idempotency_key="k")
     session.append(SHOWN)
 
@@ -124,7 +128,9 @@ def test_a_retry_of_a_redacted_event_is_a_duplicate(session: Session) -> None:
     assert session.append(SHOWN, idempotency_key="a").duplicate
 
 
-def test_a_fork_inherits_what_its_parent_had_shown_by_then(session: Session) -> None:
+def test_a_fork_inherits_the_secrets_that_its_parent_had_shown(
+    session: Session,
+) -> None:
     session.append(refold.UserInput(text="begin"))
     session.append(SHOWN)
     late, early = session.fork(2, session_id="late"), session.fork(1, session_id="soon")
@@ -135,7 +141,7 @@ def test_a_fork_inherits_what_its_parent_had_shown_by_then(session: Session) -> 
     assert texts(early)[-1] == ECHO.text
 
 
-def test_an_import_records_what_appends_record(store: SessionStore) -> None:
+def test_an_import_records_the_same_as_appends(store: SessionStore) -> None:
     events = [ECHO, SHOWN, ECHO, refold.UserInput(text="done")]
     meta = refold.events.Meta(source={"format": "test"})
     drafts = [Draft(event, meta=meta) for event in events]
@@ -151,7 +157,7 @@ def test_an_import_records_what_appends_record(store: SessionStore) -> None:
     assert (again.events, again.duplicates) == (0, 4)
 
 
-def test_a_stored_head_keeps_it(session: Session) -> None:
+def test_a_stored_head_contains_the_learned_secrets(session: Session) -> None:
     session.append(SHOWN)
     head = session.head()
     loaded = type(head.state).load(
@@ -172,7 +178,7 @@ def test_only_digests_are_stored(session: Session) -> None:
     assert encoded(SECRET) not in dumped
 
 
-def test_a_session_learns_a_bounded_number(session: Session) -> None:
+def test_a_session_learns_a_limited_number_of_secrets(session: Session) -> None:
     for number in range(MOST_LEARNED * 4):
         value = f"Zq{number:04}vK{number * 7919:07}x"
         session.append(refold.UserInput(text=f"DB_PASSWORD={value}"))
@@ -205,12 +211,12 @@ def test_words_names_and_paths_are_not_learned(value: str) -> None:
 @pytest.mark.parametrize(
     "value", ["Harbor-Timber27", SECRET, "hunter2xY9", "9f8e7d6c5b"]
 )
-def test_values_of_secrets_are_learned(value: str) -> None:
+def test_secret_values_are_learned(value: str) -> None:
     assert learnable("SECRET", value)
     assert not learnable("EMAIL", value)
 
 
-def test_an_id_of_a_call_stays_the_same_for_its_result(session: Session) -> None:
+def test_a_call_id_stays_the_same_for_its_result(session: Session) -> None:
     call = refold.ToolCall(call_id="Tn7vQ2xLr9pWz4", tool_name="t")
     session.append(call)
     session.append(refold.UserInput(text="DB_PASSWORD=Tn7vQ2xLr9pWz4"))
@@ -232,11 +238,11 @@ def test_a_search_takes_a_few_microseconds() -> None:
     for _ in range(500):
         assert learned.clean([text])
 
-    # A slow machine takes a few times as long as the 30 µs that it is made for.
+    # A slow machine takes several times the intended 30 µs.
     assert (process_time() - began) / 500 < 150e-6
 
 
-def test_it_is_not_shown() -> None:
+def test_no_output_shows_a_learned_secret() -> None:
     learned = Learned(lambda: b"k" * 32, {})
     learned.learn([("SECRET", SECRET)], 1)
 

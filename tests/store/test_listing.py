@@ -1,4 +1,4 @@
-"""Who looks at the sessions of all users reads them by pages, and misses none."""
+"""Operations on all users' sessions read them page by page and miss none."""
 
 from __future__ import annotations
 
@@ -34,29 +34,31 @@ LOOKS: dict[str, Callable[[SessionStore], list[Any]]] = {
 
 
 @contextmanager
-def heard(patch: pytest.MonkeyPatch) -> Iterator[list[int | None]]:
-    """How many sessions of all users are asked for at once, each time."""
+def recorded_limits(patch: pytest.MonkeyPatch) -> Iterator[list[int | None]]:
+    """Record the page size of every request for the sessions of all users."""
     limits: list[int | None] = []
     sessions = Recorder.sessions
 
-    def asked(recorder: Recorder, user_id: Any, *of: Any, **how: Any) -> Any:
+    def recording_sessions(
+        recorder: Recorder, user_id: Any, *of: Any, **how: Any
+    ) -> Any:
         limits.extend([how.get("limit")] if user_id is None else [])
         return sessions(recorder, user_id, *of, **how)
 
     with patch.context() as patched:
-        patched.setattr(Recorder, "sessions", asked)
+        patched.setattr(Recorder, "sessions", recording_sessions)
         patched.setattr("refold.domain.ports.PAGE", 2)
         yield limits
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_all_are_seen_and_few_at_once(
+def test_all_sessions_are_seen_in_small_pages(
     store: SessionStore, look: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for user, name in NAMES:
         store.session(user_id=user, session_id=name).append(UserInput(text="hello"))
 
-    with heard(monkeypatch) as limits:
+    with recorded_limits(monkeypatch) as limits:
         listed = LOOKS[look](store)
 
     assert listed == NAMES

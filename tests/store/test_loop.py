@@ -1,4 +1,4 @@
-"""What an agent's loop asks of a store: what waits, what comes next, what is there."""
+"""The operations of an agent's loop: open calls, views, listings, labels and costs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def ask(session: Session, *calls: refold.ToolCall) -> None:
     session.append([refold.UserInput(text="go"), refold.AgentResponse(), *calls])
 
 
-def test_open_calls_are_known_after_a_restart(anywhere: Session) -> None:
-    ask(anywhere, call("c1", command="make"), call("c2", command=LONG), call("c3"))
-    anywhere.append(result("c1"))
+def test_open_calls_are_known_after_a_restart(empty_session: Session) -> None:
+    ask(empty_session, call("c1", command="make"), call("c2", command=LONG), call("c3"))
+    empty_session.append(result("c1"))
 
-    again = Session(anywhere.stream, anywhere.writer)
+    again = Session(empty_session.stream, empty_session.writer)
 
     assert again.history.open_calls() == [call("c2", command=LONG), call("c3")]
     for open_call in again.history.open_calls():
@@ -47,22 +47,24 @@ def test_open_calls_are_known_after_a_restart(anywhere: Session) -> None:
     assert again.history.open_calls() == []
 
 
-def test_a_fork_has_the_open_calls_of_its_origin(anywhere: Session) -> None:
-    ask(anywhere, call("c1"), call("c2"))
-    first = anywhere.fork(4, session_id="one")
+def test_a_fork_has_the_open_calls_of_its_origin(empty_session: Session) -> None:
+    ask(empty_session, call("c1"), call("c2"))
+    first = empty_session.fork(4, session_id="one")
     first.append([result("c1"), refold.AgentResponse(), call("c3")])
     second = first.fork(4, session_id="two")
-    anywhere.append([result("c1"), result("c2"), refold.AgentResponse(), call("c2")])
+    empty_session.append(
+        [result("c1"), result("c2"), refold.AgentResponse(), call("c2")]
+    )
 
     open_calls = {
         each.session_id: [call.call_id for call in each.history.open_calls()]
-        for each in (anywhere, first, second)
+        for each in (empty_session, first, second)
     }
 
     assert open_calls == {"s-1": ["c2"], "one": ["c2", "c3"], "two": ["c2", "c3"]}
 
 
-def test_a_session_that_has_not_begun_has_no_calls_to_ask_for(
+def test_a_session_without_events_has_no_open_calls(
     store: SessionStore,
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
@@ -77,12 +79,12 @@ def test_views_are_written_outside_the_event_loop(
     threads: list[int] = []
     plain = getattr(Session, name)
 
-    def noted(self: Session, *args: Any, **kwargs: Any) -> View:
+    def count_writes(self: Session, *args: Any, **kwargs: Any) -> View:
         threads.append(get_ident())
         view: View = plain(self, *args, **kwargs)
         return view
 
-    monkeypatch.setattr(Session, name, noted)
+    monkeypatch.setattr(Session, name, count_writes)
     view = asyncio.run(getattr(session, f"a{name}")(WINDOW, evidence=["it rains"]))
 
     assert threads != [get_ident()]
@@ -92,7 +94,7 @@ def test_views_are_written_outside_the_event_loop(
     assert twin.__name__ == f"a{name}"
 
 
-def test_a_session_was_created_when_its_first_event_happened(
+def test_a_session_was_created_at_the_time_of_its_first_event(
     store: SessionStore,
 ) -> None:
     long_ago = datetime(2021, 5, 4, 10, tzinfo=UTC)
@@ -166,7 +168,7 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
     assert "token_estimate=" in repr(whole[3])
 
 
-def test_a_notebook_shows_a_view_in_figures(session: Session) -> None:
+def test_a_notebook_shows_figures_of_a_view(session: Session) -> None:
     session.append(refold.UserInput(text="<script>alert(1)</script>"))
     ask(session, call("c1"), call("c2"))
 
@@ -179,7 +181,7 @@ def test_a_notebook_shows_a_view_in_figures(session: Session) -> None:
     assert f"{session.context().tokens} tokens" in html
 
 
-def test_a_notebook_shows_explanations_and_comparisons_in_figures(
+def test_a_notebook_shows_figures_of_explanations_and_comparisons(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="<script>alert(1)</script>"))
@@ -196,7 +198,9 @@ def test_a_notebook_shows_explanations_and_comparisons_in_figures(
     assert "4 events" in compared
 
 
-def labelled(store: SessionStore, user_id: str = "ada", **labels: str) -> list[str]:
+def ids_by_labels(
+    store: SessionStore, user_id: str = "ada", **labels: str
+) -> list[str]:
     return [info.session_id for info in store.sessions(user_id, label=labels)]
 
 
@@ -210,14 +214,14 @@ def test_a_session_is_found_by_its_labels(store: SessionStore) -> None:
     store.session(user_id="ada", session_id="c").label(project="refold")
     first.append(refold.StateUpdate(set={"step": 2}))
 
-    assert labelled(store, project="refold") == ["a", "c"]
-    assert labelled(store, customer="lin.wei@mail.example.org") == ["a"]
-    assert labelled(store, customer="another@mail.example.org") == []
-    assert labelled(store, "bob", project="refold") == []
+    assert ids_by_labels(store, project="refold") == ["a", "c"]
+    assert ids_by_labels(store, customer="lin.wei@mail.example.org") == ["a"]
+    assert ids_by_labels(store, customer="another@mail.example.org") == []
+    assert ids_by_labels(store, "bob", project="refold") == []
     assert first.labels() == {"project": "refold", "customer": "[REDACTED:EMAIL]"}
     assert first.state() == {"step": 2}
     first.label(project=None)
-    assert labelled(store, project="refold") == ["c"]
+    assert ids_by_labels(store, project="refold") == ["c"]
     assert not [p for _, proof in store.verify() for p in proof.problems]
 
 
@@ -237,7 +241,7 @@ def test_a_fork_has_the_labels_of_its_parent(store: SessionStore) -> None:
 
 
 @pytest.mark.each_engine
-def test_labels_survive_a_new_key_and_go_with_the_session(
+def test_labels_survive_a_new_key_and_are_erased_with_the_session(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="a")
@@ -245,16 +249,18 @@ def test_labels_survive_a_new_key_and_go_with_the_session(
     session.label(project="refold")
 
     store.keys.rotate_session("ada", session_id="a")
-    assert labelled(store, project="refold") == ["a"]
+    assert ids_by_labels(store, project="refold") == ["a"]
     plan = store.erasures.plan("ada", session_id="a")
     done = store.erase("ada", "asked", session_id="a")
 
     assert plan.counts["labels"] == 1
     assert set(done.left.values()) == {0}
-    assert labelled(store, project="refold") == []
+    assert ids_by_labels(store, project="refold") == []
 
 
-def test_a_label_is_in_no_byte_of_the_database(sqlite_url: str, tmp_path: Path) -> None:
+def test_no_byte_of_the_database_contains_a_label(
+    sqlite_url: str, tmp_path: Path
+) -> None:
     with open_at(sqlite_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="a")
         ask(session)
@@ -281,7 +287,7 @@ def test_invalid_labels_are_refused(session: Session, labels: Any) -> None:
 
 
 @pytest.mark.parametrize("label", ["refold", {"project": 3}, ["project"]])
-def test_sessions_are_found_by_names_and_texts_alone(
+def test_sessions_are_filtered_by_names_and_texts_only(
     store: SessionStore, label: Any
 ) -> None:
     with pytest.raises(refold.errors.InvalidConfiguration, match="label: texts"):
@@ -348,15 +354,15 @@ def test_costs_are_summed_by_session_user_and_day(store: SessionStore) -> None:
         store.costs(by="week")  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_summaries_cost_too(store: SessionStore) -> None:
+def test_summaries_have_costs_too(store: SessionStore) -> None:
     class Paid:
-        """A summarizer whose model is paid."""
+        """A summarizer whose model costs money."""
 
         costs = True
 
         def summarise(
             self, source: Source, *, target_tokens: int
-        ) -> Written:  # the port's
+        ) -> Written:  # the port's name
             by = SummarizerRef(kind="paid", model="claude-haiku-4-5")
             assert source.text
             assert target_tokens
@@ -378,7 +384,7 @@ def answer() -> refold.AgentResponse:
     return refold.AgentResponse(text="because " * 60)
 
 
-def test_an_answer_in_parts_costs_once_what_it_came_to(store: SessionStore) -> None:
+def test_an_answer_in_parts_is_billed_once(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     for output, place in ((1, "usage"), (40, "source")):
         usage = {"input_tokens": 9, "output_tokens": output}

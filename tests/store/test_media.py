@@ -22,13 +22,13 @@ SMALL = files.encoded(files.gif(Random(2), size=6_000))
 PAPER = files.encoded(files.pdf(Random(3), size=200_000))
 
 
-def base64(media_type: str, data: str) -> Any:
+def base64_attachment(media_type: str, data: str) -> Any:
     return {"type": "base64", "media_type": media_type, "data": data}
 
 
-LARGE_IMAGE = {"type": "image", "source": base64("image/png", LARGE)}
-SMALL_IMAGE = {"type": "image", "source": base64("image/gif", SMALL)}
-DOCUMENT = {"type": "document", "source": base64("application/pdf", PAPER)}
+LARGE_IMAGE = {"type": "image", "source": base64_attachment("image/png", LARGE)}
+SMALL_IMAGE = {"type": "image", "source": base64_attachment("image/gif", SMALL)}
+DOCUMENT = {"type": "document", "source": base64_attachment("application/pdf", PAPER)}
 
 
 def ask_with(session: Session, *attachments: Any) -> None:
@@ -36,7 +36,7 @@ def ask_with(session: Session, *attachments: Any) -> None:
     session.append(refold.UserInput(text="What is it?", attachments=files))
 
 
-def looked(session: Session, content: Any) -> None:
+def append_call_and_result(session: Session, content: Any) -> None:
     session.append(
         [
             refold.ToolCall(call_id="c", tool_name="see"),
@@ -68,7 +68,9 @@ def test_large_images_and_documents_are_sent_whole(
         {"kind": "image", "media_type": "image/png", "data": LARGE},
         {"kind": "document", "media_type": "application/pdf", "data": PAPER},
     )
-    looked(session, [{"type": "text", "text": "here"}, LARGE_IMAGE, DOCUMENT])
+    append_call_and_result(
+        session, [{"type": "text", "text": "here"}, LARGE_IMAGE, DOCUMENT]
+    )
 
     view = session.context(strategy)
 
@@ -77,7 +79,7 @@ def test_large_images_and_documents_are_sent_whole(
     assert view.cuts == ()
 
 
-def test_addresses_and_files_of_the_provider_are_sent(session: Session) -> None:
+def test_urls_and_provider_files_are_sent(session: Session) -> None:
     ask_with(
         session,
         {"kind": "image", "url": "https://a.example/b.png"},
@@ -113,7 +115,9 @@ def test_addresses_and_files_of_the_provider_are_sent(session: Session) -> None:
     ids=lambda part: part["type"],
 )
 def test_images_of_other_apis_become_images(session: Session, part: Any) -> None:
-    looked(session, [{"type": "input_text", "text": "see"}, part, {"unknown": 1}, "x"])
+    append_call_and_result(
+        session, [{"type": "input_text", "text": "see"}, part, {"unknown": 1}, "x"]
+    )
 
     view = session.context()
 
@@ -125,9 +129,9 @@ def test_images_of_other_apis_become_images(session: Session, part: Any) -> None
     ]
 
 
-def test_a_result_of_mcp_is_read_by_its_parts(session: Session) -> None:
+def test_a_result_of_mcp_is_read_part_by_part(session: Session) -> None:
     part = {"type": "image", "mimeType": "image/gif", "data": SMALL}
-    looked(session, {"content": [part], "structuredContent": {"a": 1}})
+    append_call_and_result(session, {"content": [part], "structuredContent": {"a": 1}})
 
     assert result_in(session.context()) == [
         SMALL_IMAGE,
@@ -135,12 +139,14 @@ def test_a_result_of_mcp_is_read_by_its_parts(session: Session) -> None:
     ]
 
 
-def test_a_file_that_the_api_does_not_take_is_named_in_the_cuts(
+def test_a_file_that_the_api_does_not_accept_is_named_in_the_cuts(
     session: Session,
 ) -> None:
     sound = {"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}
     ask_with(session, {"kind": "image", "media_type": "image/tiff", "data": "SUkqAA=="})
-    looked(session, [{"type": "text", "text": "a"}, sound, {"odd": SMALL}])
+    append_call_and_result(
+        session, [{"type": "text", "text": "a"}, sound, {"odd": SMALL}]
+    )
 
     view = session.context()
 
@@ -155,7 +161,7 @@ def test_a_file_that_the_api_does_not_take_is_named_in_the_cuts(
 def test_a_missing_blob_is_named_in_the_cuts(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked(session, [LARGE_IMAGE])
+    append_call_and_result(session, [LARGE_IMAGE])
     monkeypatch.setattr(type(session.writer.log), "blobs", lambda *_: {})
 
     view = session.context()
@@ -166,7 +172,7 @@ def test_a_missing_blob_is_named_in_the_cuts(
 
 
 def test_a_cleared_result_names_its_images_in_the_cuts(session: Session) -> None:
-    looked(session, [LARGE_IMAGE])
+    append_call_and_result(session, [LARGE_IMAGE])
     session.append(refold.AgentResponse(text="A cat."))
     session.append(refold.UserInput(text="And?"))
 
@@ -177,8 +183,8 @@ def test_a_cleared_result_names_its_images_in_the_cuts(session: Session) -> None
     assert cut.tokens == image_tokens(files.WIDTH, files.HEIGHT)
 
 
-def test_tokens_are_those_of_the_pixels(session: Session) -> None:
-    looked(session, [LARGE_IMAGE])
+def test_tokens_are_computed_from_pixels(session: Session) -> None:
+    append_call_and_result(session, [LARGE_IMAGE])
 
     result = session.events()[1]
 
@@ -187,7 +193,7 @@ def test_tokens_are_those_of_the_pixels(session: Session) -> None:
 
 
 def test_a_fork_shows_large_images_of_its_parent(session: Session) -> None:
-    looked(session, [LARGE_IMAGE])
+    append_call_and_result(session, [LARGE_IMAGE])
 
     fork = session.fork(2, session_id="s-2")
 
@@ -196,7 +202,7 @@ def test_a_fork_shows_large_images_of_its_parent(session: Session) -> None:
 
 def test_a_recorded_request_with_media_is_proved(session: Session) -> None:
     ask_with(session, {"kind": "image", "media_type": "image/png", "data": LARGE})
-    looked(session, [DOCUMENT])
+    append_call_and_result(session, [DOCUMENT])
     view = session.context()
 
     session.record_request(view)
@@ -211,14 +217,14 @@ def first_version() -> Strategy:
     return spec.parse({"name": "keep_all", "version": 1})
 
 
-def test_version_1_shows_media_as_it_always_did(session: Session) -> None:
+def test_version_1_shows_media_as_before(session: Session) -> None:
     ask_with(
         session,
         {"kind": "image", "media_type": "image/png", "data": LARGE},
         {"kind": "image", "media_type": "image/gif", "data": SMALL},
         {"kind": "image", "url": "https://a.example/b.png"},
     )
-    looked(session, [{"type": "text", "text": "a"}, {"odd": 1}])
+    append_call_and_result(session, [{"type": "text", "text": "a"}, {"odd": 1}])
 
     view = session.context(first_version())
 
@@ -232,7 +238,7 @@ def test_version_1_shows_media_as_it_always_did(session: Session) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_reconstructed_request_is_made_again_in_its_version(
+def test_a_reconstructed_request_uses_its_recorded_version(
     session: Session, version: int
 ) -> None:
     ask_with(

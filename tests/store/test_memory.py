@@ -1,4 +1,4 @@
-"""The memory of a user is made of the log, on both engines, and of nothing else."""
+"""A user's memory is derived from the log, on both engines, and from nothing else."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.stores import open_at
 def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
     with open_at(store_url, tmp_path) as opened:
         for number in range(3):
-            ran(opened, "ada", f"s-{number}", "success")
-        ran(opened, "bob", "s-0", "failure")
+            add_run(opened, "ada", f"s-{number}", "success")
+        add_run(opened, "bob", "s-0", "failure")
         yield opened
 
 
-def ran(store: SessionStore, user: str, name: str, outcome: Any) -> None:
+def add_run(store: SessionStore, user: str, name: str, outcome: Any) -> None:
     session = store.session(user_id=user, session_id=name)
     session.append(refold.UserInput(text="a flight to Oslo"))
     session.append(refold.ToolCall(call_id="c", tool_name="book"))
@@ -58,7 +58,7 @@ def test_stored_extracts_equal_fresh_ones(store: SessionStore) -> None:
     assert store.memory.of("ada") == stored == computed
 
 
-def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
+def test_a_session_that_grew_is_read_again(store: SessionStore) -> None:
     before = store.memory.of("ada")
     store.session(user_id="ada", session_id="s-0").append(
         refold.Final(outcome="failure")
@@ -70,9 +70,9 @@ def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None
     assert after.success == pytest.approx(2 / 3)
 
 
-def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
+def test_erasing_a_session_equals_never_having_had_it(store: SessionStore) -> None:
     before = store.memory.of("ada")
-    ran(store, "ada", "s-9", "failure")
+    add_run(store, "ada", "s-9", "failure")
     store.session(user_id="ada", session_id="s-9").append(
         refold.ToolCall(call_id="d", tool_name="pay")
     )
@@ -112,12 +112,12 @@ def test_extracts_of_a_frozen_user_do_not_change(
     assert FACTS_NAME in store.log.view_names("ada", "s-0")
 
 
-def test_users_share_nothing(store: SessionStore) -> None:
+def test_users_share_no_memory(store: SessionStore) -> None:
     assert store.memory.of("bob").success == 0.0
     assert store.memory.of("nobody").items == []
 
 
-def test_a_scenario_is_named_by_words_and_all_are_general(store: SessionStore) -> None:
+def test_a_scenario_is_named_by_words_or_general(store: SessionStore) -> None:
     classify = by_words({"flight": ("flight",)})
 
     named = store.memory.of("ada", classify=classify)
@@ -129,7 +129,7 @@ def test_a_scenario_is_named_by_words_and_all_are_general(store: SessionStore) -
 WARNED: Final = {"warnings": [{"code": "slice_degraded"}]}
 
 
-def test_a_warning_of_runs_leaves_memory_with_the_user_who_had_it(
+def test_a_warning_about_runs_appears_only_in_memory_of_its_user(
     store: SessionStore,
 ) -> None:
     for number in range(3):
@@ -154,7 +154,7 @@ def test_a_warning_of_runs_leaves_memory_with_the_user_who_had_it(
     assert list(store.log.view_names("eve", "w-0")) == []
 
 
-def test_a_session_that_is_erased_takes_its_evidence_of_a_warning(
+def test_an_erased_session_removes_its_evidence_of_a_warning(
     store: SessionStore,
 ) -> None:
     for number in range(3):

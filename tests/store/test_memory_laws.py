@@ -1,4 +1,4 @@
-"""Memory made anew, bit by bit or by several at once is the same, byte for byte."""
+"""Memory computed at once, incrementally or concurrently is the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAW = settings(
 
 
 class Step(NamedTuple):
-    """Events that one session is given at once; ``looked``: then memory is made."""
+    """Events appended to one session; ``looked``: memory is computed afterwards."""
 
     name: str
     events: Sequence[Event]
@@ -60,7 +60,7 @@ STEPS = st.lists(
 
 
 def memory_bytes(store: SessionStore, user: str) -> bytes:
-    """Returns everything that memory contains, as bytes."""
+    """Return everything that memory contains, as bytes."""
     memory = store.memory.of(user)
     whole: dict[str, Any] = {
         "items": [item.to_json() for item in memory.items],
@@ -71,7 +71,7 @@ def memory_bytes(store: SessionStore, user: str) -> bytes:
     return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
 
 
-def lived(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
+def replay_steps(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
     for step in steps:
         store.session(user_id=user, session_id=step.name).append(list(step.events))
         if step.looked:
@@ -96,7 +96,7 @@ def test_incremental_memory_equals_recomputed_memory(
     store: SessionStore, steps: list[Step]
 ) -> None:
     user = uuid4().hex
-    lived(store, user, steps)
+    replay_steps(store, user, steps)
 
     assert memory_bytes(store, user) == recomputed(store, user)
 
@@ -110,7 +110,7 @@ def test_concurrent_readers_compute_the_same_memory(
     user = uuid4().hex
     with ThreadPoolExecutor(3) as pool:
         looking = [pool.submit(memory_bytes, store, user) for _ in range(2)]
-        lived(store, user, steps)
+        replay_steps(store, user, steps)
         looking += [pool.submit(memory_bytes, store, user) for _ in range(3)]
         answers = [future.result() for future in looking][2:]
 
@@ -125,11 +125,11 @@ def test_memory_after_an_erasure_equals_memory_without_the_session(
     user, other = uuid4().hex, uuid4().hex
     store.session(user_id=user, session_id="stays").append(refold.UserInput(text="hi"))
     store.session(user_id=other, session_id="stays").append(refold.UserInput(text="hi"))
-    lived(store, user, steps)
+    replay_steps(store, user, steps)
     if any(step.name == name for step in steps):
         store.erase(user, "asked for", session_id=name)
-    # Times are of the clock: all else must be as if it had never been.
-    lived(store, other, [step for step in steps if step.name != name])
+    # Times differ; everything else must look as if the session had never existed.
+    replay_steps(store, other, [step for step in steps if step.name != name])
 
     assert _timeless(store, user) == _timeless(store, other)
     assert "search" not in store.memory.advice(other, tools=[]).text

@@ -1,4 +1,4 @@
-"""Who lost a lease learns of it before the next call of a model, and makes none."""
+"""A process that lost its lease notices before its next model call, and makes none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.rebuilding import FOLDING, WINDOW, append_turns
 
 @dataclass
 class Overtaken:
-    """Writes, but others take the lease while it does, for its holder stalled."""
+    """A summarizer that loses the lease to another process while it writes."""
 
     overtake: Callable[[], object]
     sources: list[str] = field(default_factory=list)
@@ -25,8 +25,8 @@ class Overtaken:
         return Written("so it was " * 9, SummarizerRef(kind="overtaken"))
 
 
-def taken_from(session: Session, fingerprint: str) -> bool:
-    """Whether another takes the lease, who finds that it ended."""
+def takes_lease_of(session: Session, fingerprint: str) -> bool:
+    """Whether another process takes the lease, which has ended."""
     stream = session.stream._replace(stream=fingerprint)
     later = session.writer.clock() + int(LEASE_SEC * 1_000_000) + 1
     leases = session.writer.log.leases
@@ -35,10 +35,10 @@ def taken_from(session: Session, fingerprint: str) -> bool:
     )
 
 
-def test_a_rebuild_that_was_overtaken_asks_no_more(memory: SessionStore) -> None:
+def test_an_overtaken_rebuild_makes_no_more_model_calls(memory: SessionStore) -> None:
     session = memory.session(user_id="ada", session_id="s-1")
     append_turns(session, 12)
-    model = Overtaken(lambda: taken_from(session, WINDOW.fingerprint))
+    model = Overtaken(lambda: takes_lease_of(session, WINDOW.fingerprint))
 
     (rebuilt,) = memory.rebuild(WINDOW, summarizer=model)
 
@@ -49,7 +49,7 @@ def test_a_rebuild_that_was_overtaken_asks_no_more(memory: SessionStore) -> None
 
 
 def calls_at_each_turn(session: Session) -> list[int]:
-    """How often a model is asked after each of 16 turns."""
+    """Return the number of model calls after each of 16 turns."""
     model = Overtaken(lambda: None)
     counts = []
     for turn in range(1, 17):
@@ -60,7 +60,7 @@ def calls_at_each_turn(session: Session) -> list[int]:
     return counts
 
 
-def test_a_compaction_that_was_overtaken_folds_no_further(
+def test_an_overtaken_compaction_folds_no_further(
     memory: SessionStore,
 ) -> None:
     counts = calls_at_each_turn(memory.session(user_id="ada", session_id="s-1"))
@@ -70,7 +70,7 @@ def test_a_compaction_that_was_overtaken_folds_no_further(
         append_turns(session, 1, first=turn)
         session.compact(FOLDING, summarizer=Overtaken(lambda: None))
     append_turns(session, 1, first=folds)
-    model = Overtaken(lambda: taken_from(session, FOLDING.fingerprint))
+    model = Overtaken(lambda: takes_lease_of(session, FOLDING.fingerprint))
 
     session.compact(FOLDING, summarizer=model)
 

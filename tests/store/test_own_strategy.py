@@ -1,4 +1,4 @@
-"""The strategy that the page shows, as a user would write it."""
+"""The strategy of the documentation, written as a user would write it."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.support import warm
 PAGE = Path(__file__).parents[2] / "docs/how-to/write-a-strategy.md"
 
 
-def test_the_strategy_of_the_page_runs_as_documented(tmp_path: Path) -> None:
+def test_the_documented_strategy_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
     ran = warm.code(
@@ -20,7 +20,7 @@ def test_the_strategy_of_the_page_runs_as_documented(tmp_path: Path) -> None:
     assert f"It prints `{printed.strip()}`" in PAGE.read_text("utf-8")
 
 
-def test_it_is_as_short_as_the_page_promises() -> None:
+def test_the_strategy_is_as_short_as_documented() -> None:
     (first, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
     assert len(first.splitlines()) <= 30

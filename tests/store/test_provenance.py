@@ -1,4 +1,4 @@
-"""Only a request that was recorded when it was sent is called recorded."""
+"""Only a request that was recorded when it was sent counts as recorded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from refold.domain.events import Request
 from refold.store import Session, SessionStore
 from refold.store.proofs.provenance import Provenance, provenance
 from refold.store.session.imports import extend
-from tests.store.test_rerun import WINDOW, redacted_by, transcript, work
+from tests.store.test_rerun import WINDOW, transcript, with_redactor, work
 from tests.support.redacting import MAIL, unaware
 
 
-def at(session: Session, seq: int, strategy: str | None = None) -> Provenance:
+def provenance_at(
+    session: Session, seq: int, strategy: str | None = None
+) -> Provenance:
     view = session.context(strategy, at=seq)
     result = provenance(session.writer.log, session.stream, view)
     assert session.why(strategy, at=seq).provenance == result
@@ -34,21 +36,21 @@ def test_a_request_is_recorded_at_its_seq_and_at_the_event_before_it(
     assert len(requests) == 4
     for seq, digest in requests:
         expected = Provenance("recorded", seq, digest, same=True)
-        assert at(session, seq) == expected
-        assert at(session, seq - 1, WINDOW) == expected
+        assert provenance_at(session, seq) == expected
+        assert provenance_at(session, seq - 1, WINDOW) == expected
 
 
 def test_events_after_the_last_request_are_assumed(session: Session) -> None:
     work(session, 2, WINDOW)
 
-    assert at(session, session.head().seq) == Provenance("assumed")
+    assert provenance_at(session, session.head().seq) == Provenance("assumed")
 
 
-def test_another_strategy_than_that_of_the_request_is_assumed(session: Session) -> None:
+def test_another_strategy_than_the_requests_is_assumed(session: Session) -> None:
     work(session, 3, "keep_all")
     last = [event.seq for event in session.events() if event.type == "request"][-1]
 
-    assert at(session, last, "last_turns:n=1").kind == "assumed"
+    assert provenance_at(session, last, "last_turns:n=1").kind == "assumed"
 
 
 def test_a_context_of_an_import_is_reconstructed(session: Session) -> None:
@@ -62,15 +64,20 @@ def test_a_context_of_an_import_is_reconstructed(session: Session) -> None:
     assert len(answers) == 6
     for seq, digest in answers.items():
         expected = Provenance("reconstructed", seq, digest, same=True)
-        assert at(session, seq - 1) == expected
-    assert at(session, max(answers) - 1, "last_turns:n=1").kind == "assumed"
+        assert provenance_at(session, seq - 1) == expected
+    assert provenance_at(session, max(answers) - 1, "last_turns:n=1").kind == "assumed"
 
 
-def test_a_session_without_requests_is_assumed_everywhere(session: Session) -> None:
+def test_every_context_of_a_session_without_requests_is_assumed(
+    session: Session,
+) -> None:
     session.append(refold.UserInput(text="Hello"))
     session.append(refold.AgentResponse(text="Hello, too."))
 
-    assert [at(session, seq).kind for seq in (1, 2)] == ["assumed", "assumed"]
+    assert [provenance_at(session, seq).kind for seq in (1, 2)] == [
+        "assumed",
+        "assumed",
+    ]
 
 
 def test_the_request_that_activates_a_strategy_was_not_sent(session: Session) -> None:
@@ -79,20 +86,20 @@ def test_the_request_that_activates_a_strategy_was_not_sent(session: Session) ->
     activated = session.head().seq
 
     assert [event.meta.status for event in session.events()][-1] == ACTIVATED
-    assert at(session, activated).kind == "assumed"
+    assert provenance_at(session, activated).kind == "assumed"
     assert session.proofs.rerun().recorded_requests == 0
 
 
 def test_a_request_whose_events_were_redacted_later_has_another_digest(
     memory: SessionStore,
 ) -> None:
-    before = redacted_by(memory.session(user_id="ada", session_id="run"), unaware())
+    before = with_redactor(memory.session(user_id="ada", session_id="run"), unaware())
     before.append(refold.UserInput(text=MAIL))
     sent = before.context()
     seq = before.record_request(sent, matches=True).last_seq
     list(memory.reredact())
 
-    result = at(memory.session(user_id="ada", session_id="run"), seq)
+    result = provenance_at(memory.session(user_id="ada", session_id="run"), seq)
 
     assert result == Provenance("recorded", seq, sent.digest, same=False)
     assert result.to_json()["request"] == {
@@ -100,7 +107,7 @@ def test_a_request_whose_events_were_redacted_later_has_another_digest(
     }  # fmt: skip
 
 
-def test_a_bill_is_held_against_our_count(session: Session) -> None:
+def test_a_bill_is_compared_with_our_count(session: Session) -> None:
     usage: dict[str, JsonValue] = {
         "input_tokens": 3,
         "cache_read_input_tokens": 20,
@@ -120,7 +127,7 @@ def test_a_bill_is_held_against_our_count(session: Session) -> None:
     assert bill.expected == bill.billed, "the first answer gives the offset"
 
 
-def test_a_context_that_the_answer_does_not_follow_has_no_bill(
+def test_a_context_without_a_following_answer_has_no_bill(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="One"))

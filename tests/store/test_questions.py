@@ -1,4 +1,4 @@
-"""What DuckDB answers of exported events is what the store says of itself."""
+"""DuckDB's answers about exported events equal the store's own figures."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ COST, SLOWEST, FAILURES, SAVINGS, MEMORY = (
 
 
 class Corpus(NamedTuple):
-    """A store, its events in all streams, and DuckDB with what was exported of it."""
+    """A store, its events in all streams, and DuckDB with its exported tables."""
 
     store: SessionStore
     events: list[Envelope]
     duck: duckdb.DuckDBPyConnection
 
     def answer(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of the answer."""
+        """Return the rows of the answer."""
         return self.duck.sql(query).fetchall()
 
 
 class Paid:
-    """A summarizer that says what it used."""
+    """A summarizer that reports its usage."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         usage: JsonObject = {"input_tokens": 1_000, "output_tokens": 50}
@@ -56,7 +56,7 @@ class Paid:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
-    """Runs of all formats, compacted, with memory that a model was shown."""
+    """Runs of all formats, compacted, with memory that was shown to a model."""
     folder = tmp_path_factory.mktemp("asked")
     with refold.open("memory://") as store, duckdb.connect() as duck:
         store.import_transcript(SAMPLE, user_id="lin", session_id="run")
@@ -64,25 +64,25 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
             file = write_sample(folder, form)
             store.import_transcript(file, user_id=f"of-{form}", format=form)
         for number in range(4):
-            _ran(store, f"good-{number}", ["search", "book"])
+            _add_run(store, f"good-{number}", ["search", "book"])
         store.memory.advice("ada", fresh=timedelta(0))
         for number in range(2):
-            _shown(store.session(user_id="ada", session_id=f"now-{number}"))
+            _send_with_advice(store.session(user_id="ada", session_id=f"now-{number}"))
         session = store.session(user_id="lin", session_id="run")
         session.compact(WINDOW, summarizer=Paid())
-        events = [*_all(store)]
+        events = [*_all_events(store)]
         Tables(log_of(store).recorder, store).write(folder / "events")
         duck.sql(f"CREATE VIEW events AS FROM '{folder}/events/*.parquet'")
         yield Corpus(store, events, duck)
 
 
-def _all(store: SessionStore) -> Iterator[Envelope]:
+def _all_events(store: SessionStore) -> Iterator[Envelope]:
     for info in store.sessions():
         name = {"user_id": info.user_id, "session_id": info.session_id}
         yield from store.session(**name).history.timeline()
 
 
-def _ran(store: SessionStore, name: str, tools: list[str]) -> None:
+def _add_run(store: SessionStore, name: str, tools: list[str]) -> None:
     session = store.session(user_id="ada", session_id=name)
     session.append(refold.UserInput(text="a flight to Oslo"))
     for number, tool in enumerate(tools):
@@ -93,8 +93,8 @@ def _ran(store: SessionStore, name: str, tools: list[str]) -> None:
     session.append(refold.Final(outcome="success"))
 
 
-def _shown(session: refold.Session) -> None:
-    """The model is asked twice with what memory says, and answers."""
+def _send_with_advice(session: refold.Session) -> None:
+    """Send two requests with advice from memory, and record the answers."""
     session.append(refold.UserInput(text="a flight"))
     for _ in range(2):
         view = session.context(
@@ -106,7 +106,7 @@ def _shown(session: refold.Session) -> None:
         session.append(refold.UserInput(text="and then?"))
 
 
-def _place(event: Envelope, call: str) -> tuple[str, str, str]:
+def _stream_key(event: Envelope, call: str) -> tuple[str, str, str]:
     return event.user_id, event.session_id, call
 
 
@@ -130,9 +130,9 @@ def test_the_slowest_tools_are_found(corpus: Corpus) -> None:
     for envelope in corpus.events:
         event = envelope.payload
         if isinstance(event, refold.ToolCall):
-            calls[_place(envelope, event.call_id)] = envelope.ts, event.tool_name
+            calls[_stream_key(envelope, event.call_id)] = envelope.ts, event.tool_name
         elif isinstance(event, refold.ToolResult):
-            begun, name = calls[_place(envelope, event.call_id)]
+            begun, name = calls[_stream_key(envelope, event.call_id)]
             spent = event.duration_ms
             if spent is None:
                 spent = int((envelope.ts - begun) / timedelta(milliseconds=1))
@@ -161,7 +161,7 @@ def test_failures_are_counted_by_tool(corpus: Corpus) -> None:
     assert rows[0][2] > 0
 
 
-def test_savings_are_those_of_the_summaries(corpus: Corpus) -> None:
+def test_savings_equal_those_of_the_summaries(corpus: Corpus) -> None:
     ((strategy, count, before, after, paid),) = corpus.answer(SAVINGS)
 
     summaries = [
@@ -173,7 +173,7 @@ def test_savings_are_those_of_the_summaries(corpus: Corpus) -> None:
     assert paid == pytest.approx(len(summaries) * 0.00125, abs=1e-4)
 
 
-def test_the_memory_that_a_model_was_shown_is_counted(corpus: Corpus) -> None:
+def test_memory_shown_to_a_model_is_counted(corpus: Corpus) -> None:
     rows = corpus.answer(MEMORY)
 
     shown, where, last = (

@@ -1,4 +1,4 @@
-"""Real runs of five formats: all of it comes in, once, and proves itself."""
+"""Real runs of five formats are imported completely, once, and verify."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_real_transcript_comes_in_once_and_whole(
+def test_a_real_transcript_is_imported_once_and_completely(
     store: SessionStore, name: str
 ) -> None:
     path = DATA / name

@@ -1,4 +1,4 @@
-"""Rebuilding: others see nothing of it, it goes on where it stopped, it may fail."""
+"""A rebuild does not affect other strategies, resumes, and handles failures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
 
 @pytest.mark.timeout(600)
 @pytest.mark.each_engine
-def test_a_rebuild_killed_before_any_statement_loses_and_repeats_nothing(
+def test_a_rebuild_killed_at_any_statement_loses_and_repeats_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
     spec = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=150"
@@ -104,7 +104,7 @@ def test_a_rebuild_killed_before_any_statement_loses_and_repeats_nothing(
 
     lines = 150
     deaths = 0
-    while _killed(store_url, spec, lines):
+    while _rebuild_is_killed(store_url, spec, lines):
         deaths += 1
         lines = 150 + 260 * deaths
         with open_at(store_url, tmp_path) as store:
@@ -126,8 +126,8 @@ def _parsed(spec: str) -> Strategy:
     return specs.parse(spec)
 
 
-def _killed(url: str, spec: str, lines: int) -> bool:
-    """Rebuilds in a process that dies after so many lines. Returns whether it did."""
+def _rebuild_is_killed(url: str, spec: str, lines: int) -> bool:
+    """Rebuild in a process that dies after that many lines; return whether it died."""
     process = warm.module("tests.support.rebuilder", url, spec, lines)
     output = process.communicate()
     assert process.returncode in (0, -9), output
@@ -135,7 +135,7 @@ def _killed(url: str, spec: str, lines: int) -> bool:
 
 
 class Rival:
-    """A summarizer that is slow enough for another rebuild to be first, once."""
+    """A summarizer so slow that another rebuild finishes first, once."""
 
     def __init__(self, other: Callable[[], object]) -> None:
         self.other: Callable[[], object] | None = other
@@ -189,10 +189,10 @@ def test_failures_and_cooldowns_use_the_time_of_the_events(
 
     entries = session.history.derived(WINDOW.fingerprint)
     decisions = [
-        (entry.type, (entry.ts - START).total_seconds(), _decided(entry))
+        (entry.type, (entry.ts - START).total_seconds(), _decision_of(entry))
         for entry in entries
     ]
-    # Turn 4 ends at 245 s; for 30 s, then for 60 s after a failure nothing is tried.
+    # Turn 4 ends at 245 s.  After a failure nothing is tried for 30 s, then for 60 s.
     assert decisions[:3] == [
         ("compaction", 245.0, 8),
         ("compaction", 300.0, 9),
@@ -202,12 +202,12 @@ def test_failures_and_cooldowns_use_the_time_of_the_events(
     assert "secret" not in str([entry.payload for entry in entries])
 
 
-def _decided(entry: Envelope) -> object:
+def _decision_of(entry: Envelope) -> object:
     assert isinstance(entry.payload, Summary | CompactionNote)
     return entry.payload.decided_at_seq
 
 
-def test_strict_stops_and_the_next_run_tries_the_same_again(
+def test_strict_stops_and_the_next_run_retries_the_same_step(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 8)
@@ -226,21 +226,21 @@ def test_strict_stops_and_the_next_run_tries_the_same_again(
     assert derived(session, WINDOW) == derived(other, WINDOW)
 
 
-def test_a_summarizer_that_costs_is_asked_by_one_process_at_a_time(
+def test_only_one_process_at_a_time_calls_a_paid_summarizer(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 8)
     concurrent: list[Rebuilt] = []
 
-    class Costs(Fails):
+    class PaidSummarizer(Fails):
         costs = True
 
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
             if not concurrent:
-                concurrent.extend(store.rebuild(WINDOW, summarizer=Costs(0)))
+                concurrent.extend(store.rebuild(WINDOW, summarizer=PaidSummarizer(0)))
             return super().summarise(source, target_tokens=target_tokens)
 
-    (done,) = store.rebuild(WINDOW, summarizer=Costs(0))
+    (done,) = store.rebuild(WINDOW, summarizer=PaidSummarizer(0))
 
     assert done.compactions > 0
     assert (concurrent[0].compactions, "another process" in concurrent[0].problem) == (
@@ -279,7 +279,7 @@ def test_concurrent_rebuilds_equal_sequential_ones(
     assert all(result.compactions == 2 for result in done)
 
 
-def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> None:
+def test_only_the_named_sessions_are_rebuilt(store: SessionStore) -> None:
     for user in ("ada", "bob"):
         for name in ("a", "b"):
             append_turns(store.session(user_id=user, session_id=name), 6)
@@ -315,7 +315,7 @@ def test_a_failure_ends_concurrent_rebuilds(
     )
 
 
-def test_a_fork_is_rebuilt_from_where_it_was_born(
+def test_the_rebuild_of_a_fork_begins_at_its_origin(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 8)
@@ -338,7 +338,7 @@ def test_a_closed_session_can_be_rebuilt(store: SessionStore, session: Session) 
     assert rebuild(store, WINDOW) == 3
 
 
-def test_a_dry_run_writes_nothing_and_counts_what_would_be_done(
+def test_a_dry_run_counts_pending_work_and_writes_nothing(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 8)
@@ -383,17 +383,22 @@ def test_a_summary_names_its_decision_and_its_time(
 def test_a_model_gets_the_prompt_of_the_strategy(store: SessionStore) -> None:
     requested: list[object] = []
 
-    class Recording(Abridged):
+    class RecordingSummarizers(Abridged):
         def for_strategy(self, *, prompt: str | None, model: str | None) -> Abridged:
             requested.append((prompt, model))
             return Abridged()
 
     list(
         store.rebuild(
-            parse("history_summary:prompt='In short?'"), summarizer=Recording()
+            parse("history_summary:prompt='In short?'"),
+            summarizer=RecordingSummarizers(),
         )
     )
 
     assert requested == [("In short?", None)]
     with pytest.raises(refold.InvalidConfiguration, match="empty prompt"):
-        list(store.rebuild(parse("history_summary:prompt=''"), summarizer=Recording()))
+        list(
+            store.rebuild(
+                parse("history_summary:prompt=''"), summarizer=RecordingSummarizers()
+            )
+        )

@@ -1,4 +1,4 @@
-"""A rebuild is what having always run the strategy would have made."""
+"""A rebuild gives the summaries of a strategy that had always been in use."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ Timed = tuple[Envelope, datetime]
 
 
 @st.composite
-def timed(draw: st.DrawFn) -> list[Timed]:
-    """A log with seconds, minutes or nothing between its events."""
+def timed_events(draw: st.DrawFn) -> list[Timed]:
+    """Generate a log with seconds, minutes or no time between its events."""
     events = draw(logs(max_size=30))
     steps = st.sampled_from([0, 1, 1, 4, 16, 90])
     at = START
@@ -93,11 +93,11 @@ def draft(event: Envelope, at: datetime) -> Draft:
 
 
 @dataclass
-class Always(Walk):
-    """A log under a strategy that is judged when the contract says."""
+class AlwaysInUse(Walk):
+    """A log under a strategy that decides at every documented moment."""
 
-    def run(self, events: Sequence[Envelope], until: datetime) -> list[str]:
-        """Walk all; returns the digest of the view at every point."""
+    def walk(self, events: Sequence[Envelope], until: datetime) -> list[str]:
+        """Walk the whole log; return the digest of the view at every event."""
         calls, ends = calls_before(events), turn_ends(events)
         digests = []
         for event, following in pairwise([*events, None]):
@@ -129,7 +129,7 @@ class Always(Walk):
 
 
 def calls_before(events: Sequence[Envelope]) -> set[int]:
-    """Returns the seqs of requests, and of first events of responses without one."""
+    """Return the seqs of requests, and of first events of responses without one."""
     starts = {
         exchange[0].seq
         for exchange in arrange(events)
@@ -150,7 +150,7 @@ def calls_before(events: Sequence[Envelope]) -> set[int]:
 
 
 def turn_ends(events: Sequence[Envelope]) -> set[int]:
-    """Returns the seqs of finals, and of responses without tool calls."""
+    """Return the seqs of finals, and of responses without tool calls."""
     one_call = {
         (before.seq, event.seq)
         for exchange in arrange(events)
@@ -174,7 +174,7 @@ def turn_ends(events: Sequence[Envelope]) -> set[int]:
 
 
 @every
-@given(events=timed())
+@given(events=timed_events())
 @examples
 def test_a_rebuild_equals_continuous_compaction(
     strategy: Strategy, events: list[Timed]
@@ -189,15 +189,15 @@ def test_a_rebuild_equals_continuous_compaction(
 
         rebuild(store, strategy)
 
-        always = Always(strategy)
-        shown = always.run(list(session.history.pages()), clock.time)
+        always = AlwaysInUse(strategy)
+        shown = always.walk(list(session.history.pages()), clock.time)
         expected = [
             {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
             for entry in always.derived
         ]
         assert derived(session, strategy) == expected
         assert as_rebuilt(session, strategy) == shown
-        # The requests that are drawn are of views that never were.
+        # The generated requests name views that never existed.
         assert {problem.code for problem in session.verify().problems} <= {"request"}
 
 
@@ -208,7 +208,7 @@ def test_a_rebuild_equals_a_live_loop(memory: SessionStore, name: str) -> None:
     live = store.session(user_id="ada", session_id="live")
     later = store.session(user_id="ada", session_id="later")
     for event, at in _conversation():
-        _timers(live, strategy, clock, at)
+        _run_timers(live, strategy, clock, at)
         if isinstance(event, AgentResponse):
             live.record_request(live.prepare(strategy))
         clock.time = at
@@ -264,7 +264,7 @@ def test_a_rebuild_decides_as_a_loop_that_prepares_each_call(
         assert checked.compactions == checked.there_before
 
 
-def test_a_check_names_the_first_other_decision(memory: SessionStore) -> None:
+def test_a_check_names_the_first_decision_that_differs(memory: SessionStore) -> None:
     spec = LOOPED[3]
     session = memory.session(user_id="ada", session_id="late")
     session.append(list(_turns_of_many_kinds()))
@@ -310,10 +310,10 @@ def _conversation() -> Iterator[tuple[Event, datetime]]:
         yield AgentResponse(text=f"answer {number} " + "because " * 30), at
 
 
-def _timers(
+def _run_timers(
     session: Session, strategy: Strategy, clock: Clock, until: datetime
 ) -> None:
-    """What a worker would have done from the last event to the next."""
+    """Do a worker's work from the last event to the next."""
     log = session.writer.log
     if not log.head(session.stream).seq:
         return
@@ -330,7 +330,7 @@ def _timers(
 
 @dataclass(frozen=True)
 class Stops(Abridged):
-    """``abridged``, cut off at a summary, as by Ctrl-C."""
+    """The summarizer ``abridged``, interrupted at a summary as by Ctrl-C."""
 
     left: list[None] = field(default_factory=list)
 
@@ -342,7 +342,7 @@ class Stops(Abridged):
 
 
 @every
-@given(events=timed(), stops=st.lists(st.integers(0, 3), max_size=4))
+@given(events=timed_events(), stops=st.lists(st.integers(0, 3), max_size=4))
 @examples
 def test_an_interrupted_rebuild_resumes_where_it_stopped(
     strategy: Strategy, events: list[Timed], stops: list[int]
@@ -368,7 +368,7 @@ def test_an_interrupted_rebuild_resumes_where_it_stopped(
         assert shown == expected
 
 
-def test_the_log_of_these_tests_has_what_is_judged() -> None:
+def test_the_log_of_these_tests_covers_every_decision() -> None:
     events = log_of(
         refold.UserInput(text="go"),
         refold.AgentResponse(text="let me see"),

@@ -1,4 +1,4 @@
-"""A summary is the same whether its events are at hand still or are read again."""
+"""A summary is the same whether its events are in memory or are read again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refold.store.work import rebuilds as rebuilding
 from tests.support.rebuilding import WINDOW, append_turns
 
 
-def test_events_that_are_not_at_hand_any_more_are_read_again(
+def test_events_that_are_no_longer_in_memory_are_read_again(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_turns(session, 12)
@@ -22,7 +22,7 @@ def test_events_that_are_not_at_hand_any_more_are_read_again(
     assert (verified.compactions, verified.problems) == (result.compactions, [])
 
 
-def test_most_summaries_read_nothing_again(
+def test_most_summaries_need_no_second_read(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_turns(session, 12)

@@ -1,4 +1,4 @@
-"""Whatever a provider may answer can be appended, and a retry is the same append."""
+"""Every answer of a provider can be appended, and a retry is the same append."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_a_value_that_json_cannot_hold_is_repaired_and_reported(
     assert changes
     assert [codes(event) for event in (response, call, result)] == [["repaired"]] * 3
     assert payloads[1].arguments == payloads[2].content
-    if "deep" not in str(clean):  # of deeper values the place decides what is a text
+    # Deeper down, the position decides what counts as a text.
+    if "deep" not in str(clean):
         assert payloads[0].usage == payloads[2].content == {"odd": clean}
         assert call.meta.dump()["more"] == clean
     assert violations(session.context().messages) == []
@@ -89,13 +90,13 @@ def test_the_asynchronous_append_repairs_in_the_same_way(session: Session) -> No
     assert {tuple(codes(event)) for event in session.events(after=1)} == {("repaired",)}
 
 
-def test_the_values_that_every_encoder_takes_are_not_touched() -> None:
+def test_values_that_every_encoder_accepts_are_unchanged() -> None:
     value = {"n": [2**64 - 1, -(2**63), 0.1, True, None], "t": "😀", "d": nested(110)}
 
     assert repaired(value) == (value, 0)
 
 
-def test_a_deep_value_keeps_its_upper_levels_and_all_of_its_content() -> None:
+def test_a_deep_value_keeps_its_upper_levels_and_all_content() -> None:
     clean, changes = repaired(nested(500))
 
     for _ in range(DEEPEST):
@@ -106,26 +107,26 @@ def test_a_deep_value_keeps_its_upper_levels_and_all_of_its_content() -> None:
 
 
 @pytest.mark.parametrize("bad", [object(), {3: "a"}, {1, 2}, b"bytes"])
-def test_an_object_that_is_no_json_is_refused(session: Session, bad: Any) -> None:
+def test_an_object_that_is_not_json_is_refused(session: Session, bad: Any) -> None:
     with pytest.raises(refold.InvalidEvent):
         session.append(refold.ToolResult(call_id="c", content={"odd": bad}))
     with pytest.raises(refold.InvalidEvent):
         session.append(refold.UserInput(text="a"), meta={"odd": bad})
 
 
-def called(name: str, call_id: str = "call_0") -> refold.ToolCall:
+def call(name: str, call_id: str = "call_0") -> refold.ToolCall:
     return refold.ToolCall(call_id=call_id, tool_name=name)
 
 
-def returned(content: str, call_id: str = "call_0", **more: Any) -> refold.ToolResult:
+def result(content: str, call_id: str = "call_0", **more: Any) -> refold.ToolResult:
     return refold.ToolResult(call_id=call_id, content=content, **more)
 
 
-ANSWER = [refold.AgentResponse(text="Both."), called("weather"), called("delete_file")]
+ANSWER = [refold.AgentResponse(text="Both."), call("weather"), call("delete_file")]
 
 
 def pairs(session: Session) -> dict[str, Any]:
-    """The content of each call's result, by the name of the tool that was called."""
+    """Return the content of each call's result, by the name of the called tool."""
     events: Any = [event.payload for event in session.events()]
     calls = [e for e in events if isinstance(e, refold.ToolCall)]
     names = {call.call_id: call.tool_name for call in calls}
@@ -134,11 +135,11 @@ def pairs(session: Session) -> dict[str, Any]:
     return {str(e.tool_name): e.content for e in results}
 
 
-def test_calls_of_one_id_and_their_results_are_all_recorded(session: Session) -> None:
+def test_calls_with_one_id_and_their_results_are_all_recorded(session: Session) -> None:
     session.append(refold.UserInput(text="Weather, and delete it."))
 
     session.append(ANSWER)
-    session.append([returned("sun"), returned("deleted")])
+    session.append([result("sun"), result("deleted")])
 
     events = session.events()
     ids = {event.payload.call_id for event in events if event.type == "tool_call"}  # type: ignore[union-attr]  # a call
@@ -151,13 +152,13 @@ def test_calls_of_one_id_and_their_results_are_all_recorded(session: Session) ->
     assert session.verify().problems == []
 
 
-def test_a_result_that_names_its_tool_goes_to_the_call_of_that_tool(
+def test_a_result_with_a_tool_name_goes_to_the_call_of_that_tool(
     session: Session,
 ) -> None:
     session.append(ANSWER)
 
-    session.append(returned("deleted", tool_name="delete_file"))
-    session.append(returned("sun", tool_name="weather"))
+    session.append(result("deleted", tool_name="delete_file"))
+    session.append(result("sun", tool_name="weather"))
 
     assert pairs(session) == {"weather": "sun", "delete_file": "deleted"}
 
@@ -165,10 +166,10 @@ def test_a_result_that_names_its_tool_goes_to_the_call_of_that_tool(
 def test_an_answer_may_use_the_id_of_an_earlier_call_that_is_open(
     session: Session,
 ) -> None:
-    session.append([refold.AgentResponse(text="Wait."), called("sleep")])
+    session.append([refold.AgentResponse(text="Wait."), call("sleep")])
 
     session.append(ANSWER)
-    session.append([returned("slept"), returned("sun"), returned("deleted")])
+    session.append([result("slept"), result("sun"), result("deleted")])
 
     assert pairs(session) == {
         "sleep": "slept", "weather": "sun", "delete_file": "deleted"
@@ -177,7 +178,7 @@ def test_an_answer_may_use_the_id_of_an_earlier_call_that_is_open(
 
 def test_a_retry_of_calls_with_one_id_is_the_same_append(session: Session) -> None:
     first = session.append(ANSWER, idempotency_key="answer")
-    results = [returned("sun"), returned("deleted")]
+    results = [result("sun"), result("deleted")]
     done = session.append(results, idempotency_key="results")
     session.append(refold.UserInput(text="Thanks."))
 
@@ -188,25 +189,25 @@ def test_a_retry_of_calls_with_one_id_is_the_same_append(session: Session) -> No
     assert len(session.events()) == 6
 
 
-def test_a_call_appended_twice_by_itself_is_refused(session: Session) -> None:
-    session.append(called("weather"))
+def test_a_repeated_call_by_itself_is_refused(session: Session) -> None:
+    session.append(call("weather"))
 
     with pytest.raises(refold.InvalidEvent, match="one call, one call_id"):
-        session.append(called("weather"))
+        session.append(call("weather"))
 
 
 def test_a_third_result_of_two_calls_is_refused(session: Session) -> None:
     session.append(ANSWER)
 
     with pytest.raises(refold.InvalidEvent, match="no open call"):
-        session.append([returned("1"), returned("2"), returned("3")])
+        session.append([result("1"), result("2"), result("3")])
 
 
 def test_a_fork_answers_the_calls_that_were_open(session: Session) -> None:
     session.append(ANSWER)
     fork = session.fork(3, session_id="fork")
 
-    fork.append([returned("sun"), returned("deleted")])
+    fork.append([result("sun"), result("deleted")])
 
     assert violations(fork.context().messages) == []
     assert not fork.head().state.open_calls
@@ -215,8 +216,8 @@ def test_a_fork_answers_the_calls_that_were_open(session: Session) -> None:
 def test_a_call_id_of_any_length_finds_its_result(session: Session) -> None:
     name = "toolu_" + "x" * 5_000
 
-    session.append([called("t", name), called("u", name), returned("1", name)])
-    session.append(returned("2", name))
+    session.append([call("t", name), call("u", name), result("1", name)])
+    session.append(result("2", name))
 
     events: Any = [event.payload for event in session.events()]
     assert pairs(session) == {"t": "1", "u": "2"}
@@ -224,12 +225,12 @@ def test_a_call_id_of_any_length_finds_its_result(session: Session) -> None:
 
 
 @pytest.mark.parametrize("half", HALVES, ids=["leading", "trailing"])
-def test_a_call_id_that_is_no_unicode_finds_its_result(
+def test_a_call_id_that_is_invalid_unicode_finds_its_result(
     session: Session, half: str
 ) -> None:
-    session.append(called("t", f"call{half}"))
+    session.append(call("t", f"call{half}"))
 
-    session.append(returned("done", f"call{half}"))
+    session.append(result("done", f"call{half}"))
 
     assert pairs(session) == {"t": "done"}
 

@@ -1,4 +1,4 @@
-"""Repair makes anew what the events can tell, on both engines, and nothing else."""
+"""Repair restores what the events can tell, on both engines, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ CALL = refold.ToolCall(call_id="open", tool_name="bash")
 
 @pytest.fixture
 def url(store_url: str, tmp_path: Path) -> str:
-    """A store with a session that has a blob, summaries, a view, a fork, a call."""
+    """A store with a session that has a blob, summaries, a view, a fork and a call."""
     prepare(store_url, tmp_path)
     with open_at(store_url, tmp_path) as store:
-        session = filled(store, "s")
+        session = filled_session(store, "s")
         fork = session.fork(4, session_id="f")
         fork.append(refold.UserInput(text="another way"))
         store.session(user_id="ada", session_id="t").append(refold.UserInput(text="hi"))
     return store_url
 
 
-def filled(store: SessionStore, name: str) -> Session:
+def filled_session(store: SessionStore, name: str) -> Session:
     session = store.session(user_id="ada", session_id=name)
     for _ in range(4):
         session.append([refold.UserInput(text="why " * 50), refold.Final(text="so")])
@@ -52,7 +52,7 @@ def damages(store: SessionStore, *, apply: bool = False) -> list[tuple[str, str,
     ]
 
 
-def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
+def test_an_undamaged_store_has_no_damage(url: str) -> None:
     with refold.open(url) as store:
         before = [
             event.to_json()
@@ -146,7 +146,7 @@ def test_a_changed_view_is_dropped(url: str) -> None:
         )
 
 
-def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
+def test_only_unreferenced_blobs_are_deleted(url: str) -> None:
     tamper(
         url,
         "INSERT INTO @blobs (user_id, address, size, created_at, body, session_id) "
@@ -161,7 +161,7 @@ def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
         assert store.stats()["blobs"] == 1
 
 
-def test_blobs_are_kept_if_the_session_moves_on(url: str) -> None:
+def test_blobs_are_kept_if_the_session_grows_concurrently(url: str) -> None:
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
         scanned = store.log.repairs.unnamed_blobs(session.stream)
@@ -170,7 +170,7 @@ def test_blobs_are_kept_if_the_session_moves_on(url: str) -> None:
         assert not store.log.repairs.drop_blobs(session.stream, scanned)
 
 
-def test_a_head_is_not_put_behind_an_append(url: str) -> None:
+def test_a_repaired_head_is_not_behind_a_concurrent_append(url: str) -> None:
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
         head = store.log.head(session.stream)
@@ -180,7 +180,7 @@ def test_a_head_is_not_put_behind_an_append(url: str) -> None:
         assert problems(store) == []
 
 
-def test_an_erased_user_is_not_brought_back(url: str) -> None:
+def test_repair_does_not_bring_back_an_erased_user(url: str) -> None:
     with refold.open(url) as store:
         stream = store.session(user_id="ada", session_id="s").stream
         head = store.log.head(stream)
@@ -191,7 +191,7 @@ def test_an_erased_user_is_not_brought_back(url: str) -> None:
         assert damages(store, apply=True) == []
 
 
-def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
+def test_the_repaired_head_of_a_frozen_user_is_not_open(url: str) -> None:
     with refold.open(url) as store:
         store.erasures.freeze("ada", "disputed")
     tamper(url, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
@@ -207,7 +207,7 @@ def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
         assert problems(store) == []
 
 
-def test_destroys_nothing_of_a_user_under_legal_hold(url: str) -> None:
+def test_repair_destroys_nothing_of_a_user_under_legal_hold(url: str) -> None:
     tamper(
         url,
         "INSERT INTO @blobs (user_id, address, size, created_at, body, session_id) "
@@ -222,7 +222,7 @@ def test_destroys_nothing_of_a_user_under_legal_hold(url: str) -> None:
         assert damages(store, apply=True) == [("s", "blob", True)]
 
 
-def test_a_session_that_lost_its_head_can_be_erased(url: str) -> None:
+def test_a_session_without_a_head_can_be_erased(url: str) -> None:
     tamper(url, "DELETE FROM @heads WHERE session_id='t'")
 
     with refold.open(url) as store:

@@ -1,4 +1,4 @@
-"""What was not known to be a secret when it was written can be taken out later."""
+"""Values that were not recognized as secrets when written can be redacted later."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def session_of(store: SessionStore, name: str = "s-1") -> Session:
     return store.session(user_id="ada", session_id=name)
 
 
-def stored(session: Session) -> str:
-    """All that can be read of a session, as one text."""
+def readable_text(session: Session) -> str:
+    """Return everything that can be read of a session, as one text."""
     events = [*session.history.pages()]
     for name in session.history.streams()[1:]:
         events += session.history.derived(name)
     return str([event.to_json() for event in events])
 
 
-def proved(store: SessionStore) -> dict[str, tuple[int, int]]:
-    """Superseded events and digests of each session, and that all is proved."""
+def superseded_and_digests(store: SessionStore) -> dict[str, tuple[int, int]]:
+    """Verify the store; return superseded events and digests of each session."""
     results = list(store.verify())
     assert [p for _, verified in results for p in verified.problems] == []
     return {
@@ -89,10 +89,10 @@ def test_a_recheck_reports_place_and_type_and_changes_nothing(
     assert (exposure.stream, exposure.seq, exposure.types) == ("main", 2, {"EMAIL": 1})
     assert (check.events, check.applied, check.problem) == (3, None, None)
     assert MAIL not in str(check)
-    assert MAIL in stored(session_of(after))
+    assert MAIL in readable_text(session_of(after))
 
 
-def test_findings_are_replaced_and_the_rest_stays(
+def test_findings_are_replaced_and_everything_else_stays(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(
@@ -108,7 +108,7 @@ def test_findings_are_replaced_and_the_rest_stays(
     events = session_of(after).events()
     assert done.applied is not None
     assert done.applied.events == 2
-    assert MAIL not in stored(session_of(after))
+    assert MAIL not in readable_text(session_of(after))
     assert events[0].payload.payload()["text"] == f"I am {GONE}"
     assert (events[0].meta.model, events[0].agent) == ("m", "main")
     assert events[0].token_estimate == first[0].token_estimate
@@ -116,10 +116,10 @@ def test_findings_are_replaced_and_the_rest_stays(
     assert events[0].redaction["types"] == {"EMAIL": 3}
     assert events[0].redaction["before"] == first[0].redaction
     assert GONE in str(session_of(after).context().messages)
-    assert proved(after) == {"s-1": (2, 0)}
+    assert superseded_and_digests(after) == {"s-1": (2, 0)}
 
 
-def test_releases_cached_rows_after_a_new_key(
+def test_cached_rows_are_released_after_a_new_key(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(refold.UserInput(text=MAIL))
@@ -155,7 +155,7 @@ def test_the_log_records_what_was_replaced_and_by_which_rules(
     assert len(note.hashes) == len(note.first_hashes) == 1
 
 
-def test_a_second_time_there_is_nothing_to_do(
+def test_a_second_redaction_has_nothing_to_do(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(refold.UserInput(text=MAIL))
@@ -168,7 +168,7 @@ def test_a_second_time_there_is_nothing_to_do(
     assert session_of(after).head() == head
 
 
-def test_only_the_sessions_that_are_named_are_touched(
+def test_only_the_named_sessions_are_redacted(
     before: SessionStore, after: SessionStore
 ) -> None:
     for user, name in (("ada", "s-1"), ("ada", "s-2"), ("bob", "s-1")):
@@ -188,7 +188,7 @@ def test_only_the_sessions_that_are_named_are_touched(
     ]
 
 
-def test_a_blob_is_replaced_with_the_text_it_was_cut_from(
+def test_a_blob_is_replaced_together_with_its_truncated_text(
     before: SessionStore, after: SessionStore
 ) -> None:
     whole = "line\n" * 20_000 + MAIL + "\n" + "line\n" * 20_000
@@ -209,7 +209,7 @@ def test_a_blob_is_replaced_with_the_text_it_was_cut_from(
     with pytest.raises(refold.CorruptEvent, match="no such blob"):
         session_of(after).history.blob(digest)
     assert after.stats()["blobs"] == 2
-    assert proved(after) == {"s-1": (2, 0)}
+    assert superseded_and_digests(after) == {"s-1": (2, 0)}
 
 
 def digests(store: SessionStore) -> list[str]:
@@ -219,7 +219,7 @@ def digests(store: SessionStore) -> list[str]:
     return [text.split('session.blob("')[1][:64] for text in texts if "blob(" in text]
 
 
-def test_a_secret_in_signed_thinking_drops_the_block_and_says_so(
+def test_a_secret_in_signed_thinking_drops_the_block_with_a_note(
     before: SessionStore, after: SessionStore
 ) -> None:
     thinking = (refold.events.Thinking(thinking=MAIL, signature="x" * 40),)
@@ -232,7 +232,7 @@ def test_a_secret_in_signed_thinking_drops_the_block_and_says_so(
     assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
 
 
-def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
+def test_redacted_summaries_are_marked_as_underivable(
     before: SessionStore, after: SessionStore
 ) -> None:
     session = session_of(before)
@@ -253,12 +253,12 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
     list(after.reredact())
 
     session = session_of(after)
-    assert MAIL not in stored(session)
+    assert MAIL not in readable_text(session)
     assert MAIL not in str(session.context(WINDOW).messages)
     ((envelope, view),) = session.proofs.replay()
     assert GONE in str(view.messages)
     assert view.digest != payload(envelope, Request).digest
-    superseded, underived = proved(after)["s-1"]
+    superseded, underived = superseded_and_digests(after)["s-1"]
     assert superseded >= 5
     assert underived >= 2
     assert session.verify().compactions == 3
@@ -286,12 +286,12 @@ def test_events_next_to_an_earlier_summary_are_part_of_the_next_source(
 
     list(after.reredact())
 
-    superseded, underived = proved(after)["s-1"]
+    superseded, underived = superseded_and_digests(after)["s-1"]
     assert superseded >= 1
     assert underived >= 1
 
 
-def test_digests_of_what_was_not_touched_are_still_proved(
+def test_digests_of_unchanged_events_are_still_proved(
     before: SessionStore, after: SessionStore
 ) -> None:
     session = session_of(before)
@@ -301,7 +301,7 @@ def test_digests_of_what_was_not_touched_are_still_proved(
 
     list(after.reredact())
 
-    assert proved(after) == {"s-1": (1, 0)}
+    assert superseded_and_digests(after) == {"s-1": (1, 0)}
 
 
 def test_values_that_the_caller_added_are_redacted_again(
@@ -316,12 +316,12 @@ def test_values_that_the_caller_added_are_redacted_again(
 
     session = session_of(after)
     assert [exposure.seq for exposure in done.exposures] == [2]
-    assert MAIL not in stored(session)
+    assert MAIL not in readable_text(session)
     ((_, view),) = session.proofs.replay()
     assert MAIL not in str((view.messages, view.system))
     assert GONE in str(view.messages)
     assert "a fact" in str(view.messages)
-    assert proved(after) == {"s-1": (1, 1)}
+    assert superseded_and_digests(after) == {"s-1": (1, 1)}
 
 
 def test_a_closed_session_stays_closed(
@@ -332,8 +332,8 @@ def test_a_closed_session_stays_closed(
 
     list(after.reredact())
 
-    assert MAIL not in stored(session_of(after))
-    assert proved(after) == {"s-1": (1, 0)}
+    assert MAIL not in readable_text(session_of(after))
+    assert superseded_and_digests(after) == {"s-1": (1, 0)}
     with pytest.raises(refold.SessionClosed):
         session_of(after).append(refold.UserInput(text="x"))
 
@@ -348,12 +348,12 @@ def test_records_about_a_whole_user_are_redacted_again(
 
     list(after.reredact())
 
-    assert MAIL not in stored(session_of(after, USER_SESSION))
-    assert proved(after) == {USER_SESSION: (1, 0)}
+    assert MAIL not in readable_text(session_of(after, USER_SESSION))
+    assert superseded_and_digests(after) == {USER_SESSION: (1, 0)}
 
 
 @pytest.mark.parametrize("only", [None, "s-1"])
-def test_a_fork_shows_what_is_left_of_its_parent(
+def test_a_fork_shows_the_redacted_events_of_its_parent(
     before: SessionStore, after: SessionStore, only: str | None
 ) -> None:
     parent = session_of(before)
@@ -372,14 +372,14 @@ def test_a_fork_shows_what_is_left_of_its_parent(
     fork = session_of(after, "fork")
     assert GONE in str(fork.context().messages)
     assert MAIL not in str(fork.context().messages)
-    assert proved(after)["fork"][1] == 1
+    assert superseded_and_digests(after)["fork"][1] == 1
     fork.append(refold.ToolResult(call_id="c", content="done"))
     list(after.reredact())
-    assert MAIL not in str(fork.head().state.open_calls) + stored(fork)
-    proved(after)
+    assert MAIL not in str(fork.head().state.open_calls) + readable_text(fork)
+    superseded_and_digests(after)
 
 
-def test_the_name_of_an_open_call_is_redacted_in_the_head_too(
+def test_the_name_of_an_open_call_is_also_redacted_in_the_head(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(refold.ToolCall(call_id="c", tool_name=f"mail {MAIL}"))
@@ -389,7 +389,7 @@ def test_the_name_of_an_open_call_is_redacted_in_the_head_too(
     (call,) = session_of(after).head().state.open_calls.values()
     assert call.tool_name == f"mail {GONE}"
     session_of(after).append(refold.ToolResult(call_id="c", content="done"))
-    assert proved(after) == {"s-1": (1, 0)}
+    assert superseded_and_digests(after) == {"s-1": (1, 0)}
 
 
 def test_a_retry_finds_its_first_attempt_with_new_and_with_old_rules(
@@ -406,9 +406,7 @@ def test_a_retry_finds_its_first_attempt_with_new_and_with_old_rules(
         assert again.hash == first.hash
 
 
-def test_an_import_after_it_adds_nothing(
-    before: SessionStore, after: SessionStore
-) -> None:
+def test_a_later_import_adds_nothing(before: SessionStore, after: SessionStore) -> None:
     meta = refold.events.Meta(source={"format": "x"})
     ts = datetime(2026, 1, 1, tzinfo=UTC)
     drafts = [
@@ -425,7 +423,7 @@ def test_an_import_after_it_adds_nothing(
         extend(session_of(after), other, where="x")
 
 
-def test_nobody_else_can_say_that_something_was_replaced(after: SessionStore) -> None:
+def test_only_a_redaction_can_record_a_replacement(after: SessionStore) -> None:
     with pytest.raises(refold.InvalidEvent, match="alone"):
         session_of(after).append(RedactionApplied(stream="main"))
 
@@ -444,10 +442,14 @@ def test_a_process_with_the_old_key_continues_with_the_new_one(
     assert session.append(refold.UserInput(text="on"), expected_seq=72).last_seq == 73
     session.strategies.catch_up()
     assert [event.seq for event in session.events(after=70)] == [71, 72, 73]
-    assert proved(after) == proved(before) == {"s-1": (70, 0)}
+    assert (
+        superseded_and_digests(after)
+        == superseded_and_digests(before)
+        == {"s-1": (70, 0)}
+    )
 
 
-def test_a_compactor_that_knew_the_old_key_compacts_with_the_new_one(
+def test_a_compactor_with_the_old_key_compacts_with_the_new_one(
     before: SessionStore, after: SessionStore
 ) -> None:
     session = session_of(before)
@@ -465,7 +467,7 @@ def test_a_compactor_that_knew_the_old_key_compacts_with_the_new_one(
         pass
 
     assert session.verify().compactions > 1
-    proved(after)
+    superseded_and_digests(after)
 
 
 def test_concurrent_appends_lose_nothing(
@@ -474,14 +476,14 @@ def test_concurrent_appends_lose_nothing(
     session_of(before).append(refold.UserInput(text="begin"))
     failed: list[Exception] = []
 
-    def pour() -> None:
+    def append_all() -> None:
         try:
             for number in range(40):
                 session_of(before).append(refold.UserInput(text=f"{number} {MAIL}"))
         except Exception as error:  # the test asserts that there is none
             failed.append(error)
 
-    writer = threading.Thread(target=pour)
+    writer = threading.Thread(target=append_all)
     writer.start()
     while writer.is_alive():
         list(after.reredact())
@@ -494,10 +496,12 @@ def test_concurrent_appends_lose_nothing(
         "begin",
         *(f"{number} {GONE}" for number in range(40)),
     ]
-    assert proved(after)["s-1"][0] == 40
+    assert superseded_and_digests(after)["s-1"][0] == 40
 
 
-def test_two_at_once_end_with_one_key(opened: Opened, before: SessionStore) -> None:
+def test_two_concurrent_redactions_end_with_one_key(
+    opened: Opened, before: SessionStore
+) -> None:
     for name in ("s-1", "s-2"):
         session_of(before, name).append(refold.UserInput(text=MAIL))
     stores = [opened(aware()) for _ in range(2)]
@@ -510,7 +514,7 @@ def test_two_at_once_end_with_one_key(opened: Opened, before: SessionStore) -> N
 
     for store in (*stores, before):
         assert [check.unfinished for check in store.recheck()] == [False, False]
-        assert proved(store) == {"s-1": (1, 0), "s-2": (1, 0)}
+        assert superseded_and_digests(store) == {"s-1": (1, 0), "s-2": (1, 0)}
 
 
 def test_a_concurrent_redaction_is_not_undone(
@@ -522,12 +526,12 @@ def test_a_concurrent_redaction_is_not_undone(
     late = Rechecker(writer, stream)
     late.run()
     list(opened(aware("EMAIL", "PHONE")).reredact())
-    assert phone not in stored(session_of(after))
+    assert phone not in readable_text(session_of(after))
 
     after.log.rewrite(stream, late, now=1)
 
-    assert phone not in stored(session_of(after))
-    assert proved(after) == {"s-1": (1, 0)}
+    assert phone not in readable_text(session_of(after))
+    assert superseded_and_digests(after) == {"s-1": (1, 0)}
 
 
 def test_an_unreadable_session_is_reported_and_does_not_stop_the_others(

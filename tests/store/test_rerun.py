@@ -36,7 +36,7 @@ def ask(session: Session, strategy: str | None = None, **handed: Any) -> None:
 
 
 def work(session: Session, turns: int, strategy: str, **handed: Any) -> Session:
-    """A loop that reads a file each turn; its requests are recorded."""
+    """Run a loop that reads a file each turn and records its requests."""
     for turn in range(turns):
         session.append(refold.UserInput(text=f"Read file {turn}, " + "please " * 20))
         ask(session, strategy, **handed)
@@ -67,19 +67,19 @@ def transcript(turns: int, word: str = "") -> list[Draft]:
     return [Draft(event, meta=ANSWER) for event in events]
 
 
-def redacted_by(session: Session, redactor: Redactor) -> Session:
+def with_redactor(session: Session, redactor: Redactor) -> Session:
     return replace(session, writer=replace(session.writer, redactor=redactor))
 
 
-def knows(session: Session, secret: str) -> Session:
-    """The session in a store that takes this for a secret."""
+def with_registered_secret(session: Session, secret: str) -> Session:
+    """Return the session in a store that treats this as a secret."""
     registered = Registered()
     registered.register(secret)
     plan = Plan(name="registered alone", rules=())
-    return redacted_by(session, Redactor(plan, registered=registered))
+    return with_redactor(session, Redactor(plan, registered=registered))
 
 
-def whole(ran: Rerun) -> bool:
+def is_reproduced(ran: Rerun) -> bool:
     return (ran.same, ran.first_difference, ran.live) == (ran.requests, None, None)
 
 
@@ -94,12 +94,12 @@ def test_an_unchanged_run_makes_the_same_requests(
     ran = session.proofs.rerun()
 
     assert ran.requests == 12
-    assert whole(ran)
+    assert is_reproduced(ran)
     assert session.proofs.rerun(strategy) == ran
     assert session.head() == before
 
 
-def test_an_import_is_held_against_the_requests_that_it_derived(
+def test_an_import_is_compared_with_the_requests_derived_from_it(
     session: Session,
 ) -> None:
     extend(session, transcript(4), where="a.jsonl")
@@ -112,7 +112,7 @@ def test_an_import_is_held_against_the_requests_that_it_derived(
     ran = session.proofs.rerun()
 
     assert len(digests) == ran.requests == 8
-    assert whole(ran)
+    assert is_reproduced(ran)
     for seq, digest in digests.items():
         assert session.context("keep_all", at=seq - 1).digest == digest
 
@@ -128,10 +128,10 @@ def test_entries_of_a_grown_transcript_are_derived_after_the_rest(
     assert [event.meta.source for event in session.history.pages()] == [
         event.meta.source for event in at_once.history.pages()
     ]
-    assert whole(session.proofs.rerun())
+    assert is_reproduced(session.proofs.rerun())
 
 
-def test_a_call_after_an_import_is_held_against_its_own_request(
+def test_a_call_after_an_import_is_compared_with_its_own_request(
     session: Session,
 ) -> None:
     extend(session, transcript(2), where="a.jsonl")
@@ -140,10 +140,10 @@ def test_a_call_after_an_import_is_held_against_its_own_request(
     ran = session.proofs.rerun()
 
     assert ran.requests == 6
-    assert whole(ran)
+    assert is_reproduced(ran)
 
 
-def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -> None:
+def test_each_of_a_hundred_changes_is_located(memory: SessionStore) -> None:
     """Each change redacts one word in one event of an imported run."""
     session = memory.session(user_id="a", session_id="s")
     extend(session, transcript(50), where="a.jsonl")
@@ -157,7 +157,9 @@ def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -
     ]
 
     for text, place in changes:
-        difference = knows(session, text).proofs.rerun().first_difference
+        difference = (
+            with_registered_secret(session, text).proofs.rerun().first_difference
+        )
         assert difference is not None
         assert (difference.request, difference.seq, difference.call) == (
             place + 1,
@@ -179,7 +181,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 def copied(
     session: Session, into: Session, *, at: int, change: dict[str, Any] | None
 ) -> Session:
-    """The run, with another event at ``at``, or none; its requests are as they were."""
+    """Copy the run with another event at ``at``, or none; keep its requests."""
     for event in session.history.pages():
         payload = event.payload
         if isinstance(payload, refold.Request):
@@ -193,7 +195,7 @@ def copied(
 
 
 @pytest.mark.parametrize("strategy", ["keep_all", CLEARING, "last_turns:n=2"])
-def test_a_changed_event_is_named_at_the_next_request(
+def test_a_changed_event_is_reported_at_the_next_request(
     memory: SessionStore, strategy: str
 ) -> None:
     session = work(memory.session(user_id="a", session_id="s"), 4, strategy)
@@ -220,14 +222,18 @@ def test_a_changed_event_is_named_at_the_next_request(
 
 
 @pytest.mark.parametrize("place", [0, 7, 19])
-def test_the_first_recorded_request_behind_a_change_is_named(
+def test_the_first_recorded_request_after_a_change_is_named(
     session: Session, place: int
 ) -> None:
     for number in range(20):
         session.append(refold.UserInput(text=f"question {number} of many"))
         ask(session, "keep_all")
 
-    difference = knows(session, f"question {place} of").proofs.rerun().first_difference
+    difference = (
+        with_registered_secret(session, f"question {place} of")
+        .proofs.rerun()
+        .first_difference
+    )
 
     assert difference is not None
     assert (difference.request, difference.seq) == (place + 1, 2 * place + 2)
@@ -249,7 +255,7 @@ def test_another_strategy_differs_from_its_first_compaction_on(
     assert session.history.streams() == ["main"]
 
 
-def test_an_import_under_another_strategy_differs_where_that_compacts(
+def test_an_import_under_another_strategy_differs_from_its_first_compaction_on(
     session: Session,
 ) -> None:
     extend(session, transcript(9, "word " * 60), where="a.jsonl")
@@ -262,10 +268,10 @@ def test_an_import_under_another_strategy_differs_where_that_compacts(
 
 
 @pytest.mark.parametrize("text", ["Be brief.", "Be brief.\n", "Be brief.\r\n"])
-def test_the_prompt_that_was_recorded_is_no_change(session: Session, text: str) -> None:
+def test_the_recorded_prompt_is_no_difference(session: Session, text: str) -> None:
     extend(session, transcript(3), where="a.jsonl")
 
-    assert whole(session.proofs.rerun(prompt=text))
+    assert is_reproduced(session.proofs.rerun(prompt=text))
 
 
 def test_another_prompt_differs_in_every_request(session: Session) -> None:
@@ -278,16 +284,16 @@ def test_another_prompt_differs_in_every_request(session: Session) -> None:
     assert (difference.then.text, difference.now.text) == ("Be brief.", "Be thorough.")
 
 
-def test_a_prompt_takes_the_place_of_one_that_was_handed_in(session: Session) -> None:
+def test_a_prompt_replaces_the_callers_prompt(session: Session) -> None:
     work(session, 2, "keep_all", system="Be brief.")
 
-    assert whole(session.proofs.rerun(prompt="Be brief."))
+    assert is_reproduced(session.proofs.rerun(prompt="Be brief."))
     difference = session.proofs.rerun(prompt=f"Write to {MAIL}.").first_difference
     assert difference is not None
     assert difference.now.text == f"Write to {GONE}."
 
 
-def test_a_run_without_a_prompt_is_given_one(session: Session) -> None:
+def test_a_prompt_is_added_to_a_run_without_one(session: Session) -> None:
     work(session, 1, "keep_all")
 
     difference = session.proofs.rerun(prompt="Be brief.").first_difference
@@ -300,7 +306,7 @@ def test_a_run_without_a_prompt_is_given_one(session: Session) -> None:
     )
 
 
-def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
+def test_a_prompt_changed_during_the_run_differs_from_there_on(
     session: Session,
 ) -> None:
     extend(session, transcript(2), where="a.jsonl")
@@ -323,20 +329,20 @@ def test_a_note_in_the_conversation_is_no_prompt_to_replace(session: Session) ->
     session.append(note)
     work(session, 1, "keep_all")
 
-    assert whole(session.proofs.rerun(prompt="Be brief."))
+    assert is_reproduced(session.proofs.rerun(prompt="Be brief."))
 
 
-def test_summaries_are_those_that_were_recorded(session: Session) -> None:
+def test_recorded_summaries_are_used(session: Session) -> None:
     work(session, 6, WINDOW)
 
-    difference = redacted_by(
+    difference = with_redactor(
         session, Redactor(Plan(name="other", rules=()))
     ).proofs.rerun()
 
-    assert whole(difference)
+    assert is_reproduced(difference)
 
 
-def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
+def test_a_digest_that_the_log_does_not_give_is_reported(session: Session) -> None:
     work(session, 3, "keep_all")
     view = session.context("keep_all")
     session.append(view.request().model_copy(update={"digest": "0" * 64}))
@@ -351,7 +357,7 @@ def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
 def test_later_redactions_are_no_difference(
     memory: SessionStore,
 ) -> None:
-    session = redacted_by(memory.session(user_id="a", session_id="s"), unaware())
+    session = with_redactor(memory.session(user_id="a", session_id="s"), unaware())
     work(session, 1, "keep_all")
     session.append(refold.UserInput(text=MAIL))
     ask(session, "keep_all")
@@ -363,7 +369,7 @@ def test_later_redactions_are_no_difference(
     assert ran.first_difference is None
 
 
-def test_a_fork_is_held_against_its_own_requests(session: Session) -> None:
+def test_a_fork_is_compared_with_its_own_requests(session: Session) -> None:
     work(session, 3, WINDOW)
     fork = session.fork(session.head().seq, session_id="fork")
     work(fork, 2, WINDOW)
@@ -371,10 +377,10 @@ def test_a_fork_is_held_against_its_own_requests(session: Session) -> None:
     ran = fork.proofs.rerun()
 
     assert ran.requests == 4
-    assert whole(ran)
+    assert is_reproduced(ran)
 
 
-def test_without_a_recorded_request_those_count_that_the_log_gives(
+def test_without_recorded_requests_those_derived_from_the_log_count(
     session: Session,
 ) -> None:
     session.append(transcript(9, "word " * 60))
@@ -382,11 +388,13 @@ def test_without_a_recorded_request_those_count_that_the_log_gives(
     ran, other = session.proofs.rerun(), session.proofs.rerun(WINDOW)
 
     assert (ran.recorded, ran.requests) == (False, 18)
-    assert whole(ran)
+    assert is_reproduced(ran)
     assert other.first_difference is not None
     assert other.first_difference.request == 5
     assert "question 0" in str(other.first_difference.then.text)
-    difference = knows(session, "question 4").proofs.rerun().first_difference
+    difference = (
+        with_registered_secret(session, "question 4").proofs.rerun().first_difference
+    )
     assert difference is not None
     assert difference.request == 9
 
@@ -408,7 +416,7 @@ def test_a_real_transcript_makes_the_same_requests(
         session = memory.session(user_id="ada", session_id=f"t-{number}")
         extend(session, conversation.drafts, where=name)
 
-        assert whole(session.proofs.rerun())
+        assert is_reproduced(session.proofs.rerun())
 
 
 class Script:
@@ -454,7 +462,7 @@ def test_a_model_continues_until_a_call_has_no_recorded_result(
     assert [tool["name"] for tool in model.asked[0].tools] == ["read"]
 
 
-def test_a_model_that_does_the_same_ends_where_the_run_did(session: Session) -> None:
+def test_a_model_with_the_same_answers_ends_where_the_run_did(session: Session) -> None:
     work(session, 2, WINDOW)
     replies = [refold.AgentResponse(text="In other words.")]
     model = Script(reads(0), replies, reads(1), replies)
@@ -467,7 +475,7 @@ def test_a_model_that_does_the_same_ends_where_the_run_did(session: Session) -> 
     assert ran.first_difference.call is None
 
 
-def test_another_model_answers_what_is_unchanged(session: Session) -> None:
+def test_another_model_answers_unchanged_requests(session: Session) -> None:
     work(session, 1, "keep_all")
     replies = [refold.AgentResponse(text="In other words.")]
     model = Script(reads(0), replies)
@@ -479,15 +487,15 @@ def test_another_model_answers_what_is_unchanged(session: Session) -> None:
     assert (ran.live.request, ran.live.ended, ran.differs) == (1, "run_ended", False)
 
 
-def test_a_model_is_not_asked_what_it_has_answered(session: Session) -> None:
+def test_a_model_is_not_called_for_recorded_answers(session: Session) -> None:
     work(session, 2, "keep_all")
     model = Script()
 
-    assert whole(session.proofs.rerun(model=model))
+    assert is_reproduced(session.proofs.rerun(model=model))
     assert model.asked == []
 
 
-def test_the_name_of_a_model_is_not_what_answers(session: Session) -> None:
+def test_the_name_of_a_model_does_not_answer_requests(session: Session) -> None:
     work(session, 1, "keep_all")
     name: Any = "claude-x"
 
@@ -495,9 +503,7 @@ def test_the_name_of_a_model_is_not_what_answers(session: Session) -> None:
         session.proofs.rerun(model=name)
 
 
-def test_numbered_placeholders_are_those_that_they_were(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_numbered_placeholders_stay_the_same(store_url: str, tmp_path: Path) -> None:
     url = prepare(store_url, tmp_path)
     text = "version = 1\nnumbered = true\n"
     with refold.open(url, policy=Policy.parse(text)) as store:
@@ -507,8 +513,8 @@ def test_numbered_placeholders_are_those_that_they_were(
             session.append(refold.UserInput(text=words))
             ask(session, "keep_all")
 
-        assert whole(session.proofs.rerun())
-        assert whole(session.proofs.rerun(prompt=f"Serve {MAIL}."))
+        assert is_reproduced(session.proofs.rerun())
+        assert is_reproduced(session.proofs.rerun(prompt=f"Serve {MAIL}."))
         other = session.proofs.rerun(
             prompt="Serve eve@analytical.org."
         ).first_difference

@@ -1,4 +1,4 @@
-"""Wherever an agent's loop dies, the next process goes on with a valid request."""
+"""Wherever an agent's loop dies, the next process continues with a valid request."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ SAID = ("user_input", "agent_response", "tool_result")
 
 
 class Died(BaseException):
-    """The process is gone: nobody catches it, and nothing is written any more."""
+    """The process is gone: nothing catches this, and nothing more is written."""
 
 
 def run(
     session: Session, strategy: str, step: Callable[[], None], chance: Random
 ) -> None:
-    """An agent's loop, which goes on where the log ends, until a step kills it."""
+    """Run an agent's loop from the end of the log until a step kills it."""
     if session.writer.log.head(session.stream).seq:
         for left in session.history.open_calls():
             answer(session, left, chance)
             step()
     while True:
-        if ready(session):
+        if agent_is_done(session):
             mail = f"bob{chance.randrange(4)}@analytical.org"
             text = f"ask {mail} " + "please " * chance.randrange(100)
             session.append(refold.UserInput(text=text))
@@ -67,8 +67,8 @@ def run(
                 step()
 
 
-def ready(session: Session) -> bool:
-    """Whether the last word was the agent's, or nothing was said at all."""
+def agent_is_done(session: Session) -> bool:
+    """Whether the last event is the agent's answer, or the session is empty."""
     if not session.writer.log.head(session.stream).seq:
         return True
     spoken = [event.type for event in session.events() if event.type in SAID]

@@ -1,4 +1,4 @@
-"""A human is asked each question once, decides it once, and all of it is in the log."""
+"""A human is asked each question once and decides it once, and the log records it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 
 @pytest.fixture
 def session(store: SessionStore) -> Session:
-    """One in which a human is to be asked at seq 2."""
+    """A session in which a human is to be asked at seq 2."""
     session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text=f"write to {MAIL}"), RISKY])
     return session
@@ -63,7 +63,9 @@ def test_a_question_is_asked_once(store: SessionStore, session: Session) -> None
     assert session.verify().problems == []
 
 
-def test_its_bundle_is_redacted_and_needs_no_store(session: Session) -> None:
+def test_the_bundle_of_a_question_is_redacted_and_needs_no_store(
+    session: Session,
+) -> None:
     session.reviews.ask()
 
     (question,) = questions(session)
@@ -89,12 +91,12 @@ def test_a_long_session_is_not_read_again_from_its_start(
     read = session.writer.log.read
     after: list[int] = []
 
-    def reading(*args: Any, **options: Any) -> Any:
+    def recorded_read(*args: Any, **options: Any) -> Any:
         after.append(options.get("after", 0))
         return read(*args, **options)
 
     monkeypatch.setattr(
-        type(session.writer.log), "read", lambda _, *a, **h: reading(*a, **h)
+        type(session.writer.log), "read", lambda _, *a, **h: recorded_read(*a, **h)
     )
     session.append(refold.UserInput(text="next"))
     again = session.reviews.ask()
@@ -129,7 +131,7 @@ def test_changed_figures_do_not_ask_again(session: Session) -> None:
     assert len(questions(session)) == 1
 
 
-def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
+def test_concurrent_scans_ask_once(store_url: str, tmp_path: Path) -> None:
     url, barrier = prepare(store_url, tmp_path), Barrier(4)
     with refold.open(url) as store:
         store.session(user_id="ada", session_id="s-1").append(
@@ -149,7 +151,7 @@ def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
         assert len(questions(store.session(user_id="ada", session_id="s-1"))) == 1
 
 
-def test_a_scan_that_began_before_a_rival_asked_asks_nothing(
+def test_a_scan_that_began_before_a_rivals_question_asks_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refold.store import reviews as asking
@@ -158,7 +160,7 @@ def test_a_scan_that_began_before_a_rival_asked_asks_nothing(
 
     def slow(*args: Any) -> Any:
         monkeypatch.setattr(asking, "_source", source)
-        session.reviews.ask()  # another, between the look and the question
+        session.reviews.ask()  # another scan, between the check and the question
         return source(*args)
 
     monkeypatch.setattr(asking, "_source", slow)
@@ -167,7 +169,7 @@ def test_a_scan_that_began_before_a_rival_asked_asks_nothing(
     assert len(questions(session)) == 1
 
 
-def test_a_rival_with_other_rules_asks_nothing_either(
+def test_a_rival_scan_with_other_rules_asks_nothing_either(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refold.store import reviews as asking
@@ -384,7 +386,7 @@ def test_an_invalid_decision_is_refused(
     assert session.head().seq == 3
 
 
-def test_a_decision_is_no_question(session: Session) -> None:
+def test_a_decision_is_not_a_question(session: Session) -> None:
     session.reviews.ask()
     session.reviews.decide(3, "accept", by="lin")
 
@@ -393,32 +395,32 @@ def test_a_decision_is_no_question(session: Session) -> None:
 
 
 def test_a_question_appended_by_a_program_is_listed_and_decided(
-    memory: SessionStore, anywhere: Session
+    memory: SessionStore, empty_session: Session
 ) -> None:
-    anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
+    empty_session.append(refold.HumanReview(trigger="cost", question="Go on?"))
 
     (listed,) = memory.reviews.list()
-    anywhere.reviews.decide(1, "accept", by="lin")
+    empty_session.reviews.decide(1, "accept", by="lin")
 
     assert (listed.trigger, listed.question, listed.bundle) == ("cost", "Go on?", None)
     assert memory.reviews.list() == []
 
 
-def test_a_decision_appended_by_a_program_counts(anywhere: Session) -> None:
-    anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
-    anywhere.append(refold.HumanReview(trigger="cost", decision="no", refers_to=1))
+def test_a_decision_appended_by_a_program_counts(empty_session: Session) -> None:
+    empty_session.append(refold.HumanReview(trigger="cost", question="Go on?"))
+    empty_session.append(refold.HumanReview(trigger="cost", decision="no", refers_to=1))
 
     with pytest.raises(refold.errors.AlreadyDecided):
-        anywhere.reviews.decide(1, "accept", by="lin")
+        empty_session.reviews.decide(1, "accept", by="lin")
 
 
 def test_the_first_of_two_appended_decisions_counts(
-    memory: SessionStore, anywhere: Session
+    memory: SessionStore, empty_session: Session
 ) -> None:
-    anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
+    empty_session.append(refold.HumanReview(trigger="cost", question="Go on?"))
     for word in ("no", "yes"):
         decision = refold.HumanReview(trigger="cost", decision=word, refers_to=1)
-        anywhere.append(decision)
+        empty_session.append(decision)
 
     (listed,) = memory.reviews.list(open_only=False)
 
@@ -434,10 +436,10 @@ def test_the_first_of_two_appended_decisions_counts(
     ],
 )
 def test_a_missing_session_has_no_questions(
-    anywhere: Session, call: Callable[[Session], Any]
+    empty_session: Session, call: Callable[[Session], Any]
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
-        call(anywhere)
+        call(empty_session)
 
 
 def test_a_session_that_accepts_no_events_accepts_no_question(
@@ -563,7 +565,9 @@ def test_an_erased_session_has_no_questions(
         session.reviews.ask()
 
 
-def test_a_fork_asks_of_its_own_events(store: SessionStore, session: Session) -> None:
+def test_a_fork_asks_about_its_own_events(
+    store: SessionStore, session: Session
+) -> None:
     fork = session.fork(2, session_id="s-2")
 
     assert fork.reviews.ask().asked == []

@@ -1,4 +1,4 @@
-"""Words are found where the log shows them, and by an index that holds none."""
+"""Words are found where the log shows them, by an index that contains no words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def append_words(session: Session, *words: str) -> None:
     session.append([refold.UserInput(text=text) for text in words])
 
 
-def places(store: SessionStore, text: str, **options: Any) -> list[tuple[str, int]]:
+def found_places(
+    store: SessionStore, text: str, **options: Any
+) -> list[tuple[str, int]]:
     return [(hit.session_id, hit.seq) for hit in store.search("ada", text, **options)]
 
 
@@ -45,15 +47,15 @@ def test_events_with_all_words_are_found_newest_first(db: str) -> None:
         bob = store.session(user_id="bob", session_id="a")
         append_words(bob, "train berlin")
 
-        for _ in range(2):  # the second time the index is there
-            assert places(store, "berlin train") == [("b", 1), ("a", 3), ("a", 1)]
-        assert places(store, "train", session_id="a", limit=1) == [("a", 3)]
-        assert places(store, "trains") == []
+        for _ in range(2):  # the second time the index exists
+            assert found_places(store, "berlin train") == [("b", 1), ("a", 3), ("a", 1)]
+        assert found_places(store, "train", session_id="a", limit=1) == [("a", 3)]
+        assert found_places(store, "trains") == []
         (hit, *_) = store.search("ada", "find")
         assert hit.type == "tool_call"
         assert "find_train" in hit.snippet
         append_words(first, "one more train")
-        assert places(store, "train", limit=1) == [("a", 4)]
+        assert found_places(store, "train", limit=1) == [("a", 4)]
         with pytest.raises(SessionNotFound):
             store.search("ada", "train", session_id="none")
 
@@ -86,7 +88,7 @@ WORDS = st.sampled_from(["tea", "Tee", "cup", "北京", "42", "a_b"])
 
 
 @given(st.lists(st.lists(WORDS, max_size=4), max_size=30), WORDS, st.integers(1, 9))
-def test_hits_are_the_events_of_the_log(
+def test_hits_equal_the_matching_events_of_the_log(
     texts: list[list[str]], word: str, step: int
 ) -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
@@ -94,9 +96,9 @@ def test_hits_are_the_events_of_the_log(
     for number, text in enumerate(texts, 1):
         append_words(session, " ".join(text))
         if number % step == 0:
-            store.search("ada", word)  # some of it is indexed by now
+            store.search("ada", word)  # a part of the log is indexed by now
 
-    found = [seq for _, seq in places(store, word, limit=99)]
+    found = [seq for _, seq in found_places(store, word, limit=99)]
 
     shown = [
         event.seq
@@ -112,7 +114,9 @@ def test_a_long_session_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     session = store.session(user_id="ada", session_id="s")
     append_words(session, *(f"word{number % 3} all" for number in range(50)))
 
-    assert places(store, "word1", limit=99) == [("s", n) for n in range(50, 0, -3)]
+    assert found_places(store, "word1", limit=99) == [
+        ("s", n) for n in range(50, 0, -3)
+    ]
     names = store.log.view_names("ada", "s")
     assert len([name for name in names if name.startswith("search-")]) == 7
 
@@ -124,14 +128,14 @@ def test_erased_events_are_neither_found_nor_indexed(db: str, tmp_path: Path) ->
             append_words(
                 store.session(user_id="ada", session_id=name), f"zebra {MAIL} here"
             )
-        assert len(places(store, "lovelace zebra")) == 2
+        assert len(found_places(store, "lovelace zebra")) == 2
         store.session(user_id="ada", session_id="a").delete()
-        assert places(store, "lovelace") == [("b", 1)]
+        assert found_places(store, "lovelace") == [("b", 1)]
     with refold.open(db, redactor=aware()) as store:
         list(store.reredact())
         assert store.log.view_names("ada", "b") == []
-        assert places(store, "lovelace") == []
-        assert places(store, "zebra") == [("b", 1)]
+        assert found_places(store, "lovelace") == []
+        assert found_places(store, "zebra") == [("b", 1)]
         view = store.log.load_view(StreamId("ada", "b"), "search-1-0")
         assert view is not None
         assert "zebra" not in str(view.body)

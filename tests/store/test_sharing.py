@@ -1,4 +1,4 @@
-"""Workers share what is due: each piece is done once, and a dead one's by another."""
+"""Workers share pending work: each task is done once, also after a worker died."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def clock() -> Clock:
 def stores(
     store_url: str, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[SessionStore]]:
-    """Two stores over one database, as two processes have them, by one clock."""
+    """Two stores over one database with one clock, as two processes have them."""
     judged_by_the_callers_clock(monkeypatch)
     with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
         yield [
@@ -62,8 +62,8 @@ def filled(store: SessionStore, count: int = SESSIONS) -> list[Session]:
     ]
 
 
-def both(workers: list[Worker]) -> Counter[tuple[str, str]]:
-    """Let them work at the same time; what came of all that they did."""
+def round_of_both(workers: list[Worker]) -> Counter[tuple[str, str]]:
+    """Let both workers work concurrently; return the counts of their work."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(Worker.round, workers))
     return workers[0].counts + workers[1].counts
@@ -75,7 +75,7 @@ def test_a_pending_compaction_is_made_once(
     sessions = filled(stores[0])
     workers = [Worker(store, WINDOW, summarizer=Counting(calls)) for store in stores]
 
-    came = both(workers)
+    came = round_of_both(workers)
 
     assert came["compact", "done"] == SESSIONS
     assert len(called(calls)) == sum(map(summaries, sessions)) == 2 * SESSIONS
@@ -91,34 +91,34 @@ def test_sessions_are_rebuilt_once(
         for store in stores
     ]
 
-    both(workers)
+    round_of_both(workers)
     clock.pass_(3600)
-    came = both(workers)
+    came = round_of_both(workers)
 
     assert came["rebuild", "done"] == SESSIONS
     assert len(called(calls)) == sum(map(summaries, sessions)) == 2 * SESSIONS
 
 
-def test_each_session_is_proved_once_in_its_time(
+def test_each_session_is_verified_once_per_interval(
     stores: list[SessionStore], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(stores[0], 10)
     proved = Counter[str]()
     verify = Session.verify
 
-    def counting(session: Session) -> Any:
+    def counted_verify(session: Session) -> Any:
         proved[session.session_id] += 1
         return verify(session)
 
-    monkeypatch.setattr(Session, "verify", counting)
+    monkeypatch.setattr(Session, "verify", counted_verify)
     workers = [Worker(store, duties={"verify": 3600}) for store in stores]
 
-    both(workers)
+    round_of_both(workers)
     clock.pass_(3599)
-    both(workers)
+    round_of_both(workers)
     assert set(proved.values()) == {1}
     clock.pass_(1)
-    both(workers)
+    round_of_both(workers)
 
     assert proved == Counter({f"s-{n}": 2 for n in range(10)})
     assert not workers[0].failing
@@ -143,14 +143,14 @@ def test_one_worker_does_the_duties_of_the_whole_store(
         for store in stores
     ]
 
-    both(workers)
+    round_of_both(workers)
     assert Counter(finished) == {Unit("seal"): 1, Unit("retain"): 1}
     clock.pass_(60)
-    both(workers)
+    round_of_both(workers)
     assert finished.count(Unit("retain")) == 2
     assert len(stores[0].seals.heads()) == 1
     clock.pass_(240)
-    both(workers)
+    round_of_both(workers)
 
     assert finished.count(Unit("erase")) == 1
     with pytest.raises(refold.Erased):
@@ -168,13 +168,13 @@ def test_a_long_seal_shows_its_progress(
     seals, seen = stores[0].seals, list[int]()
     find = seals.endings
 
-    def slow(streams: Any) -> Any:
+    def seal_slowly(streams: Any) -> Any:
         seen.append(worker.progressed_at)
         clock.pass_(5)
         return find(streams)
 
     monkeypatch.setattr("refold.store.store._STREAMS_AT_ONCE", 1)
-    monkeypatch.setattr(type(seals), "endings", lambda _, streams: slow(streams))
+    monkeypatch.setattr(type(seals), "endings", lambda _, streams: seal_slowly(streams))
 
     worker.round()
 
@@ -202,9 +202,7 @@ def test_a_killed_workers_session_is_taken_up_when_its_lease_ends(
         assert other.counts["compact", "done"] == 1
 
 
-def test_it_begins_no_more_than_so_many_in_a_second(
-    stores: list[SessionStore], clock: Clock
-) -> None:
+def test_a_worker_keeps_to_its_rate(stores: list[SessionStore], clock: Clock) -> None:
     filled(stores[0], 3)
     worker = Worker(stores[0], WINDOW, most_per_second=2)
 
@@ -240,7 +238,7 @@ def test_a_worker_finishes_its_task_before_it_ends(
         {"most_per_second": 0.0},
     ],
 )
-def test_refuses_invalid_options(
+def test_invalid_options_are_refused(
     stores: list[SessionStore], wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidConfiguration):

@@ -1,4 +1,4 @@
-"""A context is made of one read; what was read with it on a hint changes nothing."""
+"""A context is built from one read; wrong hints about that read change nothing."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WINDOW = "turn_window:full_turns=2,cached_turns=1"
 
 @pytest.fixture
 def compacted(session: Session) -> Session:
-    """A session whose view is stored, with something new behind it."""
+    """A session whose view is stored, with newer events after it."""
     talk(session, 12)
     while session.compact(WINDOW) is not None:
         pass
     return talk(session, 2)
 
 
-def hinted(url: str, main: str, derived: str) -> None:
-    """Say of every stored view that it shows these seqs."""
+def set_hints(url: str, main: str, derived: str) -> None:
+    """Make every stored view claim that it shows these seqs."""
     schema, driver = ("refold.", "+psycopg") if url.startswith("postgres") else ("", "")
     engine = create_engine(url.replace("://", f"{driver}://", 1), poolclass=NullPool)
     hint = f"UPDATE {schema}views SET main_spans=:main, derived_spans=:derived"
@@ -46,12 +46,12 @@ def test_a_wrong_hint_changes_nothing(
 ) -> None:
     before = compacted.context(WINDOW)
 
-    hinted(store_url, main, derived)
+    set_hints(store_url, main, derived)
 
     assert compacted.context(WINDOW).digest == before.digest
 
 
-def test_the_stored_view_and_the_log_give_the_same(
+def test_the_stored_view_and_the_log_give_the_same_context(
     store: SessionStore, compacted: Session
 ) -> None:
     stored = compacted.context(WINDOW)
@@ -62,7 +62,7 @@ def test_the_stored_view_and_the_log_give_the_same(
 
 
 @pytest.mark.parametrize("more", [PAGE - 1, PAGE, PAGE + 1])
-def test_more_than_a_page_behind_the_view_is_all_there(
+def test_more_than_a_page_after_the_view_is_complete(
     memory: SessionStore, more: int
 ) -> None:
     session = memory.session(user_id="ada", session_id="s-1")
@@ -76,7 +76,9 @@ def test_more_than_a_page_behind_the_view_is_all_there(
     assert str(view.messages).count("'text': ") == 70 + more
 
 
-def test_damage_that_is_not_shown_is_no_matter(tmp_path: Path, sqlite_url: str) -> None:
+def test_damage_outside_the_context_does_not_matter(
+    tmp_path: Path, sqlite_url: str
+) -> None:
     with refold.open(sqlite_url) as store:
         session = talk(store.session(user_id="ada", session_id="s-1"), 12)
         while session.compact(WINDOW) is not None:
@@ -86,12 +88,12 @@ def test_damage_that_is_not_shown_is_no_matter(tmp_path: Path, sqlite_url: str) 
         with create_engine(sqlite_url).begin() as connection:
             connection.execute(text("DROP TRIGGER events_refuse_update"))
             connection.execute(text(f"{damage} WHERE stream='main' AND seq=2"))
-        hinted(sqlite_url, "[[1, 24]]", "[]")
+        set_hints(sqlite_url, "[[1, 24]]", "[]")
 
         assert session.context(WINDOW) == before
 
 
-def test_an_erased_or_missing_session_stands_nowhere(store: SessionStore) -> None:
+def test_an_erased_or_missing_session_has_no_view(store: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
         store.session(user_id="ada", session_id="none").context(WINDOW)
 
@@ -100,8 +102,8 @@ OPENED = "what the agent was told, word for word"
 
 
 @pytest.fixture
-def called(store: SessionStore) -> Session:
-    """A session with a call, whose rows were opened for a context before."""
+def session_with_call(store: SessionStore) -> Session:
+    """A session with a call, whose rows were decrypted for a context before."""
     session = store.session(user_id="ada", session_id="s-1")
     call = refold.ToolCall(call_id="c", tool_name="ls", arguments={"deep": [{"a": 1}]})
     result = refold.ToolResult(call_id="c", content=[{"type": "text", "text": "b"}])
@@ -111,55 +113,59 @@ def called(store: SessionStore) -> Session:
 
 
 @pytest.fixture
-def decrypted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decrypted_seqs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seqs of the rows that are decrypted from now on."""
     seqs: list[int] = []
     plain = EncryptingMapper._decrypt
 
-    def noted(mapper: EncryptingMapper, row: EncryptedEvent) -> bytes:
+    def recording_decrypt(mapper: EncryptingMapper, row: EncryptedEvent) -> bytes:
         seqs.append(row.seq)
         return plain(mapper, row)
 
-    monkeypatch.setattr(EncryptingMapper, "_decrypt", noted)
+    monkeypatch.setattr(EncryptingMapper, "_decrypt", recording_decrypt)
     return seqs
 
 
-def test_a_context_decrypts_what_is_new_since_the_last(
-    called: Session, decrypted: list[int]
+def test_a_context_decrypts_only_new_rows(
+    session_with_call: Session, decrypted_seqs: list[int]
 ) -> None:
-    before = called.context("keep_all")
-    called.append(refold.AgentResponse(text="done"))
+    before = session_with_call.context("keep_all")
+    session_with_call.append(refold.AgentResponse(text="done"))
 
-    view = called.context("keep_all")
+    view = session_with_call.context("keep_all")
 
     assert view.messages[:-1] == before.messages
-    assert decrypted == [4]
+    assert decrypted_seqs == [4]
 
 
-def test_changes_of_one_reader_are_invisible_to_others(called: Session) -> None:
-    called.context("keep_all")  # of rows that are known already, as those that follow
-    shown = str(called.context("keep_all").messages)
+def test_changes_of_one_reader_are_invisible_to_others(
+    session_with_call: Session,
+) -> None:
+    session_with_call.context("keep_all")  # known rows, and the rows that follow them
+    shown = str(session_with_call.context("keep_all").messages)
 
-    for message in called.context("keep_all").messages:
+    for message in session_with_call.context("keep_all").messages:
         for block in message["content"]:
             block.get("input", {"deep": [{}]})["deep"][0]["a"] = "changed"
             if isinstance(block.get("content"), list):
                 block["content"][0]["text"] = "changed"
 
-    assert str(called.context("keep_all").messages) == shown
+    assert str(session_with_call.context("keep_all").messages) == shown
 
 
-def test_cached_rows_give_the_same_events(called: Session) -> None:
-    read = called.events()
+def test_cached_rows_give_the_same_events(session_with_call: Session) -> None:
+    read = session_with_call.events()
 
-    called.context("keep_all")
-    cached = called.writer.log.snapshot(called.stream, "keep_all").new
+    session_with_call.context("keep_all")
+    cached = session_with_call.writer.log.snapshot(
+        session_with_call.stream, "keep_all"
+    ).new
 
     assert [event.to_json() for event in cached] == [event.to_json() for event in read]
     assert [event.blobs for event in cached] == [event.blobs for event in read]
 
 
-def test_a_row_that_was_changed_since_is_not_shown_as_it_was(
+def test_a_row_changed_after_caching_is_not_shown_from_the_cache(
     tmp_path: Path, sqlite_url: str
 ) -> None:
     with refold.open(sqlite_url) as store:
@@ -174,12 +180,12 @@ def test_a_row_that_was_changed_since_is_not_shown_as_it_was(
 
 
 @pytest.mark.parametrize("erased", ["s-1", None], ids=["session", "user"])
-def test_nothing_that_was_opened_is_left_after_an_erasure(
-    store: SessionStore, called: Session, erased: str | None
+def test_an_erasure_empties_the_caches(
+    store: SessionStore, session_with_call: Session, erased: str | None
 ) -> None:
     ring = store.log.keys  # type: ignore[attr-defined]  # a store over SQL
     opened = weakref.ref(ring.session("ada", "s-1", now=None).decrypted)
-    called.context("keep_all")
+    session_with_call.context("keep_all")
     assert len(opened().rows) == 3  # type: ignore[union-attr]  # it is there
 
     store.erase("ada", "asked for", session_id=erased)
@@ -187,7 +193,7 @@ def test_nothing_that_was_opened_is_left_after_an_erasure(
     assert opened() is None
 
 
-def test_caches_rows_of_few_sessions(memory: SessionStore) -> None:
+def test_rows_of_only_a_few_sessions_are_cached(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     for number in range(34):
         session = memory.session(user_id="ada", session_id=f"s-{number}")
@@ -202,7 +208,7 @@ def test_caches_rows_of_few_sessions(memory: SessionStore) -> None:
     assert rows == [0, 0, *[1] * 32]
 
 
-def test_too_large_state_is_not_kept(memory: SessionStore) -> None:
+def test_a_large_state_is_not_cached(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     session = memory.session(user_id="ada", session_id="s-1")
     session.append(user_inputs(*(f"{n} {'x' * 9000}" for n in range(60))))

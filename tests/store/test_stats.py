@@ -1,4 +1,4 @@
-"""A store says how much it holds, how fast it grows, and which views are behind."""
+"""Stats report stored amounts, their growth, and the views that are behind."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ HOUR = 3_600_000_000
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "memory"])
-def every(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
-    """A store of each engine in turn, and the one that keeps nothing."""
+def store_of_each_engine(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[SessionStore]:
+    """A store of each engine in turn, and one in memory."""
     if request.param == "memory":
         opened = refold.open("memory://")
     else:
@@ -32,21 +34,21 @@ def every(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionSto
         yield opened
 
 
-def test_an_empty_store_holds_nothing(every: SessionStore) -> None:
-    figures = every.stats()
+def test_an_empty_store_holds_nothing(store_of_each_engine: SessionStore) -> None:
+    figures = store_of_each_engine.stats()
 
     counted = {k: v for k, v in figures.items() if k not in ("engine", "lag")}
     assert figures["lag"] == []
     assert {v for k, v in counted.items() if k != "database_bytes"} == {0}
 
 
-def test_all_that_is_there_is_counted(every: SessionStore) -> None:
+def test_everything_stored_is_counted(store_of_each_engine: SessionStore) -> None:
     for user, session_id in (("ada", "s-1"), ("ada", "s-2"), ("bob", "s-1")):
-        talk(every.session(user_id=user, session_id=session_id), 3)
-    session = every.session(user_id="ada", session_id="s-1")
+        talk(store_of_each_engine.session(user_id=user, session_id=session_id), 3)
+    session = store_of_each_engine.session(user_id="ada", session_id="s-1")
     assert session.compact(WINDOW) is not None
 
-    figures = every.stats()
+    figures = store_of_each_engine.stats()
 
     derived = sum(
         len(session.history.derived(name)) for name in session.history.streams()[1:]
@@ -54,20 +56,26 @@ def test_all_that_is_there_is_counted(every: SessionStore) -> None:
     assert (figures["users"], figures["sessions"]) == (2, 3)
     assert (figures["derived_streams"], figures["views"]) == (1, 1)
     assert figures["events"] == 18 + derived
-    assert figures["tokens"] == sum(info.tokens for info in every.sessions())
+    assert figures["tokens"] == sum(
+        info.tokens for info in store_of_each_engine.sessions()
+    )
     assert figures["event_bytes"] > 18 * 50
     assert figures["view_bytes"] > 100
 
 
-def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
+def test_a_user_and_a_session_have_their_own_figures(
+    store_of_each_engine: SessionStore,
+) -> None:
     long = "a line of text. " * 10_000
-    every.session(user_id="ada", session_id="s-1").append(refold.UserInput(text=long))
-    talk(every.session(user_id="ada", session_id="s-2"), 1)
-    talk(every.session(user_id="bob", session_id="s-1"), 4)
+    store_of_each_engine.session(user_id="ada", session_id="s-1").append(
+        refold.UserInput(text=long)
+    )
+    talk(store_of_each_engine.session(user_id="ada", session_id="s-2"), 1)
+    talk(store_of_each_engine.session(user_id="bob", session_id="s-1"), 4)
 
     ada, session = (
-        every.stats("ada"),
-        every.session(user_id="ada", session_id="s-2").history.stats(),
+        store_of_each_engine.stats("ada"),
+        store_of_each_engine.session(user_id="ada", session_id="s-2").history.stats(),
     )
 
     assert (ada["sessions"], ada["events"], ada["blobs"]) == (2, 3, 1)
@@ -75,18 +83,21 @@ def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
     assert ada["blob_bytes"] == len(long)
 
 
-def test_a_session_that_is_not_there_has_no_figures(every: SessionStore) -> None:
+def test_a_missing_session_has_no_figures(store_of_each_engine: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
-        every.session(user_id="ada", session_id="s-1").history.stats()
+        store_of_each_engine.session(user_id="ada", session_id="s-1").history.stats()
 
 
-def test_rates_count_recent_events_only(every: SessionStore) -> None:
-    session, now = every.session(user_id="ada", session_id="s-1"), every.clock()
+def test_rates_count_recent_events_only(store_of_each_engine: SessionStore) -> None:
+    session, now = (
+        store_of_each_engine.session(user_id="ada", session_id="s-1"),
+        store_of_each_engine.clock(),
+    )
     for age in (30 * HOUR, 2 * HOUR, 0):
         user_input = refold.UserInput(text="x" * 100)
         session.append(user_input, ts=from_microseconds(now - age))
 
-    figures = every.stats()
+    figures = store_of_each_engine.stats()
 
     assert (figures["events_last_hour"], figures["events_last_day"]) == (1, 2)
     assert figures["event_bytes_last_hour"] < figures["event_bytes_last_day"]
@@ -94,66 +105,78 @@ def test_rates_count_recent_events_only(every: SessionStore) -> None:
     assert figures["sessions_last_hour"] == 1
 
 
-def test_a_view_is_behind_by_the_events_that_it_lacks(every: SessionStore) -> None:
+def test_a_view_is_behind_by_the_events_that_it_lacks(
+    store_of_each_engine: SessionStore,
+) -> None:
     for name, turns in (("s-1", 0), ("s-2", 2), ("s-3", 5)):
-        session = every.session(user_id="ada", session_id=name)
+        session = store_of_each_engine.session(user_id="ada", session_id=name)
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, turns)
 
-    (lag,) = every.stats()["lag"]
+    (lag,) = store_of_each_engine.stats()["lag"]
 
     assert (
         lag["fingerprint"]
-        in every.session(user_id="ada", session_id="s-1").history.streams()
+        in store_of_each_engine.session(
+            user_id="ada", session_id="s-1"
+        ).history.streams()
     )
     assert (lag["views"], lag["behind"]) == (3, 2)
     assert (lag["events"], lag["most"]) == (4 + 10, 10)
 
 
-def test_those_behind_are_listed_in_pages(every: SessionStore) -> None:
+def test_views_that_are_behind_are_listed_in_pages(
+    store_of_each_engine: SessionStore,
+) -> None:
     for name in ("s-1", "s-2", "s-3"):
-        session = every.session(user_id="ada", session_id=name)
+        session = store_of_each_engine.session(user_id="ada", session_id=name)
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, 1)
     fingerprint = session.history.streams()[1]
 
-    first = every.log.lagging(Scope(), by=2, limit=2)
-    rest = every.log.lagging(Scope(), by=2, limit=2, after=first[-1].place)
+    first = store_of_each_engine.log.lagging(Scope(), by=2, limit=2)
+    rest = store_of_each_engine.log.lagging(
+        Scope(), by=2, limit=2, after=first[-1].place
+    )
 
     assert [view.place for view in (*first, *rest)] == [
         Place("ada", f"s-{n}", fingerprint) for n in (1, 2, 3)
     ]
     assert {view.events for view in (*first, *rest)} == {2}
-    assert every.log.lagging(Scope(), by=3, limit=9) == []
-    assert every.log.lagging(Scope("bob"), by=0, limit=9) == []
-    assert list(lagging(every.log, Scope("ada", "s-2"))) == [first[1]]
+    assert store_of_each_engine.log.lagging(Scope(), by=3, limit=9) == []
+    assert store_of_each_engine.log.lagging(Scope("bob"), by=0, limit=9) == []
+    assert list(lagging(store_of_each_engine.log, Scope("ada", "s-2"))) == [first[1]]
 
 
-def test_catching_up_leaves_none_behind(every: SessionStore) -> None:
+def test_catching_up_leaves_none_behind(store_of_each_engine: SessionStore) -> None:
     for name in ("s-1", "s-2"):
-        session = every.session(user_id="ada", session_id=name)
+        session = store_of_each_engine.session(user_id="ada", session_id=name)
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, 4)
 
-    assert every.catch_up("bob") == 0
-    assert every.catch_up() == 2
+    assert store_of_each_engine.catch_up("bob") == 0
+    assert store_of_each_engine.catch_up() == 2
 
-    (lag,) = every.stats()["lag"]
+    (lag,) = store_of_each_engine.stats()["lag"]
     assert (lag["behind"], lag["events"]) == (0, 0)
-    assert every.catch_up() == 0
+    assert store_of_each_engine.catch_up() == 0
 
 
-def test_a_key_that_was_left_is_counted(every: SessionStore) -> None:
-    session = every.session(user_id="ada", session_id="s-1")
+def test_an_orphaned_key_is_counted(store_of_each_engine: SessionStore) -> None:
+    session = store_of_each_engine.session(user_id="ada", session_id="s-1")
     session.append(refold.UserInput(text="x"))
-    keys = every.log.keys  # type: ignore[attr-defined]  # of every log there is
-    used = every.log.key(StreamId("ada", "s-1"))  # type: ignore[attr-defined]  # the same
-    keys.successor("ada", "s-1", of=used, now=every.clock())
-    talk(every.session(user_id="bob", session_id="s-1"), 1)
+    keys = store_of_each_engine.log.keys  # type: ignore[attr-defined]  # of every log there is
+    used = store_of_each_engine.log.key(StreamId("ada", "s-1"))  # type: ignore[attr-defined]  # the same
+    keys.successor("ada", "s-1", of=used, now=store_of_each_engine.clock())
+    talk(store_of_each_engine.session(user_id="bob", session_id="s-1"), 1)
 
-    assert every.stats()["retired_keys"] == every.stats("ada")["retired_keys"] == 1
+    assert (
+        store_of_each_engine.stats()["retired_keys"]
+        == store_of_each_engine.stats("ada")["retired_keys"]
+        == 1
+    )
     assert session.history.stats()["retired_keys"] == 1
-    assert every.stats("bob")["retired_keys"] == 0
+    assert store_of_each_engine.stats("bob")["retired_keys"] == 0

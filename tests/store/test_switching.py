@@ -1,4 +1,4 @@
-"""Switching strategies: what readers get, and what is given up."""
+"""Switching strategies: which context readers get, and which views are retired."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_readers_get_the_new_strategy_once_it_is_activated(
     assert session.verify().problems == []
 
 
-def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
+def test_an_activation_calls_no_model(memory: SessionStore) -> None:
     session, other = (
         memory.session(user_id="ada", session_id="s"),
         memory.session(user_id="ada", session_id="t"),
@@ -110,7 +110,7 @@ def test_a_retired_strategy_loses_its_view_and_keeps_its_events(
     assert session.verify().problems == []
 
 
-def test_a_rebuild_takes_a_retired_stream_up_again(
+def test_a_rebuild_resumes_a_retired_stream(
     store: SessionStore, session: Session
 ) -> None:
     append_turns(session, 6)
@@ -122,7 +122,7 @@ def test_a_rebuild_takes_a_retired_stream_up_again(
     assert session.strategies.retire(OTHER.fingerprint)
 
 
-def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
+def test_a_missing_strategy_is_not_retired(session: Session) -> None:
     append_turns(session, 1)
 
     assert not session.strategies.retire(OTHER.fingerprint)
@@ -159,7 +159,7 @@ def test_prepare_without_a_strategy_uses_one_that_compacts(
     assert session.context().digest == prepared.digest
 
 
-def test_settings_and_earlier_requests_come_before_it(session: Session) -> None:
+def test_settings_and_earlier_requests_win_over_the_default(session: Session) -> None:
     append_turns(session, 2)
     settings = replace(session.settings, context={"strategy": "last_turns:n=1"})
 
@@ -168,7 +168,7 @@ def test_settings_and_earlier_requests_come_before_it(session: Session) -> None:
     assert replace(session, settings=settings).prepare().strategy == WINDOW.name
 
 
-def test_a_strategy_stands_in_a_file_of_json(tmp_path: Path) -> None:
+def test_a_strategy_can_be_read_from_a_json_file(tmp_path: Path) -> None:
     flags = tmp_path / "flags.json"
     flags.write_text(
         '{"history_summary_params": "{\\"trigger_on_history_size_chars\\": 900}",'

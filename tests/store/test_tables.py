@@ -1,4 +1,4 @@
-"""Events in Parquet are those of the log, of nobody who was erased, and bounded."""
+"""Exported Parquet equals the log, leaves out erased users, and needs little memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Rows = dict[tuple[str, str, str, int], dict[str, Any]]
 
 @pytest.fixture
 def filled(store: SessionStore) -> SessionStore:
-    """Ada has a long session with summaries, a fork and consent; bob and eve talk."""
+    """Fill a store: ada has summaries, a fork and consent; bob and eve talk."""
     fill(store, rounds=6)
     store.user("ada").consent("training")
     for user in ("bob", "eve"):
@@ -62,12 +62,12 @@ def filled(store: SessionStore) -> SessionStore:
 
 
 def tables(store: SessionStore, columns: str = "all", **how: Any) -> Tables:
-    """An export of the store that is not written yet."""
+    """Return an unwritten export of the store."""
     return Tables(log_of(store).recorder, store if columns == "all" else None, **how)
 
 
-def placed(rows: list[dict[str, Any]]) -> Rows:
-    """Return rows by their places, and check that each place has one row."""
+def rows_by_place(rows: list[dict[str, Any]]) -> Rows:
+    """Return rows by place, and check that each place has one row."""
     names = ("user_id", "session_id", "stream", "seq")
     by_place: Any = {tuple(row[name] for name in names): row for row in rows}
     assert len(by_place) == len(rows)
@@ -81,11 +81,11 @@ def exported(out: Path) -> Rows:
         for row in pq.read_table(file).to_pylist():
             texts = {name: json.loads(row[name]) for name in TEXTS if name in row}
             rows.append({**row, "event_id": str(row["event_id"]), **texts})
-    return placed(rows)
+    return rows_by_place(rows)
 
 
 def logged(store: SessionStore) -> Rows:
-    """Return the envelopes of the log as JSON, with times in UTC like those of rows."""
+    """Return the log's envelopes as JSON, with times in UTC like those of rows."""
     rows: list[dict[str, Any]] = []
     for info in store.sessions(internal=True):
         name = {"user_id": info.user_id, "session_id": info.session_id}
@@ -93,16 +93,16 @@ def logged(store: SessionStore) -> Rows:
             row: Any = envelope.to_json()
             ts = datetime.fromisoformat(row["ts"]).replace(tzinfo=None)
             rows.append({**row, "ts": ts})
-    return placed(rows)
+    return rows_by_place(rows)
 
 
-def part(rows: Rows, *names: str) -> Rows:
+def with_columns(rows: Rows, *names: str) -> Rows:
     """Return the rows with only these columns."""
     return {key: {name: row[name] for name in names} for key, row in rows.items()}
 
 
 @pytest.mark.each_engine
-def test_all_columns_read_back_are_the_log(
+def test_an_export_of_all_columns_equals_the_log(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     before = logged(filled)
@@ -111,7 +111,9 @@ def test_all_columns_read_back_are_the_log(
 
     names = (*METADATA, *TEXTS, "request_id", "agent")
     written, after = exported(tmp_path / "out"), logged(filled)
-    assert part(written, *names) == part({key: after[key] for key in written}, *names)
+    assert with_columns(written, *names) == with_columns(
+        {key: after[key] for key in written}, *names
+    )
     assert before.keys() <= written.keys()
     assert {key[2] for key in before} > {"main"}
 
@@ -131,12 +133,12 @@ def test_metadata_needs_no_key(store_url: str, tmp_path: Path) -> None:
     recorder.close()
 
     written = exported(tmp_path / "out")
-    assert part(written, *METADATA) == part(before, *METADATA)
+    assert with_columns(written, *METADATA) == with_columns(before, *METADATA)
     assert {*next(iter(written.values()))} == {*METADATA, "export_id"}
     assert not (tmp_path / "home").exists()
 
 
-def test_a_row_says_whence_it_is(filled: SessionStore, tmp_path: Path) -> None:
+def test_a_row_names_its_origin(filled: SessionStore, tmp_path: Path) -> None:
     session = filled.session(user_id="bob", session_id="s")
     session.append(refold.UserInput(text="Write to bob@example.com."))
     export = tables(filled)
@@ -152,7 +154,7 @@ def test_a_row_says_whence_it_is(filled: SessionStore, tmp_path: Path) -> None:
 
 @KINDS
 @pytest.mark.each_engine
-def test_an_erased_user_is_in_no_file(
+def test_no_file_has_an_erased_user(
     filled: SessionStore, tmp_path: Path, columns: str
 ) -> None:
     filled.erase("bob", "asked")
@@ -176,7 +178,7 @@ def test_a_user_erased_during_the_export_is_left_out(
     session_id: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bob is erased when his rows are in the file and eve's follow."""
+    """Bob is erased when his rows are already in the file and eve's follow."""
     log = log_of(filled)
     owner: Any = log.recorder if columns == "metadata" else log
     name = "plain" if columns == "metadata" else "read"
@@ -207,7 +209,7 @@ def test_a_user_erased_during_the_export_is_left_out(
 def test_a_user_under_erasure_is_left_out_of_all_columns(
     filled: SessionStore, tmp_path: Path
 ) -> None:
-    """His erasure does not find copies that are recorded only later."""
+    """His erasure would not find copies that are recorded only later."""
     writer = filled.session(user_id="bob", session_id="s").writer
     Eraser(writer).begin(ErasureRequest(Whose("bob"), "asked", ""))
 
@@ -234,9 +236,12 @@ def test_an_export_during_writes_has_every_earlier_event(
     tables(filled).write(tmp_path / "out")
 
     written = exported(tmp_path / "out")
-    assert part(before, "hash").items() <= part(written, "hash").items()
+    assert with_columns(before, "hash").items() <= with_columns(written, "hash").items()
     monkeypatch.undo()
-    assert part(written, "hash").items() <= part(logged(filled), "hash").items()
+    assert (
+        with_columns(written, "hash").items()
+        <= with_columns(logged(filled), "hash").items()
+    )
 
 
 def test_an_erasure_names_exports_of_all_columns_and_their_rows(
@@ -264,7 +269,7 @@ def test_an_erasure_names_exports_of_all_columns_and_their_rows(
     assert of_ada == {key for key in written if key[0] == "ada"}
 
 
-def test_a_readmitted_user_is_in_another_epoch(
+def test_a_readmitted_user_has_another_epoch(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     first: Any = tables(filled).write(tmp_path / "first").manifest
@@ -279,7 +284,7 @@ def test_a_readmitted_user_is_in_another_epoch(
     assert first["generation"] < second["generation"]
 
 
-def test_a_frozen_user_is_in_metadata_alone(
+def test_a_frozen_user_is_exported_as_metadata_only(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     filled.erasures.freeze("bob", "a lawsuit")
@@ -319,7 +324,7 @@ def test_each_user_is_in_one_file_which_the_manifest_names(
     assert files[0] == files[1]
 
 
-def test_an_export_proves_itself(filled: SessionStore, tmp_path: Path) -> None:
+def test_an_export_verifies(filled: SessionStore, tmp_path: Path) -> None:
     tables(filled).write(tmp_path / "out")
     assert check_export(tmp_path / "out").problems == []
 
@@ -332,14 +337,16 @@ def test_an_export_proves_itself(filled: SessionStore, tmp_path: Path) -> None:
     assert problem.path == file.name
 
 
-def test_only_its_owner_can_read_it(filled: SessionStore, tmp_path: Path) -> None:
+def test_only_its_owner_can_read_an_export(
+    filled: SessionStore, tmp_path: Path
+) -> None:
     tables(filled, "metadata").write(tmp_path / "out")
 
     out = tmp_path / "out"
     assert {path.stat().st_mode & 0o077 for path in (out, *out.iterdir())} == {0}
 
 
-def test_nothing_is_written_over(filled: SessionStore, tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing(filled: SessionStore, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")
 
@@ -353,7 +360,7 @@ def test_an_export_that_fails_leaves_nothing(
     filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "place").mkdir()
-    monkeypatch.setattr("refold.store.exports.Files.finish", _full)
+    monkeypatch.setattr("refold.store.exports.Files.finish", _raise_disk_full)
 
     with pytest.raises(refold.errors.ExportFailed, match="free space"):
         tables(filled).write(tmp_path / "place" / "out")
@@ -361,13 +368,13 @@ def test_an_export_that_fails_leaves_nothing(
     assert list((tmp_path / "place").iterdir()) == []
 
 
-def _full(*_: object) -> None:
+def _raise_disk_full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.each_engine
-def test_an_export_that_is_killed_leaves_no_folder_of_its_name(
+def test_a_killed_export_leaves_no_folder_of_its_name(
     store_url: str, tmp_path: Path, step: str
 ) -> None:
     place = tmp_path / "place"
@@ -385,8 +392,8 @@ def test_an_export_that_is_killed_leaves_no_folder_of_its_name(
     assert check_export(place / "out").problems == []
 
 
-def _peak(work: Callable[[], object]) -> int:
-    """The most bytes that it held at once, in Python's memory and in Arrow's."""
+def _peak_bytes(work: Callable[[], object]) -> int:
+    """Return the peak memory of the work, in Python and in Arrow."""
     before, pool = pa.default_memory_pool(), None
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
@@ -412,14 +419,14 @@ def test_more_events_take_no_more_memory(
             texts = [f"{number + more} " + "why " * 200 for more in range(100)]
             session.append([refold.UserInput(text=text) for text in texts])
         export = tables(store, columns)
-        return _peak(lambda: export.write(tmp_path / f"{count}"))
+        return _peak_bytes(lambda: export.write(tmp_path / f"{count}"))
 
-    filled(100)  # what is loaded and made once
+    filled(100)  # what is loaded and created once
     few, more = filled(400), 2_000
 
     many = filled(more)
 
-    # A row alone takes 700 bytes and more; what is left is the end of so small groups.
+    # A row alone takes at least 700 bytes; the rest is the end of such small groups.
     assert (many - few) / more < 100
 
 
@@ -439,7 +446,7 @@ def test_long_events_make_short_groups(store: SessionStore, tmp_path: Path) -> N
     assert sizes == [9, 3]
 
 
-def test_without_the_extra_it_is_named(
+def test_a_missing_extra_is_named(
     filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -450,7 +457,7 @@ def test_without_the_extra_it_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recorder_reads_what_is_plain_page_by_page(
+def test_metadata_is_read_page_by_page(
     filled: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder: Recorder = log_of(filled).recorder

@@ -1,4 +1,4 @@
-"""Whatever is done to a store behind its back, ``verify`` finds it and names it."""
+"""``verify`` finds and names every change that is made to a store behind its back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.tampering import COLUMNS, NOT_PROVED, Tampering, columns, eve
 
 
 class Finding(NamedTuple):
-    """Codes of problems, each with the session it is of; of the tree it is empty."""
+    """A problem code with its session; a problem of the tree has an empty session."""
 
     session_id: str
     code: str
@@ -29,7 +29,7 @@ def filled(
     postgres: Postgres,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Tampered]:
-    """One store for each engine; it is put back after every test."""
+    """One store for each engine; every test restores it."""
     folder = tmp_path_factory.mktemp("tampered")
     name = f"test_{uuid.uuid4().hex[:12]}"
     sqlite = request.param == "sqlite"
@@ -55,7 +55,7 @@ def case(filled: Tampered) -> Iterator[Tampered]:
 
 
 def problems_of(case: Tampered) -> set[Finding]:
-    """What is wrong, as ``refold verify`` finds it."""
+    """Return the problems that ``refold verify`` finds."""
     try:
         with case.store() as store:
             problems = [p for _, verified in store.verify() for p in verified.problems]
@@ -66,14 +66,14 @@ def problems_of(case: Tampered) -> set[Finding]:
         return {Finding("", "opening")}
 
 
-def test_nothing_is_found_where_nothing_was_done(case: Tampered) -> None:
+def test_an_untouched_store_has_no_problems(case: Tampered) -> None:
     assert problems_of(case) == set()
 
 
 def cases() -> Iterator[ParameterSet]:
-    """All of them on SQLite; on PostgreSQL the first that is found under each code.
+    """All cases on SQLite; on PostgreSQL the first case of each code.
 
-    Each names its engine: pytest runs tests with an equal parameter one after the
+    Each case names its engine: pytest runs tests with an equal parameter one after the
     other, and every change of engine fills a new store.
     """
     seen: set[str] = set()
@@ -90,7 +90,7 @@ def cases() -> Iterator[ParameterSet]:
         seen.add(tampering.code)
 
 
-# Without the scope pytest takes ``filled`` for a fixture of each test and fills a store
+# Without the scope pytest treats ``filled`` as a fixture of each test and fills a store
 # for each.
 @pytest.mark.parametrize(
     ("filled", "tampering"), [*cases()], indirect=["filled"], scope="module"
@@ -127,7 +127,7 @@ def test_removed_seals_and_anchor_cannot_be_started_over(
         store.seal()
 
 
-def test_a_loss_that_is_accepted_is_not_found_any_more(case: Tampered) -> None:
+def test_an_accepted_loss_is_not_reported_again(case: Tampered) -> None:
     acts.remove_seals_and_anchor(case)
     acts.lower_generation(case)
     acts.remove("certificates", "body LIKE '%released%'")(case)

@@ -1,4 +1,4 @@
-"""A store compacts by itself, beside the appends or before they return, as asked."""
+"""A store compacts by itself, in the background or before appends return."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def opened(url: str, folder: Path, compact: Automatic, writes: Any) -> SessionSt
     return refold.open(prepare(url, folder), compact=compact, summarizer=writes)
 
 
-def test_in_the_background_no_append_waits(
+def test_no_append_waits_for_background_compaction(
     store_url: str, tmp_path: Path, slow: Slow
 ) -> None:
     with opened(store_url, tmp_path, "background", slow) as store:
@@ -61,7 +61,7 @@ def test_in_the_background_no_append_waits(
         assert session.verify().problems == []
 
 
-def test_by_choice_the_append_waits(
+def test_an_append_waits_if_configured(
     store_url: str, tmp_path: Path, calls: Path
 ) -> None:
     with opened(store_url, tmp_path, "wait", Counting(calls)) as store:
@@ -81,7 +81,7 @@ def test_by_choice_the_append_waits(
         ([refold.Final(text="done", outcome="success")], True),
     ],
 )
-def test_it_is_checked_where_a_turn_may_end(
+def test_compaction_is_checked_where_a_turn_may_end(
     sqlite_url: str, tmp_path: Path, calls: Path, events: Any, checked: bool
 ) -> None:
     with opened(sqlite_url, tmp_path, "off", None) as store:
@@ -93,7 +93,9 @@ def test_it_is_checked_where_a_turn_may_end(
     assert bool(called(calls)) == checked
 
 
-def test_off_is_off(sqlite_url: str, tmp_path: Path, calls: Path) -> None:
+def test_automatic_compaction_can_be_disabled(
+    sqlite_url: str, tmp_path: Path, calls: Path
+) -> None:
     with opened(sqlite_url, tmp_path, "off", Counting(calls)) as store:
         for _ in range(4):
             store.session(user_id="ada", session_id="s-1").append([QUESTION, ANSWER])
@@ -117,7 +119,7 @@ def test_an_impossible_compaction_does_not_fail_the_append(
     assert "strategy" in caplog.text
 
 
-def test_another_way_is_refused_and_nothing_is_made(
+def test_an_unknown_mode_is_refused_and_creates_nothing(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="off, background, wait"):
@@ -125,7 +127,7 @@ def test_another_way_is_refused_and_nothing_is_made(
     assert not (tmp_path / "refold.db").exists()
 
 
-def test_prepare_need_not_wait(store_url: str, tmp_path: Path, slow: Slow) -> None:
+def test_prepare_can_skip_waiting(store_url: str, tmp_path: Path, slow: Slow) -> None:
     with opened(store_url, tmp_path, "off", slow) as store:
         session = store.session(user_id="ada", session_id="s-1")
         for _ in range(2):
@@ -142,17 +144,17 @@ def test_prepare_need_not_wait(store_url: str, tmp_path: Path, slow: Slow) -> No
         assert len(called(slow.calls)) == 1
 
 
-def test_a_store_closes_when_its_background_is_done(
+def test_closing_a_store_waits_for_its_background_work(
     store_url: str, tmp_path: Path, calls: Path
 ) -> None:
     begun = Event()
 
-    class Closing(Counting):
+    class ClosingSummarizer(Counting):
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
             begun.set()
             return super().summarise(source, target_tokens=target_tokens)
 
-    with opened(store_url, tmp_path, "background", Closing(calls)) as store:
+    with opened(store_url, tmp_path, "background", ClosingSummarizer(calls)) as store:
         for _ in range(2):
             store.session(user_id="ada", session_id="s-1").append([QUESTION, ANSWER])
         assert begun.wait(60)
@@ -181,15 +183,15 @@ def test_work_runs_one_at_a_time_and_again_if_requested_during_it() -> None:
     background.close()
 
 
-def test_work_that_waits_is_bounded_and_forgotten_at_the_end() -> None:
+def test_waiting_work_is_bounded_and_dropped_at_the_end() -> None:
     background, entered, go = Background(threads=1, queue=2), Barrier(2), Event()
     done: list[str] = []
 
-    def first() -> None:
+    def first_task() -> None:
         entered.wait(60)
         assert go.wait(60)
 
-    background.ask("first", first)
+    background.ask("first", first_task)
     entered.wait(60)
     assert background.ask("b", lambda: done.append("b"))
     assert background.ask("b", lambda: done.append("b again"))
@@ -204,15 +206,15 @@ def test_work_that_waits_is_bounded_and_forgotten_at_the_end() -> None:
     background.wait_idle()
 
 
-def test_a_failure_in_the_background_ends_nothing_else(
+def test_a_failed_background_task_stops_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     background, done = Background(threads=1), list[int]()
 
-    def failing() -> None:
+    def fail() -> None:
         raise ValueError("what a user said")
 
-    background.ask("a", failing)
+    background.ask("a", fail)
     background.ask("b", lambda: done.append(1))
     background.wait_idle()
     background.close()
@@ -222,11 +224,11 @@ def test_a_failure_in_the_background_ends_nothing_else(
     assert "what a user said" not in caplog.text
 
 
-def test_a_fork_has_a_background_of_its_own() -> None:
+def test_a_forked_process_has_its_own_background_thread() -> None:
     background, done = Background(), Event()
     background.ask("a", done.set)
     background.wait_idle()
-    background._pid = os.getpid() + 1  # as if this were its child
+    background._pid = os.getpid() + 1  # as if this were the child
 
     again = Event()
     assert background.ask("a", again.set)

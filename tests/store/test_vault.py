@@ -1,4 +1,4 @@
-"""A model may see what the log does not keep; what is stored never reveals it."""
+"""Models may see values that the log does not store; stored data never reveals them."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ def test_later_findings_get_the_numbers_of_later_appends(db: str) -> None:
         assert [rechecked.exposures for rechecked in store.recheck()] == [[]]
 
 
-def test_numbers_in_handed_in_parts_reveal_nothing(db: str) -> None:
+def test_placeholders_in_values_from_the_caller_reveal_nothing(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
         session.append(user_inputs(f"I am {ADA}"))
@@ -126,7 +126,7 @@ def test_a_value_has_one_number_in_a_session_across_restarts(db: str) -> None:
     assert stored == [
         "from [EMAIL_1] to [EMAIL_2]",
         "again [EMAIL_2]",
-        # Another spelling has a number of its own.
+        # Another spelling has its own number.
         "and [EMAIL_3], [EMAIL_4]",
     ]
 
@@ -238,7 +238,7 @@ def test_a_number_is_revealed_with_all_its_characters(
 
 
 def test_numbers_of_earlier_versions_stay(db: str) -> None:
-    # Earlier versions gave each encoding a number of its own.
+    # Earlier versions gave each encoding its own number.
     secret = "Tr0ub4&dor!x"
     redactor = Redactor(NUMBERED.plan())
     kinds = redactor.plan.numbered_types
@@ -263,7 +263,7 @@ SECRETS = st.text(
 
 
 @given(st.lists(SECRETS, min_size=1, max_size=3), st.data())
-def test_every_encoding_is_revealed_as_it_was_written(
+def test_every_encoding_is_revealed_in_its_original_spelling(
     secrets: list[str], data: st.DataObject
 ) -> None:
     store = refold.open("memory://", policy=NUMBERED, vault=Vault(types=EVERY_TYPE))
@@ -286,7 +286,7 @@ def test_every_encoding_is_revealed_as_it_was_written(
 
 
 @pytest.mark.each_engine
-def test_two_writers_give_no_number_twice(db: str) -> None:
+def test_two_writers_never_use_a_number_twice(db: str) -> None:
     with opened(db) as store, opened(db) as other_store:
         first, second = session_of(store), session_of(other_store)
         first.append(user_inputs("hello"))
@@ -317,7 +317,7 @@ def test_numbers_stay_when_keys_are_replaced(db: str) -> None:
         assert not session.verify().problems
 
 
-def test_a_recomputed_head_gives_no_number_twice(db: str) -> None:
+def test_a_recomputed_head_never_uses_a_number_twice(db: str) -> None:
     with opened(db) as store:
         session_of(store).append(user_inputs(f"from {ADA} to {BOB}"))
     tamper(db, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
@@ -372,7 +372,7 @@ def test_a_placeholder_in_input_never_resolves(db: str) -> None:
         ]
 
 
-def test_a_call_and_its_result_have_one_id_that_looks_like_a_placeholder(
+def test_a_call_and_its_result_keep_one_id_that_looks_like_a_placeholder(
     db: str,
 ) -> None:
     with opened(db) as store:
@@ -388,7 +388,7 @@ def test_a_call_and_its_result_have_one_id_that_looks_like_a_placeholder(
 
 
 @pytest.mark.parametrize("alike", ["[SECRET_1]", "[~SECRET_1]"])
-def test_no_secret_hides_behind_what_looks_like_a_placeholder(
+def test_a_secret_that_looks_like_a_placeholder_is_still_redacted(
     db: str, alike: str
 ) -> None:
     with opened(db) as store:
@@ -470,7 +470,7 @@ def test_a_placeholder_resolves_only_where_it_was_issued(db: str) -> None:
         assert texts(parent, reveal=True) == [f"I am {ADA}"]
 
 
-def test_without_the_value_the_placeholder_stands(db: str) -> None:
+def test_a_placeholder_without_its_value_is_shown_unchanged(db: str) -> None:
     with opened(db) as store:
         session_of(store).append(user_inputs(f"I am {ADA}"))
     with opened(db) as store:
@@ -483,7 +483,7 @@ def test_without_the_value_the_placeholder_stands(db: str) -> None:
         assert texts(session, reveal=True) == [f"I am {ADA}", f"again {ADA}"]
 
 
-def test_the_end_and_an_erasure_take_the_values(db: str) -> None:
+def test_closing_and_erasing_remove_the_values(db: str) -> None:
     with opened(db, vault=(vault := Vault())) as store:
         for name in ("a", "b"):
             session_of(store, name).append(user_inputs(f"I am {ADA}"))
@@ -496,7 +496,7 @@ def test_the_end_and_an_erasure_take_the_values(db: str) -> None:
         assert len(vault) == 0
 
 
-def test_a_secret_is_kept_only_if_it_is_named(db: str) -> None:
+def test_a_secret_is_kept_only_if_the_policy_names_it(db: str) -> None:
     text = "password: hunter2-Tr0ub4dor, " + ADA
     for types, size in ((None, 1), ({"SECRET"}, 1)):
         vault = Vault() if types is None else Vault(types=types)
@@ -576,7 +576,7 @@ def test_arguments_named_as_signed_data_are_redacted_too(db: str) -> None:
         assert payload(session.events()[-1]).arguments["to"] == "[EMAIL_1]"
 
 
-def test_a_capture_reveals_to_the_model_and_to_its_tools(
+def test_a_capture_reveals_values_to_the_model_and_its_tools(
     db: str, api: MessagesApi
 ) -> None:
     call = tool_use("mail", {"to": "[EMAIL_1]", "cc": BOB}, call_id="t-1")
@@ -626,7 +626,7 @@ def test_a_policy_has_one_kind_of_placeholder(more: str) -> None:
         Policy.parse(f"version = 1\nnumbered = true\n{more}")
 
 
-def test_no_byte_on_disk_has_what_the_vault_knows(
+def test_no_byte_on_disk_has_a_value_of_the_vault(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -680,7 +680,9 @@ def test_a_kept_value_is_revealed_after_a_restart(db: str) -> None:
 
 @pytest.mark.each_engine
 @pytest.mark.parametrize("goes", ["end", "erase", "policy"])
-def test_a_kept_value_goes(db: str, goes: str) -> None:
+def test_a_kept_value_is_removed_at_the_end_by_erasure_or_by_policy(
+    db: str, goes: str
+) -> None:
     with refold.open(db, policy=SEALED) as store:
         session = session_of(store)
         session.append(user_inputs(f"I am {ADA}"))
@@ -731,7 +733,7 @@ def test_a_session_keeps_at_most_500_values(db: str) -> None:
         assert values > {f"p{n}@example.org" for n in range(160, 600)}
 
 
-def test_no_byte_and_no_export_has_what_is_kept_encrypted(
+def test_no_byte_and_no_export_has_a_kept_value_in_clear(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -763,7 +765,7 @@ def test_no_byte_and_no_export_has_what_is_kept_encrypted(
         ('numbered = true\n[vault]\ntypes = ["MAIL"]\n', "no type MAIL"),
     ],
 )
-def test_checks_the_values_that_a_policy_keeps(more: str, wrong: str) -> None:
+def test_the_values_that_a_policy_keeps_are_checked(more: str, wrong: str) -> None:
     with pytest.raises(PolicyError, match=wrong):
         Policy.parse(f"version = 1\n{more}")
 
@@ -786,7 +788,7 @@ def test_a_capture_has_a_vault_by_default(db: str, api: MessagesApi) -> None:
         assert payload(session.events()[-1]).text == "beside it [REDACTED:EMAIL]"
 
 
-def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
+def test_arguments_of_a_stream_are_revealed_and_recorded_unrevealed(
     db: str, api: MessagesApi
 ) -> None:
     call = tool_use("mail", {"to": "[EMAIL_1]"}, call_id="t-1")
@@ -803,7 +805,7 @@ def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
         assert answer.content[0].input == {"to": ADA}
         result = refold.ToolResult(call_id="t-1", content="sent")
         session.append(result)
-        again = asyncio.run(asked_of(api, session, options))
+        again = asyncio.run(request_body(api, session, options))
         assert again.content[0].input == {"to": ADA}
         calls: list[Any] = [
             event.payload for event in session.events() if event.type == "tool_call"
@@ -812,7 +814,7 @@ def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
         assert not session.verify().problems
 
 
-async def asked_of(api: MessagesApi, session: refold.Session, how: Any) -> Any:
+async def request_body(api: MessagesApi, session: refold.Session, how: Any) -> Any:
     async with (
         api.async_client() as client,
         AsyncCapture(client, session, **how).stream() as stream,

@@ -1,4 +1,4 @@
-"""What a vault knows is in nothing that is handed out, and in no row of a database."""
+"""No output and no row of a database contains a value of the vault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
 
 class Gossip:
-    """Writes into its summaries what a model might have seen revealed."""
+    """A summarizer that writes every revealed value that a model might have seen."""
 
     costs = False
 
@@ -46,7 +46,7 @@ class Gossip:
 
 
 def live(store: SessionStore, gossip: Gossip) -> refold.Session:
-    """Returns a session with each value in an input, an answer, a call and a result."""
+    """Return a session with each value in an input, an answer, a call and a result."""
     session = store.session(user_id="u-1", session_id="s-1")
     for turn in range(6):
         words = f"turn {turn}: " + ", ".join(VALUES)
@@ -64,7 +64,7 @@ def live(store: SessionStore, gossip: Gossip) -> refold.Session:
 
 
 def rows(url: str) -> Iterator[str]:
-    """Every row of every table, and the bytes in them, as text."""
+    """Yield every row of every table, and the bytes in it, as text."""
     if url.startswith("sqlite"):
         path = url.removeprefix("sqlite:///")
         with sqlite3.connect(path) as connection:
@@ -126,7 +126,7 @@ def export(store: SessionStore, folder: Path) -> str:
 
 
 def refusals(session: refold.Session) -> Iterator[str]:
-    """What is said where a value is refused with what it stands in."""
+    """Yield the messages of errors about values that are refused."""
     for wrong in (
         lambda: session.append(ToolResult(call_id="none", content=VALUES[0])),
         lambda: session.append(ToolCall(call_id="", tool_name=VALUES[0])),
@@ -135,6 +135,6 @@ def refusals(session: refold.Session) -> Iterator[str]:
     ):
         with pytest.raises(RefoldError) as raised:
             wrong()
-        # What a caller named itself may stand in it; a value of an event may not.
+        # A message may repeat what the caller named, but no value of an event.
         if "no_such" not in str(raised.value):
             yield f"{raised.value!r} {raised.value}"

@@ -1,4 +1,4 @@
-"""What was written proves itself; what was changed behind our back is found."""
+"""Written events verify, and changes behind the store's back are found."""
 
 from __future__ import annotations
 
@@ -125,9 +125,7 @@ ROWS = [
         ("UPDATE @heads SET updated_at=1 WHERE stream='main'", None),
     ],
 )
-def test_changed_data_is_found_at_its_place(
-    filled: Any, statement: str, seq: int | None
-) -> None:
+def test_changed_data_is_located(filled: Any, statement: str, seq: int | None) -> None:
     store, change = filled
     change(statement + " AND session_id='s-1'")
 
@@ -140,7 +138,7 @@ def test_changed_data_is_found_at_its_place(
 
 
 @pytest.mark.parametrize(("statement", "seq"), ROWS)
-def test_the_chain_alone_finds_what_was_done_to_rows(
+def test_the_chain_alone_detects_changed_rows(
     filled: Any, statement: str, seq: int | None
 ) -> None:
     store, change = filled
@@ -154,7 +152,7 @@ def test_the_chain_alone_finds_what_was_done_to_rows(
         assert seq in {where for _, where, _ in reported}
 
 
-def _appending(store: SessionStore, end: Event) -> None:
+def _append_until_set(store: SessionStore, end: Event) -> None:
     session = store.session(user_id="ada", session_id="busy")
     while not end.is_set():
         session.append(
@@ -164,7 +162,7 @@ def _appending(store: SessionStore, end: Event) -> None:
 
 
 @pytest.mark.parametrize("chain_only", [False, True])
-def test_a_session_that_is_written_all_the_time_verifies(
+def test_a_session_verifies_during_continuous_writes(
     store_url: str, tmp_path: Path, chain_only: bool
 ) -> None:
     with open_at(store_url, tmp_path) as store, open_at(store_url, tmp_path) as other:
@@ -172,7 +170,7 @@ def test_a_session_that_is_written_all_the_time_verifies(
         session.append([refold.UserInput(text="before")] * 500)
         end = Event()
         with ThreadPoolExecutor() as pool:
-            writer = pool.submit(_appending, other, end)
+            writer = pool.submit(_append_until_set, other, end)
             try:
                 runs = [session.verify(chain_only=chain_only) for _ in range(5)]
             finally:
@@ -190,16 +188,18 @@ def test_events_appended_during_verification_are_no_problem(
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="first"))
 
-    def audited(method: Callable[..., Any]) -> Callable[..., Any]:
-        def during(log: EncryptedLog, stream: Any, **how: Any) -> Iterator[Any]:
+    def while_reading(method: Callable[..., Any]) -> Callable[..., Any]:
+        def with_appends(log: EncryptedLog, stream: Any, **how: Any) -> Iterator[Any]:
             for item in method(log, stream, **how):
                 session.append(refold.UserInput(text="meanwhile"))
                 yield item
 
-        return during
+        return with_appends
 
     for name in ("audit", "audit_chain"):
-        monkeypatch.setattr(EncryptedLog, name, audited(getattr(EncryptedLog, name)))
+        monkeypatch.setattr(
+            EncryptedLog, name, while_reading(getattr(EncryptedLog, name))
+        )
 
     assert session.verify(chain_only=chain_only).problems == []
 
@@ -222,7 +222,7 @@ def test_the_chain_alone_needs_no_key(
     assert (verified.events, verified.problems) == (3, [])
 
 
-def test_all_requests_of_a_session_are_derived_in_one_walk(
+def test_one_walk_derives_all_requests_of_a_session(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
@@ -234,11 +234,11 @@ def test_all_requests_of_a_session_are_derived_in_one_walk(
     folded: list[int] = []
     taken = OutlineBuilder.take
 
-    def take(builder: OutlineBuilder, envelope: Envelope) -> None:
+    def counted_take(builder: OutlineBuilder, envelope: Envelope) -> None:
         folded.append(envelope.seq)
         taken(builder, envelope)
 
-    monkeypatch.setattr(OutlineBuilder, "take", take)
+    monkeypatch.setattr(OutlineBuilder, "take", counted_take)
     again = [view.digest for _, view in map(_requested, session.proofs.replay())]
 
     assert again == sent
@@ -259,7 +259,7 @@ def _requested(replayed: tuple[Envelope, View]) -> tuple[refold.Request, View]:
         "UPDATE @blobs SET body=hash FROM (SELECT hash FROM @events LIMIT 1) e",
     ],
 )
-def test_a_blob_that_is_gone_or_changed_is_found(filled: Any, statement: str) -> None:
+def test_a_missing_or_changed_blob_is_found(filled: Any, statement: str) -> None:
     store, change = filled
     session = store.session(user_id="ada", session_id="s-1")
     receipt = session.append(refold.UserInput(text="long " * 20_000))
@@ -282,7 +282,7 @@ def test_a_fork_of_a_damaged_session_does_not_hide_the_others(filled: Any) -> No
     assert len(list(store.verify())) == 3
 
 
-def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:
+def test_a_changed_row_is_reported_as_corrupt_with_its_place(filled: Any) -> None:
     store, change = filled
     change("UPDATE @events SET ts=ts+1 WHERE seq=3 AND stream='main'")
 
@@ -293,7 +293,7 @@ def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:
 
 @pytest.mark.parametrize("column", ["ts", "token_estimate", "schema_version"])
 @pytest.mark.parametrize("value", ["{} + 0.5", "CAST({} AS BLOB)"])
-def test_a_number_of_another_type_is_not_taken_for_the_number(
+def test_a_number_of_another_type_is_not_accepted_as_the_number(
     sqlite_url: str, tmp_path: Path, column: str, value: str
 ) -> None:
     with open_at(sqlite_url, tmp_path) as store:

@@ -1,4 +1,4 @@
-"""A context can be taken apart: each part has its events, decision and proof."""
+"""A context can be explained: each part has its events, its decision and its proof."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WINDOW = (
 )
 
 
-def talk(session: Session, first: int, last: int) -> None:
+def append_exchanges(session: Session, first: int, last: int) -> None:
     for number in range(first, last + 1):
         session.append(
             [
@@ -40,13 +40,13 @@ def compact_all(session: Session) -> None:
         pass
 
 
-def rich(session: Session) -> Session:
-    """Compacted in several levels, with pins, one over its budget, and an open call.
+def compacted_fork(session: Session) -> Session:
+    """Compact in several levels, with pins, one over its budget, and an open call.
 
-    Gives its fork, which goes on.
+    Returns a fork of that session, with more events.
     """
     session.append(refold.SystemPrompt(text="You help."))
-    talk(session, 1, 1)
+    append_exchanges(session, 1, 1)
     session.append(refold.Pin(seqs=(2,), reason="the requirement"))
     session.append(refold.AgentResponse(text="a long thing " * 200))
     session.append(refold.AgentResponse(text="noted"))
@@ -55,14 +55,14 @@ def rich(session: Session) -> Session:
     session.append(refold.AgentResponse(text="I do", stop_reason="tool_use"))
     session.append(refold.ToolCall(call_id="c1", tool_name="bash"))
     session.append(refold.StateUpdate(set={"a": 1}))
-    talk(session, 2, 7)
+    append_exchanges(session, 2, 7)
     fork = session.fork(session.head().seq, session_id="s-2")
-    talk(fork, 8, 12)
+    append_exchanges(fork, 8, 12)
     return fork
 
 
 def check(explained: Explanation) -> None:
-    """Asserts that each event is shown or left out once, and that all is proved."""
+    """Assert that each event is shown or left out once, and is proved."""
     count = Counter(seq for part in explained.parts for seq in part.seqs)
     count.update(unshown_event.seq for unshown_event in explained.unshown)
     assert count == Counter(list(explained.events))
@@ -72,10 +72,10 @@ def check(explained: Explanation) -> None:
     assert [problem for chain in explained.chains for problem in chain.problems] == []
 
 
-def test_a_rich_session_and_its_fork_are_explained_at_every_moment(
+def test_a_complex_session_and_its_fork_are_explained_at_every_event(
     session: Session,
 ) -> None:
-    fork = rich(session)
+    fork = compacted_fork(session)
 
     for each in (session, fork):
         for at in range(1, each.head().seq + 1, 3):
@@ -86,7 +86,7 @@ def test_a_rich_session_and_its_fork_are_explained_at_every_moment(
 
 
 def test_parts_name_their_cause(session: Session) -> None:
-    explained = rich(session).why(WINDOW)
+    explained = compacted_fork(session).why(WINDOW)
 
     causes = {part.cause for part in explained.parts}
     left = {event.why for event in explained.unshown}
@@ -106,7 +106,7 @@ def test_parts_name_their_cause(session: Session) -> None:
 
 
 def test_a_fork_is_proved_together_with_its_parent(session: Session) -> None:
-    explained = rich(session).why(WINDOW)
+    explained = compacted_fork(session).why(WINDOW)
 
     assert [chain.stream.session_id for chain in explained.chains] == [
         "s-2",
@@ -123,10 +123,10 @@ def test_a_fork_is_proved_together_with_its_parent(session: Session) -> None:
     assert {event["session_id"] for event in inherited} == {"s-1"}
 
 
-def test_a_decision_is_shown_with_its_rule_and_the_event_it_rests_on(
+def test_a_decision_is_shown_with_its_rule_and_its_event(
     session: Session,
 ) -> None:
-    talk(session, 1, 4)
+    append_exchanges(session, 1, 4)
 
     (record,) = session.why(WINDOW).records
 
@@ -136,10 +136,10 @@ def test_a_decision_is_shown_with_its_rule_and_the_event_it_rests_on(
     assert record.decided_on.seq == record.node.summary.decided_at_seq == 8
 
 
-def test_a_summary_of_summaries_can_be_opened_down_to_its_events(
+def test_a_summary_of_summaries_opens_down_to_its_events(
     session: Session,
 ) -> None:
-    rich(session)
+    compacted_fork(session)
     explained = session.why(WINDOW)
     live = [record for record in explained.records if record.live]
 
@@ -156,7 +156,7 @@ def test_a_summary_of_summaries_can_be_opened_down_to_its_events(
 
 
 def test_a_message_is_explained_with_its_events(session: Session) -> None:
-    rich(session)
+    compacted_fork(session)
     whole = session.why(WINDOW)
 
     first = session.why(WINDOW, message=1)
@@ -169,11 +169,11 @@ def test_a_message_is_explained_with_its_events(session: Session) -> None:
     assert (last.records, last.unshown) == ((), ())
 
 
-def test_a_recorded_request_is_taken_apart_as_it_was_sent(session: Session) -> None:
-    talk(session, 1, 4)
+def test_a_recorded_request_is_explained_as_it_was_sent(session: Session) -> None:
+    append_exchanges(session, 1, 4)
     view = session.context(WINDOW, system="Be brief.", evidence=["A document."])
     at = session.record_request(view, model="m", matches=True).last_seq
-    talk(session, 5, 9)
+    append_exchanges(session, 5, 9)
 
     explained = session.why(at=at)
 
@@ -191,7 +191,7 @@ def test_a_recorded_request_is_taken_apart_as_it_was_sent(session: Session) -> N
 
 
 def test_a_context_that_was_not_recorded_says_so(session: Session) -> None:
-    talk(session, 1, 2)
+    append_exchanges(session, 1, 2)
 
     explained = session.why(WINDOW)
 
@@ -199,10 +199,10 @@ def test_a_context_that_was_not_recorded_says_so(session: Session) -> None:
     assert explained.to_json()["request"] is None
 
 
-def test_reports_a_forged_summary_as_broken_and_as_another_decision(
+def test_a_forged_summary_is_reported_as_broken_and_as_another_decision(
     session: Session,
 ) -> None:
-    talk(session, 1, 3)
+    append_exchanges(session, 1, 3)
     strategy = session.context(WINDOW).ref
     forged = Summary(
         strategy=strategy,
@@ -234,7 +234,7 @@ def test_parts_redacted_since_are_superseded_and_not_broken(
         session = before.session(user_id="ada", session_id="s-1")
         session.append(refold.UserInput(text=f"write to {MAIL}"))
         session.record_request(session.context(WINDOW))
-        talk(session, 1, 4)
+        append_exchanges(session, 1, 4)
 
     with refold.open(url, redactor=aware()) as after:
         list(after.reredact())
@@ -249,10 +249,10 @@ def test_parts_redacted_since_are_superseded_and_not_broken(
     assert explained.to_json()["superseded"] == [1]
 
 
-def test_places_that_are_not_there_are_refused(
+def test_places_that_do_not_exist_are_refused(
     store: SessionStore, session: Session
 ) -> None:
-    talk(session, 1, 4)
+    append_exchanges(session, 1, 4)
 
     for at in (0, 9, -1):
         with pytest.raises(refold.InvalidEvent, match=f"seq {at} is not in session"):
@@ -268,8 +268,8 @@ def test_places_that_are_not_there_are_refused(
         store.session(user_id="ada", session_id="none").why()
 
 
-def test_the_json_is_complete_and_holds_no_text_of_events(session: Session) -> None:
-    explained = rich(session).why(WINDOW)
+def test_the_json_is_complete_and_contains_no_text_of_events(session: Session) -> None:
+    explained = compacted_fork(session).why(WINDOW)
 
     printed = orjson.loads(orjson.dumps(explained.to_json()))
 

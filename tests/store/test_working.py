@@ -1,4 +1,4 @@
-"""A worker compacts what new events or the time make due, and sleeps in between."""
+"""A worker compacts when new events or the time require it, and sleeps in between."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(store: SessionStore, clock: Clock) -> SessionStore:
-    """The store on each engine, by this clock."""
+    """The store on each engine, with this clock."""
     writer = store.session(user_id="ada", session_id="s-1").writer
     return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
 
 
-class Idle(TurnWindow):
-    """Compacts the oldest turn once nothing has been said for ten minutes."""
+class CompactsWhenIdle(TurnWindow):
+    """A strategy that compacts the oldest turn after ten minutes without events."""
 
     name: ClassVar[str] = "idle_for_tests"
 
@@ -68,7 +68,7 @@ class Idle(TurnWindow):
         return from_microseconds(outline.called_at) + timedelta(minutes=10)
 
 
-IDLE: Strategy = Idle(full_turns=1, cached_turns=1)
+IDLE: Strategy = CompactsWhenIdle(full_turns=1, cached_turns=1)
 
 
 def test_a_worker_compacts_all_pending_sessions(
@@ -93,13 +93,13 @@ def test_a_worker_reads_only_sessions_that_grew(
     assert worker.round() == EVERY
     compactor = SessionStrategies.compactor
 
-    def looking(
+    def recorded_check(
         part: SessionStrategies, *arguments: object, **options: object
     ) -> object:
         looked.append(part.session_id)
         return compactor(part, *arguments, **options)  # type: ignore[arg-type]  # as given
 
-    monkeypatch.setattr(SessionStrategies, "compactor", looking)
+    monkeypatch.setattr(SessionStrategies, "compactor", recorded_check)
     talk(second, 1)
     assert worker.round() == EVERY
     assert looked == []
@@ -144,7 +144,7 @@ def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
     assert summaries(session) == 2
 
 
-def test_a_failure_is_tried_again_in_its_time(
+def test_a_failed_compaction_is_retried_after_its_cooldown(
     store: SessionStore, clock: Clock, calls: Path
 ) -> None:
     class FailingOnce(Counting):
@@ -166,7 +166,7 @@ def test_a_failure_is_tried_again_in_its_time(
     assert summaries(session) == 1
 
 
-def test_a_session_that_cannot_be_worked_on_stops_no_other(
+def test_a_failing_session_stops_no_other(
     store: SessionStore,
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
@@ -178,14 +178,14 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
     ]
     compactor, broken = SessionStrategies.compactor, ["b"]
 
-    def breaking(
+    def fail_for_one(
         part: SessionStrategies, *arguments: object, **options: object
     ) -> object:
         if part.session_id in broken:
             raise refold.CorruptEvent("session 'b'", seq=1, reason="its row is gone")
         return compactor(part, *arguments, **options)  # type: ignore[arg-type]  # as given
 
-    monkeypatch.setattr(SessionStrategies, "compactor", breaking)
+    monkeypatch.setattr(SessionStrategies, "compactor", fail_for_one)
     worker = Worker(store, WINDOW, duties={"compact": EVERY})
     assert worker.round() == EVERY
     assert [summaries(session) for session in sessions] == [1, 0, 1]
@@ -197,17 +197,17 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
     assert [summaries(session) for session in sessions] == [1, 1, 1]
 
 
-def test_a_store_that_does_not_answer_is_asked_again(
+def test_a_store_that_does_not_answer_is_retried(
     store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker = Worker(store, WINDOW, duties={"compact": EVERY})
 
-    def away(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise refold.StoreUnavailable("the database is away", remedy="wait")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(store.log), "sessions", away)
+        patch.setattr(type(store.log), "sessions", fail)
         assert worker.round() == EVERY
     clock.pass_(EVERY)
     worker.round()
@@ -251,7 +251,7 @@ def test_without_a_strategy_each_session_has_its_own(
     assert (summaries(chose), summaries(raw)) == (1, 0)
 
 
-def test_it_can_be_of_one_user(store: SessionStore, clock: Clock) -> None:
+def test_a_worker_can_be_limited_to_one_user(store: SessionStore, clock: Clock) -> None:
     adas, bobs = (
         talk(store.session(user_id=user, session_id="s"), 2) for user in ("ada", "bob")
     )
@@ -275,7 +275,7 @@ def test_a_worker_reports_its_results(store: SessionStore, clock: Clock) -> None
     assert summaries(session) == 1
 
 
-def test_it_runs_until_it_is_stopped(store: SessionStore, clock: Clock) -> None:
+def test_a_worker_runs_until_it_is_stopped(store: SessionStore, clock: Clock) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker: Worker
 
@@ -293,14 +293,14 @@ def test_it_runs_until_it_is_stopped(store: SessionStore, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("every", [0, -1, float("nan"), 1e9])
-def test_every_so_often_is_a_time(store: SessionStore, every: float) -> None:
+def test_an_interval_must_be_positive(store: SessionStore, every: float) -> None:
     with pytest.raises(
         refold.InvalidConfiguration, match="intervals and the lease are above 0"
     ):
         Worker(store, duties={"compact": every})
 
 
-def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> None:
+def test_views_that_are_behind_are_caught_up(store: SessionStore, clock: Clock) -> None:
     other = "turn_window:full_turns=3,cached_turns=3"
     for name in ("s-1", "s-2"):
         session = store.session(user_id="ada", session_id=name)

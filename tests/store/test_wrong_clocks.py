@@ -38,7 +38,7 @@ days = 30
 
 @pytest.fixture
 def url(store_url: str, tmp_path: Path) -> str:
-    """A store with a session that is used, made by a process whose clock is right."""
+    """A store with a recent session, created by a process with the right clock."""
     url = prepare(store_url, tmp_path)
     with refold.open(url, access_log="table") as store:
         session = store.session(user_id="ada", session_id="s")
@@ -47,29 +47,29 @@ def url(store_url: str, tmp_path: Path) -> str:
     return url
 
 
-def refold_at(seconds: int, *command: object) -> Any:
-    """What ``refold`` prints in JSON where the clock is so many seconds ahead."""
+def run_refold_at(seconds: int, *command: object) -> Any:
+    """Return the JSON that ``refold`` prints with a clock that many seconds ahead."""
     process = warm.module("tests.support.shifted", seconds, *command, "--json")
     printed, errors = process.communicate()
     assert process.returncode == 0, errors
     return json.loads(printed)
 
 
-def python_at(seconds: int, program: str) -> str:
+def run_python_at(seconds: int, program: str) -> str:
     process = warm.module("tests.support.shifted", seconds, "python", program)
     printed, errors = process.communicate()
     assert process.returncode == 0, errors
     return printed
 
 
-def number(store: SessionStore) -> int:
-    """How many events the session of these tests has."""
+def count_events(store: SessionStore) -> int:
+    """Return the number of events in the session of these tests."""
     return len(store.session(user_id="ada", session_id="s").events())
 
 
 @pytest.mark.each_engine
 @WRONG
-def test_a_shifted_process_has_no_clock_that_is_right(url: str, seconds: int) -> None:
+def test_no_clock_of_a_shifted_process_is_right(url: str, seconds: int) -> None:
     program = (
         "import time\n"
         "from datetime import datetime, UTC\n"
@@ -77,7 +77,7 @@ def test_a_shifted_process_has_no_clock_that_is_right(url: str, seconds: int) ->
         "print(int(time.time()), int(datetime.now(UTC).timestamp()),"
         " int(theirs.now(UTC).timestamp()), time.time_ns() // 10**9)"
     )
-    there = [int(each) for each in python_at(seconds, program).split()]
+    there = [int(each) for each in run_python_at(seconds, program).split()]
     here = datetime.now(UTC).timestamp() + seconds
 
     assert all(abs(each - here) < 60 for each in there)
@@ -91,35 +91,35 @@ def test_retention_with_a_wrong_clock_erases_nothing_in_use(
     policy = tmp_path / "retention.toml"
     policy.write_text('sessions = "30d"\nblobs = "30d"\naudit = "30d"\n')
 
-    done = refold_at(seconds, "--db", url, "retain", "--policy", str(policy))
+    done = run_refold_at(seconds, "--db", url, "retain", "--policy", str(policy))
 
     assert (done["sessions"], done["blobs"]) == ([], 0)
     with refold.open(url, access_log="table") as store:
-        assert number(store) == EVENTS
+        assert count_events(store) == EVENTS
         assert [*store.access_log.records()]
 
 
 @pytest.mark.each_engine
 @WRONG
-def test_a_grace_is_not_over_where_the_clock_is_wrong(url: str, seconds: int) -> None:
+def test_a_grace_does_not_end_early_with_a_wrong_clock(url: str, seconds: int) -> None:
     with refold.open(url) as store:
         store.erase("ada", "asked", grace=MONTH)
 
-    assert refold_at(seconds, "--db", url, "erase", "--due", "--yes") == []
+    assert run_refold_at(seconds, "--db", url, "erase", "--due", "--yes") == []
 
     with refold.open(url) as store:
         assert [job.stage for job in store.erasures.pending()] == ["held"]
         store.erasures.restore("ada", "a mistake")
-        assert number(store) == EVENTS
+        assert count_events(store) == EVENTS
 
 
 @pytest.mark.each_engine
 @WRONG
-def test_a_grace_that_a_wrong_clock_began_lasts_as_long_as_asked(
+def test_a_grace_that_a_wrong_clock_began_lasts_as_long_as_requested(
     url: str, seconds: int
 ) -> None:
     how = "--user", "ada", "--reason", "asked", "--grace", "30d", "--yes"
-    refold_at(seconds, "--db", url, "erase", *how)
+    run_refold_at(seconds, "--db", url, "erase", *how)
 
     with refold.open(url) as store:
         assert [*store.erasures.complete()] == []
@@ -131,23 +131,21 @@ def test_a_grace_that_a_wrong_clock_began_lasts_as_long_as_asked(
 
 @pytest.mark.each_engine
 @WRONG
-def test_a_short_grace_ends_where_a_wrong_clock_began_it(
-    url: str, seconds: int
-) -> None:
+def test_a_short_grace_that_a_wrong_clock_began_ends(url: str, seconds: int) -> None:
     how = "--user", "ada", "--reason", "asked", "--grace", "1s", "--yes"
-    refold_at(seconds, "--db", url, "erase", *how)
+    run_refold_at(seconds, "--db", url, "erase", *how)
     time.sleep(1.1)  # the grace itself
 
     with refold.open(url) as store:
         (done,) = store.erasures.complete()
         assert done.certificate is not None
         with pytest.raises(Erased):
-            number(store)
+            count_events(store)
 
 
 @pytest.mark.each_engine
 @WRONG
-def test_a_session_that_a_wrong_clock_wrote_is_in_use(
+def test_a_session_written_with_a_wrong_clock_counts_as_recent(
     url: str, seconds: int, tmp_path: Path
 ) -> None:
     append = (
@@ -156,7 +154,7 @@ def test_a_session_that_a_wrong_clock_wrote_is_in_use(
         "    session = store.session(user_id='eve', session_id='t')\n"
         f"    session.append(refold.UserInput(text={LONG[:80_000]!r}))\n"
     )
-    python_at(seconds, append)
+    run_python_at(seconds, append)
 
     with refold.open(url) as store:
         policy = RetentionPolicy(sessions=MONTH, blobs=MONTH)
@@ -167,7 +165,7 @@ def test_a_session_that_a_wrong_clock_wrote_is_in_use(
 
 @pytest.mark.each_engine
 @WRONG
-def test_values_that_a_session_keeps_outlast_a_wrong_clock(
+def test_kept_values_of_a_session_survive_a_wrong_clock(
     store_url: str, tmp_path: Path, seconds: int
 ) -> None:
     url = prepare(store_url, tmp_path)
@@ -182,7 +180,7 @@ def test_values_that_a_session_keeps_outlast_a_wrong_clock(
         "    session = store.session(user_id='ada', session_id='s')\n"
         "    session.append(refold.UserInput(text='and to bob@example.org'))\n"
     )
-    python_at(seconds, append)
+    run_python_at(seconds, append)
 
     with refold.open(url, policy=policy) as store:
         stored = store.session(user_id="ada", session_id="s").head().state.kept
@@ -194,7 +192,7 @@ def test_values_that_a_session_keeps_outlast_a_wrong_clock(
 
 
 @pytest.mark.each_engine
-def test_times_of_a_clock_that_was_ahead_begin_to_age(
+def test_times_from_a_clock_that_was_ahead_begin_to_age(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -228,7 +226,7 @@ def test_a_grace_that_ends_too_late_begins_again(
         assert job.due_at <= store.clock() + 30 * DAY
 
 
-def test_a_disputed_clock_is_named_and_can_be_trusted(
+def test_a_disputed_clock_is_reported_and_can_be_trusted(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = sqlite_url
