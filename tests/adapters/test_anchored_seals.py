@@ -17,7 +17,7 @@ from refold.domain.errors import SealBroken
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
 from tests.support.engines import one_engine
-from tests.support.sealing import anchor_file, proved, say
+from tests.support.sealing import anchor_file, append_to_each, verified_seals
 from tests.support.stores import open_at
 
 
@@ -37,14 +37,14 @@ def test_an_anchor_that_names_another_tree_stops_the_sealer(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        say(store, "a")
+        append_to_each(store, "a")
         store.seal()
-        say(store, "a")
+        append_to_each(store, "a")
         head = store.seal()
         assert head is not None
         other = head._replace(root=bytes(32)).to_json()
         replaced(anchor_file(), 1, json.dumps(other).encode())
-        say(store, "a")
+        append_to_each(store, "a")
 
         with pytest.raises(SealBroken, match="not in the database"):
             store.seal()
@@ -59,7 +59,7 @@ def test_an_anchor_that_names_another_tree_stops_the_sealer(
 def test_an_anchor_that_holds_something_else_is_named(
     store: SessionStore, line: bytes
 ) -> None:
-    say(store, "a")
+    append_to_each(store, "a")
     store.seal()
     replaced(anchor_file(), 0, line)
 
@@ -71,7 +71,7 @@ def test_an_anchor_that_holds_something_else_is_named(
 
 
 def test_an_anchor_that_is_gone_is_named_and_written_again(store: SessionStore) -> None:
-    say(store, "a")
+    append_to_each(store, "a")
     store.seal()
     before = anchor_file().read_bytes()
     anchor_file().unlink()
@@ -88,9 +88,9 @@ def test_a_backup_that_was_restored_is_sealed_anew_once_the_anchor_is_put_away(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        say(store, "a")
+        append_to_each(store, "a")
         first = store.seal()
-        say(store, "a")
+        append_to_each(store, "a")
         store.seal()
         tree: Any = store.seals
         tables = tree.tree._t
@@ -111,7 +111,7 @@ def test_a_backup_that_was_restored_is_sealed_anew_once_the_anchor_is_put_away(
 
         store.seal(accept_loss=True)
 
-        assert proved(store) == SealsVerified(2, 2, 0, 2, 0, [])
+        assert verified_seals(store) == SealsVerified(2, 2, 0, 2, 0, [])
         assert next(FileAnchor(anchor_file()).read()) == first
 
 
@@ -119,7 +119,7 @@ def test_a_head_that_was_not_signed_here_is_not_anchored(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        say(store, "a")
+        append_to_each(store, "a")
         store.seal()
         anchor_file().unlink()
         tree: Any = store.seals
@@ -138,7 +138,7 @@ def test_anchored_events_are_on_disk_before_the_anchor(
     done: list[str] = []
     for owner, name in ((Recorder, "flush"), (FileAnchor, "add")):
         monkeypatch.setattr(owner, name, _noted(getattr(owner, name), name, done))
-    say(store, "a")
+    append_to_each(store, "a")
 
     store.seal()
 
@@ -159,6 +159,6 @@ def test_an_anchor_that_cannot_be_written_is_said(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REFOLD_ANCHOR", str(tmp_path / "file" / "anchor"))
     with open_at(store_url, tmp_path) as store:
-        say(store, "a")
+        append_to_each(store, "a")
         with pytest.raises(refold.StoreUnavailable, match="anchor"):
             store.seal()

@@ -12,7 +12,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.testing import EventLogContract, memory_log
-from tests.support.stores import judged_by_the_callers_clock
+from tests.support.stores import use_the_callers_clock_for_leases
 
 
 class TestInMemory(EventLogContract):
@@ -37,7 +37,7 @@ class TestPostgres(EventLogContract):
     def log(
         self, store_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[EncryptedLog]:
-        judged_by_the_callers_clock(monkeypatch)
+        use_the_callers_clock_for_leases(monkeypatch)
         dialect = PostgresDatabase(make_url(store_url))
         log = memory_log(Recorder(dialect))
         yield log

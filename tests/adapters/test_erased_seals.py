@@ -14,7 +14,13 @@ from refold.adapters.sql.tree import Tree
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
-from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
+from tests.support.sealing import (
+    anchor_file,
+    append_to_each,
+    paused_sealer,
+    sealed_heads,
+    verified_seals,
+)
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def paused(
 def test_a_session_that_is_erased_meanwhile_has_no_leaf(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(store, "a", "b")
+    append_to_each(store, "a", "b")
     add = Tree.add
 
     def adding(tree: Tree, *arguments: Any) -> bool:
@@ -50,10 +56,10 @@ def checked(store: SessionStore, proof: Any) -> str:
 
 
 def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) -> None:
-    say(store, "a", "b")
+    append_to_each(store, "a", "b")
     store.session(user_id="bob", session_id="s").append(user_inputs("x", "y"))
     old = store.seal()
-    say(store, "a")
+    append_to_each(store, "a")
     store.session(user_id="bob", session_id="s").append(user_inputs("z"))
     store.seal()
     assert old is not None
@@ -64,12 +70,14 @@ def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) 
 
     erased = store.erase("bob", "he asked")
 
-    say(store, "a")
+    append_to_each(store, "a")
     store.seal()
     assert proofs_of_a(store, old) == before
     assert erased.certificate is not None
     said_of_leaves = erased.certificate.statement["tree"]["leaves"]
-    assert proved(store) == SealsVerified(3, 6, said_of_leaves["count"], 3, 0, [])
+    assert verified_seals(store) == SealsVerified(
+        3, 6, said_of_leaves["count"], 3, 0, []
+    )
     assert said_of_leaves["count"] == 2
     assert checked(store, bobs).startswith("holds: ")
     assert "bob" not in anchor_file().read_text()
@@ -88,13 +96,13 @@ def proofs_of_a(store: SessionStore, old: TreeHead) -> list[Any]:
 
 
 def test_one_session_that_is_erased_takes_its_leaves_alone(store: SessionStore) -> None:
-    say(store, "a", "b")
+    append_to_each(store, "a", "b")
     store.seal()
 
     store.erase("ada", "a slip", session_id="b")
 
-    assert [name for name, _ in sealed(store)] == ["a"]
-    assert proved(store) == SealsVerified(1, 2, 1, 1, 0, [])
+    assert [name for name, _ in sealed_heads(store)] == ["a"]
+    assert verified_seals(store) == SealsVerified(1, 2, 1, 1, 0, [])
 
 
 def test_a_leaf_that_is_added_while_its_user_is_erased_is_certified_too(
@@ -108,7 +116,7 @@ def test_a_leaf_that_is_added_while_its_user_is_erased_is_certified_too(
         forget(*arguments)
 
     monkeypatch.setattr(Tree, "forget", forgets)
-    say(store, "a")
+    append_to_each(store, "a")
     with ThreadPoolExecutor(2) as pool:
         sealing = pool.submit(store.seal)
         assert reached.wait(30)

@@ -11,12 +11,14 @@ from refold.adapters import rewriting
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import RowReplacement
 from tests.support.redacting import aware
-from tests.support.rewritten import prefix, problems, raw, tamper
+from tests.support.rewritten import engine_at, problems, schema_prefix, tamper
 
 
 def body(url: str, seq: int) -> bytes:
-    query = f"SELECT body FROM {prefix(url)}events WHERE stream='main' AND seq={seq}"
-    with raw(url).connect() as connection:
+    query = (
+        f"SELECT body FROM {schema_prefix(url)}events WHERE stream='main' AND seq={seq}"
+    )
+    with engine_at(url).connect() as connection:
         return bytes(connection.execute(text(query)).scalar_one())
 
 
@@ -93,10 +95,10 @@ def test_even_the_open_door_lets_nothing_but_ciphertext_through(
     digest = "zeroblob(32)" if url.startswith("sqlite") else "sha256(body)"
     change = change.replace("@", digest)
 
-    with raw(url).begin() as connection:
+    with engine_at(url).begin() as connection:
         open_door(connection)
         with pytest.raises(DBAPIError, match="events are immutable"):
-            connection.execute(text(f"UPDATE {prefix(url)}events SET {change}"))
+            connection.execute(text(f"UPDATE {schema_prefix(url)}events SET {change}"))
         connection.rollback()
 
 
@@ -104,10 +106,10 @@ def test_the_door_is_closed_again(url: str) -> None:
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
 
-        statement = f"UPDATE {prefix(url)}events SET body=body"
+        statement = f"UPDATE {schema_prefix(url)}events SET body=body"
         with (
             pytest.raises(DBAPIError, match="events are immutable"),
-            raw(url).begin() as connection,
+            engine_at(url).begin() as connection,
         ):
             connection.execute(text(statement))
 

@@ -25,7 +25,7 @@ from tests.support import warm
 from tests.support.postgres import Postgres
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.rewriter import STEPS
-from tests.support.rewritten import LONG, problems, read
+from tests.support.rewritten import LONG, problems, readable_text
 from tests.support.stores import prepare
 
 
@@ -58,7 +58,7 @@ def test_kill_9_at_any_step_leaves_a_session_that_is_whole_and_can_be_finished(
     killed_at(url, step)
     committed = list(STEPS).index(step) >= list(STEPS).index("all is committed")
 
-    left = read(url)
+    left = readable_text(url)
     assert (MAIL in left) == (not committed)
     with refold.open(url, redactor=aware()) as store:
         (check,) = store.recheck()
@@ -68,7 +68,7 @@ def test_kill_9_at_any_step_leaves_a_session_that_is_whole_and_can_be_finished(
 
         (check,) = store.recheck()
         assert (check.exposures, check.unfinished) == ([], False)
-    assert MAIL not in read(url)
+    assert MAIL not in readable_text(url)
     assert len(wrapped_keys(tmp_path)) == 1
 
 

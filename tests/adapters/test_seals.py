@@ -28,7 +28,13 @@ from tests.support import warm
 from tests.support.engines import BOTH, one_engine
 from tests.support.operations import log_of
 from tests.support.seal_writer import STEPS
-from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
+from tests.support.sealing import (
+    anchor_file,
+    append_to_each,
+    paused_sealer,
+    sealed_heads,
+    verified_seals,
+)
 from tests.support.stores import open_at, release
 
 
@@ -39,16 +45,16 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 
 def test_only_streams_that_moved_have_a_new_leaf(store: SessionStore) -> None:
-    say(store, "a", "b", "c")
+    append_to_each(store, "a", "b", "c")
     store.seal()
-    say(store, "b", "b")
+    append_to_each(store, "b", "b")
 
     head = store.seal()
 
     assert head is not None
     assert head.size == 4
-    assert sealed(store)[3:] == [("b", 3)]
-    assert proved(store) == SealsVerified(2, 4, 0, 2, 0, [])
+    assert sealed_heads(store)[3:] == [("b", 3)]
+    assert verified_seals(store) == SealsVerified(2, 4, 0, 2, 0, [])
 
 
 def test_a_derived_stream_has_leaves_of_its_own(store: SessionStore) -> None:
@@ -65,7 +71,7 @@ def test_a_derived_stream_has_leaves_of_its_own(store: SessionStore) -> None:
 
 
 def test_sealing_what_is_sealed_changes_nothing(store: SessionStore) -> None:
-    say(store, "a")
+    append_to_each(store, "a")
     first = store.seal()
     before = anchor_file().read_bytes()
 
@@ -79,15 +85,15 @@ def test_nothing_is_sealed_of_an_empty_store(store: SessionStore) -> None:
 
 
 def test_unsealed_leaves_are_counted(store: SessionStore) -> None:
-    say(store, "a", "b")
+    append_to_each(store, "a", "b")
     store.seal()
-    say(store, "b", "c")
+    append_to_each(store, "b", "c")
 
-    assert proved(store).unsealed == 2
+    assert verified_seals(store).unsealed == 2
 
 
 def test_the_head_is_signed_and_holds_no_name(store: SessionStore) -> None:
-    say(store, "some-session")
+    append_to_each(store, "some-session")
 
     head = store.seal()
 
@@ -104,19 +110,19 @@ def test_many_streams_are_sealed_some_at_a_time(
 ) -> None:
     monkeypatch.setattr(sql_tree, "STREAMS", 3)
     monkeypatch.setattr(sql_tree, "_PAGE", 5)
-    say(store, *(f"s-{number}" for number in range(10)))
+    append_to_each(store, *(f"s-{number}" for number in range(10)))
 
     store.seal()
 
     assert [head.size for head in store.seals.heads()] == [3, 6, 9, 10]
-    assert proved(store) == SealsVerified(4, 10, 0, 4, 0, [])
+    assert verified_seals(store) == SealsVerified(4, 10, 0, 4, 0, [])
 
 
 def test_a_sweep_finds_what_the_positions_hide(store: SessionStore) -> None:
-    say(store, "a", "b")
+    append_to_each(store, "a", "b")
     store.seal()
     tree: Any = store.seals
-    say(store, "b")
+    append_to_each(store, "b")
     tree._position = tree.tree.ends().newest
 
     assert [head.size for head in (store.seal(), store.seal(sweep=True)) if head] == [
@@ -129,7 +135,7 @@ def test_a_sweep_that_was_cut_off_is_gone_on_with(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_tree, "STREAMS", 2)
-    say(store, "a", "b", "c")
+    append_to_each(store, "a", "b", "c")
     tree: Any = store.seals
     seal, done = type(tree)._seal, list[int]()
 
@@ -146,7 +152,7 @@ def test_a_sweep_that_was_cut_off_is_gone_on_with(
 
     store.seal()
 
-    assert proved(store) == SealsVerified(2, 3, 0, 2, 0, [])
+    assert verified_seals(store) == SealsVerified(2, 3, 0, 2, 0, [])
 
 
 @BOTH
@@ -155,9 +161,9 @@ def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
     store_url: str, tmp_path: Path, step: str
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        say(store, "a", "b")
+        append_to_each(store, "a", "b")
         store.seal()
-        say(store, "b", "c")
+        append_to_each(store, "b", "c")
     ended = warm.module("tests.support.seal_writer", "killed", store_url, step)
     printed = ended.communicate()
     assert ended.returncode == -signal.SIGKILL, printed
@@ -173,8 +179,8 @@ def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
         )
         store.seal()
 
-        assert proved(store) == SealsVerified(2, 4, 0, 2, 0, [])
-        assert sealed(store) == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
+        assert verified_seals(store) == SealsVerified(2, 4, 0, 2, 0, [])
+        assert sealed_heads(store) == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
     assert anchor_file().read_bytes().count(b"\n") == 2
 
 
@@ -183,12 +189,12 @@ def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        say(store, "a", "b")
+        append_to_each(store, "a", "b")
         store.seal()
     killed = 0
     while True:
         with open_at(store_url, tmp_path) as store:
-            say(store, "a", "c")
+            append_to_each(store, "a", "c")
         dying = ("killed_after", store_url, str(killed + 1))
         ended = warm.module("tests.support.seal_writer", *dying)
         printed = ended.communicate()
@@ -203,9 +209,9 @@ def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
 
     assert killed > 5
     with open_at(store_url, tmp_path) as store:
-        heads = sealed(store)
+        heads = sealed_heads(store)
         assert len(heads) == len(set(heads))
-        verified = proved(store)
+        verified = verified_seals(store)
         assert (verified.problems, verified.unsealed) == ([], 0)
         assert verified.anchored == verified.tree_heads
 
@@ -221,17 +227,17 @@ def test_of_several_sealers_each_head_is_sealed_by_one(
         ]
         release(rivals)
         for number in range(40):
-            say(store, f"s-{number % 7}")
+            append_to_each(store, f"s-{number % 7}")
         printed = [rival.communicate() for rival in rivals]
         assert [rival.returncode for rival in rivals] == [0, 0, 0], printed
         store.seal()
 
-        heads = sealed(store)
+        heads = sealed_heads(store)
         assert len(heads) == len(set(heads))
         assert {name: max(s for n, s in heads if n == name) for name, _ in heads} == {
             info.session_id: info.head_seq for info in store.sessions(internal=True)
         }
-        verified = proved(store)
+        verified = verified_seals(store)
         assert (verified.problems, verified.unsealed) == ([], 0)
         assert verified.anchored == verified.tree_heads
 
@@ -250,18 +256,18 @@ def test_appends_go_on_while_a_sealer_is_at_work(
     store: SessionStore, paused: tuple[Event, Event]
 ) -> None:
     reached, go_on = paused
-    say(store, "a", "b")
+    append_to_each(store, "a", "b")
     with ThreadPoolExecutor(1) as pool:
         sealing = pool.submit(store.seal)
         assert reached.wait(30)
 
-        say(store, "a", "b", "c")
+        append_to_each(store, "a", "b", "c")
 
         go_on.set()
         assert sealing.result() is not None
     store.seal()
-    assert proved(store).unsealed == 0
-    assert sealed(store)[0] == ("a", 1)
+    assert verified_seals(store).unsealed == 0
+    assert sealed_heads(store)[0] == ("a", 1)
 
 
 def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
@@ -275,20 +281,20 @@ def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
         return append_to(head, *user_inputs("late"))
 
     with open_at(postgres_url, tmp_path) as store, ThreadPoolExecutor(1) as pool:
-        say(store, "a", "b")
+        append_to_each(store, "a", "b")
         store.seal()
         stream = store.session(user_id="ada", session_id="a").stream
         late = pool.submit(store.log.append_exclusive, stream, build)
         assert reached.wait(30)
-        say(store, "b")
+        append_to_each(store, "b")
         store.seal()
-        assert sealed(store)[2:] == [("b", 2)]
+        assert sealed_heads(store)[2:] == [("b", 2)]
 
         go_on.set()
         late.result(30)
         store.seal()
 
-        assert sealed(store)[3:] == [("a", 2)]
+        assert sealed_heads(store)[3:] == [("a", 2)]
 
 
 @BOTH
@@ -296,7 +302,7 @@ def test_verify_raises_no_alarm_while_others_append_and_seal(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        say(store, "s-0")
+        append_to_each(store, "s-0")
         store.seal()
         others = [
             warm.module("tests.support.seal_writer", "race", store_url, "10"),
@@ -329,7 +335,7 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
         return seal(seals, **named)
 
     monkeypatch.setattr(TreeSeals, "seal", failing)
-    say(store, "a")
+    append_to_each(store, "a")
     sealer = Worker(
         store, duties={"seal": 0.01}, done=lambda _, head: sizes.put(head.size)
     )
@@ -337,7 +343,7 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
         running = pool.submit(sealer.run)
         try:
             assert sizes.get(timeout=30) == 1
-            say(store, "b")
+            append_to_each(store, "b")
             assert sizes.get(timeout=30) == 2
         finally:
             sealer.stop()

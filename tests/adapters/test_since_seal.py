@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.store import SessionStore
-from tests.support.sealing import anchor_file, say
+from tests.support.sealing import anchor_file, append_to_each
 from tests.support.tampered import Tampered
 
 
@@ -18,9 +18,9 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Tampered:
     case = Tampered(request.getfixturevalue(kind), tmp_path)
     with case.store() as store:
         for _ in range(3):
-            say(store, "old", "grown")
+            append_to_each(store, "old", "grown")
         store.seal()
-        say(store, "grown", "grown")
+        append_to_each(store, "grown", "grown")
     return case
 
 
@@ -87,6 +87,6 @@ def test_a_tree_head_that_the_anchor_does_not_name_is_found(case: Tampered) -> N
 def test_a_store_that_was_never_sealed_is_proved_whole(
     store: SessionStore,
 ) -> None:
-    say(store, "one", "one", "two")
+    append_to_each(store, "one", "one", "two")
 
     assert checked(store) == (3, [])

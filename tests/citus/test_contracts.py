@@ -24,13 +24,13 @@ from refold.testing import (
     memory_log,
 )
 from tests.adapters.test_audit_contracts import _Table
-from tests.support.stores import judged_by_the_callers_clock
+from tests.support.stores import use_the_callers_clock_for_leases
 
 
 @pytest.fixture
 def log(citus_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[EncryptedLog]:
     """An empty log, its keys in memory."""
-    judged_by_the_callers_clock(monkeypatch)
+    use_the_callers_clock_for_leases(monkeypatch)
     database = CitusDatabase(make_url(citus_url))
     migrate(database)
     log = memory_log(Recorder(database))

@@ -140,7 +140,7 @@ def test_a_head_that_is_held_holds_up_no_user_of_another_machine(
     lock = "SELECT 1 FROM refold.heads WHERE user_id = %s FOR UPDATE"
 
     with (
-        psycopg.connect(own_cluster.of_database("own")) as other,
+        psycopg.connect(own_cluster.url_of("own")) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         other.execute(lock, (held,))

@@ -13,7 +13,7 @@ from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.guards.test_indexes import OF_ALL
-from tests.support.operations import OPERATIONS, fill, log_of, of
+from tests.support.operations import OPERATIONS, fill, log_of, session_of
 from tests.support.plans import queries
 from tests.support.routing import unrouted
 from tests.support.statements import Statement, Wire
@@ -86,7 +86,7 @@ def test_statements_of_a_user_are_tasks_of_one_machine(
 
 
 def test_no_position_is_judged(store: SessionStore) -> None:
-    of(store).append(user_inputs("a", "b"))
+    session_of(store).append(user_inputs("a", "b"))
     recorder = log_of(store).recorder
 
     for judge in (
@@ -108,12 +108,12 @@ def test_a_context_is_one_statement(citus_url: str, tmp_path: Path) -> None:
 
     def contexts(store: SessionStore) -> int:
         with wire.listen() as said:
-            of(store).context(window)
+            session_of(store).context(window)
         return len(queries(said.statements))
 
     with open_at(wire.url, tmp_path) as store:
         fill(store, rounds=6)
-        of(store).strategies.catch_up()
+        session_of(store).strategies.catch_up()
 
         assert [contexts(store) for _ in range(3)] == [1, 1, 1]
     wire.close()

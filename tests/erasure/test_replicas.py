@@ -48,7 +48,7 @@ def test_a_replica_reads_all_and_refuses_writes(
     primary = own_postgres.create_database("agents")
     with (
         open_at(primary, tmp_path) as store,
-        own_postgres.copied("standby") as replica,
+        own_postgres.base_backup("standby") as replica,
     ):
         fill(store, "ada", "one")
         replica.run()
@@ -77,7 +77,7 @@ def test_the_page_shows_how_far_a_replica_is_behind(
     primary = own_postgres.create_database("agents")
     with (
         open_at(primary, tmp_path) as store,
-        own_postgres.copied("standby") as replica,
+        own_postgres.base_backup("standby") as replica,
     ):
         replica.run()
         store.session(user_id="ada", session_id="s").append(user_inputs("there"))
@@ -102,7 +102,7 @@ def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
     with Postgres.start(archive_mode="on", archive_command=command) as server:
         archive = f"{server.url.partition('host=')[2]}/archive"
         primary = server.create_database("agents")
-        restored = server.copied(
+        restored = server.base_backup(
             "recovery",
             restore_command=f"cp {archive}/%f %p",
             recovery_target_name="before",

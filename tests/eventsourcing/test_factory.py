@@ -33,7 +33,7 @@ from refold.adapters.eventsourcing import (
     SqlTrackingRecorder,
 )
 from refold.adapters.eventsourcing.recorders import table_name
-from tests.support.eventsourcing import MODULE, factory, stored
+from tests.support.eventsourcing import MODULE, factory, stored_event
 from tests.support.postgres import Postgres
 from tests.support.stores import open_at
 
@@ -58,7 +58,7 @@ def test_without_a_setting_the_database_is_that_of_refold(
     monkeypatch.chdir(tmp_path)
 
     application_factory = Factory({})
-    application_factory.application_recorder().insert_events([stored()])
+    application_factory.application_recorder().insert_events([stored_event()])
     application_factory.close()
 
     assert (tmp_path / "refold.db").exists()
@@ -103,11 +103,11 @@ def test_ids_are_of_the_type_that_was_set(make: Make) -> None:
     uuids, texts = make("A"), make("B", ORIGINATOR_ID_TYPE="text")
     recorder = texts.application_recorder()
 
-    recorder.insert_events([stored(of="order-1"), stored(2, of="order-1")])
+    recorder.insert_events([stored_event(of="order-1"), stored_event(2, of="order-1")])
     with pytest.raises(ProgrammingError, match="ORIGINATOR_ID_TYPE"):
-        recorder.insert_events([stored(3, of="order-1"), stored()])
+        recorder.insert_events([stored_event(3, of="order-1"), stored_event()])
     with pytest.raises(ProgrammingError, match="ORIGINATOR_ID_TYPE"):
-        uuids.application_recorder().insert_events([stored(of="order-1")])
+        uuids.application_recorder().insert_events([stored_event(of="order-1")])
 
     assert [e.originator_version for e in recorder.select_events("order-1")] == [1, 2]
     notifications = recorder.select_notifications(1, 9)
@@ -128,7 +128,7 @@ def test_nothing_is_made_where_that_was_not_asked_for(make: Make) -> None:
     recorder = make(CREATE_TABLE="no").application_recorder()
 
     with pytest.raises(ProgrammingError, match="CREATE_TABLE=yes"):
-        recorder.insert_events([stored()])
+        recorder.insert_events([stored_event()])
     with pytest.raises(ProgrammingError, match="CREATE_TABLE=yes"):
         recorder.max_notification_id()
 
@@ -138,7 +138,7 @@ def test_applications_do_not_see_each_other(make: Make) -> None:
     recorders = [make(name).application_recorder() for name in names]
 
     for number, recorder in enumerate(recorders):
-        recorder.insert_events([stored(topic=str(number))])
+        recorder.insert_events([stored_event(topic=str(number))])
 
     for number, recorder in enumerate(recorders):
         assert [n.topic for n in recorder.select_notifications(1, 9)] == [str(number)]
@@ -178,7 +178,7 @@ def test_a_store_and_an_application_share_a_database(
 
     def use_application() -> None:
         with factory(empty_url, "App") as application_factory:
-            application_factory.application_recorder().insert_events([stored()])
+            application_factory.application_recorder().insert_events([stored_event()])
             application_factory.close()
 
     steps = [use_application, use_store]
@@ -222,11 +222,11 @@ def test_a_closed_factory_says_so(make: Make) -> None:
 
 def test_progress_and_events_are_written_together_or_not_at_all(make: Make) -> None:
     recorder = make().process_recorder()
-    event = stored()
+    event = stored_event()
     recorder.insert_events([event], tracking=Tracking("up", 1))
 
     with pytest.raises(IntegrityError, match="processed already"):
-        recorder.insert_events([stored()], tracking=Tracking("up", 1))
+        recorder.insert_events([stored_event()], tracking=Tracking("up", 1))
     with pytest.raises(IntegrityError, match="is taken"):
         recorder.insert_events([event], tracking=Tracking("up", 2))
 
@@ -238,7 +238,7 @@ def test_tracking_is_never_dropped_silently(make: Make) -> None:
     recorder = make().application_recorder()
 
     with pytest.raises(ProgrammingError, match="process_recorder"):
-        recorder.insert_events([stored()], tracking=Tracking("up", 1))
+        recorder.insert_events([stored_event()], tracking=Tracking("up", 1))
 
     assert recorder.max_notification_id() is None
 
@@ -312,7 +312,7 @@ def test_a_role_that_may_not_make_tables_can_use_them(
 
     with factory(limited, "App") as application_factory:
         recorder = application_factory.process_recorder()
-        ids = recorder.insert_events([stored()], tracking=Tracking("up", 1))
+        ids = recorder.insert_events([stored_event()], tracking=Tracking("up", 1))
         with pytest.raises(PersistenceError, match="insufficient privilege"):
             application_factory.aggregate_recorder("snapshots")
         application_factory.close()

@@ -15,7 +15,7 @@ from sqlalchemy import delete, text
 
 from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder
 from tests.support import warm
-from tests.support.eventsourcing import factory, stored
+from tests.support.eventsourcing import factory, stored_event
 from tests.support.stores import release
 from tests.support.waiting import until
 
@@ -51,11 +51,11 @@ def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) 
 def test_a_later_id_is_committed_later(postgres_url: str) -> None:
     application = factory(postgres_url, "App")
     recorder = application.application_recorder()
-    rival = Thread(target=recorder.insert_events, args=([stored()],))
+    rival = Thread(target=recorder.insert_events, args=([stored_event()],))
 
     with recorder.database.transaction() as slow:
         driver = slow.connection.driver_connection
-        recorder._rows.insert(driver, [recorder._sealed(stored())])
+        recorder._rows.insert(driver, [recorder._sealed(stored_event())])
         rival.start()
         with psycopg.connect(postgres_url, autocommit=True) as looker:
             until(lambda: waits(looker), "the rival to wait for the first")
@@ -77,7 +77,7 @@ def test_the_ids_of_deleted_events_are_not_given_out_again(
 ) -> None:
     first = make()
     recorder = first.application_recorder()
-    recorder.insert_events([stored(), stored(), stored()])
+    recorder.insert_events([stored_event(), stored_event(), stored_event()])
 
     with recorder.database.transaction() as connection:
         newest = recorder.events.c.notification_id > 3 - upto
@@ -85,19 +85,19 @@ def test_the_ids_of_deleted_events_are_not_given_out_again(
     first.close()
     recorder = make().application_recorder()
 
-    assert recorder.insert_events([stored()]) == [4]
+    assert recorder.insert_events([stored_event()]) == [4]
     assert ids(recorder, after=3) == [4]
 
 
 def test_refused_events_leave_no_gap_in_ids(make: Make) -> None:
     recorder = make().application_recorder()
-    event = stored()
+    event = stored_event()
     recorder.insert_events([event])
 
     with pytest.raises(IntegrityError, match="read the aggregate again"):
-        recorder.insert_events([stored(), event])
+        recorder.insert_events([stored_event(), event])
 
-    assert recorder.insert_events([stored()]) == [2]
+    assert recorder.insert_events([stored_event()]) == [2]
     assert ids(recorder) == [1, 2]
 
 
@@ -123,14 +123,14 @@ def test_processes_that_begin_at_once_make_the_tables_once(empty_url: str) -> No
 
 def test_a_count_that_was_lost_begins_after_the_events(make: Make) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored(), stored()])
+    recorder.insert_events([stored_event(), stored_event()])
     prefix = "refold_es." if recorder.database.schema else ""
     with recorder.database.transaction() as connection:
         connection.execute(text(f"DELETE FROM {prefix}es_positions"))
 
     recorder = make().application_recorder()
 
-    assert recorder.insert_events([stored()]) == [3]
+    assert recorder.insert_events([stored_event()]) == [3]
 
 
 OLD_TABLE = """CREATE TABLE es_app_events (
@@ -151,12 +151,15 @@ def test_a_table_with_its_keys_the_other_way_round_goes_on(sqlite_url: str) -> N
         connection.execute(OLD_TABLE)
     application = factory(sqlite_url, "App")
     recorder = application.application_recorder()
-    event = stored()
+    event = stored_event()
 
-    assert recorder.insert_events([event, stored(2, of=event.originator_id)]) == [1, 2]
+    assert recorder.insert_events([event, stored_event(2, of=event.originator_id)]) == [
+        1,
+        2,
+    ]
     with pytest.raises(IntegrityError, match="read the aggregate again"):
-        recorder.insert_events([stored(2, of=event.originator_id)])
-    assert recorder.insert_events([stored()]) == [3]
+        recorder.insert_events([stored_event(2, of=event.originator_id)])
+    assert recorder.insert_events([stored_event()]) == [3]
     assert recorder.select_events(event.originator_id, lte=1) == [event]
     assert ids(recorder) == [1, 2, 3]
     application.close()

@@ -18,7 +18,7 @@ from eventsourcing.persistence import (
 from refold.adapters.eventsourcing import Factory
 from refold.adapters.eventsourcing.database import EventsTable
 from refold.adapters.sql import files
-from tests.support.eventsourcing import factory, stored
+from tests.support.eventsourcing import factory, stored_event
 from tests.support.postgres import Postgres
 
 insert = EventsTable.insert
@@ -52,10 +52,10 @@ def test_an_insert_whose_answer_was_lost_is_found_or_done_again(
     recorder = application_factory.application_recorder()
     break_once(monkeypatch, after_writing=after_writing)
 
-    ids = recorder.insert_events([stored(), stored()])
+    ids = recorder.insert_events([stored_event(), stored_event()])
 
     assert ids == [1, 2]
-    assert recorder.insert_events([stored()]) == [3]
+    assert recorder.insert_events([stored_event()]) == [3]
     assert [n.id for n in recorder.select_notifications(1, 9)] == [1, 2, 3]
 
 
@@ -63,7 +63,7 @@ def test_a_rival_that_wrote_the_same_is_not_taken_for_the_lost_one(
     application_factory: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = application_factory.application_recorder()
-    event = stored()
+    event = stored_event()
     recorder.insert_events([event])
     break_once(monkeypatch, after_writing=False)
 
@@ -77,7 +77,7 @@ def test_progress_that_breaks_off_is_written_with_its_events_once(
     recorder: ProcessRecorder = application_factory.process_recorder()
     break_once(monkeypatch, after_writing=True)
 
-    ids = recorder.insert_events([stored()], tracking=Tracking("up", 5))
+    ids = recorder.insert_events([stored_event()], tracking=Tracking("up", 5))
 
     assert ids == [1]
     assert recorder.max_tracking_id("up") == 5
@@ -89,11 +89,11 @@ def test_an_application_outlives_a_restart_of_its_server(
 ) -> None:
     application_factory = factory(own_postgres.create_database("app"), "App")
     recorder = application_factory.process_recorder()
-    event = stored()
+    event = stored_event()
     recorder.insert_events([event], tracking=Tracking("up", 1))
 
     own_postgres.restart()
-    recorder.insert_events([stored()], tracking=Tracking("up", 2))
+    recorder.insert_events([stored_event()], tracking=Tracking("up", 2))
     own_postgres.restart()
     recorder.insert_tracking(Tracking("up", 3))
     own_postgres.restart()
@@ -115,9 +115,9 @@ def test_a_file_that_another_process_keeps_locked_is_an_error_of_the_library(
     other.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(OperationalError, match="busy with another writer"):
-        recorder.insert_events([stored()])
+        recorder.insert_events([stored_event()])
     other.execute("ROLLBACK")
     other.close()
 
-    assert recorder.insert_events([stored()]) == [1]
+    assert recorder.insert_events([stored_event()]) == [1]
     application_factory.close()

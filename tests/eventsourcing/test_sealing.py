@@ -12,7 +12,7 @@ from eventsourcing.persistence import DataError, OperationalError, PersistenceEr
 from sqlalchemy import delete, select, update
 
 from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder
-from tests.support.eventsourcing import stored
+from tests.support.eventsourcing import stored_event
 
 Make = Callable[..., Factory]
 SECRET = b'{"note":"mail bob@build.test, or use sk-ant-api03-plain"}' * 8
@@ -32,7 +32,7 @@ def change(recorder: SqlApplicationRecorder, id_: int, **values: Any) -> None:
 
 def test_a_state_is_ciphertext_on_disk_and_whole_again_when_read(make: Make) -> None:
     recorder = make().application_recorder()
-    event = stored(state=SECRET)
+    event = stored_event(state=SECRET)
     recorder.insert_events([event])
 
     (on_disk,) = states(recorder)
@@ -45,7 +45,7 @@ def test_a_state_is_ciphertext_on_disk_and_whole_again_when_read(make: Make) -> 
 
 def test_no_file_of_the_database_holds_a_state(tmp_path: Path, make: Make) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored(state=b"a plain text")])
+    recorder.insert_events([stored_event(state=b"a plain text")])
 
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -54,7 +54,7 @@ def test_no_file_of_the_database_holds_a_state(tmp_path: Path, make: Make) -> No
 
 def test_snapshots_are_sealed_too(make: Make) -> None:
     recorder = make().aggregate_recorder("snapshots")
-    event = stored(state=SECRET)
+    event = stored_event(state=SECRET)
     recorder.insert_events([event])
 
     (row,) = recorder.database.read(select(recorder.events.c.state))
@@ -66,7 +66,7 @@ def test_snapshots_are_sealed_too(make: Make) -> None:
 @pytest.mark.parametrize("column", ["topic", "originator_version", "originator_id"])
 def test_a_row_that_was_changed_does_not_open(make: Make, column: str) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored()])
+    recorder.insert_events([stored_event()])
     other = {"topic": "other", "originator_version": 7, "originator_id": uuid4()}
 
     change(recorder, 1, **{column: other[column]})
@@ -78,7 +78,7 @@ def test_a_row_that_was_changed_does_not_open(make: Make, column: str) -> None:
 @pytest.mark.parametrize("state", [b"", b"\x01", b"plain", b"\x01" + b"x" * 60])
 def test_a_state_of_another_hand_does_not_open(make: Make, state: bytes) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored()])
+    recorder.insert_events([stored_event()])
 
     change(recorder, 1, state=state)
 
@@ -88,8 +88,8 @@ def test_a_state_of_another_hand_does_not_open(make: Make, state: bytes) -> None
 
 def test_a_state_put_in_the_place_of_another_does_not_open(make: Make) -> None:
     recorder = make().application_recorder()
-    first = stored(state=b"1000")
-    recorder.insert_events([first, stored(2, state=b"1", of=first.originator_id)])
+    first = stored_event(state=b"1000")
+    recorder.insert_events([first, stored_event(2, state=b"1", of=first.originator_id)])
 
     change(recorder, 2, state=states(recorder)[0])
 
@@ -101,7 +101,7 @@ def test_applications_have_keys_of_their_own(make: Make) -> None:
     mine, other = (make(name).application_recorder() for name in ("Mine", "Other"))
     id_ = uuid4()
     for recorder in (mine, other):
-        recorder.insert_events([stored(of=id_)])
+        recorder.insert_events([stored_event(of=id_)])
 
     change(mine, 1, state=states(other)[0])
 
@@ -111,7 +111,7 @@ def test_applications_have_keys_of_their_own(make: Make) -> None:
 
 def test_a_lost_key_is_not_replaced_by_a_new_one(make: Make) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored()])
+    recorder.insert_events([stored_event()])
     (keys,) = (t for t in recorder.metadata.tables.values() if t.name == "es_keys")
     with recorder.database.transaction() as connection:
         connection.execute(delete(keys))
@@ -120,18 +120,18 @@ def test_a_lost_key_is_not_replaced_by_a_new_one(make: Make) -> None:
         make().application_recorder()
     unchecked = make(CREATE_TABLE="no").application_recorder()
     with pytest.raises(PersistenceError, match="key of application 'app'"):
-        unchecked.insert_events([stored()])
+        unchecked.insert_events([stored_event()])
 
 
 def test_another_master_key_opens_nothing_and_writes_nothing(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make().application_recorder().insert_events([stored()])
+    make().application_recorder().insert_events([stored_event()])
 
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "another home"))
     recorder = make().application_recorder()
     with pytest.raises(OperationalError, match="REFOLD_MASTER_KEY"):
-        recorder.insert_events([stored()])
+        recorder.insert_events([stored_event()])
     monkeypatch.setenv("REFOLD_MASTER_KEY", "ab" * 32)
     with pytest.raises(OperationalError, match="does not open this key store"):
         recorder.select_notifications(1, 9)
@@ -143,7 +143,7 @@ def test_another_master_key_opens_nothing_and_writes_nothing(
 def test_events_of_applications_are_not_redacted(make: Make) -> None:
     recorder = make().application_recorder()
     id_ = UUID(int=1)
-    recorder.insert_events([stored(state=SECRET, of=id_)])
+    recorder.insert_events([stored_event(state=SECRET, of=id_)])
 
     (event,) = recorder.select_events(id_)
 

@@ -12,7 +12,7 @@ from eventsourcing.persistence import StoredEvent
 from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder
 from refold.adapters.sql import recorder as subscription
 from tests.support import warm
-from tests.support.eventsourcing import factory, stored
+from tests.support.eventsourcing import factory, stored_event
 from tests.support.postgres import Postgres
 from tests.support.stores import release
 
@@ -45,7 +45,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stop_ends_one_that_waits_in_another_thread(make: Make, no_clock: None) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored()])
+    recorder.insert_events([stored_event()])
     following = recorder.subscribe(gt=0)
     begun = Event()
     seen: list[int] = []
@@ -67,7 +67,7 @@ def test_stop_ends_one_that_waits_in_another_thread(make: Make, no_clock: None) 
 
 
 def others() -> list[StoredEvent]:
-    return [stored() for _ in range(20)]
+    return [stored_event() for _ in range(20)]
 
 
 def test_events_of_other_topics_are_skipped_once(
@@ -84,7 +84,7 @@ def test_events_of_other_topics_are_skipped_once(
     monkeypatch.setattr(SqlApplicationRecorder, "select_notifications", looked_up)
     with recorder.subscribe(topics=["rare"]) as following:
         for _ in range(3):
-            recorder.insert_events([stored(topic="rare"), *others()])
+            recorder.insert_events([stored_event(topic="rare"), *others()])
             assert next(following).topic == "rare"
 
     assert starts == [0, 21, 42]
@@ -92,7 +92,7 @@ def test_events_of_other_topics_are_skipped_once(
 
 def test_a_page_that_is_full_of_matches_is_followed_by_the_next(make: Make) -> None:
     recorder = make().application_recorder()
-    recorder.insert_events([stored(topic="a") for _ in range(1100)])
+    recorder.insert_events([stored_event(topic="a") for _ in range(1100)])
 
     with recorder.subscribe(topics=["a"]) as following:
         seen = [next(following).id for _ in range(1100)]
@@ -106,11 +106,11 @@ def test_a_follower_goes_on_after_the_server_was_restarted(
     with factory(own_postgres.create_database("app"), "App") as application:
         recorder = application.application_recorder()
         with recorder.subscribe() as following:
-            recorder.insert_events([stored()])
+            recorder.insert_events([stored_event()])
             seen = [next(following).id]
 
             own_postgres.restart()
-            recorder.insert_events([stored()])
+            recorder.insert_events([stored_event()])
             seen.append(next(following).id)
 
         assert seen == [1, 2]

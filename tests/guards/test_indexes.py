@@ -18,15 +18,15 @@ from refold.adapters.sql.recorder import Recorder
 from tests.support.operations import OPERATIONS, WHOLE, fill
 from tests.support.plans import (
     TABLES,
-    crowd,
+    fill_tables,
     queries,
-    whole_on_postgres,
-    whole_on_sqlite,
+    scanned_on_postgres,
+    scanned_on_sqlite,
 )
 from tests.support.postgres import Postgres
 from tests.support.routing import unrouted
 from tests.support.senders import Function, called, senders
-from tests.support.statements import Ear, Statement, Traced, Wire
+from tests.support.statements import Listener, Statement, Traced, Wire
 from tests.support.stores import open_at
 
 
@@ -54,7 +54,7 @@ def heard(
             yield Heard(
                 statements,
                 functions,
-                lambda statement: whole_on_sqlite(str(path), statement),
+                lambda statement: scanned_on_sqlite(str(path), statement),
             )
             return
         patch.setenv("REFOLD_KEYS", "")  # ``open_at`` sets it: it must not outlast this
@@ -64,11 +64,11 @@ def heard(
         try:
             statements, functions = _tour(wire, wire.url, folder)
             with psycopg.connect(url, autocommit=True) as connection:
-                crowd(connection)
+                fill_tables(connection)
                 yield Heard(
                     statements,
                     functions,
-                    lambda statement: whole_on_postgres(connection, statement),
+                    lambda statement: scanned_on_postgres(connection, statement),
                 )
         finally:
             wire.close()
@@ -76,7 +76,7 @@ def heard(
 
 
 def _tour(
-    ear: Ear, url: str, folder: Path
+    ear: Listener, url: str, folder: Path
 ) -> tuple[dict[str, set[Statement]], set[Function]]:
     asked: dict[str, set[Statement]] = {}
     with called() as functions, open_at(url, folder) as store:

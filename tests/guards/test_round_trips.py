@@ -21,8 +21,8 @@ from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import user_inputs
 from tests.support import files
-from tests.support.eventsourcing import factory, stored
-from tests.support.statements import Ear, Recording, Traced, Wire
+from tests.support.eventsourcing import factory, stored_event
+from tests.support.statements import Listener, Recording, Traced, Wire
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
@@ -80,7 +80,7 @@ class Counted(NamedTuple):
     """A store and what listens to it."""
 
     store: SessionStore
-    ear: Ear
+    ear: Listener
     postgres: bool
     url: str
 
@@ -230,7 +230,7 @@ def test_a_save_of_three_events_by_an_application(counted: Counted) -> None:
     recorder = factory(counted.url, "App").application_recorder()
 
     def save() -> None:
-        recorder.insert_events([stored(), stored(), stored()])
+        recorder.insert_events([stored_event(), stored_event(), stored_event()])
 
     counted.check(counted.costs(save), SAVE)
     recorder.database.close()

@@ -73,7 +73,7 @@ def test_entries_survive_kills_sweeps_rotations_and_rewrites(
     done = client.run(200)
 
     assert len(done) == 10, "each kind of disturbance was there"
-    assert [*capturing.wrong(client)] == []
+    assert [*capturing.differences(client)] == []
 
 
 def test_a_line_is_captured_when_it_is_whole(store: SessionStore, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from refold.store import Session
 from refold.testing.event_log import user_inputs
-from tests.support.plans import crowd, queries, steps
+from tests.support.plans import fill_tables, plan_nodes, queries
 from tests.support.roles import Walled
 from tests.support.statements import Recording, Statement, Wire
 from tests.support.stores import open_at
@@ -105,7 +105,7 @@ def test_it_keeps_nothing_from_an_index(
         psycopg.connect(walled.owner, autocommit=True) as owner,
         psycopg.connect(walled.app, autocommit=True) as app,
     ):
-        crowd(owner)
+        fill_tables(owner)
 
         for statement in texts:
             assert searches(app, statement) == searches(owner, statement), (
@@ -117,7 +117,7 @@ def test_it_keeps_nothing_from_an_index(
 def searches(driver: psycopg.Connection[Any], statement: Statement) -> list[str]:
     """Returns what each table is searched by, and what it filters out afterwards."""
     scans = []
-    for step in steps(driver, statement):
+    for step in plan_nodes(driver, statement):
         if table := step.get("Relation Name"):
             conditions = f"{step.get('Index Cond', '')} but {step.get('Filter', '')}"
             scans.append(f"{table} {_NUMBERED.sub('?', conditions)}")

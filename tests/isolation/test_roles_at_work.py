@@ -26,7 +26,7 @@ from tests.support.operations import LONG, log_of
 from tests.support.postgres import Postgres
 from tests.support.retainer import in_a_year
 from tests.support.roles import Walled, as_user
-from tests.support.stores import judged_by_the_callers_clock, open_at
+from tests.support.stores import open_at, use_the_callers_clock_for_leases
 from tests.support.talking import talk
 
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
@@ -55,7 +55,7 @@ class TestAsApp(AppContract):  # type: ignore[misc]  # made at run time
     def log(
         self, walled: Walled, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[EncryptedLog]:
-        judged_by_the_callers_clock(monkeypatch)
+        use_the_callers_clock_for_leases(monkeypatch)
         log = log_at(walled.app)
         yield log
         log.close()

@@ -24,7 +24,7 @@ from time import monotonic
 
 import refold
 from refold.store import SessionStore
-from tests.support.forked import look
+from tests.support.forked import open_elsewhere
 
 STUCK_SEC = 60.0
 _STEPS = 8
@@ -73,7 +73,7 @@ class Member:
                     case "share":
                         self.append(store, "shared")
                     case "look":
-                        look(self.url)
+                        open_elsewhere(self.url)
                     case "thread" if not self.hooks_ran:
                         # After a fork in C, Python's own locks are as they were in the
                         # parent, and a new thread may wait for them forever.

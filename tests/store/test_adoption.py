@@ -28,10 +28,10 @@ from tests.projections.walk import STARTS, grows
 from tests.support.rebuilding import (
     Clock,
     append_turns,
-    as_rebuilt,
     clocked,
-    derived,
+    derived_events,
     rebuild,
+    view_digests,
 )
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare
@@ -256,7 +256,7 @@ def test_a_rebuild_is_the_same_as_without_adoption(
 
         shown = session.context(once).digest
         assert shown == alone.context(once).digest
-        seen = [as_rebuilt(each, once, step=4) for each in (session, alone)]
+        seen = [view_digests(each, once, step=4) for each in (session, alone)]
         assert seen[0] == seen[1]
         assert rebuild(store, once) == 0
         # The generated requests name views that never existed.
@@ -325,7 +325,7 @@ def test_a_rebuild_interrupted_at_its_start_resumes(
     append_turns(alone, 20, first=0)
     rebuild(store, ONCE, session_id="alone")
     assert session.context(ONCE).digest == alone.context(ONCE).digest
-    assert len(summaries(session, ONCE)) > len(derived(alone, ONCE)) > 0
+    assert len(summaries(session, ONCE)) > len(derived_events(alone, ONCE)) > 0
 
 
 @pytest.mark.parametrize(

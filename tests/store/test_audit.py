@@ -29,7 +29,7 @@ from refold.store.session.reviews import SessionReviews
 from refold.store.session.strategies import SessionStrategies
 from refold.store.session.vault import SessionVault
 from refold.store.work.jobs import process_pool
-from tests.support.auditing import APPENDED, WINDOW, of, records, talk
+from tests.support.auditing import APPENDED, WINDOW, records, session_of, talk
 from tests.support.stores import open_at, prepare
 
 # Public methods that are not recorded, each with its reason.
@@ -158,56 +158,69 @@ Work = Callable[[SessionStore], Any]
 
 
 WORK: dict[str, tuple[Work, list[str]]] = {
-    "head": (lambda store: of(store).head(), ["session_load"]),
-    "events": (lambda store: of(store).events(), ["session_load"]),
-    "pages": (lambda store: list(of(store).history.pages()), ["session_load"]),
-    "timeline": (lambda store: list(of(store).history.timeline()), ["session_load"]),
-    "a moment": (lambda store: of(store).at(2), ["session_load"]),
-    "state": (lambda store: of(store).state(), ["session_load"]),
-    "context": (lambda store: of(store).context(WINDOW), ["session_context"]),
+    "head": (lambda store: session_of(store).head(), ["session_load"]),
+    "events": (lambda store: session_of(store).events(), ["session_load"]),
+    "pages": (lambda store: list(session_of(store).history.pages()), ["session_load"]),
+    "timeline": (
+        lambda store: list(session_of(store).history.timeline()),
+        ["session_load"],
+    ),
+    "a moment": (lambda store: session_of(store).at(2), ["session_load"]),
+    "state": (lambda store: session_of(store).state(), ["session_load"]),
+    "context": (lambda store: session_of(store).context(WINDOW), ["session_context"]),
     "context of then": (
-        lambda store: of(store).context(WINDOW, at=4),
+        lambda store: session_of(store).context(WINDOW, at=4),
         ["session_context"],
     ),
     "prepare": (
-        lambda store: of(store).prepare(WINDOW),
+        lambda store: session_of(store).prepare(WINDOW),
         [*["compaction"] * 3, "session_context"],
     ),
-    "compact": (lambda store: of(store).compact(WINDOW), ["compaction"]),
-    "replay": (lambda store: list(of(store).proofs.replay()), ["session_replay"]),
-    "why": (lambda store: of(store).why(WINDOW), ["session_why"]),
-    "compare": (lambda store: of(store).proofs.compare([WINDOW]), ["session_compare"]),
+    "compact": (lambda store: session_of(store).compact(WINDOW), ["compaction"]),
+    "replay": (
+        lambda store: list(session_of(store).proofs.replay()),
+        ["session_replay"],
+    ),
+    "why": (lambda store: session_of(store).why(WINDOW), ["session_why"]),
+    "compare": (
+        lambda store: session_of(store).proofs.compare([WINDOW]),
+        ["session_compare"],
+    ),
     "rerun": (
         lambda store: [
-            of(store).record_request(of(store).context("keep_all")),
-            of(store).proofs.rerun(),
+            session_of(store).record_request(session_of(store).context("keep_all")),
+            session_of(store).proofs.rerun(),
         ],
         ["session_context", APPENDED, "session_rerun"],
     ),
-    "review": (lambda store: of(store).reviews.ask(), ["session_review"]),
+    "review": (lambda store: session_of(store).reviews.ask(), ["session_review"]),
     "reviews": (lambda store: store.reviews.list(), ["review_list"]),
-    "verify": (lambda store: of(store).verify(), ["session_verify"]),
+    "verify": (lambda store: session_of(store).verify(), ["session_verify"]),
     "verify all": (lambda store: list(store.verify()), ["session_verify"]),
-    "stats": (lambda store: of(store).history.stats(), ["session_stats"]),
+    "stats": (lambda store: session_of(store).history.stats(), ["session_stats"]),
     "sessions": (lambda store: store.sessions("ada"), ["session_list"]),
     "search": (lambda store: store.search("ada", "why"), ["search"]),
-    "end": (lambda store: of(store).end(), [APPENDED]),
+    "end": (lambda store: session_of(store).end(), [APPENDED]),
     "append of asyncio": (
-        lambda store: asyncio.run(of(store).append_async(refold.UserInput(text="x"))),
+        lambda store: asyncio.run(
+            session_of(store).append_async(refold.UserInput(text="x"))
+        ),
         [APPENDED],
     ),
     "large append of asyncio": (
         lambda store: asyncio.run(
-            of(store).append_async(refold.UserInput(text="word " * 9_000))
+            session_of(store).append_async(refold.UserInput(text="word " * 9_000))
         ),
         [APPENDED],
     ),
     "fork": (
-        lambda store: of(store).fork(2, session_id="f"),
+        lambda store: session_of(store).fork(2, session_id="f"),
         ["session_load", APPENDED],
     ),
     "request": (
-        lambda store: of(store).record_request(of(store).context("keep_all")),
+        lambda store: session_of(store).record_request(
+            session_of(store).context("keep_all")
+        ),
         ["session_context", APPENDED],
     ),
     "consent": (lambda store: store.user("ada").opt_out(), ["memory_write"]),
@@ -230,7 +243,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
 @pytest.mark.parametrize("act", WORK)
 def test_each_operation_is_recorded_once(audited: SessionStore, act: str) -> None:
     work, expected = WORK[act]
-    talk(of(audited), 4)
+    talk(session_of(audited), 4)
     earlier = len(records(audited))
 
     work(audited)
@@ -239,7 +252,7 @@ def test_each_operation_is_recorded_once(audited: SessionStore, act: str) -> Non
 
 
 def test_an_export_of_a_user_is_recorded(audited: SessionStore, tmp_path: Path) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
 
     audited.export_user("ada", tmp_path / "out")
 
@@ -247,7 +260,7 @@ def test_an_export_of_a_user_is_recorded(audited: SessionStore, tmp_path: Path) 
 
 
 def test_a_blob_that_is_read_is_recorded(audited: SessionStore) -> None:
-    session = of(audited)
+    session = session_of(audited)
     session.append(refold.UserInput(text="word " * 20_000))
     (event,) = session.events()
     digest = re.search(r"[0-9a-f]{64}", json.dumps(event.payload.payload()))
@@ -260,10 +273,10 @@ def test_a_blob_that_is_read_is_recorded(audited: SessionStore) -> None:
 
 
 def test_counts_are_recorded(audited: SessionStore) -> None:
-    talk(of(audited), 4)
-    view = of(audited).context(WINDOW)
-    list(of(audited).history.pages())
-    iterator = of(audited).history.pages()
+    talk(session_of(audited), 4)
+    view = session_of(audited).context(WINDOW)
+    list(session_of(audited).history.pages())
+    iterator = session_of(audited).history.pages()
     next(iterator)
     iterator.close()  # type: ignore[attr-defined]  # a generator
 
@@ -276,9 +289,9 @@ def test_counts_are_recorded(audited: SessionStore) -> None:
 def test_the_access_log_records_the_tokens_that_a_compaction_saved(
     audited: SessionStore,
 ) -> None:
-    talk(of(audited), 4)
+    talk(session_of(audited), 4)
 
-    summary = of(audited).compact(WINDOW)
+    summary = session_of(audited).compact(WINDOW)
 
     assert summary is not None
     record = records(audited)[-1]
@@ -299,9 +312,9 @@ def test_a_failed_compaction_is_recorded_as_an_error(audited: SessionStore) -> N
         def summarize(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("it is broken")
 
-    talk(of(audited), 4)
+    talk(session_of(audited), 4)
 
-    assert of(audited).compact(WINDOW, summarizer=FailingSummarizer()) is None  # type: ignore[arg-type]  # broken
+    assert session_of(audited).compact(WINDOW, summarizer=FailingSummarizer()) is None  # type: ignore[arg-type]  # broken
 
     record = records(audited)[-1]
     assert (record.event, record.status) == ("compaction", "error")
@@ -313,18 +326,18 @@ def test_a_compaction_in_the_background_is_recorded(
 ) -> None:
     url = prepare(store_url, tmp_path)
     with refold.open(url, access_log="table") as store:
-        talk(of(store), 4)
-        of(store).prepare(WINDOW, wait=False)
+        talk(session_of(store), 4)
+        session_of(store).prepare(WINDOW, wait=False)
         store.upkeep.background.wait_idle()
 
         assert "compaction" in [record.event for record in records(store)]
 
 
 def test_a_refused_append_is_recorded_as_an_error(audited: SessionStore) -> None:
-    of(audited).append(refold.UserInput(text="a"))
+    session_of(audited).append(refold.UserInput(text="a"))
 
     with pytest.raises(refold.StaleSession):
-        of(audited).append(refold.UserInput(text="b"), expected_seq=7)
+        session_of(audited).append(refold.UserInput(text="b"), expected_seq=7)
 
     record = records(audited)[-1]
     assert (record.status, record.error_code) == ("error", "StaleSession")
@@ -333,8 +346,8 @@ def test_a_refused_append_is_recorded_as_an_error(audited: SessionStore) -> None
 
 def test_nothing_is_recorded_by_default(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path) as store:
-        talk(of(store), 1)
-        of(store).events()
+        talk(session_of(store), 1)
+        session_of(store).events()
 
         assert list(store.access_log.records()) == []
         assert not store.access_log.is_on
@@ -345,7 +358,7 @@ def test_the_environment_sets_the_destination(
 ) -> None:
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
     with open_at(store_url, tmp_path) as store:
-        talk(of(store), 1)
+        talk(session_of(store), 1)
 
         assert len(records(store)) == 1
 

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.store import SessionStore
-from tests.support.auditing import WINDOW, of, records, talk
+from tests.support.auditing import WINDOW, records, session_of, talk
 from tests.support.stores import prepare
 
 PLANTED = {
@@ -40,10 +40,10 @@ def test_a_foreign_error_is_recorded_without_its_name(audited: SessionStore) -> 
         def __iter__(self) -> Iterator[Any]:
             raise named(PLANTED["text"])
 
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
 
     with pytest.raises(named):
-        of(audited).proofs.compare(RaisesOnIteration())
+        session_of(audited).proofs.compare(RaisesOnIteration())
 
     assert records(audited)[-1].error_code == "Unexpected"
 

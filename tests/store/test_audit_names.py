@@ -10,12 +10,12 @@ import pytest
 import refold
 from refold.domain.errors import Frozen, OnHold
 from refold.store import SessionStore
-from tests.support.auditing import APPENDED, WINDOW, of, records, talk
+from tests.support.auditing import APPENDED, WINDOW, records, session_of, talk
 from tests.support.stores import prepare
 
 
 def test_missing_and_erased_names_are_recorded_as_denied(audited: SessionStore) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
     talk(audited.session(user_id="bob", session_id="b-1"), 1)
     earlier = len(records(audited))
 
@@ -39,7 +39,7 @@ def test_missing_and_erased_names_are_recorded_as_denied(audited: SessionStore) 
 
 
 def test_a_hold_denies_an_erasure(audited: SessionStore) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
     audited.erasures.hold("ada", "case 7", "asked by a court")
 
     with pytest.raises(OnHold):
@@ -51,11 +51,11 @@ def test_a_hold_denies_an_erasure(audited: SessionStore) -> None:
 
 
 def test_an_append_for_a_frozen_user_is_denied(audited: SessionStore) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
     audited.erasures.freeze("ada", "asked by a court")
 
     with pytest.raises(Frozen):
-        talk(of(audited), 1)
+        talk(session_of(audited), 1)
 
     record = records(audited)[-1]
     assert (record.event, record.status) == (APPENDED, "denied")
@@ -63,7 +63,7 @@ def test_an_append_for_a_frozen_user_is_denied(audited: SessionStore) -> None:
 
 
 def test_no_record_names_an_erased_user(audited: SessionStore) -> None:
-    talk(of(audited), 3)
+    talk(session_of(audited), 3)
     audited.session(user_id="ada", session_id="s-2").append(
         refold.UserInput(text="x"), request_id="r"
     )
@@ -73,7 +73,7 @@ def test_no_record_names_an_erased_user(audited: SessionStore) -> None:
 
     audited.erase("ada", "asked")
     with pytest.raises(refold.Erased):
-        of(audited).events()
+        session_of(audited).events()
 
     all_records = records(audited)
     assert hashes.isdisjoint(record.user for record in all_records)
@@ -91,12 +91,12 @@ def test_no_record_names_an_erased_user(audited: SessionStore) -> None:
 
 
 def test_a_readmitted_user_gets_a_new_hash(audited: SessionStore) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
     before = records(audited, "ada")[0]
     audited.erase("ada", "asked")
 
     audited.erasures.readmit("ada", "asked again")
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
 
     (after,) = records(audited, "ada")
     assert after.user != before.user
@@ -104,7 +104,7 @@ def test_a_readmitted_user_gets_a_new_hash(audited: SessionStore) -> None:
 
 
 def test_an_erased_session_is_no_longer_named(audited: SessionStore) -> None:
-    talk(of(audited), 2)
+    talk(session_of(audited), 2)
     talk(audited.session(user_id="ada", session_id="s-2"), 1)
     others = records(audited, "ada", "s-2")
 
@@ -119,7 +119,7 @@ def test_an_erasure_without_access_log_removes_records_of_others(
 ) -> None:
     url = prepare(store_url, tmp_path)
     with refold.open(url, access_log="table") as store:
-        talk(of(store), 2)
+        talk(session_of(store), 2)
 
     with refold.open(url) as quiet:
         quiet.erase("ada", "asked")
@@ -127,17 +127,17 @@ def test_an_erasure_without_access_log_removes_records_of_others(
 
 
 def test_a_rotated_key_still_names_its_user(audited: SessionStore) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
 
     audited.keys.rotate_user("ada")
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
 
     events = [record.event for record in records(audited, "ada")]
     assert events == [APPENDED, "key_rotation", APPENDED]
 
 
 def test_an_unknown_user_has_no_records(audited: SessionStore) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
 
     assert records(audited, "nobody") == []
 
@@ -146,13 +146,13 @@ def test_an_unknown_user_has_no_records(audited: SessionStore) -> None:
 def test_a_process_with_the_old_key_does_not_name_an_erased_user(
     audited: SessionStore, store_url: str, tmp_path: Path, grace: timedelta | None
 ) -> None:
-    talk(of(audited), 1)
+    talk(session_of(audited), 1)
     with refold.open(prepare(store_url, tmp_path)) as other:
         other.erase("ada", "asked", grace=grace)
 
     for _ in range(2):
         with pytest.raises(refold.Erased):
-            of(audited).append(refold.UserInput(text="x"))
+            session_of(audited).append(refold.UserInput(text="x"))
 
     refused = [record for record in records(audited) if record.error_code == "Erased"]
     assert [record.status for record in refused] == ["denied", "denied"]
@@ -162,7 +162,7 @@ def test_a_process_with_the_old_key_does_not_name_an_erased_user(
 def test_a_completed_scheduled_erasure_leaves_no_name(
     audited: SessionStore,
 ) -> None:
-    talk(of(audited), 2)
+    talk(session_of(audited), 2)
     (hashed_user,) = {record.user for record in records(audited)}
     audited.erase("ada", "asked", grace=timedelta(days=1))
     assert hashed_user in {record.user for record in records(audited)}
@@ -173,7 +173,7 @@ def test_a_completed_scheduled_erasure_leaves_no_name(
 
 
 def test_a_cancelled_erasure_keeps_the_records(audited: SessionStore) -> None:
-    talk(of(audited), 2)
+    talk(session_of(audited), 2)
     before = records(audited, "ada")
     audited.erase("ada", "asked", grace=timedelta(days=1))
 

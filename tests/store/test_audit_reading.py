@@ -9,14 +9,14 @@ import pytest
 
 import refold
 from refold.store import SessionStore
-from tests.support.auditing import APPENDED, Table, of, records, talk
+from tests.support.auditing import APPENDED, Table, records, session_of, talk
 
 
 def test_old_records_expire(memory_clock: Callable[[int], SessionStore]) -> None:
     store = memory_clock(0)
-    talk(of(store), 1)
+    talk(session_of(store), 1)
     memory_clock(10 * 86_400)
-    talk(of(store), 1)
+    talk(session_of(store), 1)
 
     assert store.access_log.purge(timedelta(days=9)) == 1
     assert store.access_log.purge(timedelta(days=9)) == 0
@@ -58,9 +58,9 @@ def test_records_are_read_from_a_given_time_on(
     memory_clock: Callable[[int], SessionStore],
 ) -> None:
     store = memory_clock(0)
-    talk(of(store), 1)
+    talk(session_of(store), 1)
     memory_clock(60)
-    talk(of(store), 2)
+    talk(session_of(store), 2)
     since = datetime.fromtimestamp(1_700_000_030, UTC)
 
     assert len(list(store.access_log.records("ada", since=since))) == 2

@@ -17,10 +17,10 @@ from refold.store.compactions import LEASE_SEC
 from tests.support import warm
 from tests.support.compacting import STEPS, WINDOW
 from tests.support.stores import (
-    judged_by_the_callers_clock,
     open_at,
     prepare,
     release,
+    use_the_callers_clock_for_leases,
 )
 from tests.support.summarizing import Counting, called
 from tests.support.talking import talk
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.each_engine
 
 @pytest.fixture(autouse=True)
 def _leases_end_by_the_tests_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged_by_the_callers_clock(monkeypatch)
+    use_the_callers_clock_for_leases(monkeypatch)
 
 
 def start(*arguments: object) -> warm.Process:

@@ -21,7 +21,7 @@ import refold
 from refold.store import SessionStore
 from refold.store.work.jobs import process_pool, spread
 from tests.support.jobs import (
-    Dies,
+    AlwaysDies,
     DiesOnce,
     NamesItsProcess,
     count,
@@ -29,7 +29,7 @@ from tests.support.jobs import (
     parent,
     setting,
 )
-from tests.support.rebuilding import WINDOW, append_turns, derived, rebuild
+from tests.support.rebuilding import WINDOW, append_turns, derived_events, rebuild
 from tests.support.stores import open_at, prepare
 
 NAMES = "abcde"
@@ -80,14 +80,14 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 
 def records(store: SessionStore) -> list[Any]:
     of = (store.session(user_id="ada", session_id=name) for name in NAMES)
-    return [derived(session, WINDOW) for session in of]
+    return [derived_events(session, WINDOW) for session in of]
 
 
 def expected_records(store: SessionStore) -> list[Any]:
     """Rebuild every session alone, and return all records."""
     append_turns(store.session(user_id="ada", session_id="one"), 6)
     rebuild(store, WINDOW, session_id="one")
-    entries = derived(store.session(user_id="ada", session_id="one"), WINDOW)
+    entries = derived_events(store.session(user_id="ada", session_id="one"), WINDOW)
     assert entries
     return [entries] * len(NAMES)
 
@@ -205,7 +205,7 @@ def test_work_that_kills_every_process_is_given_up(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StoreUnavailable, match="a process died: run it again"):
-        list(store.rebuild(WINDOW, summarizer=Dies(), executor=processes))
+        list(store.rebuild(WINDOW, summarizer=AlwaysDies(), executor=processes))
 
 
 @pytest.mark.each_engine
@@ -230,7 +230,7 @@ def test_an_executor_works_after_one_of_its_processes_died(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StoreUnavailable, match="a process died"):
-        list(store.rebuild(WINDOW, summarizer=Dies(), executor=processes))
+        list(store.rebuild(WINDOW, summarizer=AlwaysDies(), executor=processes))
 
     head = store.seal(executor=processes)
 

@@ -25,10 +25,10 @@ from tests.support.rebuilding import (
     OTHER,
     WINDOW,
     append_turns,
-    as_rebuilt,
-    derived,
+    derived_events,
     digests,
     rebuild,
+    view_digests,
 )
 from tests.support.stores import open_at
 
@@ -44,12 +44,12 @@ def test_other_strategies_show_the_same_bytes_before_and_after(
 ) -> None:
     append_turns(session, 8)
     session.record_request(session.prepare(OTHER))
-    before = digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)
+    before = digests(session, OTHER, KeepAll()), view_digests(session, OTHER)
     head, requests = session.head(), list(session.proofs.replay())
 
     assert rebuild(store, WINDOW) > 0
 
-    assert (digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)) == before
+    assert (digests(session, OTHER, KeepAll()), view_digests(session, OTHER)) == before
     assert session.head() == head
     assert list(session.proofs.replay()) == requests
     assert session.context().fingerprint == OTHER.fingerprint
@@ -80,11 +80,11 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
     assert (first.compactions, first.there_before, first.events) == (2, 0, 12)
     assert (second.compactions, second.there_before) == (0, 2)
     assert (third.compactions, third.there_before) == (2, 2)
-    grown = derived(session, WINDOW)
+    grown = derived_events(session, WINDOW)
     whole = store.session(user_id="ada", session_id="whole")
     append_turns(whole, 10)
     rebuild(store, WINDOW, session_id="whole")
-    assert derived(whole, WINDOW) == grown
+    assert derived_events(whole, WINDOW) == grown
 
 
 @pytest.mark.timeout(600)
@@ -97,7 +97,7 @@ def test_a_rebuild_killed_at_any_statement_loses_and_repeats_nothing(
         append_turns(store.session(user_id="ada", session_id="s"), 5)
         append_turns(store.session(user_id="ada", session_id="whole"), 5)
         rebuild(store, _parsed(spec), session_id="whole")
-        expected = derived(
+        expected = derived_events(
             store.session(user_id="ada", session_id="whole"), _parsed(spec)
         )
         assert any(record["absorbs"] for record in expected)
@@ -108,7 +108,7 @@ def test_a_rebuild_killed_at_any_statement_loses_and_repeats_nothing(
         deaths += 1
         lines = 150 + 260 * deaths
         with open_at(store_url, tmp_path) as store:
-            summaries = derived(
+            summaries = derived_events(
                 store.session(user_id="ada", session_id="s"), _parsed(spec)
             )
             assert summaries == expected[: len(summaries)]
@@ -116,7 +116,7 @@ def test_a_rebuild_killed_at_any_statement_loses_and_repeats_nothing(
     assert deaths >= 4
     with open_at(store_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="s")
-        assert derived(session, _parsed(spec)) == expected
+        assert derived_events(session, _parsed(spec)) == expected
         assert [p for _, proved in store.verify() for p in proved.problems] == []
 
 
@@ -158,7 +158,7 @@ def test_two_concurrent_rebuilds_write_each_summary_once(
 
     spans = [
         (summary["first_seq"], summary["last_seq"])
-        for summary in derived(session, WINDOW)
+        for summary in derived_events(session, WINDOW)
     ]
     assert spans == sorted(set(spans))
     assert session.verify().problems == []
@@ -218,12 +218,12 @@ def test_strict_stops_and_the_next_run_retries_the_same_step(
         list(store.rebuild(WINDOW, summarizer=Fails(1), strict=True))
 
     assert "secret" not in str(no.value)
-    assert derived(session, WINDOW) == []
+    assert derived_events(session, WINDOW) == []
     rebuild(store, WINDOW)
     other = store.session(user_id="ada", session_id="other")
     append_turns(other, 8)
     rebuild(store, WINDOW, session_id="other")
-    assert derived(session, WINDOW) == derived(other, WINDOW)
+    assert derived_events(session, WINDOW) == derived_events(other, WINDOW)
 
 
 def test_only_one_process_at_a_time_calls_a_paid_summarizer(
@@ -272,7 +272,7 @@ def test_concurrent_rebuilds_equal_sequential_ones(
     )
     assert set(progress.values()) == {14}
     outputs = {
-        str(derived(store.session(user_id=key[0], session_id=key[1]), WINDOW))
+        str(derived_events(store.session(user_id=key[0], session_id=key[1]), WINDOW))
         for key in progress
     }
     assert len(outputs) == 1
@@ -310,7 +310,7 @@ def test_a_failure_ends_concurrent_rebuilds(
         list(store.rebuild(WINDOW, summarizer=fails, strict=True, executor=threads))
 
     assert all(
-        not derived(store.session(user_id="ada", session_id=name), WINDOW)
+        not derived_events(store.session(user_id="ada", session_id=name), WINDOW)
         for name in "abcdef"
     )
 
@@ -324,7 +324,7 @@ def test_the_rebuild_of_a_fork_begins_at_its_origin(
 
     (done,) = store.rebuild(WINDOW, user_id="ada", session_id="child")
 
-    records = derived(child, WINDOW)
+    records = derived_events(child, WINDOW)
     assert done.events == 7
     assert records[0]["first_seq"] == -9
     assert all(record["decided_at_seq"] >= 1 for record in records)  # type: ignore[operator]  # a seq

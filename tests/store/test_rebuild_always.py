@@ -31,10 +31,10 @@ from tests.projections.walk import Walk
 from tests.support.rebuilding import (
     FOLDING,
     Clock,
-    as_rebuilt,
     clocked,
-    derived,
+    derived_events,
     rebuild,
+    view_digests,
 )
 
 STRATEGIES: dict[str, Strategy] = {
@@ -195,8 +195,8 @@ def test_a_rebuild_equals_continuous_compaction(
             {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
             for entry in always.derived
         ]
-        assert derived(session, strategy) == expected
-        assert as_rebuilt(session, strategy) == shown
+        assert derived_events(session, strategy) == expected
+        assert view_digests(session, strategy) == shown
         # The generated requests name views that never existed.
         assert {problem.code for problem in session.verify().problems} <= {"request"}
 
@@ -219,9 +219,9 @@ def test_a_rebuild_equals_a_live_loop(memory: SessionStore, name: str) -> None:
 
     rebuild(store, strategy, session_id="later")
 
-    assert len(derived(live, strategy)) > 3
-    assert derived(later, strategy) == derived(live, strategy)
-    assert as_rebuilt(later, strategy) == as_rebuilt(live, strategy)
+    assert len(derived_events(live, strategy)) > 3
+    assert derived_events(later, strategy) == derived_events(live, strategy)
+    assert view_digests(later, strategy) == view_digests(live, strategy)
 
 
 LOOPED = (
@@ -269,12 +269,12 @@ def test_a_check_names_the_first_decision_that_differs(memory: SessionStore) -> 
     session = memory.session(user_id="ada", session_id="late")
     session.append(list(_turns_of_many_kinds()))
     session.compact(spec)
-    before = derived(session, parse(spec))
+    before = derived_events(session, parse(spec))
 
     (checked,) = memory.rebuild(spec, user_id="ada", checks=True)
 
     assert "a rebuild a summary of 1 to " in checked.problem
-    assert derived(session, parse(spec)) == before
+    assert derived_events(session, parse(spec)) == before
 
 
 def _turns_of_many_kinds() -> Iterator[Event]:
@@ -363,8 +363,8 @@ def test_an_interrupted_rebuild_resumes_where_it_stopped(
                 continue
         rebuild(store, strategy)
 
-        assert derived(parts, strategy) == derived(whole, strategy)
-        shown, expected = (as_rebuilt(s, strategy, step=7) for s in (parts, whole))
+        assert derived_events(parts, strategy) == derived_events(whole, strategy)
+        shown, expected = (view_digests(s, strategy, step=7) for s in (parts, whole))
         assert shown == expected
 
 

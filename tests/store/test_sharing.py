@@ -22,9 +22,9 @@ from refold.store.work.workers import EVERY_SEC, Unit, Worker
 from tests.store.test_working import Clock
 from tests.support import warm
 from tests.support.sharing import WINDOW
-from tests.support.stores import judged_by_the_callers_clock, open_at
+from tests.support.stores import open_at, use_the_callers_clock_for_leases
 from tests.support.summarizing import Counting, called
-from tests.support.talking import summaries, talk
+from tests.support.talking import count_summaries, talk
 
 pytestmark = pytest.mark.each_engine
 
@@ -41,7 +41,7 @@ def stores(
     store_url: str, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[SessionStore]]:
     """Two stores over one database with one clock, as two processes have them."""
-    judged_by_the_callers_clock(monkeypatch)
+    use_the_callers_clock_for_leases(monkeypatch)
     with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
         yield [
             SessionStore(
@@ -78,7 +78,7 @@ def test_a_pending_compaction_is_made_once(
     came = round_of_both(workers)
 
     assert came["compact", "done"] == SESSIONS
-    assert len(called(calls)) == sum(map(summaries, sessions)) == 2 * SESSIONS
+    assert len(called(calls)) == sum(map(count_summaries, sessions)) == 2 * SESSIONS
 
 
 def test_sessions_are_rebuilt_once(
@@ -96,7 +96,7 @@ def test_sessions_are_rebuilt_once(
     came = round_of_both(workers)
 
     assert came["rebuild", "done"] == SESSIONS
-    assert len(called(calls)) == sum(map(summaries, sessions)) == 2 * SESSIONS
+    assert len(called(calls)) == sum(map(count_summaries, sessions)) == 2 * SESSIONS
 
 
 def test_each_session_is_verified_once_per_interval(
@@ -198,7 +198,7 @@ def test_a_killed_workers_session_is_taken_up_when_its_lease_ends(
         process.communicate()
         other.run()
 
-        assert summaries(session) == 1
+        assert count_summaries(session) == 1
         assert other.counts["compact", "done"] == 1
 
 

@@ -19,7 +19,7 @@ from tests.support.rebuilding import (
     OTHER,
     WINDOW,
     append_turns,
-    derived,
+    derived_events,
     rebuild,
 )
 
@@ -57,7 +57,10 @@ def test_an_activation_calls_no_model(memory: SessionStore) -> None:
     rebuild(memory, FOLDING)
 
     spans = [
-        [(record["first_seq"], record["last_seq"]) for record in derived(each, FOLDING)]
+        [
+            (record["first_seq"], record["last_seq"])
+            for record in derived_events(each, FOLDING)
+        ]
         for each in (session, other)
     ]
     assert spans[0] == spans[1]

@@ -17,7 +17,7 @@ from refold.store.upkeep import Automatic
 from refold.store.work.background import Background
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, Slow, called
-from tests.support.talking import summaries
+from tests.support.talking import count_summaries
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 QUESTION = refold.UserInput(text="why " * 40)
@@ -52,12 +52,12 @@ def test_no_append_waits_for_background_compaction(
         assert slow.begun.wait(60)
         for _ in range(3):
             session.append([QUESTION, ANSWER])
-        assert summaries(session) == 0
+        assert count_summaries(session) == 0
 
         slow.may_end.set()
         store.upkeep.background.wait_idle()
 
-        assert summaries(session) > 1
+        assert count_summaries(session) > 1
         assert session.verify().problems == []
 
 
@@ -67,9 +67,9 @@ def test_an_append_waits_if_configured(
     with opened(store_url, tmp_path, "wait", Counting(calls)) as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append([QUESTION, ANSWER])
-        assert summaries(session) == 0
+        assert count_summaries(session) == 0
         session.append([QUESTION, ANSWER])
-        assert summaries(session) == 1
+        assert count_summaries(session) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_closing_a_store_waits_for_its_background_work(
         assert begun.wait(60)
 
     with opened(store_url, tmp_path, "off", None) as store:
-        assert summaries(store.session(user_id="ada", session_id="s-1")) == 1
+        assert count_summaries(store.session(user_id="ada", session_id="s-1")) == 1
 
 
 def test_work_runs_one_at_a_time_and_again_if_requested_during_it() -> None:

@@ -20,7 +20,7 @@ from refold.store import SessionStore
 from refold.store.session.strategies import SessionStrategies
 from refold.store.work.workers import Unit, Worker
 from tests.support.summarizing import Counting, Slow, called
-from tests.support.talking import summaries, talk
+from tests.support.talking import count_summaries, talk
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 EVERY = 30.0
@@ -79,7 +79,7 @@ def test_a_worker_compacts_all_pending_sessions(
 
     Worker(store, WINDOW, summarizer=Counting(calls)).round()
 
-    assert (summaries(long), summaries(short)) == (3, 0)
+    assert (count_summaries(long), count_summaries(short)) == (3, 0)
     assert len(called(calls)) == 3
 
 
@@ -108,7 +108,7 @@ def test_a_worker_reads_only_sessions_that_grew(
     worker.round()
 
     assert looked == ["b"]
-    assert (summaries(first), summaries(second)) == (1, 2)
+    assert (count_summaries(first), count_summaries(second)) == (1, 2)
 
 
 def test_work_that_becomes_pending_later_has_a_timer(
@@ -120,11 +120,11 @@ def test_work_that_becomes_pending_later_has_a_timer(
     assert worker.round() == 600
     clock.pass_(599)
     assert worker.round() == 1
-    assert summaries(session) == 0
+    assert count_summaries(session) == 0
     clock.pass_(1)
     assert worker.round() == 3000
 
-    assert summaries(session) == 1
+    assert count_summaries(session) == 1
 
 
 def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
@@ -137,11 +137,11 @@ def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
     worker.round()
     clock.pass_(100)
     worker.round()
-    assert summaries(session) == 0
+    assert count_summaries(session) == 0
 
     clock.pass_(500)
     worker.round()
-    assert summaries(session) == 2
+    assert count_summaries(session) == 2
 
 
 def test_a_failed_compaction_is_retried_after_its_cooldown(
@@ -163,7 +163,7 @@ def test_a_failed_compaction_is_retried_after_its_cooldown(
     clock.pass_(30)
     worker.round()
 
-    assert summaries(session) == 1
+    assert count_summaries(session) == 1
 
 
 def test_a_failing_session_stops_no_other(
@@ -188,13 +188,13 @@ def test_a_failing_session_stops_no_other(
     monkeypatch.setattr(SessionStrategies, "compactor", fail_for_one)
     worker = Worker(store, WINDOW, duties={"compact": EVERY})
     assert worker.round() == EVERY
-    assert [summaries(session) for session in sessions] == [1, 0, 1]
+    assert [count_summaries(session) for session in sessions] == [1, 0, 1]
     assert "its row is gone" in caplog.text
 
     broken.clear()
     clock.pass_(EVERY)
     worker.round()
-    assert [summaries(session) for session in sessions] == [1, 1, 1]
+    assert [count_summaries(session) for session in sessions] == [1, 1, 1]
 
 
 def test_a_store_that_does_not_answer_is_retried(
@@ -212,7 +212,7 @@ def test_a_store_that_does_not_answer_is_retried(
     clock.pass_(EVERY)
     worker.round()
 
-    assert summaries(session) == 1
+    assert count_summaries(session) == 1
 
 
 def test_a_session_that_another_worker_compacts_is_skipped(
@@ -234,7 +234,7 @@ def test_a_session_that_another_worker_compacts_is_skipped(
     clock.pass_(EVERY)
     worker.round()
 
-    assert summaries(session) == len(called(calls)) == 1
+    assert count_summaries(session) == len(called(calls)) == 1
 
 
 def test_without_a_strategy_each_session_has_its_own(
@@ -248,7 +248,7 @@ def test_without_a_strategy_each_session_has_its_own(
 
     Worker(store).round()
 
-    assert (summaries(chose), summaries(raw)) == (1, 0)
+    assert (count_summaries(chose), count_summaries(raw)) == (1, 0)
 
 
 def test_a_worker_can_be_limited_to_one_user(store: SessionStore, clock: Clock) -> None:
@@ -258,7 +258,7 @@ def test_a_worker_can_be_limited_to_one_user(store: SessionStore, clock: Clock) 
 
     Worker(store, WINDOW, user_id="ada").round()
 
-    assert (summaries(adas), summaries(bobs)) == (1, 0)
+    assert (count_summaries(adas), count_summaries(bobs)) == (1, 0)
 
 
 def test_a_worker_reports_its_results(store: SessionStore, clock: Clock) -> None:
@@ -272,7 +272,7 @@ def test_a_worker_reports_its_results(store: SessionStore, clock: Clock) -> None
     ).round()
 
     assert reported == [(Unit("compact", "ada", "s-1"), "summary", 1)]
-    assert summaries(session) == 1
+    assert count_summaries(session) == 1
 
 
 def test_a_worker_runs_until_it_is_stopped(store: SessionStore, clock: Clock) -> None:
@@ -280,7 +280,7 @@ def test_a_worker_runs_until_it_is_stopped(store: SessionStore, clock: Clock) ->
     worker: Worker
 
     def stop(*_: object) -> None:
-        if summaries(session) == 2:
+        if count_summaries(session) == 2:
             worker.stop()
         else:
             talk(session, 1)
@@ -289,7 +289,7 @@ def test_a_worker_runs_until_it_is_stopped(store: SessionStore, clock: Clock) ->
     worker = Worker(store, WINDOW, duties={"compact": EVERY}, done=stop)
     worker.run()
 
-    assert summaries(session) == 2
+    assert count_summaries(session) == 2
 
 
 @pytest.mark.parametrize("every", [0, -1, float("nan"), 1e9])

@@ -1,4 +1,4 @@
-"""A process that is audited, for tests that kill it, fork in it or let it just end."""
+"""A process that is audited, for tests that kill it, fork in it or let it end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import refold
 
 
 def load(url: str) -> None:
-    """Append for ever; print how many were acknowledged, after each."""
+    """Append forever; print the number of acknowledged appends after each."""
     with refold.open(url, access_log="table") as store:
         session = store.session(user_id="ada", session_id="s")
         for number in range(1_000_000):
@@ -27,7 +27,7 @@ def end(url: str) -> None:
 
 
 def fork(url: str) -> None:
-    """Append in a parent and in the child that it forks while its thread runs."""
+    """Append in a parent and in its forked child while the parent's thread runs."""
     with refold.open(url, access_log="table") as store:
         store.session(user_id="ada", session_id="parent").append(
             refold.UserInput(text="before")

@@ -1,4 +1,4 @@
-"""Stores that are audited, and what they recorded."""
+"""Stores with an access log, and the records in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APPENDED: Final = "session_append_event"
 
 
 class Table(AccessTable):
-    """A table of records in a database of its own, in memory."""
+    """An access log table in a database in memory."""
 
     def __init__(self) -> None:
         super().__init__(memory_database())
@@ -24,18 +24,18 @@ class Table(AccessTable):
 def records(
     store: SessionStore, user_id: str | None = None, session_id: str | None = None
 ) -> list[AccessRecord]:
-    """Returns the access records, except those of reading the access log."""
+    """Return the access records, except those of reading the access log."""
     all_records = store.access_log.records(user_id, session_id=session_id)
     return [record for record in all_records if record.event != "audit_read"]
 
 
-def of(store: SessionStore) -> Session:
-    """The session that is talked in."""
+def session_of(store: SessionStore) -> Session:
+    """Return the session to which the tests append."""
     return store.session(user_id="ada", session_id="s-1")
 
 
 def talk(session: Session, turns: int) -> None:
-    """Turns that are worth a compaction."""
+    """Append turns, enough for a compaction."""
     for number in range(turns):
         session.append(
             [

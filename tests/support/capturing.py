@@ -1,8 +1,9 @@
-"""A client that writes transcripts while it is disturbed, and what must be captured.
+"""A client that writes transcripts under disturbances, and a check of the capture.
 
-    python -m tests.support.capturing COUNT [SEED]
+python -m tests.support.capturing COUNT [SEED]
 
-runs so many writes, kills, rotations, rewrites and sweeps, and says what is wrong.
+runs that many random writes, kills, rotations, rewrites and sweeps, and prints every
+difference.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _PATIENCE_SEC = 120
 
 
 class Client:
-    """Writes entries of Claude Code into some files of a folder, whole or torn."""
+    """Writes entries of Claude Code into files of a folder, complete or torn."""
 
     def __init__(self, home: Path, seed: int) -> None:
         self.home, self._random = home, random.Random(seed)
         self.folder = home / "projects"
         self.database = f"sqlite:///{home / 'captured.db'}"
-        self.written: dict[str, list[str]] = {}  # ids of whole entries, by session
-        self.notes = 0  # equal lines, in a session of their own
+        self.written: dict[str, list[str]] = {}  # ids of complete entries, by session
+        self.notes = 0  # equal lines, in a session without other lines
         self._torn: dict[Path, bytes] = {}
         self._process: warm.Process | None = None
         (self.folder / "work").mkdir(parents=True)
@@ -49,7 +50,7 @@ class Client:
         self._command += ["--user", USER, "--folder", str(self.folder)]
 
     def run(self, count: int) -> Counter[str]:
-        """Do so many things at random, and wait until all of it is captured."""
+        """Do that many things at random, and wait until everything is captured."""
         done: Counter[str] = Counter()
         acts: dict[Callable[[], None], int] = {
             self.write: 50,
@@ -89,7 +90,7 @@ class Client:
                 file.write(self._entry(path))
 
     def tear(self) -> None:
-        """Write the beginning of a line; its end comes later."""
+        """Write the beginning of a line; its end follows later."""
         path = self._finish(self._file())
         line = self._entry(path)
         cut = self._random.randrange(1, len(line))
@@ -98,23 +99,23 @@ class Client:
         self._torn[path] = line[cut:]
 
     def rotate(self) -> None:
-        """Move a file aside; what comes next goes to a new one of its name."""
+        """Move a file aside; later entries go to a new file of the same name."""
         path = self._finish(self._file())
         if path.exists():
             path.rename(path.with_name(f"{path.name}.{self._random.getrandbits(40)}"))
 
     def rewrite(self) -> None:
-        """Put a copy with some lines left out in the place of a file."""
+        """Replace a file by a copy without some of its lines."""
         path = self._finish(self._file())
         if path.exists():
-            self.settle()  # a line that nobody has read is gone with the old file
+            self.settle()  # a line that was never read is lost with the old file
             lines = path.read_bytes().splitlines(keepends=True)
             new = path.with_suffix(".new")
             new.write_bytes(b"".join(lines[self._random.randrange(len(lines)) :]))
             new.replace(path)
 
     def rewrite_in_place(self) -> None:
-        """Cut a file to nothing, and write it again with its lines in another order."""
+        """Truncate a file, and write its lines again in another order."""
         path = self._finish(self._file())
         if path.exists():
             self.settle()
@@ -123,13 +124,13 @@ class Client:
             path.write_bytes(b"".join(lines))
 
     def kill(self) -> None:
-        """Kill what captures, wherever it is, and start it again."""
-        time.sleep(self._random.random() * 0.05)  # to be somewhere, not to wait
+        """Kill the capturing process at a random moment, and start it again."""
+        time.sleep(self._random.random() * 0.05)  # a random moment, not a wait
         self.stop()
         self.start()
 
     def sweep(self) -> None:
-        """Remove a file right after it was written to, while somebody follows it."""
+        """Remove a file right after a write, while a process follows it."""
         path = self._finish(self._file())
         if path.exists():
             self.settle()
@@ -139,27 +140,27 @@ class Client:
             self.settle(gone=path)
 
     def repeat(self) -> None:
-        """Write lines that are equal and have no id; nothing else happens to them."""
+        """Write equal lines without an id; nothing else happens to them."""
         with self._notes.open("ab") as file:
             for _ in range(self._random.randrange(1, 4)):
                 file.write(NOTE)
                 self.notes += 1
 
     def glue(self) -> None:
-        """Write entries of which no line end parts one from the next."""
+        """Write entries without a line end between them."""
         path = self._finish(self._file())
         entries = [self._entry(path) for _ in range(self._random.randrange(2, 4))]
         with path.open("ab") as file:
             file.write(b"".join(entry.rstrip() for entry in entries) + b"\n")
 
     def catch_up(self) -> None:
-        """Run a capture that leaves the work to the one that follows, or does it."""
+        """Run a capture, which leaves the work to a follower or does it."""
         process = warm.Process([*self._command, "--once"], environment=os.environ)
         printed = process.communicate()
         assert process.returncode == 0, printed
 
     def settle(self, gone: Path | None = None) -> None:
-        """Wait until nothing is left to be read, and nothing of ``gone`` is known."""
+        """Wait until everything is read, and the state of ``gone`` is removed."""
         until(
             lambda: not self._is_behind(gone),
             "the capture to catch up",
@@ -168,7 +169,7 @@ class Client:
         )
 
     def _stuck(self) -> str:
-        """Describes a process that does not catch up, with its output and state."""
+        """Describe a process that does not catch up, with its output and state."""
         process, self._process = self._process, None
         output = "nothing runs"
         if process is not None:
@@ -193,7 +194,7 @@ class Client:
         return any(
             (info := path.stat()).st_size
             and path not in self._torn
-            # By what it is: the file of its name may be another by now.
+            # By inode: a file of the same name may be another by now.
             and places.get(f"{info.st_dev}:{info.st_ino}", {}).get("at") != info.st_size
             for path in self.folder.rglob("*.jsonl*")
         )
@@ -227,8 +228,8 @@ class Client:
         return json.dumps(entry).encode() + b"\n"
 
 
-def wrong(client: Client) -> Iterator[str]:
-    """Yields each difference between what was written and what was captured."""
+def differences(client: Client) -> Iterator[str]:
+    """Yield each difference between the written and the captured entries."""
     with refold.open(client.database) as store:
         for session_id, ids in client.written.items():
             session = store.session(user_id=USER, session_id=session_id)
@@ -256,7 +257,7 @@ if __name__ == "__main__":
         os.environ["REFOLD_HOME"] = str(Path(folder) / "home")
         soaked = Client(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
         done = soaked.run(number)
-        problems = [*wrong(soaked)]
+        problems = [*differences(soaked)]
         report = problems[:20] or ["nothing lost, nothing doubled"]
         entries = sum(map(len, soaked.written.values())) + soaked.notes
         sys.stdout.write("\n".join([f"{dict(done)}, {entries} entries", *report, ""]))

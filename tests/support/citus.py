@@ -1,8 +1,8 @@
-"""A cluster of Citus for the tests, where its binaries are: a coordinator, two workers.
+"""A Citus cluster for the tests, if its binaries exist: a coordinator, two workers.
 
-The machines are servers of this one, each in a directory of its own, and reach each
-other through sockets there.  Nothing of Citus comes with Refold: ``REFOLD_TEST_CITUS``
-names the folder of a PostgreSQL that has it (``initdb``, ``postgres``).
+The machines are servers of this one, each in its own directory, and reach each other
+through sockets there.  Refold does not install Citus: ``REFOLD_TEST_CITUS`` names the
+folder of a PostgreSQL that has it (``initdb``, ``postgres``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARDS: Final = 4
 _SETTINGS: Final = {
     **SETTINGS,
     "shared_preload_libraries": "citus",
-    "citus.enable_statistics_collection": "off",  # nothing is told to anybody
+    "citus.enable_statistics_collection": "off",  # no statistics are sent
     "citus.node_conninfo": "sslmode=disable",
     "citus.shard_count": str(SHARDS),
     "max_prepared_transactions": "200",
@@ -33,19 +33,20 @@ _SETTINGS: Final = {
 
 
 def binaries() -> Path | None:
-    """The folder of the binaries, if the environment names one."""
+    """Return the folder of the binaries, if the environment names one."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None
 
 
 class Cluster(Postgres):
-    """A cluster on which tests may make databases, and kill its machines."""
+    """A cluster on which tests may create databases, and kill machines."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self._opened = ExitStack()
         self.machines: list[Server] = []
         for _ in range(1 + WORKERS):
-            # Only who can enter the directories can reach a machine; they trust those.
+            # Only users who can enter the directories can reach a machine; they are
+            # trusted.
             machine = Server(folder, "x", {**_SETTINGS, **settings}, auth="trust")
             self._opened.callback(machine.close)
             self.machines.append(machine)
@@ -56,7 +57,7 @@ class Cluster(Postgres):
         return f"postgresql://postgres:x@/{database}?host={machine.directory}"
 
     def create_database(self, name: str, *, like: str = "template1") -> str:
-        """Create an empty database on all machines; none can be copied."""
+        """Create an empty database on all machines; Citus cannot copy one."""
         assert like == "template1"
         coordinator, *workers = self.machines
         for machine in self.machines:
@@ -68,14 +69,14 @@ class Cluster(Postgres):
             )
             for worker in workers:
                 server.execute("SELECT citus_add_node(%s, 5432)", (worker.directory,))
-        return self.of_database(name)
+        return self.url_of(name)
 
-    def of_database(self, name: str) -> str:
-        """The URL of a database, at the coordinator."""
+    def url_of(self, name: str) -> str:
+        """Return the URL of a database at the coordinator."""
         return self._url(self.machines[0], name)
 
     def drop_database(self, name: str) -> None:
-        """Drop it on all machines, cutting off whoever is still connected to it."""
+        """Drop a database on all machines, and disconnect its clients."""
         for machine in self.machines:
             drop = "DROP DATABASE IF EXISTS {} WITH (FORCE)"
             self._run(machine, "postgres", drop, name)
@@ -86,11 +87,11 @@ class Cluster(Postgres):
             server.execute(query)
 
     def kill(self, number: int) -> None:
-        """End a machine as a crash would: 0 is the coordinator."""
+        """End a machine like a crash; number 0 is the coordinator."""
         self.machines[number].halt(signal.SIGQUIT)
 
     def start_again(self, number: int) -> None:
-        """Start a machine that was killed."""
+        """Start a killed machine."""
         self.machines[number].run()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Processes that compact: killed at one step of it, or many against each other."""
+"""Processes that compact: killed at one step, or racing each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.summarizing import Counting
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 
-# What a compaction goes through, in this order, and whether it dies after it.
+# The steps of a compaction in order, and whether the process dies after the step.
 STEPS: Final[dict[str, tuple[type, str, bool]]] = {
     "the lease is taken": (Recorder, "take_lease", True),
     "the start is recorded": (Counting, "summarise", False),
@@ -31,7 +31,7 @@ STEPS: Final[dict[str, tuple[type, str, bool]]] = {
 
 
 def die(owner: type, name: str, *, after: bool) -> None:
-    """Make ``owner.name`` the last thing that this process does."""
+    """Make ``owner.name`` the last call of this process."""
     method: Callable[..., Any] = getattr(owner, name)
 
     def dying(*arguments: Any, **named: Any) -> None:
@@ -42,8 +42,8 @@ def die(owner: type, name: str, *, after: bool) -> None:
     setattr(owner, name, dying)
 
 
-def killed(url: str, calls: str, step: str) -> None:
-    """Compact the session ``s-1`` as far as ``step``."""
+def run_until(url: str, calls: str, step: str) -> None:
+    """Compact the session ``s-1`` up to ``step``, then die."""
     owner, name, after = STEPS[step]
     die(owner, name, after=after)
     with refold.open(url) as store:
@@ -52,7 +52,7 @@ def killed(url: str, calls: str, step: str) -> None:
 
 
 def race(url: str, calls: str, threads: str, rounds: str) -> None:
-    """Have ``threads`` threads compact the session ``s-1``, ``rounds`` times each."""
+    """Let ``threads`` threads compact the session ``s-1``, ``rounds`` times each."""
     with refold.open(url) as store:
 
         def work(_: int) -> None:
@@ -67,7 +67,7 @@ def race(url: str, calls: str, threads: str, rounds: str) -> None:
 
 
 def talk(url: str, turns: str) -> None:
-    """Append so many turns to the session ``s-1``."""
+    """Append that many turns to the session ``s-1``."""
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s-1")
         _ready()
@@ -84,7 +84,7 @@ def _ready() -> None:
 
 if __name__ == "__main__":
     roles: dict[str, Callable[..., None]] = {
-        "killed": killed,
+        "killed": run_until,
         "race": race,
         "talk": talk,
     }

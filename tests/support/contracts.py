@@ -1,4 +1,4 @@
-"""The promises of key stores and of tables of audit records, on every engine."""
+"""The contracts of key stores and of access log tables, on every engine."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ _USER, _OTHER = b"wrapped user key", b"another one"
 
 
 class KeyStoreContract:
-    """The promises of a key store.  Inherit it and give a fixture ``keys``."""
+    """The contract of a key store.  Inherit it and define a fixture ``keys``."""
 
     @pytest.fixture(autouse=True)
-    def _peppered(self, keys: SqlKeyStore) -> None:
+    def _create_pepper(self, keys: SqlKeyStore) -> None:
         assert keys.add_setting("pepper", _PEPPER) == _PEPPER
 
-    def _user(self, keys: SqlKeyStore, ref: str = "u") -> None:
+    def _create_user(self, keys: SqlKeyStore, ref: str = "u") -> None:
         entry = keys.add_user(ref, _USER, NOW, pepper=_PEPPER)
         assert entry == UserEntry(1, _USER)
 
-    def _session(self, keys: SqlKeyStore, ref: str, version: int = 1) -> bytes:
+    def _create_session_key(
+        self, keys: SqlKeyStore, ref: str, version: int = 1
+    ) -> bytes:
         wrapped = f"{ref} {version}".encode()
         stored = keys.add_session("u", ref, wrapped, NOW, under=_USER, version=version)
         assert stored == wrapped
         return wrapped
 
     def test_the_first_of_two_keys_is_kept(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
-        first = self._session(keys, "s")
+        self._create_user(keys)
+        first = self._create_session_key(keys, "s")
 
         assert keys.add_user("u", _OTHER, NOW, pepper=_PEPPER) == UserEntry(1, _USER)
         assert keys.add_session("u", "s", b"late", NOW, under=_USER) == first
         assert keys.add_setting("pepper", b"late") == _PEPPER
 
-    def test_a_first_session_goes_with_its_users_key(self, keys: SqlKeyStore) -> None:
+    def test_a_first_session_is_added_together_with_its_users_key(
+        self, keys: SqlKeyStore
+    ) -> None:
         first, late = ("s", b"k"), ("t", b"late")
 
         keys.add_user("u", _USER, NOW, pepper=_PEPPER, session=first)
@@ -52,7 +56,7 @@ class KeyStoreContract:
         assert keys.session_keys("u", "t") == {}
 
     def test_nothing_is_added_under_a_replaced_key(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
+        self._create_user(keys)
 
         assert keys.add_user("v", _USER, NOW, pepper=b"older") is None
         assert keys.add_session("u", "s", b"k", NOW, under=_OTHER) is None
@@ -61,9 +65,9 @@ class KeyStoreContract:
         assert keys.session_keys("u", "s") == {}
 
     def test_an_erased_user_is_known_and_has_no_key(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
-        self._session(keys, "s")
-        self._session(keys, "s", version=2)
+        self._create_user(keys)
+        self._create_session_key(keys, "s")
+        self._create_session_key(keys, "s", version=2)
         before = keys.generation()
 
         assert keys.destroy("u", None, NOW) == 3
@@ -80,10 +84,10 @@ class KeyStoreContract:
 
         assert keys.get_user("u") == UserEntry(1, None)
 
-    def test_an_erased_session_gets_no_key_again(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
-        self._session(keys, "s")
-        other = self._session(keys, "t")
+    def test_an_erased_session_never_gets_a_key_again(self, keys: SqlKeyStore) -> None:
+        self._create_user(keys)
+        self._create_session_key(keys, "s")
+        other = self._create_session_key(keys, "t")
 
         assert keys.destroy("u", ["s"], NOW) == 1
 
@@ -94,10 +98,12 @@ class KeyStoreContract:
         assert keys.session_keys("u", "t") == {1: other}
         assert keys.get_user("u") == UserEntry(1, _USER)
 
-    def test_keys_put_aside_are_found_once_released(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
-        keys_before = {KeyPlace("s", n): self._session(keys, "s", n) for n in (1, 2)}
-        keys_before[KeyPlace("t", 1)] = self._session(keys, "t")
+    def test_escrowed_keys_are_found_once_released(self, keys: SqlKeyStore) -> None:
+        self._create_user(keys)
+        keys_before = {
+            KeyPlace("s", n): self._create_session_key(keys, "s", n) for n in (1, 2)
+        }
+        keys_before[KeyPlace("t", 1)] = self._create_session_key(keys, "t")
         assert keys.hold("u", ["t"], NOW) == 1
         assert keys.hold("u", None, NOW) == 3
 
@@ -113,9 +119,9 @@ class KeyStoreContract:
         assert keys.keys_of("u") == keys_before
         assert keys.counts()["held"] == 0
 
-    def test_keys_put_aside_can_be_destroyed(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
-        self._session(keys, "s")
+    def test_escrowed_keys_can_be_destroyed(self, keys: SqlKeyStore) -> None:
+        self._create_user(keys)
+        self._create_session_key(keys, "s")
         keys.hold("u", None, NOW)
 
         assert keys.destroy("u", None, NOW) == 2
@@ -124,7 +130,7 @@ class KeyStoreContract:
         assert keys.held_users() == []
 
     def test_a_readmitted_user_is_in_the_next_epoch(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
+        self._create_user(keys)
         assert not keys.readmit("u", _OTHER, NOW, epoch=2)
         keys.destroy("u", None, NOW)
 
@@ -133,10 +139,12 @@ class KeyStoreContract:
 
         assert keys.get_user("u") == UserEntry(2, _OTHER)
 
-    def test_a_users_key_is_replaced_whole_or_not(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
+    def test_a_users_key_is_replaced_completely_or_not_at_all(
+        self, keys: SqlKeyStore
+    ) -> None:
+        self._create_user(keys)
         for version in (1, 2):
-            self._session(keys, "s", version)
+            self._create_session_key(keys, "s", version)
         again = {KeyPlace("s", n): b"again %d" % n for n in (1, 2)}
 
         assert not keys.swap_user("u", _OTHER, b"new", again)
@@ -147,10 +155,8 @@ class KeyStoreContract:
         assert keys.get_user("u") == UserEntry(1, b"new")
         assert keys.keys_of("u") == again
 
-    def test_keys_that_others_replaced_are_not_replaced(
-        self, keys: SqlKeyStore
-    ) -> None:
-        self._user(keys)
+    def test_keys_replaced_by_others_are_not_replaced(self, keys: SqlKeyStore) -> None:
+        self._create_user(keys)
         keys.hold("u", None, NOW)
 
         assert not keys.swap_setting("pepper", b"other", b"new")
@@ -163,7 +169,7 @@ class KeyStoreContract:
 
     def test_users_are_listed_in_pages(self, keys: SqlKeyStore) -> None:
         for name in "dacb":
-            self._user(keys, name)
+            self._create_user(keys, name)
         keys.destroy("c", None, NOW)
 
         first = keys.users(limit=3)
@@ -173,14 +179,16 @@ class KeyStoreContract:
         assert keys.counts()["users"] == 3
         assert keys.counts()["erased_users"] == 1
 
-    def test_the_generation_never_falls(self, keys: SqlKeyStore) -> None:
+    def test_the_generation_never_decreases(self, keys: SqlKeyStore) -> None:
         keys.reach(7)
         keys.reach(3)
 
         assert keys.generation() == 7
 
-    def test_an_erasure_beside_new_keys_leaves_none(self, keys: SqlKeyStore) -> None:
-        self._user(keys)
+    def test_an_erasure_concurrent_with_new_keys_leaves_none(
+        self, keys: SqlKeyStore
+    ) -> None:
+        self._create_user(keys)
 
         def act(number: int) -> None:
             if number == 5:
@@ -195,16 +203,16 @@ class KeyStoreContract:
 
 
 class AccessTableContract:
-    """The promises of a table of audit records; the fixture is ``rows``."""
+    """The contract of an access log table; the fixture is ``rows``."""
 
-    def test_a_record_that_comes_again_is_kept_once(self, rows: AccessTable) -> None:
+    def test_a_repeated_record_is_stored_once(self, rows: AccessTable) -> None:
         rows.write([record(1), record(2)])
 
         rows.write([record(1), record(2), record(3)])
 
         assert rows.find(limit=9) == [record(1), record(2), record(3)]
 
-    def test_writers_at_once_lose_nothing(self, rows: AccessTable) -> None:
+    def test_concurrent_writers_lose_nothing(self, rows: AccessTable) -> None:
         batches = [[record(n * 100 + each) for each in range(100)] for n in range(8)]
 
         with ThreadPoolExecutor(8) as pool:
@@ -212,7 +220,7 @@ class AccessTableContract:
 
         assert rows.find(limit=1000) == [record(number) for number in range(800)]
 
-    def test_records_are_found_by_user_and_session(self, rows: AccessTable) -> None:
+    def test_records_are_filtered_by_user_and_session(self, rows: AccessTable) -> None:
         other = record(2, user="d" * 32)
         second = record(3, session="e" * 32)
         rows.write([record(1), other, second, record(4, user=None, session=None)])
@@ -221,7 +229,7 @@ class AccessTableContract:
         assert rows.find(user="a" * 32, session="e" * 32, limit=9) == [second]
         assert rows.find(user="0" * 32, limit=9) == []
 
-    def test_records_are_found_from_a_moment_on(self, rows: AccessTable) -> None:
+    def test_records_are_filtered_by_time(self, rows: AccessTable) -> None:
         rows.write([record(number) for number in range(5)])
 
         assert rows.find(since=record(3).ts, limit=9) == [record(3), record(4)]
@@ -257,7 +265,7 @@ class AccessTableContract:
         assert {item.state_version for item in records[:-1]} == {None}
         assert [item.ts for item in records] == [item.ts for item in [*of_user, other]]
 
-    def test_a_session_is_forgotten_alone(self, rows: AccessTable) -> None:
+    def test_a_session_can_be_forgotten_alone(self, rows: AccessTable) -> None:
         other_session = record(2, session="e" * 32)
         namesake = record(3, user="d" * 32)
         rows.write([record(1), other_session, namesake])

@@ -1,4 +1,4 @@
-"""Which tests cross engines: races, crashes and contracts; all others run on one."""
+"""The engines of a test: races, crashes and contracts run on both, others on one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=T
 
 
 def one_engine(request: pytest.FixtureRequest) -> str:
-    """The empty store of a test: on SQLite, where it is not one of ``BOTH``."""
+    """The empty store of a test: on SQLite, unless the test is marked ``BOTH``."""
     kind = getattr(request, "param", "sqlite")
     place = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[kind]
     url: str = request.getfixturevalue(place)
@@ -20,7 +20,7 @@ def one_engine(request: pytest.FixtureRequest) -> str:
 
 
 def on_any(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a copy of a test for the ``store_url`` of the module that collects it."""
+    """Return a copy of a test for the ``store_url`` of the module that collects it."""
     copy = FunctionType(
         test.__code__, test.__globals__, test.__name__, test.__defaults__
     )

@@ -1,4 +1,4 @@
-"""A process that erases, restores or rotates, and is killed at one step of it."""
+"""A process that erases, restores or rotates, and is killed at one step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from refold.store import SessionStore
 from tests.support.rewriter import die
 
 Step = tuple[Any, str, bool]
-# What an erasure goes through, in this order, and whether it dies after it.
+# The steps of an erasure in order, and whether the process dies after the step.
 ERASING: Final[dict[str, Step]] = {
     "nothing is done": (StoredErasureSteps, "begin", False),
     "the record is kept": (StoredErasureSteps, "begin", True),
@@ -52,7 +52,7 @@ OF_A_USER: Final[dict[str, Step]] = {
     "the new key is kept": (SqlKeyStore, "swap_user", True),
 }
 
-# The points of an act with a certificate: neither of the two is there, or both are.
+# The steps of an act with a certificate: neither of them exists, or both do.
 BEFORE_CERTIFICATE: Final = "the certificate is about to be inserted"
 AFTER_CERTIFICATE: Final = "both are committed"
 NEW_KEY_STORED: Final = "the new key is stored"
@@ -67,7 +67,7 @@ ACTS: Final[dict[str, Callable[[SessionStore], object]]] = {
 
 
 def _die_at(point: str) -> None:
-    """Make the process kill itself at this point of an act."""
+    """Make the process kill itself at this step."""
     if point == AFTER_CERTIFICATE:
         die(StoredErasureSteps, "_remember_certificate", after=False)
     elif point == NEW_KEY_STORED:
@@ -108,7 +108,7 @@ WORK: Final[dict[str, tuple[dict[str, Step], Callable[[SessionStore], None]]]] =
 
 
 def main(url: str, work: str, step: str) -> None:
-    """Do ``work`` to the store at ``url``, as far as ``step``."""
+    """Do ``work`` on the store at ``url`` up to ``step``, then die."""
     if work == "rotate-master":
         owner, name, after = ROTATING[step]
         die(owner, name, after=after)

@@ -1,4 +1,4 @@
-"""Applications of the eventsourcing library in tests, and the test cases it ships."""
+"""Applications of the eventsourcing library, and its own test cases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OnSqlite:
 
 
 class OnPostgres(OnSqlite):
-    """The same with a new database on the server."""
+    """Gives a test case of the library a new database for each test."""
 
     @pytest.fixture(autouse=True)
     def _sqlite(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,12 +41,12 @@ class OnPostgres(OnSqlite):
 
 
 def environment(url: str, name: str = "", **env: str) -> Environment:
-    """The settings of an application of that name."""
+    """Return the settings of an application of that name."""
     return Environment(name, {"PERSISTENCE_MODULE": MODULE, "REFOLD_DB": url, **env})
 
 
 def factory(url: str, name: str = "", **env: str) -> Factory:
-    """A factory for an application of that name."""
+    """Return a factory for an application of that name."""
     application_factory: Any = InfrastructureFactory.construct(
         environment(url, name, **env)
     )
@@ -54,18 +54,18 @@ def factory(url: str, name: str = "", **env: str) -> Factory:
     return application_factory
 
 
-def stored(
+def stored_event(
     version: int = 1, *, state: bytes = b"state", topic: str = "topic", of: Any = None
 ) -> StoredEvent:
-    """An event of a new aggregate, or of the one given."""
+    """Return an event of a new aggregate, or of the given one."""
     return StoredEvent(of or uuid4(), version, topic, state)
 
 
 def without_msgspec() -> None:
     """Let the library's test cases of projections be imported.
 
-    Their module needs msgspec for cases of another part of the library, which these
-    tests do without.
+    Their module imports msgspec for another part of the library, which these tests do
+    not use.
     """
     name = "eventsourcing.dcb.msgpack"
     stand_in: Any = ModuleType(name)

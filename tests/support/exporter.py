@@ -12,7 +12,7 @@ from refold.adapters.log import EncryptedLog
 from refold.store import exports
 from tests.support.compacting import die
 
-# What an export goes through, in this order, and whether it dies after it.
+# The steps of an export in order, and whether the process dies after the step.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
     "the first rows are read": (EncryptedLog, "read", True),
     "a file is written": (Tables, "_write_file", True),
@@ -21,7 +21,7 @@ STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
 
 
 def main(url: str, out: str, step: str) -> None:
-    """Export the store at ``url`` to ``out``, as far as ``step``."""
+    """Export the store at ``url`` to ``out`` up to ``step``, then die."""
     owner, name, after = STEPS[step]
     with refold.open(url) as store:
         die(owner, name, after=after)

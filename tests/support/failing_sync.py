@@ -1,6 +1,6 @@
 """A process whose disk fails: the kernel answers every sync with an I/O error.
 
-``python -m tests.support.failing_sync URL`` prints what came of an append.
+``python -m tests.support.failing_sync URL`` prints the outcome of an append.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 import refold
 
-# The numbers of fsync and fdatasync.
+# The numbers of the system calls fsync and fdatasync.
 _SYNCS = {"x86_64": (74, 75), "aarch64": (82, 83)}
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD_NUMBER, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -25,7 +25,7 @@ class _Program(ctypes.Structure):
 
 
 def fail_all_syncs() -> None:
-    """Have the kernel refuse fsync and fdatasync of this process with EIO."""
+    """Make the kernel refuse fsync and fdatasync of this process with EIO."""
     fsync, fdatasync = _SYNCS[platform.machine()]
     steps = [
         (_LOAD_NUMBER, 0, 0, 0),
@@ -43,7 +43,7 @@ def fail_all_syncs() -> None:
 
 
 def main(url: str) -> None:
-    """Append once well, and once on the disk that fails."""
+    """Append once successfully, and once on the failing disk."""
     store = refold.open(url)
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="first"))

@@ -1,4 +1,4 @@
-"""Images and PDF files of every container, with random pixels and chosen metadata."""
+"""Images and PDF files of every format, with random pixels and chosen metadata."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from random import Random
 
 WIDTH = 640
 HEIGHT = 480
-# The bytes of pixels that make a file of about 48 kB in base64.
+# The number of pixel bytes for a file of about 48 kB in base64.
 PIXELS = 36_000
 
 
 def encoded(data: bytes) -> str:
-    """The base64 of a file."""
+    """Return the base64 of a file."""
     return b64encode(data).decode()
 
 

@@ -1,4 +1,4 @@
-"""Whether a stored view is what a fold of the log from its beginning gives."""
+"""Checks that stored views equal a fold of the log from its beginning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refold.store.history import History
 
 
 def unequal_views(session: Session) -> Iterator[str]:
-    """What is wrong with the stored views of a session, which nobody changes now."""
+    """Yield the problems of a session's stored views; nobody may change them now."""
     log = session.writer.log
     history = History.of(log, session.head().state)
     for name in log.view_names(session.user_id, session.session_id):

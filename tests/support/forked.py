@@ -1,7 +1,7 @@
-"""Processes that fork while they have a store open; each says what was acknowledged.
+"""Processes that fork while a store is open; each prints what was acknowledged.
 
-A line ``wrote SESSION COUNT`` says how many events of the session were acknowledged,
-``refused SESSION ERROR`` that an append to it was refused.
+A line ``wrote SESSION COUNT`` says how many events of the session were acknowledged;
+``refused SESSION ERROR`` says that an append was refused.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ connection.close()
 _APPENDS = 4
 
 
-def look(url: str) -> None:
-    """Have another process open and close the file, which removes an unlocked log."""
+def open_elsewhere(url: str) -> None:
+    """Let another process open and close the file, which removes an unlocked log."""
     if url.startswith("sqlite:///"):
         path = url.removeprefix("sqlite:///")
         command = [sys.executable, "-ISc", _LOOK, path]
@@ -48,31 +48,31 @@ def look(url: str) -> None:
 
 
 def write(store: SessionStore, url: str, session_id: str) -> None:
-    """Append a few events, with a look from outside after each; say what came of it."""
+    """Append a few events, opening the file elsewhere after each; print the outcome."""
     session = store.session(user_id=f"user {session_id}", session_id=session_id)
     acknowledged = 0
     try:
         for number in range(_APPENDS):
             session.append(refold.UserInput(text=f"{session_id} {number}"))
             acknowledged += 1
-            look(url)
+            open_elsewhere(url)
     except refold.RefoldError as error:
-        say(f"refused {session_id} {type(error).__name__}: {error}")
-    say(f"wrote {session_id} {acknowledged}")
+        print_line(f"refused {session_id} {type(error).__name__}: {error}")
+    print_line(f"wrote {session_id} {acknowledged}")
 
 
 def database_of(store: SessionStore) -> Database:
-    """The database that a store writes to."""
+    """Return the database that a store writes to."""
     return cast("EncryptedLog", store.log).recorder.database
 
 
-def say(line: str) -> None:
-    """Print it in one piece, whoever else prints."""
+def print_line(line: str) -> None:
+    """Print a line in one write, so that concurrent lines stay intact."""
     os.write(1, f"{line}\n".encode())
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Fork, and do ``work`` in the child; its process id."""
+    """Fork, do ``work`` in the child, and return its process id."""
     child = os.fork()
     if not child:
         _end(work)
@@ -89,12 +89,12 @@ def _end(work: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def joined(*children: int) -> None:
-    """Wait for the children, which all must have ended well."""
+def wait_for(*children: int) -> None:
+    """Wait for the children, and assert that all ended successfully."""
     for child in children:
         _, status = os.waitpid(child, 0)
         if status:
-            say(f"failed {child} {status}")
+            print_line(f"failed {child} {status}")
 
 
 def daemon(url: str) -> None:
@@ -109,16 +109,16 @@ def daemon(url: str) -> None:
             assert os.read(parents_gone, 1) == b""
             _end(lambda: write(store, url, "daemon"))
 
-    joined(in_child(become_daemon))
+    wait_for(in_child(become_daemon))
 
 
-def closing(url: str) -> None:
-    """Close the store in the parent while the child goes on."""
+def close_in_parent(url: str) -> None:
+    """Close the store in the parent while the child continues."""
     with refold.open(url) as store:
         write(store, url, "before")
         child = in_child(lambda: write(store, url, "child"))
-    look(url)
-    joined(child)
+    open_elsewhere(url)
+    wait_for(child)
 
 
 def workers(url: str) -> None:
@@ -129,7 +129,7 @@ def workers(url: str) -> None:
             names = [f"worker {generation} {number}" for number in range(2)]
             children = [in_child(partial(write, store, url, name)) for name in names]
             write(store, url, f"parent {generation}")
-            joined(*children)
+            wait_for(*children)
 
 
 def _work(store: SessionStore, url: str, name: str) -> None:
@@ -155,11 +155,11 @@ def processes(url: str, method: str) -> None:
                 process = context.Process(target=_open_and_work, args=(url, name))
             process.start()
             started.append(process)
-    look(url)
+    open_elsewhere(url)
     for process in started:
         process.join()
         if process.exitcode:
-            say(f"failed {process.pid} {process.exitcode}")
+            print_line(f"failed {process.pid} {process.exitcode}")
 
 
 def busy(url: str) -> None:
@@ -183,16 +183,16 @@ def busy(url: str) -> None:
             in_child(partial(write, store, url, f"child {number}"))
             for number in range(5)
         ]
-        joined(*children)
+        wait_for(*children)
         stop.set()
         for thread in threads:
             thread.join()
         for name, count in counts.items():
-            say(f"wrote {name} {count}")
+            print_line(f"wrote {name} {count}")
 
 
 def loops(url: str) -> None:
-    """Fork while a loop of asyncio appends through the writer's thread."""
+    """Fork while an asyncio loop appends through the writer's thread."""
     with refold.open(url) as store:
         count = 0
         stop = threading.Event()
@@ -207,7 +207,7 @@ def loops(url: str) -> None:
         async def once(name: str) -> None:
             session = store.session(user_id=f"user {name}", session_id=name)
             await session.append_async(refold.UserInput(text="x"))
-            say(f"wrote {name} 1")
+            print_line(f"wrote {name} 1")
 
         def run_once(name: str) -> None:
             asyncio.run(once(name))
@@ -219,14 +219,14 @@ def loops(url: str) -> None:
         children = [
             in_child(partial(run_once, f"child {number}")) for number in range(4)
         ]
-        joined(*children)
+        wait_for(*children)
         stop.set()
         thread.join()
-        say(f"wrote loop {count}")
+        print_line(f"wrote loop {count}")
 
 
 def unseen(url: str) -> None:
-    """Fork in C, where no hook of Python runs; the child ends as programs do."""
+    """Fork in C, where no Python hook runs; the child ends normally."""
     store = refold.open(url)
     write(store, url, "before")
     child = ctypes.PyDLL(None).fork()
@@ -235,18 +235,18 @@ def unseen(url: str) -> None:
         try:
             refold.open(url).close()
         except refold.StoreUnavailable as error:
-            say(f"refused open {type(error).__name__}: {error}")
+            print_line(f"refused open {type(error).__name__}: {error}")
         store.close()
         del store
         gc.collect()
         sys.exit(0)
-    joined(child)
+    wait_for(child)
     write(store, url, "after")
     store.close()
 
 
 def hosted(url: str) -> None:
-    """Fork as servers written in C do, which run only the hooks of the child."""
+    """Fork like servers written in C, which run only the hooks of the child."""
     python = ctypes.PyDLL(None)
     with refold.open(url) as store:
         write(store, url, "before")
@@ -254,7 +254,7 @@ def hosted(url: str) -> None:
         if not child:
             python.PyOS_AfterFork_Child()
             _end(lambda: write(store, url, "child"))
-        joined(child)
+        wait_for(child)
         write(store, url, "after")
 
 
@@ -274,14 +274,14 @@ def held(url: str) -> None:
         thread.start()
         inside.wait()
         child = in_child(lambda: write(store, url, "child"))
-        joined(child)
+        wait_for(child)
         fork_done.set()
         thread.join()
         write(store, url, "after")
 
 
 def within(url: str) -> None:
-    """Fork inside a transaction, in the thread that is in it."""
+    """Fork inside a transaction, in the thread that holds it."""
     with refold.open(url) as store:
         write(store, url, "before")
         child = 0
@@ -289,18 +289,18 @@ def within(url: str) -> None:
             with database_of(store).writing("ada"):
                 child = os.fork()
         except refold.StoreUnavailable as error:
-            say(f"refused transaction {type(error).__name__}: {error}")
+            print_line(f"refused transaction {type(error).__name__}: {error}")
             write(store, url, "child")
             os._exit(0)
         if not child:
             write(store, url, "child")
             os._exit(0)
-        joined(child)
+        wait_for(child)
         write(store, url, "after")
 
 
 def forkers(url: str) -> None:
-    """Fork from several threads at once while another one writes."""
+    """Fork from several threads concurrently while another one writes."""
     with refold.open(url) as store:
         stop = threading.Event()
         children: list[int] = []
@@ -327,10 +327,10 @@ def forkers(url: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        joined(*children)
+        wait_for(*children)
         stop.set()
         pouring.join()
-        say(f"wrote pouring {count}")
+        print_line(f"wrote pouring {count}")
 
 
 def signals(url: str) -> None:
@@ -362,8 +362,8 @@ def signals(url: str) -> None:
         child = in_child(lambda: None)
         fork_done.set()
         thread.join()
-        joined(child)
-        say(f"wrote handler {count}")
+        wait_for(child)
+        print_line(f"wrote handler {count}")
 
 
 def abandoned(url: str) -> None:
@@ -374,7 +374,7 @@ def abandoned(url: str) -> None:
         if not child:
             store.close()
             os._exit(0)
-        joined(child)
+        wait_for(child)
         connection = cast("PostgresDatabase", database_of(store))._writer._connection
         assert connection is not None
         connection.driver.execute("SELECT 1")
@@ -392,9 +392,9 @@ def looking(url: str) -> None:
         try:
             refold.open(url).close()
         except refold.StoreUnavailable as error:
-            say(f"refused open {type(error).__name__}: {error}")
+            print_line(f"refused open {type(error).__name__}: {error}")
 
-    joined(in_child(open_in_child))
+    wait_for(in_child(open_in_child))
     other.close()
 
 
@@ -405,16 +405,16 @@ def counting(url: str) -> None:
         session = store.session(user_id="user before", session_id="before")
         for _ in range(3):
             session.events()
-        joined(in_child(store.access_log.flush))
+        wait_for(in_child(store.access_log.flush))
         store.access_log.flush()
         (accesses,) = store.access_log.accesses("user before")
-        say(f"read {accesses.reads}")
+        print_line(f"read {accesses.reads}")
 
 
 HISTORIES = {
     "abandoned": abandoned,
     "busy": busy,
-    "closing": closing,
+    "closing": close_in_parent,
     "counting": counting,
     "daemon": daemon,
     "forkers": forkers,

@@ -26,7 +26,7 @@ _ROOM = 1 << 20  # bytes: an environment and its arguments
 
 
 def warm_up() -> None:
-    """Import what processes of the tests import, and compile what they compile."""
+    """Import the modules of the tests' processes, and compile their expressions."""
     import importlib
     import pkgutil
 
@@ -74,7 +74,7 @@ def serve(path: str) -> None:
 
 
 def _supervise(connection: socket.socket) -> None:
-    """Start what is asked for, say its pid, wait for it, say how it ended."""
+    """Start the requested process, report its pid, wait for it, report its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, fds, _, _ = socket.recv_fds(connection, _ROOM, 3)
     while not message.endswith(b"\n"):
@@ -93,7 +93,7 @@ def _supervise(connection: socket.socket) -> None:
 
 
 def _become(asked: dict[str, Any], fds: list[int]) -> None:
-    """Be the process that is asked for, as if Python had just started it."""
+    """Become the requested process, as if Python had just started it."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
     os.closerange(3, 256)
@@ -116,7 +116,7 @@ def _become(asked: dict[str, Any], fds: list[int]) -> None:
 
 
 def adopt_python_path() -> None:
-    """Look for modules in the folders of PYTHONPATH, too, as a new Python does."""
+    """Search for modules in the folders of PYTHONPATH too, like a new process."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [folder for folder in folders if folder and folder not in sys.path]
 

@@ -1,4 +1,4 @@
-"""An issuer of access tokens for tests: its keys, its JWKS, and a site that has it."""
+"""An issuer of access tokens for tests: its keys, its JWKS, and its site."""
 
 import base64
 import contextlib
@@ -22,7 +22,7 @@ ISSUER = "https://issuer.example"
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -34,9 +34,9 @@ class Clock:
 def verifier(
     clock: Clock | None = None, elapsed: Clock | None = None, /, **settings: Any
 ) -> Verifier:
-    """A verifier by settings that are named without ``REFOLD_``.
+    """Return a verifier with settings named without ``REFOLD_``.
 
-    Both of its clocks are ``clock`` where no other is given.
+    Both of its clocks are ``clock`` unless another is given.
     """
     named = {f"REFOLD_{name}": str(value) for name, value in settings.items()}
     wall = clock or Clock()
@@ -44,7 +44,7 @@ def verifier(
 
 
 def private_key(algorithm: str, name: str = "") -> Any:
-    """A key of that kind, the same for each name."""
+    """Return a key for that algorithm, always the same for one name."""
     return _generated(algorithm, name)
 
 
@@ -58,7 +58,7 @@ def _generated(algorithm: str, _name: str) -> Any:
 
 
 def jwk(key: Any, kid: str | None = None, **more: Any) -> dict[str, Any]:
-    """The public half of ``key`` as it stands in a JWKS."""
+    """Return the public half of ``key`` as an entry of a JWKS."""
     public = key.public_key()
     if isinstance(public, rsa.RSAPublicKey):
         fields = RSAAlgorithm.to_jwk(public, as_dict=True)
@@ -70,17 +70,17 @@ def jwk(key: Any, kid: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def jwks(*keys: Mapping[str, Any]) -> bytes:
-    """A JWKS of these keys."""
+    """Return a JWKS of these keys."""
     return json.dumps({"keys": keys}).encode()
 
 
 def each_kind(name: str = "") -> bytes:
-    """A JWKS with a key for each algorithm, which is its ``kid``."""
+    """Return a JWKS with a key for each algorithm; its ``kid`` is the algorithm."""
     return jwks(*(jwk(private_key(each, name), each) for each in ALGORITHMS))
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    """What a good token says; ``...`` takes a claim away."""
+    """Return the claims of a good token; ``...`` removes a claim."""
     good: dict[str, Any] = {"sub": "ada", "aud": "refold", "scope": "append read"}
     good |= {"iss": ISSUER, "iat": NOW - 10, "exp": NOW + 3600, "jti": "t1"}
     return {k: v for k, v in (good | changed).items() if v is not ...}
@@ -94,14 +94,14 @@ def token(
     header: Mapping[str, Any] | None = None,
     **changed: Any,
 ) -> str:
-    """A good token of the issuer, but for what is changed."""
+    """Return a good token of the issuer with the given changes."""
     named = {} if kid is None else {"kid": kid or algorithm}
     headers = {"alg": algorithm, "typ": "JWT"} | named | dict(header or {})
     return signed(headers, claims(**changed), algorithm, key)
 
 
 def signed(header: Any, body: Any, algorithm: str, key: Any = None) -> str:
-    """A token of any header and body, each an object or bytes."""
+    """Return a token of any header and body, each an object or bytes."""
     text = f"{part(header)}.{part(body)}"
     how = jwt.get_algorithm_by_name(algorithm)
     signature = how.sign(text.encode(), key or private_key(algorithm))
@@ -109,13 +109,13 @@ def signed(header: Any, body: Any, algorithm: str, key: Any = None) -> str:
 
 
 def part(content: Any) -> str:
-    """A part of a token: an object as JSON, or bytes, in base64."""
+    """Return a part of a token: an object as JSON, or bytes, in base64."""
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 class Site:
-    """What a site answers, how often it was asked, and what makes it wait."""
+    """A site for keys: its answer, its number of requests, and a way to delay it."""
 
     def __init__(self, body: bytes) -> None:
         self.body, self.status, self.asked = body, 200, 0
@@ -143,15 +143,15 @@ def serving(site: Site, tls: ssl.SSLContext | None = None) -> Iterator[Site]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            with contextlib.suppress(OSError):  # who asked may have gone
+            with contextlib.suppress(OSError):  # the client may have gone
                 site.answer(self)
 
         def log_message(self, *_: object) -> None:
             pass
 
     class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:  # a client that trusts it not
-            pass
+        def handle_error(self, *_: object) -> None:
+            pass  # the client does not trust the certificate
 
     with Server(("127.0.0.1", 0), Handler) as server:
         if tls:

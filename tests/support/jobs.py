@@ -1,6 +1,6 @@
-"""What tests give to other processes to do.
+"""Work that tests give to other processes.
 
-It is apart from the tests, because each of these processes imports it.
+It is separate from the tests because each of these processes imports it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refold.store import SessionStore
 
 
 class DiesOnce(Abridged):
-    """Kills the first process that asks for a summary."""
+    """A summarizer that kills the first process that calls it."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         marker = Path(os.environ["REFOLD_HOME"]) / "died"
@@ -30,8 +30,8 @@ class DiesOnce(Abridged):
         raise AssertionError
 
 
-class Dies(Abridged):
-    """Kills every process that asks for a summary."""
+class AlwaysDies(Abridged):
+    """A summarizer that kills every process that calls it."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -39,7 +39,7 @@ class Dies(Abridged):
 
 
 class NamesItsProcess:
-    """Writes the process it runs in into its summaries."""
+    """A summarizer that writes the id of its process into its summaries."""
 
     costs = False
 
@@ -49,7 +49,7 @@ class NamesItsProcess:
 
 
 def fail(_store: SessionStore, item: int, _progress: object) -> int:
-    """Raise an error that has arguments of its own."""
+    """Raise an error that has its own arguments."""
     raise errors.StaleSession("s", expected=item, actual=2)
 
 
@@ -59,10 +59,10 @@ def count(_store: SessionStore, item: int, _progress: object) -> int:
 
 
 def setting(_store: SessionStore, name: str, _progress: object) -> str | None:
-    """Return what the environment of the process says."""
+    """Return a variable of the process's environment."""
     return os.environ.get(name)
 
 
 def parent(_store: SessionStore, _item: Any, _progress: object) -> int:
-    """Return the process that started this one."""
+    """Return the id of the process that started this one."""
     return os.getppid()

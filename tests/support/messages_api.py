@@ -94,7 +94,7 @@ __all__ = [
     "tool_use",
 ]
 
-# Reading certificates takes a quarter of a second, and a proxy would be asked for us.
+# Reading certificates takes a quarter of a second, and a proxy would be used.
 _PLAIN: Any = {"verify": False, "trust_env": False}
 
 
@@ -113,11 +113,11 @@ class MessagesApi:
 
     @property
     def url(self) -> str:
-        """What the SDK calls the base URL."""
+        """The URL that the SDK calls its base URL."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def reply(self, *replies: Reply) -> None:
-        """Queue what the next requests are answered with, one each."""
+        """Queue the answers to the next requests, one each."""
         self._queue.extend(replies)
 
     def forget_replies(self) -> None:
@@ -125,7 +125,7 @@ class MessagesApi:
         self._queue.clear()
 
     def client(self, **options: Any) -> Anthropic:
-        """The SDK's client for this server, closed with it; ``options`` are its own."""
+        """Return the SDK's client; the server closes it; ``options`` are the SDK's."""
         from anthropic import Anthropic, DefaultHttpxClient
 
         if "http_client" not in options:
@@ -133,7 +133,7 @@ class MessagesApi:
         return self._stack.enter_context(Anthropic(**self._options(options)))
 
     def async_client(self, **options: Any) -> AsyncAnthropic:
-        """The SDK's asynchronous client for this server; closing it is the caller's."""
+        """Return the SDK's asynchronous client; the caller closes it."""
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
         if "http_client" not in options:
@@ -159,7 +159,7 @@ class MessagesApi:
         self._server.server_close()
 
     def answer(self, request: Request) -> Reply:
-        """What a request is answered with; it is recorded here."""
+        """Record a request and return its answer."""
         if refused := _refused(request):
             return refused
         if request.path == "/v1/messages/batches":
@@ -175,7 +175,7 @@ class MessagesApi:
                 return _final(400, "the test has queued no more replies")
             try:
                 reply = self._answer(request)
-            except Exception as raised:  # or the test would wait for its time-out
+            except Exception as raised:  # otherwise the test would wait for its timeout
                 return _final(400, f"the test's function raised {raised!r}")
         return _completed(reply, request)
 
@@ -212,7 +212,7 @@ class MessagesApi:
         }
 
     def read(self, path: str) -> Reply:
-        """What a GET is answered with: a batch, or its results as lines of JSON."""
+        """Return the answer to a GET: a batch, or its results as JSON lines."""
         parts = path.partition("?")[0].split("/")
         if len(parts) < 5 or parts[4] not in self._batches:
             return error(404)
@@ -223,7 +223,7 @@ class MessagesApi:
 
 
 def _refused(request: Request) -> Reply | None:
-    """What the real one says to a request that no model sees."""
+    """Return the API's error for a request that no model sees, if it is one."""
     if not request.path.startswith("/v1/messages"):
         return error(404)
     if not {"x-api-key", "authorization"} & set(request.headers):
@@ -248,7 +248,7 @@ def _input_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _completed(reply: Reply, request: Request) -> Reply:
-    """A reply with the model of the request, and with all of its usage."""
+    """Return a reply completed with the model of the request and its usage."""
     body = reply.body
     if isinstance(body, bytes) or body.get("type") != "message":
         return reply
@@ -276,16 +276,16 @@ class _Server(ThreadingHTTPServer):
         self.api = api
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that left is what some tests are about."""
+        """Print nothing: some tests are about clients that leave."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or each answer takes 40 ms
+    disable_nagle_algorithm = True  # otherwise each answer takes 40 ms
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name
-        """Say nothing: the output is the test's."""
+        """Print nothing: the output belongs to the test."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

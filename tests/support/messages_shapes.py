@@ -1,4 +1,4 @@
-"""What the Messages API sends: messages, errors, the events of a stream."""
+"""The answers of the Messages API: messages, errors, the events of a stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new_id(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it came in; ``headers`` have names in lower case."""
+    """One request as received; ``headers`` have names in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back; made by the functions below."""
+    """An answer; the functions below create it."""
 
     status: int = 200
     body: Block | bytes = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Reply:
     cut_error: Block | bytes | None = None
 
     def broken(self, *, after: int, error: Reply | None = None) -> Reply:
-        """This reply as a stream that ends after so many events."""
+        """Return this reply as a stream that ends after that many events."""
         body = error.body if error else None
         return replace(self, cut=after, cut_error=body)
 
@@ -82,9 +82,9 @@ def message(
     usage: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Reply:
-    """A message of the assistant; ``fields`` replace others of it, such as ``model``.
+    """Return a message of the assistant; ``fields`` replace others (``model``).
 
-    The model is the request's, and the usage an estimate but for what is given.
+    The model is the request's, and the usage an estimate except for given fields.
     """
     content = [text(block) if isinstance(block, str) else block for block in blocks]
     uses_tool = any(block["type"] == "tool_use" for block in content)
@@ -103,7 +103,7 @@ def message(
 
 
 def refusal(*blocks: str | Block, category: str | None = None) -> Reply:
-    """A message that classifiers stopped; what was said so far stays in it."""
+    """Return a message that classifiers stopped; the text before that stays in it."""
     why = {"type": "refusal", "category": category, "explanation": None}
     return message(*blocks, stop_reason="refusal", stop_details=why)
 
@@ -115,7 +115,7 @@ def error(
     kind: str | None = None,
     retry_after: float | None = None,
 ) -> Reply:
-    """An error of the API; ``retry_after`` is in seconds, and may be a fraction."""
+    """Return an error; ``retry_after`` is in seconds, and may be a fraction."""
     usual, default_words = _ERRORS.get(status, ("api_error", "Internal server error"))
     headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
     body = {"type": kind or usual, "message": words or default_words}
@@ -139,13 +139,13 @@ def hang_up() -> Reply:
 
 
 def raw(body: bytes, *, status: int = 200, **headers: str) -> Reply:
-    """Any bytes; ``headers`` are written with ``_`` for ``-``."""
+    """Return any bytes; ``headers`` are written with ``_`` for ``-``."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status, body, names)
 
 
 def events(body: Block) -> Iterator[Block]:
-    """The events that stream a message, in their order."""
+    """Yield the events that stream a message, in order."""
     usage = body["usage"]
     begun: Block = {"content": [], "stop_reason": None, "stop_details": None}
     started = {**body, **begun, "usage": {**usage, "output_tokens": 1}}
@@ -166,7 +166,7 @@ def events(body: Block) -> Iterator[Block]:
 
 
 def _pieces(block: Block) -> tuple[Block, list[Block]]:
-    """A block as it begins, and the deltas that complete it."""
+    """Return the beginning of a block, and the deltas that complete it."""
     match block["type"]:
         case "text":
             words = _deltas("text_delta", "text", block["text"])
@@ -180,7 +180,7 @@ def _pieces(block: Block) -> tuple[Block, list[Block]]:
             arguments = _deltas("input_json_delta", "partial_json", written)
             begun = {"type": "input_json_delta", "partial_json": ""}
             return {**block, "input": {}}, [begun, *arguments]
-        case _:  # such as redacted thinking, which comes whole
+        case _:  # such as redacted thinking, which is sent in one piece
             return block, []
 
 
@@ -190,5 +190,5 @@ def _deltas(kind: str, name: str, whole: str) -> list[Block]:
 
 
 def estimate(value: Any) -> int:
-    """About how many tokens a JSON value is: what the server counts by."""
+    """Estimate the tokens of a JSON value, as the server does."""
     return len(json.dumps(value, ensure_ascii=False)) // 4 + 1

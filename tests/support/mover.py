@@ -14,7 +14,7 @@ from refold.opener import move
 
 
 def main(url: str, to: str, change: str, when: str) -> None:
-    """Move, and die at that change of a row or state, ``before`` or ``after`` it."""
+    """Move, and die ``before`` or ``after`` that change of a row or state."""
     changes = 0
 
     def dying(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +31,7 @@ def main(url: str, to: str, change: str, when: str) -> None:
 
         return change_and_die
 
-    # In a process of its own.
+    # In a separate process.
     for kind in (Database, PostgresDatabase):
         setattr(kind, "change", dying(vars(kind)["change"]))  # noqa: B010  # for mypy
     move(url, to=to)

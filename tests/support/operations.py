@@ -1,4 +1,4 @@
-"""What is done with a store: each operation that asks its database for something."""
+"""Every operation of a store that queries its database."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ LONG: Final = "a line of text. " * 5_000
 
 
 def fill(store: SessionStore, *, rounds: int = 30) -> None:
-    """Sessions for the operations to work on: long, compacted, forked, with a blob.
+    """Create sessions for the operations: long, compacted, forked, with a blob.
 
-    Six rounds are enough where nobody counts.
+    Six rounds are enough for tests that do not count.
     """
-    session = of(store)
+    session = session_of(store)
     session.append(refold.UserInput(text=LONG))
     for _ in range(rounds):
         talk(session, 4)
@@ -47,37 +47,37 @@ def fill(store: SessionStore, *, rounds: int = 30) -> None:
     talk(store.session(user_id="ada", session_id="fork"), 8)
 
 
-def of(store: SessionStore) -> Session:
-    """The session that the operations are done on."""
+def session_of(store: SessionStore) -> Session:
+    """Return the session that the operations use."""
     return store.session(user_id="ada", session_id="s-1")
 
 
 def log_of(store: SessionStore) -> EncryptedLog:
-    """The log of the store, which has a recorder."""
+    """Return the log of the store, which has a recorder."""
     assert isinstance(store.log, EncryptedLog)
     return store.log
 
 
-def _elsewhere(store: SessionStore) -> Session:
-    """The same session in another process, which does not know of our appends."""
-    writer = of(store).writer
+def _in_another_process(store: SessionStore) -> Session:
+    """Return the session as another process has it, unaware of our appends."""
+    writer = session_of(store).writer
     other = SessionStore(store.log, writer.redactor, writer.limits)
-    return of(other)
+    return session_of(other)
 
 
 def _lost(store: SessionStore) -> None:
-    _elsewhere(store).append(user_inputs("first"))
-    of(store).append(user_inputs("behind it"))
+    _in_another_process(store).append(user_inputs("first"))
+    session_of(store).append(user_inputs("behind it"))
 
 
 def _stale(store: SessionStore) -> None:
     with suppress(StaleSession):
-        of(store).append(user_inputs("x"), expected_seq=1)
+        session_of(store).append(user_inputs("x"), expected_seq=1)
 
 
 def _twice(store: SessionStore) -> None:
     for _ in range(2):
-        of(store).append(user_inputs("once"), idempotency_key="once")
+        session_of(store).append(user_inputs("once"), idempotency_key="once")
 
 
 def _exclusive(store: SessionStore) -> None:
@@ -85,11 +85,11 @@ def _exclusive(store: SessionStore) -> None:
         return append_to(head, *user_inputs("exclusive"), idempotency_key="exclusive")
 
     for _ in range(2):
-        store.log.append_exclusive(of(store).stream, build)
+        store.log.append_exclusive(session_of(store).stream, build)
 
 
 def _together(store: SessionStore) -> None:
-    """Append to several sessions, one of them new, as those who wait for one commit."""
+    """Append to several sessions, one of them new, like callers that share a commit."""
     log, batches = log_of(store), list[Batch]()
     for name in ("s-1", "fork", "together"):
         stream = StreamId("ada", name)
@@ -103,7 +103,7 @@ def _together(store: SessionStore) -> None:
 
 
 def _labelled(store: SessionStore) -> None:
-    session = of(store)
+    session = session_of(store)
     session.label(topic="builds", team="one")
     assert session.labels()
     session.label(team=None)
@@ -111,7 +111,7 @@ def _labelled(store: SessionStore) -> None:
 
 
 def _repaired(store: SessionStore) -> None:
-    """Put a head as it is, and look for blobs that no event names."""
+    """Write a head unchanged, and look for blobs that no event names."""
     session = store.session(user_id="ada", session_id="later")
     session.append(user_inputs("e" * 70_000))
     repairs, stream = store.log.repairs, session.stream
@@ -122,13 +122,13 @@ def _repaired(store: SessionStore) -> None:
 
 
 def _compacted(store: SessionStore) -> None:
-    talk(of(store), 6)
-    assert of(store).compact(WINDOW) is not None
+    talk(session_of(store), 6)
+    assert session_of(store).compact(WINDOW) is not None
 
 
 def _rewritten(store: SessionStore) -> None:
-    """Redact a session of its own anew, and look for what is left of its old key."""
-    writer = of(store).writer
+    """Redact a session again, and look for remains of its old key."""
+    writer = session_of(store).writer
     blind = SessionStore(store.log, unaware(), writer.limits)
     session = blind.session(user_id="ada", session_id="later")
     session.append(refold.UserInput(text=f"mail {MAIL}"))
@@ -142,14 +142,17 @@ def _rewritten(store: SessionStore) -> None:
 
 
 def _leased(store: SessionStore) -> None:
-    leases, derived = store.log.leases, of(store).stream._replace(stream="d" * 64)
+    leases, derived = (
+        store.log.leases,
+        session_of(store).stream._replace(stream="d" * 64),
+    )
     hour = 3_600_000_000
     assert leases.take_lease(derived, "me", clock=store.clock, period=hour)
     assert not leases.take_lease(derived, "you", clock=store.clock, period=hour)
     assert leases.renew_lease(derived, "me", clock=store.clock, period=hour)
     assert leases.holding(derived, clock=store.clock).left > 0
     with leases.fenced(derived, "me"):
-        of(store).append(refold.UserInput(text="under a lease"))
+        session_of(store).append(refold.UserInput(text="under a lease"))
     assert leases.release_lease(derived, "me")
     assert leases.take_lease(derived, "you", clock=store.clock, period=hour)
     assert leases.mark_done(derived, "you", clock=store.clock, period=1)
@@ -165,22 +168,22 @@ def _followed(store: SessionStore) -> None:
 
 
 def _dropped(store: SessionStore) -> None:
-    of(store).strategies.catch_up()
+    session_of(store).strategies.catch_up()
     names = store.log.view_names("ada", "s-1")
     assert names
-    assert store.log.load_view(of(store).stream, names[0]) is not None
+    assert store.log.load_view(session_of(store).stream, names[0]) is not None
     store.log.drop_views("ada", "s-1")
-    of(store).context(WINDOW)
+    session_of(store).context(WINDOW)
 
 
 def _moved(store: SessionStore) -> None:
-    of(store).strategies.catch_up()
-    talk(of(store), 1)
-    assert of(store).strategies.catch_up()
+    session_of(store).strategies.catch_up()
+    talk(session_of(store), 1)
+    assert session_of(store).strategies.catch_up()
 
 
 def _erased(store: SessionStore) -> None:
-    """Erase a session, with a blob, a summary and a fork, and then its user."""
+    """Erase a session with a blob, a summary and a fork, and then its user."""
     session = store.session(user_id="mia", session_id="gone")
     session.append(user_inputs("c" * 70_000))
     talk(session, 8)
@@ -198,7 +201,7 @@ def _erased(store: SessionStore) -> None:
 
 
 def _lost_record(store: SessionStore) -> None:
-    """Delete the record of an erasure, find what it had marked, and restore that."""
+    """Delete the record of an erasure, find the marked rows, and restore them."""
     store.session(user_id="mia", session_id="marked").append(user_inputs("x"))
     store.erase("mia", "soon", grace=timedelta(days=1))
     database = log_of(store).recorder.database
@@ -245,10 +248,10 @@ def _copied(store: SessionStore) -> None:
 
 
 def _unused(store: SessionStore) -> None:
-    """Begin to erase one session of a user, as retention does, and go on."""
+    """Begin to erase one session of a user, as retention does, and continue."""
     talk(store.session(user_id="max", session_id="old"), 2)
     talk(store.session(user_id="max", session_id="new"), 2)
-    eraser = Eraser(of(store).writer)
+    eraser = Eraser(session_of(store).writer)
     whose = Whose("max", ("old",))
     job = eraser.new_job(ErasureRequest(whose, "retention", ""))
     unused = Unused(store.clock(), reads=True, known=("new", "old"))
@@ -265,7 +268,7 @@ def _expired(store: SessionStore) -> None:
 
 
 def _corrected(store: SessionStore) -> None:
-    """Let nothing be later than a moment before now."""
+    """Correct every time that is later than a moment ago."""
     retention, at = store.log.retention, store.clock()
     retention.add_accesses("max", [Accesses("max", "new", 1, at)])
     retention.correct_uses(later_than=at - 1, now=at)
@@ -275,12 +278,16 @@ def _corrected(store: SessionStore) -> None:
 
 Operation = Callable[[SessionStore], Any]
 OPERATIONS: Final[dict[str, Operation]] = {
-    "append": lambda store: of(store).append(user_inputs("x")),
+    "append": lambda store: session_of(store).append(user_inputs("x")),
     "append from asyncio": lambda store: asyncio.run(
-        of(store).append_async(user_inputs("x"))
+        session_of(store).append_async(user_inputs("x"))
     ),
-    "append of a batch": lambda store: of(store).append(user_inputs(*"abcdefgh")),
-    "append of a long text": lambda store: of(store).append(user_inputs(LONG + LONG)),
+    "append of a batch": lambda store: session_of(store).append(
+        user_inputs(*"abcdefgh")
+    ),
+    "append of a long text": lambda store: session_of(store).append(
+        user_inputs(LONG + LONG)
+    ),
     "append to a new session": lambda store: talk(
         store.session(user_id="ada", session_id="new"), 1
     ),
@@ -291,26 +298,30 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "append on an old head": _stale,
     "append and its retry": _twice,
     "append that locks the head": _exclusive,
-    "page of events": lambda store: of(store).events(after=20, limit=10),
+    "page of events": lambda store: session_of(store).events(after=20, limit=10),
     "what is plain of events": lambda store: list(
-        log_of(store).recorder.plain(of(store).stream)
+        log_of(store).recorder.plain(session_of(store).stream)
     ),
     "newest event": lambda store: store.log.read(
-        of(store).stream, limit=1, newest=True
+        session_of(store).stream, limit=1, newest=True
     ),
-    "events of a type": lambda store: of(store).state(),
-    "spans": lambda store: store.log.read(of(store).stream, spans=[(3, 5), (9, 9)]),
-    "timeline": lambda store: list(of(store).history.timeline()),
-    "context": lambda store: of(store).context(WINDOW),
-    "context of the last request's strategy": lambda store: of(store).context(),
-    "context of everything": lambda store: of(store).context("keep_all"),
+    "events of a type": lambda store: session_of(store).state(),
+    "spans": lambda store: store.log.read(
+        session_of(store).stream, spans=[(3, 5), (9, 9)]
+    ),
+    "timeline": lambda store: list(session_of(store).history.timeline()),
+    "context": lambda store: session_of(store).context(WINDOW),
+    "context of the last request's strategy": lambda store: session_of(store).context(),
+    "context of everything": lambda store: session_of(store).context("keep_all"),
     "context of a fork": lambda store: store.session(
         user_id="ada", session_id="fork"
     ).context(WINDOW),
-    "context of an earlier moment": lambda store: of(store).context(WINDOW, at=50),
-    "why": lambda store: of(store).why(WINDOW),
+    "context of an earlier moment": lambda store: session_of(store).context(
+        WINDOW, at=50
+    ),
+    "why": lambda store: session_of(store).why(WINDOW),
     "compaction": _compacted,
-    "prepare": lambda store: of(store).prepare(WINDOW),
+    "prepare": lambda store: session_of(store).prepare(WINDOW),
     "rebuild": lambda store: list(
         store.rebuild("turn_window", user_id="ada", session_id="s-1")
     ),
@@ -319,16 +330,18 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "lease": _leased,
     "labels": _labelled,
     "appends of several sessions": _together,
-    "drafts that are known": lambda store: store.log.known(of(store).stream, ["a"]),
+    "drafts that are known": lambda store: store.log.known(
+        session_of(store).stream, ["a"]
+    ),
     "repair": _repaired,
     "audit log": _audited,
     "copies of exports": _copied,
     "blob": lambda store: (
-        of(store).append(user_inputs("b" * 70_000))
-        and list(of(store).verify().problems)
+        session_of(store).append(user_inputs("b" * 70_000))
+        and list(session_of(store).verify().problems)
     ),
     "verify": lambda store: list(store.verify("ada", session_id="s-1")),
-    "replay": lambda store: list(of(store).proofs.replay()),
+    "replay": lambda store: list(session_of(store).proofs.replay()),
     "rewriting": _rewritten,
     "follow": _followed,
     "erasure": _erased,
@@ -339,20 +352,20 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "correction of times": _corrected,
     "seal": _sealed,
     "sweep": lambda store: (
-        of(store).append(user_inputs("x")) and store.seal(sweep=True)
+        session_of(store).append(user_inputs("x")) and store.seal(sweep=True)
     ),
     "proof of an event": lambda store: store.seals.prove(
-        of(store).stream, 3, size=None
+        session_of(store).stream, 3, size=None
     ),
     "proof of the tree": lambda store: store.verify_seals(),
     "sessions of a user": lambda store: store.sessions("ada"),
-    "stored view": lambda store: store.log.load_view(of(store).stream, "none"),
+    "stored view": lambda store: store.log.load_view(session_of(store).stream, "none"),
     "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
     "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),
-    "sizes of a session": lambda store: of(store).history.stats(),
-    "views of a session behind": lambda store: of(store).strategies.catch_up(),
+    "sizes of a session": lambda store: session_of(store).history.stats(),
+    "views of a session behind": lambda store: session_of(store).strategies.catch_up(),
     "what stands in plain": lambda store: [
-        *log_of(store).recorder.plain(of(store).stream)
+        *log_of(store).recorder.plain(session_of(store).stream)
     ],
     "erasures whose record is lost": _lost_record,
     "all sessions": lambda store: store.sessions(),
@@ -362,11 +375,11 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "all views behind": lambda store: store.log.lagging(Scope(), by=1, limit=100),
 }
 
-# What is asked of a whole store looks at all of these, and no operation of a session
-# does: a list of sessions is as long as there are sessions.
+# Operations on a whole store scan these tables, and no operation of a session does: a
+# list of sessions is as long as the number of sessions.
 WHOLE: Final[dict[str, frozenset[str]]] = {
-    "follow": frozenset({"heads"}),  # where there is no order of all events
-    # All rows of a user, whatever their session.
+    "follow": frozenset({"heads"}),  # where no order of all events exists
+    # All rows of a user, in any session.
     "erasure": frozenset({"heads", "events", "blobs", "receipts", "views", "leases"})
     | {"seals", "leaves", "audit"},
     "proof of an event": frozenset({"leaves", "tree_heads"}),
@@ -377,14 +390,14 @@ WHOLE: Final[dict[str, frozenset[str]]] = {
     "sweep": frozenset({"heads", "seals"}),
     "erasure of what is unused": frozenset({"heads", "leaves"}),
     "expiry of whole texts": frozenset({"blobs"}),
-    # Of all users; and the newest event, where it stops at the first.
+    # Of all users; and the newest event, for which the scan stops at the first row.
     "correction of times": frozenset({"heads", "accesses", "blobs", "events"}),
     # All rows of the user whose data is restored.
     "erasures whose record is lost": frozenset(
         {"heads", "events", "leases", "receipts", "views"}
     ),
     "all sessions": frozenset({"heads"}),
-    "whether there is any session": frozenset({"heads"}),  # it stops at the first
+    "whether there is any session": frozenset({"heads"}),  # it stops at the first row
     "events without a head": frozenset({"events", "heads"}),
     "sizes": frozenset({"heads", "events", "views", "blobs"}),
     "all views behind": frozenset({"heads", "views"}),

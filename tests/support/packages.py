@@ -13,12 +13,13 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = ROOT / "examples" / "plugin"
 
-# Writes a package: ``install(name, entry_points, module)``, as ``write_package`` does.
+# The type of ``write_package``, which fixtures return: ``install(name, entry_points,
+# module)``.
 Install = Callable[..., None]
 
 
 def install_example(folder: Path, target: Path) -> None:
-    """Let pip install a copy of the example in ``target``, without a network."""
+    """Install a copy of the example in ``target`` with pip, without a network."""
     copy = folder / "plugin"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(
@@ -49,7 +50,7 @@ def write_package(
 ) -> None:
     """Write a package with one module of its name.
 
-    entry_points: the place of each object, by group and name.
+    entry_points: the object references, by group and name.
     """
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Running a page of the documentation: its blocks from top to bottom, in one process.
+"""Runs a page of the documentation: its blocks from top to bottom, in one process.
 
-``main`` runs ``steps.json`` of the working directory, and leaves what each step printed
-in ``printed.json``.
+``main`` runs ``steps.json`` of the working directory, and writes the output of each
+step to ``printed.json``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMAND: Final = re.compile(r".*<<'(\w+)'\n(?:.*\n)*?\1\n|(?:.*\\\n)*.*\n")
 
 
 class Block(NamedTuple):
-    """What is in a fence, its language, and the section and the file that it is for."""
+    """A fenced block: its content, its language, its section, and its file."""
 
     section: int
     language: str
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """The blocks of a page, in order."""
+    """Yield the blocks of a page, in order."""
     section = 0
     for part in _PART.finditer((ROOT / page).read_text("utf-8")):
         if part["heading"]:
@@ -50,12 +50,12 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a shell block: a line each, or several that belong together."""
+    """Return the commands of a shell block; a command may have several lines."""
     return [match[0] for match in _COMMAND.finditer(text)]
 
 
 def run(step: dict[str, Any], names: dict[str, Any]) -> str:
-    """Run one step; returns what it printed."""
+    """Run one step and return its output."""
     if step["file"]:
         Path(step["file"]).write_text(step["text"])
         return ""
@@ -81,7 +81,7 @@ def run(step: dict[str, Any], names: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run all steps; the first that fails ends it, with its text and what it said."""
+    """Run all steps; stop at the first that fails, with its text and its output."""
     steps = json.loads(Path("steps.json").read_text())
     printed: list[str] = []
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -1,4 +1,4 @@
-"""The payload of an event, as the type that a test knows it to be."""
+"""The payload of an event, with the type that a test expects."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 def payload(envelope: Envelope, kind: type[Kind]) -> Kind:
-    """What ``envelope`` holds, which must be of ``kind``."""
+    """Return the payload of ``envelope``, which must be of ``kind``."""
     assert isinstance(envelope.payload, kind)
     return envelope.payload

@@ -1,4 +1,4 @@
-"""How a database would run a statement: which tables it reads whole."""
+"""Query plans: which tables a database would scan completely for a statement."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ TABLES: Final = (
 )
 _TABLE: Final = rf"\b(?:refold\.)?({'|'.join(TABLES)})\b(?:\s+(?:AS\s+)?(\w+))?"
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
-# What a search must be narrowed by, at least: the place in the whole log stands alone.
+# The columns by which a search must be narrowed at least; the position in the whole log
+# is enough alone.
 _KEYS: Final = ("user_id", "session_id")
-# Lists of a user's sessions, and what is erased; blobs have no more.
+# Lists of a user's sessions, and erasures; blobs have no narrower key.
 _OF_A_USER: Final = ("heads", "blobs", "seals")
 _OF_THE_TREE: Final = {"leaves": "leaf", "tree_heads": "size"}
 _SESSIONS: Final = 20_000
 
 
 def queries(statements: list[Statement]) -> set[Statement]:
-    """Those that ask for rows of our tables."""
+    """Return the statements that read rows of our tables."""
     return {
         statement
         for statement in statements
@@ -43,8 +44,8 @@ def queries(statements: list[Statement]) -> set[Statement]:
     }
 
 
-def crowd(connection: psycopg.Connection[Any]) -> None:
-    """Rows of many sessions in every table, so that a plan means something."""
+def fill_tables(connection: psycopg.Connection[Any]) -> None:
+    """Insert rows of many sessions into every table, so that plans are realistic."""
     who = "'user-' || n / 20, 's-' || n"
     for table, columns in {
         "heads": f"{who}, 'main', 1, '', 'open', '', '', 1, 0, 0",
@@ -66,18 +67,22 @@ def crowd(connection: psycopg.Connection[Any]) -> None:
         connection.execute(f"ANALYZE refold.{table}")  # type: ignore[arg-type, unused-ignore]  # the same
 
 
-def whole_on_postgres(
+def scanned_on_postgres(
     connection: psycopg.Connection[Any], statement: Statement
 ) -> set[str]:
-    """The tables that PostgreSQL would read whole, whatever the parameters are."""
-    return {name for node in steps(connection, statement) for name in _read_whole(node)}
+    """Return the tables that PostgreSQL would scan completely for any parameters."""
+    return {
+        name
+        for node in plan_nodes(connection, statement)
+        for name in _scanned_tables(node)
+    }
 
 
-def steps(
+def plan_nodes(
     connection: psycopg.Connection[Any], statement: Statement
 ) -> list[dict[str, Any]]:
-    """The nodes of the plan of PostgreSQL, whatever the parameters are."""
-    connection.prepare_threshold = None  # it would not notice what is forgotten here
+    """Return the nodes of PostgreSQL's plan for any parameters."""
+    connection.prepare_threshold = None  # psycopg would not notice DEALLOCATE
     connection.execute("SET plan_cache_mode = force_generic_plan")
     connection.execute("DEALLOCATE ALL")
     connection.pgconn.prepare(b"asked", statement.text.encode(), statement.types)
@@ -97,7 +102,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(below)
 
 
-def _read_whole(node: dict[str, Any]) -> Iterator[str]:
+def _scanned_tables(node: dict[str, Any]) -> Iterator[str]:
     kind, table = node["Node Type"], node.get("Relation Name")
     if kind == "Seq Scan" and table in TABLES:
         yield table
@@ -111,7 +116,7 @@ def _read_whole(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _narrow(table: str, condition: str) -> bool:
-    if table == "audit":  # of a user, from a record on, or where the row lies
+    if table == "audit":  # of a user, from a record on, or by the row's address
         return any(key in condition for key in ("user_hash", "record_id", "position"))
     if table in _OF_THE_TREE:
         return _OF_THE_TREE[table] in condition
@@ -119,8 +124,8 @@ def _narrow(table: str, condition: str) -> bool:
     return all(key in condition for key in keys) or "position" in condition
 
 
-def whole_on_sqlite(path: str, statement: Statement) -> set[str]:
-    """The tables that SQLite would read whole."""
+def scanned_on_sqlite(path: str, statement: Statement) -> set[str]:
+    """Return the tables that SQLite would scan completely."""
     names = {
         name: table
         for table, alias in re.findall(_TABLE, statement.text)

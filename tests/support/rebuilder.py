@@ -1,4 +1,4 @@
-"""A process that rebuilds, and kills itself before the line of code it is told."""
+"""A process that rebuilds, and kills itself before a given line of code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WATCHED = {str(module.__file__) for module in (rebuilding, viewing, writing)}
 
 
 class Mortal:
-    """Counts the lines that the rebuilding runs through; dies before line ``last``."""
+    """Counts the executed lines of a rebuild; dies before line ``last``."""
 
     def __init__(self, last: int) -> None:
         self.last, self.count = last, 0
@@ -32,7 +32,7 @@ class Mortal:
 
 
 def main(url: str, strategy: str, last: str) -> None:
-    """Rebuild every session of the store at ``url``; print how many lines were run."""
+    """Rebuild every session of the store; print the number of executed lines."""
     mortal = Mortal(int(last))
     with refold.open(url) as store:
         sys.settrace(mortal.trace)

@@ -1,4 +1,4 @@
-"""What tests of rebuilding share: sessions to rebuild, and what is compared of them."""
+"""Sessions for tests of rebuilds, and the data that these tests compare."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 
 def clocked(store: SessionStore, clock: Clock) -> SessionStore:
-    """The same log under a clock that is set."""
+    """Return the same store with a clock that a test sets."""
     writer = store.session(user_id="ada", session_id="s").writer
     return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
 
@@ -46,8 +46,8 @@ def append_turns(session: Session, count: int, first: int = 1) -> None:
         session.append(refold.AgentResponse(text=answer), ts=at + timedelta(seconds=5))
 
 
-def derived(session: Session, strategy: Strategy) -> list[JsonObject]:
-    """What was recorded under a strategy, without what depends on when it was made."""
+def derived_events(session: Session, strategy: Strategy) -> list[JsonObject]:
+    """Return the events of a strategy, without ids and times that depend on the run."""
     return [
         {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
         for entry in session.history.derived(strategy.fingerprint)
@@ -55,8 +55,8 @@ def derived(session: Session, strategy: Strategy) -> list[JsonObject]:
     ]
 
 
-def as_rebuilt(session: Session, strategy: Strategy, *, step: int = 1) -> list[str]:
-    """The digest of the view at every point of the log, or every few up to its end."""
+def view_digests(session: Session, strategy: Strategy, *, step: int = 1) -> list[str]:
+    """Return the view's digest at every event of the log, or at every ``step``-th."""
     head = session.head().seq
     return [
         session.context(strategy, at=seq, as_="rebuilt").digest

@@ -1,4 +1,4 @@
-"""Redactors that know more or less, for what is found later."""
+"""Redactors that know fewer or more rules, for values that are found later."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ GONE = "[REDACTED:EMAIL]"
 
 
 def unaware() -> Redactor:
-    """A redactor that finds nothing."""
+    """Return a redactor that finds nothing."""
     return Redactor(Plan(name="unaware", rules=()))
 
 
 def aware(*types: str) -> Redactor:
-    """A redactor that finds these types, or e-mail addresses."""
+    """Return a redactor that finds these types, or e-mail addresses."""
     wanted = types or ("EMAIL",)
     rules = tuple(rule for rule in DEFAULT_RULES if rule.type in wanted)
     return Redactor(Plan(name="aware", rules=rules))

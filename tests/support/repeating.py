@@ -1,4 +1,4 @@
-"""A plugin for pytest that runs each test many times, next to a load on every core.
+"""A pytest plugin that runs each test many times, under a load on every core.
 
 ``make test-repeat COUNT=50 ARGS=tests/cli/test_view.py`` uses it.  A test that waits
 for one thing and asserts another passes on a quiet machine and fails here.

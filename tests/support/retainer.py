@@ -16,7 +16,7 @@ from tests.support.rewriter import die
 
 YEAR: Final = 365 * 24 * 3600 * 1_000_000
 POLICY: Final = RetentionPolicy(sessions=timedelta(days=30))
-# What a retention goes through, in this order, and whether it dies after it.
+# The steps of a retention in order, and whether the process dies after the step.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
     "nothing is done": (StoredRetention, "begin_unused", False),
     "heads are marked": (StoredRetention, "begin_unused", True),
@@ -29,7 +29,7 @@ STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
 
 
 def in_a_year(store: SessionStore) -> SessionStore:
-    """The same store, a year from now."""
+    """Return the same store a year from now."""
     writer = store.writer
     return SessionStore(
         store.log, writer.redactor, writer.limits, clock=lambda: now() + YEAR
@@ -37,7 +37,7 @@ def in_a_year(store: SessionStore) -> SessionStore:
 
 
 def main(url: str, step: str) -> None:
-    """Apply the policy to the store at ``url``, as far as ``step``."""
+    """Apply the policy to the store at ``url`` up to ``step``, then die."""
     owner, name, after = STEPS[step]
     die(owner, name, after=after)
     with refold.open(url) as store:

@@ -1,4 +1,4 @@
-"""A process that redacts a store again and is killed at one step of it."""
+"""A process that redacts a store again and is killed at one step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.adapters.sql import postgres, sqlite
 from refold.adapters.sql.recorder import Recorder
 from tests.support.redacting import aware
 
-# What a re-redaction goes through, in this order, and whether it dies after it.
+# The steps of a re-redaction in order, and whether the process dies after the step.
 STEPS: Final[dict[str, tuple[tuple[Any, ...], str, bool]]] = {
     "nothing is done": ((KeyRing,), "successor", False),
     "the new key is kept": ((Recorder,), "rewrite", False),
@@ -25,7 +25,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, ...], str, bool]]] = {
 
 
 def die(owner: Any, name: str, *, after: bool) -> None:
-    """Make ``owner.name`` the last thing that this process does."""
+    """Make ``owner.name`` the last call of this process."""
     method = getattr(owner, name)
 
     def dying(*arguments: Any, **named: Any) -> None:
@@ -37,7 +37,7 @@ def die(owner: Any, name: str, *, after: bool) -> None:
 
 
 def main(url: str, step: str) -> None:
-    """Redact the store at ``url`` again, as far as ``step``."""
+    """Redact the store at ``url`` again up to ``step``, then die."""
     owners, name, after = STEPS[step]
     for owner in owners:
         die(owner, name, after=after)

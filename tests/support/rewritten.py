@@ -1,4 +1,4 @@
-"""What tests of re-redaction share: a look at all that a store gives away, and harm."""
+"""Helpers for tests of re-redaction: all readable data of a store, and tampering."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support.redacting import MAIL, aware
 LONG = "line\n" * 20_000 + MAIL
 
 
-def read(url: str) -> str:
-    """All that the store gives away, and that it is whole."""
+def readable_text(url: str) -> str:
+    """Return all data that the store shows, and assert that it verifies."""
     with refold.open(url, redactor=aware()) as store:
         assert problems(store) == []
         session = store.session(user_id="ada", session_id="s")
@@ -30,21 +30,21 @@ def problems(store: SessionStore) -> list[tuple[int | None, str]]:
     return [(problem.seq, problem.code) for problem in all_problems]
 
 
-def raw(url: str) -> Engine:
+def engine_at(url: str) -> Engine:
     driver = url.replace("postgresql://", "postgresql+psycopg://")
     return create_engine(driver, poolclass=NullPool)
 
 
-def prefix(url: str) -> str:
+def schema_prefix(url: str) -> str:
     return "refold." if url.startswith("postgresql") else ""
 
 
 def tamper(url: str, *statements: str) -> None:
-    """Change what the triggers would not let anybody change."""
-    with raw(url).begin() as connection:
+    """Execute statements that the triggers would refuse."""
+    with engine_at(url).begin() as connection:
         if url.startswith("sqlite"):
             connection.execute(text("DROP TRIGGER IF EXISTS events_refuse_update"))
         else:
             connection.execute(text("ALTER TABLE refold.events DISABLE TRIGGER ALL"))
         for statement in statements:
-            connection.execute(text(statement.replace("@", prefix(url))))
+            connection.execute(text(statement.replace("@", schema_prefix(url))))

@@ -1,4 +1,4 @@
-"""Databases whose roles are set up as the how-to says, and users of each role."""
+"""Databases with the roles of the how-to, and a user in each role."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE_AT_A_TIME: Final = 0x726F6C6573
 
 
 class Walled(NamedTuple):
-    """URLs of one database: of the owner of its tables, and of one in each role."""
+    """URLs of one database: of the owner of its tables, and of a user in each role."""
 
     owner: str
     app: str
@@ -30,15 +30,15 @@ class Walled(NamedTuple):
 
 @contextmanager
 def users(server: Postgres, url: str | None = None) -> Iterator[Mapping[str, str]]:
-    """Somebody in each role, to log in as; the roles must be there.
+    """Create a login in each role; the roles must exist.
 
-    The roles belong to the whole server, and stay: other tests use them meanwhile.
-    ``url`` is a database in which they can be made.
+    The roles belong to the whole server, and stay: other tests use them concurrently.
+    ``url`` is a database in which they can be created.
     """
     url, mark = url or server.url, uuid.uuid4().hex[:12]
     names = {role: f"{role}_{mark}" for role in ROLES}
     with psycopg.connect(url, autocommit=True) as owner:
-        # A password is hashed for every connection, by both sides.
+        # Both sides hash a password for every connection.
         if owner.info.server_version >= 160000:
             owner.execute("SET scram_iterations = 1")
         for role, user in names.items():
@@ -52,12 +52,12 @@ def users(server: Postgres, url: str | None = None) -> Iterator[Mapping[str, str
 
 
 def walled(url: str, users: Mapping[str, str]) -> Walled:
-    """The URLs of a database whose roles are set up."""
+    """Return the URLs of a database whose roles are set up."""
     return Walled(url, *(as_user(url, users[role]) for role in ROLES))
 
 
 def set_up(server: Postgres, url: str, engine: EngineName = "postgresql") -> None:
-    """Run what ``refold schema --roles`` prints."""
+    """Run the SQL that ``refold schema --roles`` prints."""
     with alone(server), psycopg.connect(url, autocommit=True) as owner:
         for statement in script(engine):
             owner.execute(statement)
@@ -65,12 +65,12 @@ def set_up(server: Postgres, url: str, engine: EngineName = "postgresql") -> Non
 
 @contextmanager
 def alone(server: Postgres) -> Iterator[None]:
-    """While no other test makes roles, which are the whole server's."""
+    """Keep other tests from creating roles, which belong to the whole server."""
     with psycopg.connect(server.url, autocommit=True) as guard:
         guard.execute("SELECT pg_advisory_lock(%s)", (_ONE_AT_A_TIME,))
         yield
 
 
 def as_user(url: str, user: str) -> str:
-    """The URL of the same database for another user."""
+    """Return the URL of the same database for another user."""
     return f"postgresql://{user}:x@{url.split('@', 1)[1]}"

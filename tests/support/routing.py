@@ -1,4 +1,4 @@
-"""Finds tables of users in a statement that do not say whose rows they are about.
+"""Finds tables of users in a statement that does not say whose rows it wants.
 
 An engine that spreads users over machines can send a statement to one of them only if
 the statement names the user for each table.
@@ -29,7 +29,7 @@ def unrouted(statement: str) -> list[str]:
     A part names the user of a table if its conditions say that the table's ``user_id``
     equals a value, the ``user_id`` of given values, or that of another table of the
     same part whose user is named.  Conditions of an outer part do not count, because
-    such an engine asks all its machines for a part that depends on the outer one.
+    such an engine sends a part that depends on the outer one to all its machines.
     """
     tables_without_user: list[str] = []
     for tree in sqlglot.parse(statement, read="postgres"):

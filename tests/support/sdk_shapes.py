@@ -1,4 +1,4 @@
-"""What the installed SDK of Anthropic takes and answers, with a sample of each."""
+"""The types that the installed SDK of Anthropic accepts and returns, with samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRAPPERS = (Annotated, Required, NotRequired)
 
 
 def sample(annotation: Any, depth: int = 0) -> Any:
-    """A JSON value of this type of the SDK, with every field it may have."""
+    """Return a JSON value of this type of the SDK, with every optional field."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in WRAPPERS:
         return sample(arguments[0], depth)

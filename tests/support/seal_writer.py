@@ -1,4 +1,4 @@
-"""A process that seals a store and is killed at one step of it, or races others."""
+"""A process that seals a store, killed at one step or racing others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.adapters.seals import FileAnchor
 from refold.adapters.sql.tree import Tree
 from refold.domain.seals import TreeHead
 
-# What sealing goes through, in this order, and whether it dies after it.
+# The steps of a sealing in order, and whether the process dies after the step.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
     "nothing is done": (Tree, "ends", False),
     "the ends are read": (Tree, "add", False),
@@ -27,7 +27,7 @@ STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
 
 
 def die(owner: Any, name: str, *, after: bool) -> None:
-    """Make ``owner.name`` the last thing that this process does."""
+    """Make ``owner.name`` the last call of this process."""
     method: Callable[..., Any] = getattr(owner, name)
 
     def dying(*arguments: Any, **named: Any) -> Any:
@@ -50,16 +50,16 @@ def _write_half(anchor: FileAnchor, heads: Sequence[TreeHead]) -> None:
         file.write(line[: len(line) // 2])
 
 
-def killed(url: str, step: str) -> None:
-    """Seal the store at ``url``, as far as ``step``."""
+def seal_until(url: str, step: str) -> None:
+    """Seal the store at ``url`` up to ``step``, then die."""
     owner, name, after = STEPS[step]
     die(owner, name, after=after)
     with refold.open(url) as store:
         store.seal()
 
 
-def killed_after(url: str, statements: str) -> None:
-    """Seal the store at ``url``, and die after so many statements, commits among them.
+def seal_for_statements(url: str, statements: str) -> None:
+    """Seal the store, and die after that many statements, including commits.
 
     The process ends normally if there are fewer.
     """
@@ -89,7 +89,7 @@ def killed_after(url: str, statements: str) -> None:
 
 
 def race(url: str, count: str) -> None:
-    """Wait for a line, then seal so many times; print how large the tree is."""
+    """Wait for a line, then seal that many times; print the size of the tree."""
     with refold.open(url) as store:
         print("ready", flush=True)
         sys.stdin.readline()
@@ -99,7 +99,7 @@ def race(url: str, count: str) -> None:
 
 
 def busy(url: str, count: str) -> None:
-    """Wait for a line, then append so many times, with a key each."""
+    """Wait for a line, then append that many times, with a key each."""
     with refold.open(url) as store:
         print("ready", flush=True)
         sys.stdin.readline()
@@ -110,6 +110,9 @@ def busy(url: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    {"killed": killed, "killed_after": killed_after, "race": race, "busy": busy}[
-        sys.argv[1]
-    ](*sys.argv[2:])
+    {
+        "killed": seal_until,
+        "killed_after": seal_for_statements,
+        "race": race,
+        "busy": busy,
+    }[sys.argv[1]](*sys.argv[2:])

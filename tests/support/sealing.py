@@ -1,4 +1,4 @@
-"""What tests of seals share: sealing, looking at it, and stopping in the middle."""
+"""Helpers for tests of seals: sealing, verifying, and stopping in the middle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
 
 
-def say(store: SessionStore, *names: str, text: str = "x") -> None:
+def append_to_each(store: SessionStore, *names: str, text: str = "x") -> None:
     """Append an event to each of these sessions."""
     for name in names:
         store.session(user_id="ada", session_id=name).append(
@@ -25,8 +25,8 @@ def say(store: SessionStore, *names: str, text: str = "x") -> None:
         )
 
 
-def proved(store: SessionStore) -> SealsVerified:
-    """What is proved of the seals, once nothing is wrong with any session."""
+def verified_seals(store: SessionStore) -> SealsVerified:
+    """Return the verified seals, and assert that no session has a problem."""
     assert [p for _, verified in store.verify() for p in verified.problems] == []
     verified = store.verify_seals()
     assert verified is not None
@@ -38,8 +38,8 @@ def anchor_file() -> Path:
     return anchor
 
 
-def sealed(store: SessionStore) -> list[tuple[str, int]]:
-    """Returns the session and seq of each leaf, in order."""
+def sealed_heads(store: SessionStore) -> list[tuple[str, int]]:
+    """Return the session and seq of each leaf, in order."""
     tree: Any = store.seals
     leaves = [
         (seal.leaf, name, seal.seq)
@@ -55,9 +55,9 @@ def sealed(store: SessionStore) -> list[tuple[str, int]]:
 def paused_sealer(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Event, Event]]:
-    """A sealer that stops where it has written most and committed nothing.
+    """A sealer that stops after most of its writes and before its commit.
 
-    SQLite has one writer, so there it stops before it is that.
+    SQLite allows one writer, so there it stops before its first write.
     """
     reached, go_on = Event(), Event()
     sqlite = store.stats()["engine"] == "sqlite"

@@ -17,7 +17,7 @@ _SEND: Final = frozenset(
     | {"execute", "executemany", "exec_driver_sql", "_fetch"}
 )
 _TO: Final = frozenset({"database", "connection", "driver", "prepared", "c", "own"})
-# Of other engines, of other databases, and of the schema.
+# Modules of other engines, of other databases, and of the schema.
 _OTHERS: Final = frozenset(
     {"sqlite.py", "memory.py", "citus.py", "keystore.py", "schema.py"}
 )
@@ -27,7 +27,7 @@ Function = tuple[str, str]
 
 
 def senders() -> set[Function]:
-    """Every function that calls what sends a statement."""
+    """Return every function that calls a method that sends a statement."""
     functions = set[Function]()
     for path in (ROOT / "refold" / "adapters").rglob("*.py"):
         if path.name not in _OTHERS and path.parent.name != "eventsourcing":
@@ -55,7 +55,7 @@ def _sends(call: ast.Call) -> bool:
 
 @contextmanager
 def called() -> Iterator[set[Function]]:
-    """Collects the functions of the adapters that any thread calls in the block."""
+    """Collect the functions of the adapters that any thread calls in the block."""
     functions = set[Function]()
     ours = str(ROOT / "refold" / "adapters")
 

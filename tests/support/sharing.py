@@ -1,6 +1,6 @@
-"""A worker in a process of its own, whose summarizer says that it began, and waits.
+"""A worker process whose summarizer prints that it began, and then waits.
 
-``python -m tests.support.sharing URL LEASE`` prints ``begun``, and is to be killed.
+``python -m tests.support.sharing URL LEASE`` prints ``begun``, and must be killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stuck:
 
 
 def main(url: str, lease: str) -> None:
-    """Compact what is due in the store at ``url``."""
+    """Run pending compactions in the store at ``url``."""
     with refold.open(url) as store:
         Worker(store, WINDOW, summarizer=Stuck(), lease=float(lease)).run()
 

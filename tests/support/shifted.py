@@ -1,6 +1,6 @@
-"""``refold``, or a program, in a process whose wall clock is so many seconds wrong.
+"""``refold``, or a program, in a process whose wall clock is wrong by some seconds.
 
-All clocks that ``refold`` reads are shifted, but for those that nobody can set: the
+All clocks that ``refold`` reads are shifted, except those that cannot be set: the
 monotonic clock, and the ticks since the machine started.
 """
 
@@ -18,14 +18,14 @@ _CLOCKS: Final = ("time", "time_ns")
 
 
 class _IsReal(type):
-    """Objects of the real class are of the shifted one too."""
+    """Makes ``isinstance`` accept objects of the real class for the shifted one."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, _REAL)
 
 
 def shift(seconds: int) -> None:
-    """Let this process's wall clock be ``seconds`` ahead."""
+    """Move this process's wall clock ``seconds`` ahead."""
     offset = datetime.timedelta(seconds=seconds)
     real_time, real_ns, real_read = time.time, time.time_ns, time.clock_gettime_ns
     time.time = lambda: real_time() + seconds

@@ -1,8 +1,8 @@
-"""What a store says to its database: every statement, and how often it waits for one.
+"""The traffic between a store and its database: statements and round trips.
 
-PostgreSQL is listened to on the wire, through a proxy that counts the messages of the
-protocol: nothing that a driver does escapes it.  SQLite has no wire; every connection
-of the process tells of its statements.
+A proxy listens to PostgreSQL on the wire and counts the messages of the protocol, so no
+driver can hide any.  SQLite has no wire; every connection of the process reports its
+statements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Statement:
-    """The text that was run; on PostgreSQL with the types of its parameters."""
+    """The text of a statement; on PostgreSQL with the types of its parameters."""
 
     text: str
     types: tuple[int, ...] = ()
@@ -33,18 +33,18 @@ class Statement:
 
 @dataclass
 class Recording:
-    """What was said in a while; a round trip is done when all asked is answered."""
+    """Recorded statements; a round trip ends when every request is answered."""
 
     statements: list[Statement] = field(default_factory=list)
     round_trips: int = 0
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Statements and round trips."""
+        """Return the number of statements and of round trips."""
         return len(self.statements), self.round_trips
 
 
-class Ear:
+class Listener:
     """Records statements and round trips while ``listen`` is active."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Ear:
 
     @contextmanager
     def listen(self) -> Iterator[Recording]:
-        """Records the statements and round trips in the block."""
+        """Record the statements and round trips in the block."""
         self._recording = recording = Recording()
         try:
             yield recording
@@ -68,7 +68,7 @@ class Ear:
             self._recording.round_trips += 1
 
 
-class Wire(Ear):
+class Wire(Listener):
     """A PostgreSQL server that is reached through a proxy at ``url``."""
 
     def __init__(self, url: str) -> None:
@@ -89,7 +89,7 @@ class Wire(Ear):
         Thread(target=self._admit, daemon=True).start()
 
     def close(self) -> None:
-        """Cut all connections."""
+        """Close all connections."""
         for connection in self._open:
             connection.close()
 
@@ -118,7 +118,7 @@ class Wire(Ear):
 def _pump(
     source: socket.socket, sink: socket.socket, heard: Callable[[bytes], None]
 ) -> None:
-    """Passes data on, and records it before the receiver can continue."""
+    """Pass data on, and record it before the receiver can continue."""
     try:
         while data := source.recv(_CHUNK):
             heard(data)
@@ -127,16 +127,17 @@ def _pump(
         pass
     for connection in (source, sink):
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # also wakes who still reads from it
+            # This also wakes a thread that still reads from it.
+            connection.shutdown(socket.SHUT_RDWR)
         connection.close()
 
 
 class _FromServer:
-    """What the server answers: messages of a type, a length and a body."""
+    """The server's messages, each with a type, a length and a body."""
 
     typed = 1
 
-    def __init__(self, ear: Ear) -> None:
+    def __init__(self, ear: Listener) -> None:
         self._ear, self._rest = ear, b""
 
     def __call__(self, data: bytes) -> None:
@@ -150,16 +151,16 @@ class _FromServer:
             self.message(message[: self.typed], message[self.typed + 4 :])
 
     def message(self, kind: bytes, _body: bytes) -> None:
-        if kind == b"Z":  # ReadyForQuery: all that was asked is answered
+        if kind == b"Z":  # ReadyForQuery: every request is answered
             self._ear.answered()
 
 
 class _FromClient(_FromServer):
-    """What a client asks; its first message, the startup, has no type."""
+    """The client's messages; the first one, the startup, has no type."""
 
     typed = 0
 
-    def __init__(self, ear: Ear) -> None:
+    def __init__(self, ear: Listener) -> None:
         super().__init__(ear)
         self._prepared: dict[bytes, Statement] = {}
         self._bound: dict[bytes, Statement] = {}
@@ -180,8 +181,8 @@ class _FromClient(_FromServer):
             self._ear.statement(self._bound[body.split(b"\0", 1)[0]])
 
 
-class Traced(Ear):
-    """SQLite, in this process: every connection made from here on is heard."""
+class Traced(Listener):
+    """SQLite in this process: every connection created from now on is recorded."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -196,5 +197,6 @@ class Traced(Ear):
         patch.setattr("sqlite3.dbapi2.connect", traced)
 
     def _ran(self, text: str) -> None:
-        if not text.startswith("--"):  # what a trigger does is part of its statement
+        # Statements of a trigger belong to the statement that fired it.
+        if not text.startswith("--"):
             self.statement(Statement(text))

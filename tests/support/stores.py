@@ -1,4 +1,4 @@
-"""Opening stores in tests, and starting processes that open the same ones."""
+"""Opens stores in tests, and starts processes that open the same stores."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def prepare(url: str, folder: Path) -> str:
 
 
 def open_at(url: str, folder: Path, **how: Any) -> SessionStore:
-    """The store at ``url``, its keys in ``folder`` if it is PostgreSQL."""
+    """Open the store at ``url``, with its keys in ``folder`` if it is PostgreSQL."""
     return refold.open(prepare(url, folder), **how)
 
 
-def judged_by_the_callers_clock(patch: pytest.MonkeyPatch) -> None:
-    """Let a server judge leases by the clock of the test, not by its own."""
+def use_the_callers_clock_for_leases(patch: pytest.MonkeyPatch) -> None:
+    """Make a server judge leases by the clock of the test, not by its own."""
     patch.setattr(PostgresDatabase, "lease_time", Database.lease_time)
 
 
 def start(*arguments: str) -> warm.Process:
-    """Start ``tests.support.writer`` as a process of its own."""
+    """Start ``tests.support.writer`` in a separate process."""
     return warm.module("tests.support.writer", *arguments)
 
 
 def lines(process: warm.Process, count: int) -> list[str]:
-    """The next ``count`` lines that ``process`` prints."""
+    """Return the next ``count`` lines that ``process`` prints."""
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
 def release(processes: Sequence[warm.Process]) -> None:
-    """Wait until all are ready, then let all go at once."""
+    """Wait until all processes are ready, then let them all start."""
     for process in processes:
         assert lines(process, 1) == ["ready"], process.communicate()
     for process in processes:

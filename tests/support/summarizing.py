@@ -1,4 +1,4 @@
-"""Summarizers for tests: they count their calls, wait, or die where they are told."""
+"""Summarizers for tests: they count their calls, wait, or die where a test says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refold.projections.context.compaction import Source, Written
 
 
 class Counting:
-    """Says the same of the same source; each call is a line in a file."""
+    """Writes the same for the same source; each call is a line in a file."""
 
     def __init__(self, calls: Path) -> None:
         self.calls = calls
@@ -27,12 +27,12 @@ class Counting:
 
 
 def called(calls: Path) -> list[str]:
-    """The digests of the sources that a ``Counting`` was called with."""
+    """Return the digests of the sources with which a ``Counting`` was called."""
     return calls.read_text().split() if calls.exists() else []
 
 
 class Slow(Counting):
-    """Says that it was called, and goes on when it is let."""
+    """Reports that it was called, and continues when the test lets it."""
 
     def __init__(self, calls: Path) -> None:
         super().__init__(calls)

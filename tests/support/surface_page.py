@@ -1,9 +1,9 @@
-"""Writes the reference of what a capture does with each part of the SDK's surface.
+"""Writes the reference of what a capture does with each part of the SDK's API.
 
-Every cell is what a capture did with a sample of the part, against a server on this
-machine.  To write the page anew:
+Every cell is observed: a capture of a sample of the part, against a server on this
+machine.  To write the page again:
 
-    .venv/bin/python -m tests.support.surface_page
+.venv/bin/python -m tests.support.surface_page
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ parameter of the beta API, the capture uses `client.beta.messages`. Pass skills 
 `container`, connectors in `mcp_servers` (their tokens are not recorded), and edits of
 the context in `context_management`. Pass a parameter that the installed SDK does not
 have yet in `extra_body`."""
-# What a capture has for each method of the SDK.
+# The capture's name for each method of the SDK.
 METHODS: Final = {
     "create": "`create`",
     "stream": "`stream`",
@@ -62,7 +62,7 @@ BATCH_METHODS: Final = {
     "with_raw_response": "nothing to record",
     "with_streaming_response": "nothing to record",
 }
-# What the capture sets itself, or what concerns the client alone.
+# Options that the capture sets itself, or that concern the client alone.
 _SET: Final = {
     "model": "argument of the capture; in the `request`",
     "max_tokens": "argument of the capture; in the `request`",
@@ -80,7 +80,7 @@ _TRANSPORT: Final = {
 }
 
 
-class Tried(NamedTuple):
+class Outcome(NamedTuple):
     """The events of a session after a call, or the error that refused the call."""
 
     events: tuple[Envelope, ...] = ()
@@ -88,7 +88,7 @@ class Tried(NamedTuple):
 
 
 class Trials:
-    """Captures of new sessions in one store, and the server that they ask."""
+    """Captures of new sessions in one store, and the server that they call."""
 
     def __init__(self, store: refold.SessionStore, api: MessagesApi) -> None:
         self._store = store
@@ -122,7 +122,7 @@ def _events(capture: Capture) -> tuple[Envelope, ...]:
         return ()
 
 
-def _with_option(trials: Trials, name: str, value: Any) -> Tried:
+def _with_option(trials: Trials, name: str, value: Any) -> Outcome:
     capture = trials.capture()
     asked = len(trials.api.requests)
     trials.api.reply(message("Fine."))
@@ -131,8 +131,8 @@ def _with_option(trials: Trials, name: str, value: Any) -> Tried:
     except refold.errors.RefoldError as error:
         assert len(trials.api.requests) == asked
         trials.api.forget_replies()
-        return Tried(_events(capture), type(error).__name__)
-    return Tried(_events(capture))
+        return Outcome(_events(capture), type(error).__name__)
+    return Outcome(_events(capture))
 
 
 def _option(trials: Trials, name: str, value: Any) -> str:
@@ -200,7 +200,7 @@ def _answers(trials: Trials) -> Iterator[str]:
 
 
 def _returned(trials: Trials, capture: Capture, block: Any) -> str:
-    """How the request after an answer with this block has it."""
+    """Describe how the next request contains this block of an answer."""
     before, after = _partners(block)
     trials.api.reply(message("Here: ", *before, block, *after), message("Fine."))
     capture.create("Go.")
@@ -212,7 +212,7 @@ def _returned(trials: Trials, capture: Capture, block: Any) -> str:
 
 
 def _partners(block: Any) -> tuple[list[Any], list[Any]]:
-    """The call of a provider's result, or the result of its call: neither is alone."""
+    """Return the call of a provider's result, or the result of its call."""
     kind = "mcp_tool" if block["type"].startswith("mcp_tool_") else "server_tool"
     if "tool_use_id" in block:
         call = {"type": f"{kind}_use", "id": block["tool_use_id"], "name": "t"}
@@ -224,7 +224,7 @@ def _partners(block: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _sent_back(content: list[Any], block: Any) -> str:
-    """How the blocks of the assistant in the next request have this one."""
+    """Describe how the assistant's blocks in the next request contain this one."""
     for sent in content:
         if {**sent, "cache_control": None} == {**block, "cache_control": None}:
             return "unchanged"
@@ -234,7 +234,7 @@ def _sent_back(content: list[Any], block: Any) -> str:
 
 
 def _recorded_as(events: tuple[Envelope, ...], block: Any) -> str:
-    """The field of the event that has the block."""
+    """Return the field of the event that has the block."""
     kinds = [event.type for event in events]
     if block["type"] == "text":
         return "`agent_response.text`"
@@ -315,7 +315,7 @@ def _public(resource: Any) -> list[str]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the complete page."""
     with _trials() as trials:
         return _page(trials)
 

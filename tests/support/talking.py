@@ -1,4 +1,4 @@
-"""Sessions that have something to compact, and how often it was compacted."""
+"""Sessions with something to compact, and the number of their compactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from refold.store import Session
 
 
 def talk(session: Session, turns: int) -> Session:
-    """So many turns, each longer than its summary."""
+    """Append that many turns, each longer than its summary."""
     for turn in range(turns):
         session.append(
             [
@@ -18,8 +18,8 @@ def talk(session: Session, turns: int) -> Session:
     return session
 
 
-def summaries(session: Session) -> int:
-    """How many summaries there are, under all strategies."""
+def count_summaries(session: Session) -> int:
+    """Return the number of summaries under all strategies."""
     names = [name for name in session.history.streams() if name != "main"]
     entries = [entry for name in names for entry in session.history.derived(name)]
     return sum(entry.type == "summary" for entry in entries)

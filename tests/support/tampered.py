@@ -1,4 +1,4 @@
-"""A store with all there is, sealed twice, that is tampered with and put back."""
+"""A store with data of every kind, sealed twice, that tests tamper with and restore."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from refold.testing.event_log import user_inputs
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 MAIN: Final = StreamId("ada", "s-1")
-OLD_SEQ: Final = 6  # where s-1 was when the old backup was made
-SEALED_SEQ: Final = 10  # where it was at the last seal
+OLD_SEQ: Final = 6  # the head of s-1 when the old backup was made
+SEALED_SEQ: Final = 10  # the head of s-1 at the last seal
 _TABLES: Final = tables.build(None, rowid=True).metadata.sorted_tables
 
 
 class Tampered:
-    """One store, and what it needs to be changed behind Refold's back.
+    """One store, with helpers to change it behind Refold's back.
 
     ``old`` is the row of s-1's head at ``OLD_SEQ``, ``sealed`` that at ``SEALED_SEQ``.
     """
@@ -50,14 +50,14 @@ class Tampered:
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """A connection past Refold."""
+        """A database connection that bypasses Refold."""
         driver = self.url.replace("postgresql://", "postgresql+psycopg://")
         with create_engine(driver, poolclass=NullPool).begin() as connection:
             yield connection
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
-        """A connection to which nothing is refused."""
+        """A connection without triggers, which may change everything."""
         with self.connected() as connection:
             guards: list[str] = []
             if self.sqlite:
@@ -73,20 +73,20 @@ class Tampered:
                 connection.exec_driver_sql(guard)
 
     def do(self, *statements: str, **values: Any) -> None:
-        """Run statements with these values."""
+        """Execute statements with these values."""
         with self.changing() as connection:
             for statement in statements:
                 connection.execute(text(statement), values)
 
     def row(self, query: str) -> dict[str, Any]:
-        """The first row of a query, by the names of its columns."""
+        """Return the first row of a query, by column name."""
         with self.changing() as connection:
             row = connection.execute(text(query)).mappings().first()
         assert row is not None, query
         return dict(row)
 
     def keys(self, statement: str, **values: Any) -> None:
-        """Run a statement in the key store."""
+        """Execute a statement in the key store."""
         engine = create_engine(f"sqlite:///{self.home / 'keys.db'}", poolclass=NullPool)
         with engine.begin() as connection:
             connection.execute(text(statement), values)
@@ -98,7 +98,7 @@ class Tampered:
         return anchor_file
 
     def keep(self, name: str) -> None:
-        """Remember all as it is now under this name."""
+        """Save the current state under this name."""
         shutil.copytree(self.home, self.copies / name / "home")
         if self.sqlite:
             shutil.copy(self.folder / "refold.db", self.copies / name / "refold.db")
@@ -110,7 +110,7 @@ class Tampered:
                 connection.execute(text(copy))
 
     def put_back(self, name: str, *, home: bool = True) -> None:
-        """Make the database what it was under that name; the keys too, if ``home``."""
+        """Restore the database saved under that name; the keys too, if ``home``."""
         if home:
             shutil.rmtree(self.home)
             shutil.copytree(self.copies / name / "home", self.home)
@@ -175,7 +175,7 @@ def fill(case: Tampered) -> None:
 
 
 def log_of(store: SessionStore) -> EncryptedLog:
-    """The log of the store, which has keys."""
+    """Return the log of the store, which has keys."""
     assert isinstance(store.log, EncryptedLog)
     return store.log
 

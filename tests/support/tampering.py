@@ -1,6 +1,6 @@
-"""Every way in which a store is tampered with, and what ``refold verify`` says of it.
+"""Every way of tampering with a store, and what ``refold verify`` reports.
 
-``docs/reference/tampering.md`` is written from this list; the tests do all of it.
+``docs/reference/tampering.md`` is generated from this list; the tests do all of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Act = Callable[[Tampered], None]
 
 
 class Tampering(NamedTuple):
-    """What is done, and the code of the problem that names it.
+    """One way of tampering, and the code of the problem that reports it.
 
     code:    of a problem; ``opening`` if the store does not open; empty if it is not
              found.
-    why:     what it costs that it is not found, or what makes it be found.
+    why:     the consequence if it is not found, or the check that finds it.
     session: whose problem it is, if it is of one.
     engine:  the only engine on which it can be done; empty for both.
     """
@@ -39,7 +39,7 @@ _BLOB_TIME: Final = (
 _LEASE: Final = (
     "work is done later or twice; a write names its `owner`, so none is lost or doubled"
 )
-# Of each column of each table.  Where nothing is found, it says why that may be.
+# For each column of each table: the problem, or the reason why none is reported.
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "settings.name": ("opening", ""),
     "settings.value": ("opening", ""),
@@ -147,7 +147,7 @@ _EXPORTS: Final = (
     "the report of an erasure then does not name that copy. The report does name a row "
     "that cannot be decrypted"
 )
-# The columns of a table, and why nothing proves them.
+# Columns of a table, and the reason why nothing proves them.
 NOT_PROVED: Final[dict[str, tuple[str, str]]] = {
     "erasures": ("job_id user_ref stage due_at body", _UNDER_WAY),
     "audit": (
@@ -161,7 +161,7 @@ NOT_PROVED: Final[dict[str, tuple[str, str]]] = {
 
 
 def flipped() -> Iterator[Tampering]:
-    """A change of each column that is proved."""
+    """Yield a change of each column that is proved."""
     for name, (code, why) in COLUMNS.items():
         yield Tampering(f"a flipped bit in `{name}`", acts.flip(name), code, why)
 
@@ -304,11 +304,11 @@ OTHERS: Final = (
 
 
 def every() -> list[Tampering]:
-    """All of them, in the order of the table."""
+    """Return all of them, in the order of the table."""
     return [*OTHERS, *flipped()]
 
 
 def columns() -> Iterator[str]:
-    """The columns that there are."""
+    """Yield the existing columns."""
     for table in tables.build(None, rowid=True).metadata.sorted_tables:
         yield from (f"{table.name}.{column.name}" for column in table.columns)

@@ -1,4 +1,4 @@
-"""What somebody does to a store who has the database, or its keys as well."""
+"""The acts of an attacker who has the database, or its keys as well."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from refold.domain.seals import Leaf
 from tests.support.tampered import MAIN, OLD_SEQ, SEALED_SEQ, Tampered, log_of
 
 _S1: Final = "user_id='ada' AND session_id='s-1' AND stream='main'"
-# Which row of a table is changed; the first there is where none is said.
+# The changed row of a table; the first row for tables that are not listed.
 _ROWS: Final = {
     "events": f"WHERE {_S1} AND seq=3",
     "heads": f"WHERE {_S1}",
@@ -73,7 +73,7 @@ def _flipped(name: str, value: Any) -> Any:
 
 
 def set_setting(name: str, value: Callable[[int], int]) -> Callable[[Tampered], None]:
-    """Give a setting that is a number another one."""
+    """Change a numeric setting."""
 
     def act(case: Tampered) -> None:
         where = f"WHERE name='{name}'"
@@ -84,7 +84,7 @@ def set_setting(name: str, value: Callable[[int], int]) -> Callable[[Tampered], 
 
 
 def lower_floor(case: Tampered) -> None:
-    """The floor is removed, and every row that is newer than the deleted ones."""
+    """Remove the floor, and every row that is newer than the deleted ones."""
     floor = case.row("SELECT value FROM settings WHERE name='floor'")["value"]
     case.do(
         "DELETE FROM events WHERE position>=:floor",
@@ -94,7 +94,7 @@ def lower_floor(case: Tampered) -> None:
 
 
 def swap(case: Tampered) -> None:
-    """Two rows change places."""
+    """Exchange two rows."""
     move = f"UPDATE events SET seq=:to WHERE {_S1} AND seq=:here"
     for here, to in ((3, 900), (4, 3), (900, 4)):
         case.do(move, here=here, to=to)
@@ -105,7 +105,7 @@ def delete_row(case: Tampered) -> None:
 
 
 def insert_row(case: Tampered) -> None:
-    """A copy of an event behind the last."""
+    """Append a copy of an event."""
     row = case.row(f"SELECT * FROM events WHERE {_S1} AND seq=3")
     row |= {"seq": SEALED_SEQ + 2, "position": row["position"] + 10_000}
     case.do(_insert("events", row), **row)
@@ -121,7 +121,7 @@ def renumber(case: Tampered) -> None:
 
 
 def encrypt_again(case: Tampered) -> None:
-    """Change what an event says, and make the chain and the head fit, with the keys."""
+    """Change an event, and make the chain and the head fit, with the keys."""
     with case.store() as store:
         log = log_of(store)
         key, head = log.key(MAIN), log.recorder.head_row(MAIN)
@@ -155,7 +155,7 @@ def cut_tail(case: Tampered) -> None:
 
 
 def cut_tail_and_head(case: Tampered) -> None:
-    """What a backup of that time had, of this session alone."""
+    """Restore the backup of that time, for this session alone."""
     _cut(case, OLD_SEQ, case.old)
 
 
@@ -253,7 +253,7 @@ def delete_view(case: Tampered) -> None:
 
 
 def edit_view(case: Tampered) -> None:
-    """Have the view say that the session has fewer tokens than it has."""
+    """Make the view claim that the session has fewer tokens."""
     with case.store() as store:
         log = log_of(store)
         (name,) = log.view_names("ada", "s-1")
@@ -273,7 +273,7 @@ def remove_tree(case: Tampered) -> None:
 
 
 def sign_again(case: Tampered) -> None:
-    """Rewrite an event, its leaves, and every tree head, with all keys there are."""
+    """Rewrite an event, its leaves, and every tree head, with all existing keys."""
     encrypt_again(case)
     with case.store() as store:
         seals: Any = store.seals
@@ -317,7 +317,7 @@ def remove_anchor(case: Tampered) -> None:
 
 
 def forge_certificate(case: Tampered) -> None:
-    """Another statement, signed by another key, which it names."""
+    """Replace a statement by another, signed with another key, which it names."""
     row = case.row("SELECT * FROM certificates WHERE body LIKE '%erased%'")
     whole = json.loads(row["body"])
     key = Ed25519PrivateKey.generate()
@@ -339,7 +339,7 @@ def remove_certificate(case: Tampered) -> None:
 
 
 def replace_session_key(case: Tampered) -> None:
-    """The wrapped keys of two sessions change places."""
+    """Exchange the wrapped keys of two sessions."""
     _mix_up(case, "session_keys", "session_ref")
 
 
@@ -357,14 +357,14 @@ def _mix_up(case: Tampered, table: str, ref: str) -> None:
 
 
 def replace_signing_key(case: Tampered) -> None:
-    """Another is made in its place."""
+    """Replace the signing key by a new one."""
     case.keys("DELETE FROM settings WHERE name='signing key'")
     with case.store() as store:
         assert store.seals.public_key()
 
 
 def remove(table: str, where: str) -> Callable[[Tampered], None]:
-    """Rows of a table deleted."""
+    """Delete rows of a table."""
     return lambda case: case.do(f"DELETE FROM {table} WHERE {where}")
 
 
@@ -381,7 +381,7 @@ def move_blob(case: Tampered) -> None:
 
 
 def remove_freeze(case: Tampered) -> None:
-    """As if the user had never been frozen."""
+    """Remove every sign that the user was frozen."""
     thaw(case)
     case.do(
         "DELETE FROM holds WHERE name='freeze'",

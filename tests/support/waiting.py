@@ -1,7 +1,7 @@
 """The one way in which tests wait for another thread, task or process.
 
-Wait for exactly what is asserted next, never for a neighbor of it: two things that
-change one after the other are seen half changed on a busy machine.
+Wait for exactly the condition that is asserted next, never for a related one: two
+things that change one after the other are seen half changed on a busy machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK_EVERY_SEC: Final = 0.01
 
 
 class NotInTimeError(AssertionError):
-    """What a test waited for did not happen."""
+    """The condition that a test waited for did not occur."""
 
     def __init__(self, what: str, state: object, seconds: float) -> None:
         super().__init__(f"after {seconds:g} s still waiting for {what}: {state}")
@@ -39,7 +39,7 @@ def until(
     """Wait until ``condition`` returns something true, and return that.
 
     what:  names it in the failure.
-    state: says how things stand then; by default, what ``condition`` returned last.
+    state: describes the situation then; by default, the last result of ``condition``.
 
     Raises NotInTimeError.
     """
@@ -59,9 +59,9 @@ async def until_async(
     pause: Callable[[], Awaitable[object]] | None = None,
     seconds: float = PATIENCE_SEC,
 ) -> T:
-    """Wait as ``until`` does, while other tasks of the event loop go on.
+    """Wait as ``until`` does, while other tasks of the event loop run.
 
-    ``pause`` is awaited between two looks.
+    ``pause`` is awaited between two checks.
     """
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -74,9 +74,9 @@ async def until_async(
 def read_until(
     descriptor: int, wanted: bytes, *, seconds: float = PATIENCE_SEC
 ) -> bytes:
-    """Read from a terminal or pipe until these bytes came; returns all that came.
+    """Read from a terminal or pipe until these bytes arrive; return all bytes read.
 
-    Raises NotInTimeError, also when the other side is closed first.
+    Raises NotInTimeError, also when the other side closes first.
     """
     end = time.monotonic() + seconds
     received = b""
@@ -89,7 +89,7 @@ def read_until(
 
 
 def read_to_end(descriptor: int, *, seconds: float = PATIENCE_SEC) -> bytes:
-    """Read from a terminal or pipe until the other side is closed.
+    """Read from a terminal or pipe until the other side closes.
 
     Raises NotInTimeError.
     """
@@ -103,10 +103,10 @@ def read_to_end(descriptor: int, *, seconds: float = PATIENCE_SEC) -> bytes:
 
 
 def _read(descriptor: int, end: float) -> bytes:
-    """What can be read before ``end``; nothing if the other side is closed."""
+    """Return what can be read before ``end``; nothing if the other side is closed."""
     left = max(0, end - time.monotonic())
     readable, _, _ = select.select([descriptor], [], [], left)
     try:
         return os.read(descriptor, 65_536) if readable else b""
-    except OSError:  # of a terminal whose process has ended
+    except OSError:  # a terminal whose process has ended
         return b""

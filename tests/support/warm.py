@@ -1,7 +1,7 @@
-"""Processes of their own that start at once: forked from one that imported Refold.
+"""Separate processes that start at once: forked from one that imported Refold.
 
-Tests that kill processes, or let them race, need real ones.  How these came to have
-Refold imported is nothing they test, and importing it takes a second each time.
+Tests that kill processes, or let them race, need real ones.  They do not test the
+import of Refold, and importing it would take a second each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Final
 
 ROOT: Final = Path(__file__).parents[2]
 
-# Runs ``refold`` for a shell: hands its three streams on, and waits.
+# Runs ``refold`` for a shell: passes its three streams on, and waits.
 _SHIM: Final = """#!{python} -SE
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -38,7 +38,7 @@ sys.exit(int(status) if int(status) >= 0 else 128 - int(status))
 
 
 class Process:
-    """A process like one of ``subprocess.Popen``, with text for its three streams."""
+    """A process like ``subprocess.Popen``, with text for its three streams."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class Process:
         self.returncode: int | None = None
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):  # it ended, and nobody waited for it yet
                 os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """Wait until it has ended; its exit code, negative for a signal."""
+        """Wait for the end; return the exit code, negative for a signal."""
         if self.returncode is None:
             self.returncode = int(self._status.readline())
             self._status.close()
@@ -82,7 +82,7 @@ class Process:
         return self.returncode
 
     def communicate(self) -> tuple[str, str]:
-        """Wait for its end; what it has printed since, and all of its errors."""
+        """Wait for the end; return the remaining output, and all of stderr."""
         self.stdin.close()
         with self.stdout, self.stderr:
             printed = self.stdout.read()
@@ -102,7 +102,7 @@ def code(text: str, *, cwd: Path, environment: Mapping[str, str]) -> Process:
 
 
 def shim(folder: Path) -> Path:
-    """A directory with a ``refold`` for the PATH of a shell."""
+    """Create a directory with a ``refold`` for the PATH of a shell."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "refold"
     program.write_text(_SHIM.format(python=sys.executable, path=_server()))
@@ -112,7 +112,7 @@ def shim(folder: Path) -> Path:
 
 @cache
 def _server() -> str:
-    """The socket of this process's server, which ends with this process."""
+    """Return the socket of this process's server, which ends with this process."""
     folder = tempfile.TemporaryDirectory(prefix="refold-warm-")
     path = f"{folder.name}/socket"
     command = [sys.executable, "-m", "tests.support.forking", path]

@@ -1,7 +1,7 @@
-"""Watches what a process opens for writing, renames, or makes on disk.
+"""Reports what a process opens for writing, renames, or creates on disk.
 
-``environment`` gives the variables with which every Python process starts watched, and
-every Python process that it starts as well.
+``environment`` returns the variables with which every Python process starts watched,
+and its Python child processes as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPORT: Final = "WATCHED_REPORT"
 
 
 class Write(NamedTuple):
-    """One thing that a process did to the disk."""
+    """One change that a process made on the disk."""
 
     event: str
     path: str
@@ -27,7 +27,7 @@ class Write(NamedTuple):
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The variables of a watched process; its report goes to ``folder``."""
+    """Return the variables of a watched process, which reports to ``folder``."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_START)
     return {
@@ -38,13 +38,13 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def writes(folder: Path) -> list[Write]:
-    """What the processes did."""
+    """Return the reported changes of the processes."""
     report = (folder / "report.jsonl").read_text()
     return [Write(*json.loads(line)) for line in report.splitlines()]
 
 
 def start() -> None:
-    """Report from now on whatever this process does to the disk."""
+    """Report every change on the disk by this process from now on."""
     report = os.environ[REPORT]
     reporting = False
 

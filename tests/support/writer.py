@@ -1,4 +1,4 @@
-"""A process that writes, for tests that kill it or race it."""
+"""A process that appends, for tests that kill it or race it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import refold
 
 
 def load(url: str, session_id: str, size: str) -> None:
-    """Append batches for ever; print the last seq of each once it is acknowledged."""
+    """Append batches forever; print the last seq of each once it is acknowledged."""
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id=session_id)
         while True:
@@ -17,7 +17,7 @@ def load(url: str, session_id: str, size: str) -> None:
 
 
 def race(url: str, session_id: str, expected: str) -> None:
-    """Wait for a line, append once with ``expected_seq``, print what came of it."""
+    """Wait for a line, append once with ``expected_seq``, and print the outcome."""
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id=session_id)
         print("ready", flush=True)
