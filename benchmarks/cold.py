@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from refold.adapters.capture_hook import MODULE
 from refold.adapters.capture_state import CaptureState, absolute
@@ -46,22 +46,30 @@ class Row:
     limit: float
 
 
-def rows(stored: str, new: str, folder: str) -> list[Row]:
+class NewStores(NamedTuple):
+    """The URLs of stores that do not exist yet, by the process that creates each."""
+
+    open: str
+    one_append: str
+    many_appends: str
+
+
+def rows(stored: str, new: NewStores, folder: str) -> list[Row]:
     """The processes.
 
     stored: the URL of a store with one event.
-    new:    that of a store that does not exist.
     folder: the folder of a capture.
     """
     python = sys.executable
     refold = (python, "-m", "refold", "--db", stored)
     session = ("--user", "ada", "--session", "s-1")
+    append = (python, "-c", _APPEND)
     hook = (python, "-P", "-m", MODULE, "claude-code", "--user", "ada")
     return [
         Row("import refold", (python, "-c", "import refold"), 0.02),
-        Row("open a new store", (python, "-c", _OPEN, new), 0.30),
-        Row("open, one append", (python, "-c", _APPEND, new, "1", "Hello"), 0.35),
-        Row("open, 500 appends", (python, "-c", _APPEND, new, "500", _PROSE), 0.55),
+        Row("open a new store", (python, "-c", _OPEN, new.open), 0.30),
+        Row("open, one append", (*append, new.one_append, "1", "Hello"), 0.35),
+        Row("open, 500 appends", (*append, new.many_appends, "500", _PROSE), 0.55),
         Row("refold sessions", (*refold, "sessions", "--user", "ada"), 0.35),
         Row("refold log", (*refold, "log", *session), 0.35),
         Row("refold context", (*refold, "context", *session), 0.35),
@@ -85,12 +93,13 @@ class Tree:
     def rows(self) -> list[Row]:
         """The processes of one round, which use stores of their own."""
         self._stores += 1
-        new = f"sqlite:///{self._work}/new-{self._stores}"
-        measured = rows(self._stored, f"{new}.db", str(self._work))
-        one_append, many_appends = measured[2:4]
-        measured[2] = _with_store(one_append, f"{new}-one.db")
-        measured[3] = _with_store(many_appends, f"{new}-many.db")
-        return measured
+        prefix = f"sqlite:///{self._work}/new-{self._stores}"
+        new = NewStores(
+            open=f"{prefix}.db",
+            one_append=f"{prefix}-one.db",
+            many_appends=f"{prefix}-many.db",
+        )
+        return rows(self._stored, new, str(self._work))
 
     def capture(self) -> CaptureState:
         """The capture whose lock leaves the hook nothing to do."""
@@ -113,12 +122,6 @@ class Tree:
         """The environment of its processes."""
         home = {"REFOLD_HOME": str(self._work), "PYTHONPATH": str(self._path)}
         return {**os.environ, **home}
-
-
-def _with_store(row: Row, url: str) -> Row:
-    """The row with another URL."""
-    python, flag, code, _, *rest = row.command
-    return Row(row.name, (python, flag, code, url, *rest), row.limit)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -147,15 +147,20 @@ class Element(NamedTuple):
     key:    its role and canonical JSON, without the ids of calls.
     weight: its estimated tokens.
     names:  the identifiers and failed calls that it mentions.
-    texts:  the texts that a model reads in it.
     words:  the wanted names that occur in its texts as plain words.
+    is_opening: whether it only says that the session begins with the agent.
     """
 
     key: bytes
     weight: int
     names: frozenset[str]
-    texts: tuple[str, ...]
     words: frozenset[str] = frozenset()
+    is_opening: bool = False
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is the system prompt."""
+        return self.key.startswith(b"system")
 
 
 _WORD: Final = re.compile("[A-Za-z0-9_]+")
@@ -177,6 +182,8 @@ class WantedNames:
     def within(self, texts: Iterable[str]) -> frozenset[str]:
         """Return the names that occur in these texts."""
         names: set[str] = set()
+        if not self._by_word:
+            return frozenset()
         for text in texts:
             candidates = list(self._by_word.get("", ()))  # names without ASCII words
             for word in set(_WORD.findall(text)):
@@ -219,13 +226,13 @@ class Elements:
             cache_key = key + canonical(failed_call)
         element = self.cache.get(cache_key)
         if element is None:
-            texts = tuple(_texts(block))
+            texts = list(_texts(block))
             element = Element(
                 key=key,
                 weight=_weight(block, key),
                 names=frozenset(_mentioned(block, failed_call)),
-                texts=texts,
                 words=self.wanted.within(texts),
+                is_opening=texts == [OPENING],
             )
             self.cache[cache_key] = element
         return element
@@ -386,9 +393,12 @@ class Requests:
         if request.elements and request.elements[-1].key.startswith(b"assistant"):
             # An answer that the provider paused may be shown otherwise from now on.
             return None
-        view = _all_of(new, self.extras, self.read)
+        # The previous request has the other extras already.
+        extras = Extras(window_tokens=self.extras.window_tokens)
+        view = _all_of(new, extras, self.read)
         elements = self.elements.of(view)
-        if elements and elements[0].texts == (OPENING,):
+        has_messages = bool(request.elements) and not request.elements[-1].is_system
+        if has_messages and elements and elements[0].is_opening:
             del elements[0]
         tokens = request.tokens + view.tokens
         raw_tokens = request.raw_tokens + view.tokens
@@ -953,7 +963,9 @@ class Comparison:
         names: set[str] = set()
         for moment in self._moments:
             names |= moment.used
-            names |= moment.files
+        if self._moments:
+            # The last call's files include those of all earlier ones.
+            names |= self._moments[-1].files
         self._elements = Elements(WantedNames(names))
 
     def under(

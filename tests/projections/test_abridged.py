@@ -227,7 +227,7 @@ def test_a_turn_has_plan_results_verdicts_errors_and_decisions() -> None:
     assert "<results>\nRead: new text\n</results>" in text
     assert '<reflection pass="false" confidence="0.4">no test</reflection>' in text
     assert '<verdicts correct="1" incorrect="1" uncertain="1">' in text
-    assert "q2 incorrect sign\nq3 uncertain" in text
+    assert "q2 incorrect (sign)\nq3 uncertain" in text
     assert "<errors>\nE42: disk full\n</errors>" in text
     assert "<decisions>\nmay I? yes\n</decisions>" in text
 
@@ -918,27 +918,35 @@ def test_a_ledger_prefers_identifiers_that_calls_used_often() -> None:
     assert "run_once_30" not in ledger
 
 
-def test_identifiers_have_room_beyond_that_of_answers() -> None:
-    source = of_events(
-        log_of(
-            *[
-                event
-                for number in range(40)
-                for event in (
-                    UserInput(text=f"Step {number}."),
-                    call(str(number), "look", key=f"some_symbol_{number}"),
-                    result(str(number)),
-                    AgentResponse(text=f"Part {number} is done, and it works. " * 30),
-                )
-            ]
-        )
-    )
-    limits = Limits(total_chars=8_000)
-    historian = Abridged(limits, newest_first=True)
+def source_with_identifiers() -> Source:
+    """Forty turns with a long answer each, in which a call names a symbol."""
+    steps: list[Any] = []
+    for number in range(40):
+        steps += [
+            UserInput(text=f"Step {number}."),
+            call(str(number), "look", key=f"some_symbol_{number}"),
+            result(str(number)),
+            AgentResponse(text=f"Part {number} is done, and it works. " * 30),
+        ]
+    return replace(of_events(log_of(*steps)), user_stays=True, first_turn=1)
 
-    text = historian.summarise(
-        replace(source, user_stays=True, first_turn=1), target_tokens=8_000
-    ).text
+
+@pytest.mark.parametrize("target_tokens", [300, 600, 1_200])
+def test_identifiers_take_no_room_beyond_the_target(target_tokens: int) -> None:
+    historian = Abridged(Limits(total_chars=8_000), newest_first=True)
+
+    written = historian.summarise(
+        source_with_identifiers(), target_tokens=target_tokens
+    )
+
+    assert "some_symbol_" in written.text
+    assert estimate_text(written.text) <= target_tokens
+
+
+def test_identifiers_have_room_beyond_that_of_answers() -> None:
+    historian = Abridged(Limits(total_chars=8_000), newest_first=True)
+
+    text = historian.summarise(source_with_identifiers(), target_tokens=8_000).text
 
     ledger = text.partition("<ledger>")[2].partition("</ledger>")[0]
     assert ledger.count("some_symbol_") > 30

@@ -159,12 +159,12 @@ def test_recall_is_the_share_of_references_that_was_shown() -> None:
     everything = under("keep_all", BOOKING)
     last = under("last_turns:n=1", BOOKING)
 
-    assert [(one.used, one.used_shown) for one in everything.sent] == [
+    assert [(request.used, request.used_shown) for request in everything.sent] == [
         (1, 1), (2, 2), (2, 2), (1, 1),
     ]  # fmt: skip
     assert everything.reference_recall == 1.0
     # The second turn has neither the user nor the reservation in it, when it begins.
-    assert [(one.used, one.used_shown) for one in last.sent] == [
+    assert [(request.used, request.used_shown) for request in last.sent] == [
         (1, 1), (2, 2), (2, 0), (1, 1),
     ]  # fmt: skip
     assert last.references == 6
@@ -192,10 +192,10 @@ def test_without_references_there_is_no_recall() -> None:
 def test_a_growing_request_is_read_from_the_cache() -> None:
     outcome = under("keep_all", turns(4, "word " * 30))
 
-    sizes = [one.tokens for one in outcome.sent]
+    sizes = [request.tokens for request in outcome.sent]
     assert sizes == sorted(set(sizes))
-    assert [one.cached for one in outcome.sent] == [0, *sizes[:-1]]
-    assert [one.written for one in outcome.sent] == [
+    assert [request.cached for request in outcome.sent] == [0, *sizes[:-1]]
+    assert [request.written for request in outcome.sent] == [
         size - before for before, size in zip([0, *sizes], sizes, strict=False)
     ]
     assert outcome.uncached == 0
@@ -224,13 +224,13 @@ def test_the_part_before_a_change_is_cached() -> None:
 
 def test_a_prefix_below_the_minimum_is_not_cached() -> None:
     log = turns(4, "word " * 30)
-    sizes = [one.tokens for one in under("keep_all", log).sent]
+    sizes = [request.tokens for request in under("keep_all", log).sent]
     strict = MODEL.model_copy(update={"cache_min_tokens": sizes[2]})
 
     outcome = under("keep_all", log, strict)
 
-    assert [one.uncached for one in outcome.sent] == [sizes[0], sizes[1], 0, 0]
-    assert [one.cached for one in outcome.sent] == [0, 0, 0, sizes[2]]
+    assert [request.uncached for request in outcome.sent] == [sizes[0], sizes[1], 0, 0]
+    assert [request.cached for request in outcome.sent] == [0, 0, 0, sizes[2]]
 
 
 @pytest.mark.parametrize(("pause", "hit"), [(299, True), (301, False)])
@@ -251,10 +251,14 @@ def test_the_cost_includes_prompts_and_summaries() -> None:
     assert outcome.cost == pytest.approx(expected)
     assert outcome.done
     assert outcome.summarizer_cost == pytest.approx(
-        sum(one.read * 10 + one.written * 50 for one in outcome.done) / 1_000_000
+        sum(
+            compaction.read * 10 + compaction.written * 50
+            for compaction in outcome.done
+        )
+        / 1_000_000
     )
     assert outcome.summarizer_tokens == sum(
-        one.read + one.written for one in outcome.done
+        compaction.read + compaction.written for compaction in outcome.done
     )
     assert under("keep_all", turns(1), replace_prices(None)).cost is None
 
@@ -269,7 +273,9 @@ def test_a_compaction_belongs_to_the_request_after_it() -> None:
     # Two complete turns are raw at the end of the second, the third and the fourth;
     # after the last request nothing is looked at any more.
     assert outcome.to_json()["compacted_before"] == [2, 3]
-    assert [(one.first_seq, one.last_seq) for one in outcome.done] == [(1, 2), (3, 4)]
+    assert [
+        (compaction.first_seq, compaction.last_seq) for compaction in outcome.done
+    ] == [(1, 2), (3, 4)]
 
 
 def test_tokens_over_the_window_are_reported() -> None:
@@ -295,11 +301,11 @@ def test_a_failing_summarizer_changes_no_request() -> None:
         "turn_window:full_turns=1,cached_turns=1", log, summarizer=Failing()
     )
 
-    assert [one.tokens for one in outcome.sent] == [
-        one.tokens for one in under("keep_all", log).sent
+    assert [request.tokens for request in outcome.sent] == [
+        request.tokens for request in under("keep_all", log).sent
     ]
     assert outcome.compactions == ()
-    assert all("busy" in one.failed for one in outcome.done)
+    assert all("busy" in compaction.failed for compaction in outcome.done)
     # The next attempt comes no sooner than 30 s later, and the log is 10 s long.
     assert len(outcome.done) == 1
 
@@ -313,7 +319,9 @@ def test_elapsed_time_triggers_a_compaction() -> None:
 
     assert quick.done == ()
     # Once the pause has been long enough, and again when the input ended it.
-    assert [(one.request, one.decided_at_seq) for one in slow.done] == [(3, 6), (3, 7)]
+    assert [
+        (compaction.request, compaction.decided_at_seq) for compaction in slow.done
+    ] == [(3, 6), (3, 7)]
 
 
 @pytest.mark.parametrize("text", SPECS)
@@ -327,9 +335,7 @@ def test_a_grown_request_counts_as_if_rendered_whole(
         patch.setattr(Requests, "_grown", lambda *_: None)
         whole = under(text, log)
 
-    assert [(one.seq, one.tokens, one.used, one.used_shown) for one in quick.sent] == [
-        (one.seq, one.tokens, one.used, one.used_shown) for one in whole.sent
-    ]
+    assert quick.sent == whole.sent
     assert quick.done == whole.done
 
 
@@ -343,8 +349,13 @@ def test_each_request_equals_the_context_of_the_loop(
 
     sent = under("keep_all", log).sent
 
-    assert [one.tokens for one in sent] == [view.tokens for _, view in walked.sent]
-    assert all(one.cached + one.written + one.uncached == one.tokens for one in sent)
+    assert [request.tokens for request in sent] == [
+        view.tokens for _, view in walked.sent
+    ]
+    assert all(
+        request.cached + request.written + request.uncached == request.tokens
+        for request in sent
+    )
 
 
 def test_finals_and_plans_count() -> None:
@@ -360,7 +371,7 @@ def test_finals_and_plans_count() -> None:
     outcome = under("keep_all", log)
 
     assert outcome.reference_recall == 1.0
-    assert [one.used for one in outcome.sent] == [1, 1]
+    assert [request.used for request in outcome.sent] == [1, 1]
 
 
 # Names and texts of few characters, so that names often occur inside longer words.
@@ -426,17 +437,17 @@ def test_files_missing_from_a_request_are_counted() -> None:
     )
 
     keep, last = (
-        Comparison(events, MODEL).under(spec.parse(one))
-        for one in ("keep_all", "last_turns:n=1")
+        Comparison(events, MODEL).under(spec.parse(strategy))
+        for strategy in ("keep_all", "last_turns:n=1")
     )
 
-    assert [(one.files, one.files_named) for one in keep.sent] == [
+    assert [(request.files, request.files_named) for request in keep.sent] == [
         (0, 0),
         (1, 1),
         (2, 2),
         (2, 2),
     ]
-    assert [(one.files, one.files_named) for one in last.sent] == [
+    assert [(request.files, request.files_named) for request in last.sent] == [
         (0, 0),
         (1, 0),
         (2, 0),
@@ -471,7 +482,7 @@ def test_failed_calls_count_if_their_failure_is_stated(text: str, told: int) -> 
 
     assert (outcome.sent[-1].failed, outcome.sent[-1].failed_shown) == (12, told)
     assert outcome.ledger_recall["failures"] == pytest.approx(
-        sum(one.failed_shown for one in outcome.sent) / sum(range(13))
+        sum(request.failed_shown for request in outcome.sent) / sum(range(13))
     )
 
 

@@ -142,6 +142,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         "1a752de1be1bcbd643351063607607dedcee0076306e22c18d963ad1359a2503",
     ),
     (
+        "turn_window",
+        4,
+        {"full_turns": 1, "cached_turns": 1, "pin_tokens": 40},
+        "6f51db8e7642f7d0870d27a0f7c8406174655f9d5d4feb5e463a4ed04148b5f9",
+    ),
+    (
         "message_window",
         1,
         {"context_size": 6, "compression_window_size": 2, "tail_keep_size": 2},
@@ -158,6 +164,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         3,
         {"context_size": 6, "compression_window_size": 2, "tail_keep_size": 2},
         "82bb29360c6f5238aa21e5fbc0ac6d01ee8cbcbe893b5241ed739497427f5e64",
+    ),
+    (
+        "message_window",
+        4,
+        {"context_size": 6, "compression_window_size": 2, "tail_keep_size": 2},
+        "0050337931e8c12b55ecc0a93e594dc0d28fa7d918fedc3dee5a98924114b2a7",
     ),
     (
         "recursive_summary",
@@ -178,6 +190,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         "c96c3f58516fc5a8d45730f6be50833717f42dde1ec575c644a3e26ab24b83b9",
     ),
     (
+        "recursive_summary",
+        4,
+        {},
+        "ed93d8f2f21a394eadb0ae8d080168b224a2fdfa30f564782f46c786412cb2c6",
+    ),
+    (
         "hybrid",
         1,
         {"threshold_low": 200, "threshold_high": 900, "last_n_events": 6},
@@ -194,6 +212,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         3,
         {"threshold_low": 200, "threshold_high": 900, "last_n_events": 6},
         "f3ed63e4b7529a75f5e01686f457712b41d84ebe9330649c4b5a00a23783bac8",
+    ),
+    (
+        "hybrid",
+        4,
+        {"threshold_low": 200, "threshold_high": 900, "last_n_events": 6},
+        "26671d793a0dc2823473c00b0bfda01aee8b35778fcef33f5034225c259c86ff",
     ),
     (
         "history_summary",
@@ -232,6 +256,15 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         "cdd88fcade09b934aea23c7663ce9d6870170837e4a663231774af6329d9154e",
     ),
     (
+        "history_summary",
+        5,
+        {
+            "trigger_on_history_size_chars": 200,
+            "history_tail_size_chars_to_exclude": 60,
+        },
+        "64d44277495635da0225648a6518aaae4f4f4122f0d7ff4e0606580def93e3c6",
+    ),
+    (
         "token_ratio",
         1,
         {"max_context_tokens": 900, "keep_recent_turns": 1},
@@ -248,6 +281,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         3,
         {"max_context_tokens": 900, "keep_recent_turns": 1},
         "bb662c0c34dfe5ffbea4b5c26e8bf0280e9b79b0ba7049de16297481a62be3bc",
+    ),
+    (
+        "token_ratio",
+        4,
+        {"max_context_tokens": 900, "keep_recent_turns": 1},
+        "a290e9e7d38ff636c83f842daf91b1ab6c3d83e1b0592c406e10100ff539464a",
     ),
     (
         "native",

@@ -21,11 +21,15 @@ from refold.domain.events import (
 from refold.domain.tokens import estimate_text
 from refold.projections.context.limits import protected_tokens
 from refold.projections.context.protected import (
+    JUDGMENTS,
     Protected,
+    Words,
     protected,
     without_long_pastes,
 )
+from refold.projections.context.render import ExchangeRenderer, Piece
 from refold.projections.context.strategies import spec
+from refold.projections.context.units import Exchange
 from refold.projections.context.view import View
 from refold.store import SessionStore
 from tests.projections.logs import call, log_of, result
@@ -406,23 +410,126 @@ def test_judgments_of_an_old_turn_survive_every_compaction(
     assert "1 correct, 1 incorrect: q2 incorrect (unit, speed)" in text
 
 
-def test_judgments_give_way_before_words_and_are_named_by_their_turns() -> None:
+def judgments_in(found: Protected) -> list[Words]:
+    return [part for part in found.words if part.label in JUDGMENTS]
+
+
+def test_judgments_give_way_before_words() -> None:
     asked = UserInput(text="Look at the file and tell me what is wrong with it. " * 20)
     rows = log_of(*[asked, REFLECTION, VERDICTS] * 20)
-    turns = {row.seq: (row.seq + 2) // 3 for row in rows}
 
-    found = protected(rows, 6_000, turns=turns, has_notes=True)
+    found = protected(rows, 6_000, has_notes=True)
 
-    labels = [part.label for part in found.words]
-    assert labels.count("user") == 20
-    judgments = [part for part in found.words if part.label != "user"]
-    assert judgments
-    assert sum(part.tokens for part in judgments) <= 6_000 // 4
-    assert found.is_cut
-    shown = {part.seq for part in judgments}
+    assert [part.label for part in found.words].count("user") == 20
+    shown = {part.seq for part in judgments_in(found)}
     left_out = set(found.left_out_judgments)
+    assert shown
     assert shown | left_out == {row.seq for row in rows if row.type != "user_input"}
     assert max(left_out) < min(shown)
+    assert found.is_cut
+
+
+def test_judgments_take_a_quarter_of_the_budget_even_if_more_has_room() -> None:
+    rows = log_of(*[UserInput(text="Go on."), REFLECTION, VERDICTS] * 100)
+    budget = 8_000
+    everything = protected(rows, 100_000)
+
+    found = protected(rows, budget)
+
+    assert everything.tokens < budget
+    assert sum(part.tokens for part in judgments_in(everything)) > budget // 4
+    assert sum(part.tokens for part in judgments_in(found)) <= budget // 4
+    assert found.left_out_judgments
+    assert not found.left_out
+    assert not found.shortened
+
+
+@pytest.mark.parametrize(("keeps_newest", "shown"), [(True, 3), (False, 0)])
+def test_a_long_judgment_takes_no_room_of_shorter_ones(
+    keeps_newest: bool, shown: int
+) -> None:
+    long = Reflection(suggestion="Look at it again. " * 200)
+    rows = log_of(UserInput(text="Go."), *[REFLECTION] * 3, long)
+    short_tokens, long_tokens = 26, 99
+    budget = 4 * 90  # a quarter has room for the three short ones only
+
+    found = protected(rows, budget, keeps_newest_judgments=keeps_newest)
+
+    tokens = [part.tokens for part in judgments_in(protected(rows, 9_000))]
+    assert tokens == [*[short_tokens] * 3, long_tokens]
+    assert len(judgments_in(found)) == shown
+
+
+def test_cuts_speak_of_shortened_messages_only_if_there_are_some(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="cuts")
+    for number in range(40):
+        text = f"Remark {number}. " + "and so on " * 20
+        session.append([UserInput(text=text), AgentResponse(text="Yes."), REFLECTION])
+    strategy = f"{STRATEGIES[1]},protected_tokens="
+
+    for tokens, is_shortened in ((3_000, False), (1_200, True)):
+        view = session.prepare(f"{strategy}{tokens}")
+
+        (cut,) = [cut for cut in view.cuts if cut.section == "protected"]
+        assert "reflections and verdicts were left out" in cut.reason
+        assert ("were shortened" in cut.reason) is is_shortened
+
+
+def test_a_view_names_judgments_that_it_leaves_out_even_if_it_protects_nothing_else(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="alone")
+    for _ in range(20):
+        session.append([AgentResponse(text="so " * 400), REFLECTION])
+    session.append(UserInput(text="And now?"))
+
+    view = session.prepare(f"{STRATEGIES[1]},protected_tokens=12")
+
+    assert view.protected == ()
+    assert "(Left out: reflections and verdicts of turns 1.)" in sent(view)
+
+
+@pytest.mark.parametrize("spec_text", STRATEGIES)
+def test_a_judgment_is_shown_once(store: SessionStore, spec_text: str) -> None:
+    session = store.session(user_id="ada", session_id="once")
+    answer = AgentResponse(text="I have looked at it.")
+    session.append([UserInput(text="Fix it."), answer, REFLECTION, VERDICTS])
+    session.append(messages(18))
+
+    text = sent(session.prepare(spec_text))
+
+    assert text.count("the table has no index") == 1
+    assert text.count("q2 incorrect") == 1
+
+
+def test_a_view_over_the_window_renders_its_exchanges_once(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session(user_id="ada", session_id="window")
+    for number in range(40):
+        text = f"Remark {number}. " + "and so on " * 40
+        session.append([UserInput(text=text), AgentResponse(text="Done.")])
+    while session.compact(STRATEGIES[0]):
+        pass
+    rendered: list[int] = []
+    pieces = ExchangeRenderer.pieces
+
+    def counted(renderer: ExchangeRenderer, exchange: Exchange) -> list[Piece]:
+        rendered.append(exchange[0].seq)
+        return pieces(renderer, exchange)
+
+    monkeypatch.setattr(ExchangeRenderer, "pieces", counted)
+    whole = session.context(STRATEGIES[0])
+    rendered.clear()
+
+    view = session.context(STRATEGIES[0], window=whole.tokens * 9 // 10)
+
+    assert 0 < len(view.protected) <= len(whole.protected)
+    assert view.over_budget == 0
+    assert view.cuts
+    assert len(rendered) == len(set(rendered))
 
 
 def test_a_view_names_the_judgments_that_it_leaves_out(store: SessionStore) -> None:

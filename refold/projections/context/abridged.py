@@ -310,7 +310,7 @@ class AbridgedTurn:
     """The contents of a turn before any cut.
 
     number:                the number by which views name it; None names its seqs.
-    user_stays:            whether the user's words stand beside the summary.
+    user_stays:            whether the user's words stand next to the summary.
     end:                   "interrupted" or "goes_on" if the turn has no final answer.
     plan:                  the newest plan.
     reflection:            the newest reflection.
@@ -337,17 +337,25 @@ class AbridgedTurn:
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
-    def says_only_what_stays(self) -> bool:
-        """Whether the turn has nothing besides words of the user that stay."""
-        texts = (self.user, self.agent, self.plan, self.reflection)
+    def has_reflection(self) -> bool:
+        """Whether the agent judged its work, with or without words."""
+        return bool(self.reflection or self.reflection_attributes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the turn has nothing that a summary can show."""
         return (
-            self.user_stays
-            and not any(texts)
-            and not self.reflection_attributes
+            not any((self.user, self.agent, self.plan))
+            and not self.has_reflection
             and not self.verdicts
             and not self.results
             and not any(self.lists.values())
         )
+
+    @property
+    def says_only_what_stays(self) -> bool:
+        """Whether the turn has nothing besides words of the user that stay."""
+        return self.user_stays and self.is_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +397,8 @@ class Abridged:
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
         if source.user_stays:
             turns = _without_words_of_user(turns)
+        if source.judgments_stay:
+            turns = _without_judgments(turns)
         shortest = _shortest_chars(source, turns, self.limits)
         historian = self._beside_user(source, shortest)
         text = historian._history(source, turns, target_tokens, historian.limits)
@@ -454,7 +464,10 @@ class Abridged:
         tokens_left = target_tokens - estimate_text(history) - 1
         chars_left = total_chars - len(history) - 1
         ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
-        spare_tokens = self.spare_chars // _CHARS_PER_TOKEN
+        # Identifiers may take spare room, but the summary keeps to its target.
+        spare_tokens = min(
+            self.spare_chars // _CHARS_PER_TOKEN, max(0, tokens_left - ledger_tokens)
+        )
         shown = ledger.shown(history, ledger_tokens, spare_tokens=spare_tokens)
         return _lines(shown, history)
 
@@ -564,6 +577,19 @@ def _without_words_of_user(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
         turn.user_stays = bool(turn.user)
         turn.user = ""
         if not turn.says_only_what_stays:
+            shown.append(turn)
+    return shown
+
+
+def _without_judgments(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
+    """The turns without reflections and verdicts, which stand next to the summary."""
+    shown: list[AbridgedTurn] = []
+    for turn in turns:
+        had_judgments = bool(turn.verdicts or turn.has_reflection)
+        turn.reflection = ""
+        turn.reflection_attributes = ""
+        turn.verdicts = []
+        if not (had_judgments and turn.is_empty):
             shown.append(turn)
     return shown
 
@@ -1197,7 +1223,7 @@ def _turn_text(turn: AbridgedTurn, limits: Limits, level: _Level) -> str:
             shown = _list_items(turn, name, limits, level)
             if shown:
                 lines += [f"<{name}>", *shown, f"</{name}>"]
-    if turn.reflection or turn.reflection_attributes:
+    if turn.has_reflection:
         text = _short(turn.reflection, 2 * action_chars)
         lines.append(f"<reflection{turn.reflection_attributes}>{text}</reflection>")
     if turn.verdicts:
@@ -1273,16 +1299,11 @@ def _verdicts_text(
     """The number of verdicts of each kind, and the items that are not correct."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     attributes = "".join(f' {name}="{count}"' for name, count in sorted(counts.items()))
-    lines: list[str] = []
-    for verdict in verdicts:
-        if verdict.verdict != "correct":
-            fields = (
-                verdict.item_id,
-                verdict.verdict,
-                verdict.error_type,
-                verdict.topic,
-            )
-            lines.append(" ".join(text for text in fields if text))
+    lines = [
+        markup.verdict_text(verdict)
+        for verdict in verdicts
+        if verdict.verdict != "correct"
+    ]
     most = max(limits.listed // level.lists, 1)
     chars = max(limits.action_chars // level.lists, 1)
     shown = [_short(line, chars) for line in lines[-most:]]

@@ -409,7 +409,8 @@ class Source:
     goes_on:   whether the source ends inside a turn.
     kind:      the subject of the summary: the session, or a memory layer.
     notes:     for notes, the rules for rewriting them.
-    user_stays: whether views show what the user said beside the summary.
+    user_stays: whether views show what the user said next to the summary.
+    judgments_stay: whether views show reflections and verdicts next to the summary.
     first_turn: the number of the turn of the first envelope, by which a summary names
                 turns; None names events by their seqs.
     """
@@ -423,6 +424,7 @@ class Source:
     kind: SummaryKind = "session"
     notes: Notes | None = None
     user_stays: bool = False
+    judgments_stay: bool = False
     first_turn: int | None = None
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,12 @@ from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import estimate_text
 from refold.projections.context.excerpts import cut_to_sentences
-from refold.projections.context.text import task_change, tasks_of, value_text
+from refold.projections.context.text import (
+    task_change,
+    tasks_of,
+    value_text,
+    verdict_text,
+)
 
 # A message up to this length is never treated as pasted.
 _LONGEST_MESSAGE: Final = 2_000
@@ -87,6 +92,7 @@ class Protected:
     tokens:   the cost before anything was left out or cut for the budget.
     budget:   the most tokens.
     turns:    the numbers of their turns by seq; None names events by their seqs.
+    shortened: whether the budget shortened messages or plans.
     """
 
     words: tuple[Words, ...] = ()
@@ -95,6 +101,12 @@ class Protected:
     budget: int = 0
     turns: Mapping[int, int] | None = None
     left_out_judgments: tuple[int, ...] = ()
+    shortened: bool = False
+
+    @property
+    def seqs_left_out(self) -> tuple[int, ...]:
+        """The seqs of everything that is not shown at all."""
+        return tuple(sorted((*self.left_out, *self.left_out_judgments)))
 
     def number(self, seq: int) -> int:
         """Return the number by which a view names an event."""
@@ -141,6 +153,7 @@ def protected(
     turns: Mapping[int, int] | None = None,
     joins_plans: bool = False,
     has_notes: bool = False,
+    keeps_newest_judgments: bool = True,
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
@@ -153,6 +166,9 @@ def protected(
     joins_plans: whether changes of tasks are joined into one plan, and decisions have
            their reasons.
     has_notes: whether decisions have the notes of the people who made them.
+    keeps_newest_judgments: whether each of the newest judgments stays that still has
+                   room.  Otherwise the oldest go until all others have room, and a
+                   long new one takes older ones with it.
     """
     rows = list(rows)
     words = [part for row in rows if (part := words_of(row)) is not None]
@@ -163,7 +179,14 @@ def protected(
     if raw is not None:
         words = _without_repetitions(words, raw, turns)
     content = Protected(tuple(words), (), _total(words), budget, turns)
-    content = _without_old_judgments(content, int(budget * _JUDGMENTS_SHARE))
+    without_judgments = (
+        _newest_judgments if keeps_newest_judgments else _without_oldest_judgments
+    )
+    content = without_judgments(content, int(budget * _JUDGMENTS_SHARE))
+    if _total(content.words) > budget:
+        judgments = _total(_judgments_of(content))
+        others = _total(content.words) - judgments
+        content = without_judgments(content, max(0, budget - others))
     for reduced in _STEPS:
         if _total(content.words) <= budget:
             break
@@ -349,6 +372,7 @@ def words_of(row: Envelope) -> Words | None:
 
 
 def _of_judgment(seq: int, label: str, text: str) -> Words | None:
+    """The words of a reflection or a verdict, cut to their limit; None without any."""
     if not text:
         return None
     return Words(seq, label, cut_to_sentences(text, _LONGEST_JUDGMENT), text)
@@ -356,30 +380,31 @@ def _of_judgment(seq: int, label: str, text: str) -> Words | None:
 
 def reflection_text(reflection: events.Reflection) -> str:
     """Return a reflection in one line: its result, the issues, and the suggestion."""
-    parts: list[str] = []
+    results: list[str] = []
     if reflection.pass_ is not None:
-        parts.append("passed" if reflection.pass_ else "not passed")
+        results.append("passed" if reflection.pass_ else "not passed")
     if reflection.confidence is not None:
-        parts.append(f"confidence {reflection.confidence:g}")
-    texts = [value_text(issue) for issue in reflection.issues]
-    texts.append(reflection.suggestion or "")
-    said = "; ".join(" ".join(text.split()) for text in texts if text.strip())
-    return ": ".join(part for part in (", ".join(parts), said) if part)
+        results.append(f"confidence {reflection.confidence:g}")
+    remarks = [value_text(issue) for issue in reflection.issues]
+    remarks.append(reflection.suggestion or "")
+    lines = [" ".join(remark.split()) for remark in remarks if remark.strip()]
+    return _joined_parts(", ".join(results), "; ".join(lines))
 
 
 def verdicts_text(verdicts: Iterable[events.Verdict]) -> str:
     """Return verdicts in one line: their counts, and the items that are not correct."""
     verdicts = list(verdicts)
     counts = Counter(verdict.verdict for verdict in verdicts)
-    items: list[str] = []
-    for verdict in verdicts:
-        if verdict.verdict != "correct":
-            fields = (verdict.error_type, verdict.subject, verdict.topic)
-            reason = ", ".join(text for text in fields if text)
-            item = f"{verdict.item_id} {verdict.verdict}"
-            items.append(f"{item} ({reason})" if reason else item)
-    total = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    return ": ".join(part for part in (total, "; ".join(items)) if part)
+    totals = [f"{count} {name}" for name, count in sorted(counts.items())]
+    problems = [
+        verdict_text(verdict) for verdict in verdicts if verdict.verdict != "correct"
+    ]
+    return _joined_parts(", ".join(totals), "; ".join(problems))
+
+
+def _joined_parts(*parts: str) -> str:
+    """The parts that are not empty, with colons between them."""
+    return ": ".join(part for part in parts if part)
 
 
 def plan_text(plan: Any) -> str:
@@ -468,24 +493,45 @@ def _total(words: Iterable[Words]) -> int:
     return sum(part.tokens for part in words)
 
 
-def _without_judgments(content: Protected) -> Protected:
-    """Leave out the oldest reflections and verdicts until the rest fits."""
-    judgments = sum(part.tokens for part in content.words if part.label in JUDGMENTS)
-    others = _total(content.words) - judgments
-    return _without_old_judgments(content, max(0, content.budget - others))
+def _judgments_of(content: Protected) -> list[Words]:
+    return [part for part in content.words if part.label in JUDGMENTS]
 
 
-def _without_old_judgments(content: Protected, most: int) -> Protected:
-    """Leave out the oldest reflections and verdicts beyond ``most`` tokens."""
-    words: list[Words] = []
-    left_out = list(content.left_out_judgments)
-    total = sum(part.tokens for part in content.words if part.label in JUDGMENTS)
-    for part in content.words:
-        if part.label in JUDGMENTS and total > most:
-            total -= part.tokens
-            left_out.append(part.seq)
+def _newest_judgments(content: Protected, most: int) -> Protected:
+    """Keep the newest reflections and verdicts, as far as they fit.
+
+    most: the tokens of all that stay.
+    """
+    room = most
+    left_out: set[int] = set()
+    for judgment in reversed(_judgments_of(content)):
+        if judgment.tokens <= room:
+            room -= judgment.tokens
         else:
-            words.append(part)
+            left_out.add(judgment.seq)
+    return _without(content, left_out)
+
+
+def _without_oldest_judgments(content: Protected, most: int) -> Protected:
+    """Leave out the oldest reflections and verdicts until all others fit.
+
+    most: the tokens of all that stay.
+    """
+    left_out: set[int] = set()
+    judgments = _judgments_of(content)
+    total = _total(judgments)
+    for judgment in judgments:
+        if total <= most:
+            break
+        total -= judgment.tokens
+        left_out.add(judgment.seq)
+    return _without(content, left_out)
+
+
+def _without(content: Protected, judgments: Collection[int]) -> Protected:
+    """The content without the judgments of these seqs."""
+    words = [part for part in content.words if part.seq not in judgments]
+    left_out = sorted((*content.left_out_judgments, *judgments))
     return replace(content, words=tuple(words), left_out_judgments=tuple(left_out))
 
 
@@ -500,7 +546,7 @@ def _without_pasted(content: Protected) -> Protected:
             break
         words[index] = _cut(part, _LONGEST_MESSAGE // 2)
         total -= part.tokens - words[index].tokens
-    return replace(content, words=tuple(words))
+    return _with_shorter(content, words)
 
 
 def _shortened(content: Protected) -> Protected:
@@ -523,13 +569,20 @@ def _with_first_words(content: Protected, chars: int) -> Protected:
         if part.label == "user" and is_long and not part.constraints:
             words[index] = _cut(part, chars)
             total -= part.tokens - words[index].tokens
-    return replace(content, words=tuple(words))
+    return _with_shorter(content, words)
+
+
+def _with_shorter(content: Protected, words: Sequence[Words]) -> Protected:
+    """The content with these words in place of its own, some of them shorter."""
+    is_shorter = content.shortened or tuple(words) != content.words
+    return replace(content, words=tuple(words), shortened=is_shorter)
 
 
 def _only_constraints(content: Protected) -> Protected:
     """Leave out old messages without a constraint; of others keep the constraints."""
     words: list[Words] = []
     left_out: list[int] = []
+    shortened = content.shortened
     total = _total(content.words)
     for part in content.words:
         reduced: Words | None = part
@@ -542,7 +595,14 @@ def _only_constraints(content: Protected) -> Protected:
             left_out.append(part.seq)
         else:
             words.append(reduced)
-    return replace(content, words=tuple(words), left_out=tuple(left_out))
+            if reduced != part:
+                shortened = True
+    return replace(
+        content,
+        words=tuple(words),
+        left_out=tuple(left_out),
+        shortened=shortened,
+    )
 
 
 def _newest(content: Protected) -> Protected:
@@ -561,9 +621,8 @@ def _cut(words: Words, chars: int) -> Words:
     return words._replace(text=cut_to_sentences(words.text, chars))
 
 
-# What a budget takes away, from what matters least to what matters most.
+# What a budget takes away after the judgments, the least important first.
 _STEPS: Final = (
-    _without_judgments,
     _without_pasted,
     _shortened,
     _trimmed,

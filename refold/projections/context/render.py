@@ -50,14 +50,24 @@ OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
 # Tells the agent who wrote the summaries: it is the "I" in them.
 _WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them."
-_INTRODUCTION: Final = (
-    f"Earlier parts of this session, in short, oldest first. {_WHOSE}\n"
+_INTRODUCTION: Final = "Earlier parts of this session, in short, oldest first."
+# Explains the notation of summaries to a reader who sees one for the first time.
+_NOTATION: Final = (
+    "A turn is a message of the user and the work after it. A number behind a name is "
+    "the turn that last had it, and […12…] stands for 12 characters left out."
 )
 _PROTECTED_INTRODUCTION: Final = (
     "Earlier words of the user, as they were, oldest first, each with its number in "
     "the log. Instructions and constraints in them hold until a later message changes "
     "them."
 )
+# The meanings of labels that are not clear by themselves.
+_LABELS: Final = {
+    "decision": "a decision is a person's answer to a question or to a call",
+    "plan": "the plan is the current one",
+    "reflection": "a reflection is your own judgment of your work",
+    "verdict": "a verdict is the judgment of results, item by item",
+}
 _PROTECTED_BY_TURN: Final = (
     "Earlier words of the user, as they were, oldest first, each with the number of "
     "its turn. Instructions and constraints in them hold until a later message changes "
@@ -83,6 +93,8 @@ _RULES_WITH_NOTES: Final = 4
 _RULES_WITH_USEFUL_CUTS: Final = 5
 # From these rules on, neighboring messages that later ones repeat are named together.
 _RULES_WITH_JOINED_REFERENCES: Final = 5
+# From these rules on, headings explain the notation of what follows.
+_RULES_WITH_EXPLANATIONS: Final = 6
 # From these rules on, a long message is never cut inside a placeholder.
 _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
@@ -146,168 +158,284 @@ def _render(
     read: Read,
 ) -> View:
     """Render, and shorten protected content if the view is over the window."""
-    events = list(events)
-    summaries = list(summaries)
-    view = _rendered(strategy, outline, events, summaries, extras, read)
-    if not view.over_budget:
-        return view
-    if view.protected and strategy.rules >= _RULES_WITH_USEFUL_CUTS:
-        # Words that stay matter more than what makes the view too long, unless the
-        # view fits without them.
-        without_words = _rendered(
-            strategy, outline, events, summaries, extras, read, 0, has_note=False
-        )
-        if without_words.over_budget:
-            return view
+    pieces = _Pieces.of(strategy, outline, events, summaries, extras, read)
+    has_note = strategy.rules >= _RULES_WITH_NOTES
+    content = pieces.protected_content(_protected_budget(outline, extras))
+    over = pieces.over_budget(content, has_note=has_note)
+    if not over:
+        return pieces.view(content, has_note=has_note)
+    if content is not None and content.words:
+        gives_way_always = strategy.rules < _RULES_WITH_USEFUL_CUTS
+        if not gives_way_always and pieces.over_budget(None, has_note=False):
+            # Words that stay matter more than what makes the view too long, unless
+            # the view fits without them.
+            return pieces.view(content, has_note=has_note)
     most = min(outline.protected_tokens, _protected_budget(outline, extras))
-    while view.over_budget and view.protected:
-        most = max(0, most - view.over_budget)
-        view = _rendered(strategy, outline, events, summaries, extras, read, most)
-    if view.over_budget and outline.protected_seqs and not view.protected:
-        # Not even the note about the words has room.
-        view = _rendered(
-            strategy,
-            outline,
-            events,
-            summaries,
-            extras,
-            read,
-            most,
-            has_note=False,
-        )
-    return view
+    while over and content is not None and content.words:
+        most = max(0, most - over)
+        content = pieces.protected_content(most)
+        over = pieces.over_budget(content, has_note=has_note)
+    # At the end, not even the note about the words may have room.
+    return pieces.view(content, has_note=has_note and not over)
 
 
-def _rendered(
-    strategy: Strategy,
-    outline: Outline,
-    events: Iterable[Envelope],
-    summaries: Iterable[Envelope],
-    extras: budget.Extras,
-    read: Read,
-    protected: int | None = None,
-    *,
-    has_note: bool = True,
-) -> View:
-    """Render.
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The pieces of a view, and what else it consists of.
 
-    protected: the most tokens of protected content; None is its budget.
-    has_note:  whether the view says so if it shows no word of the user.
+    The protected content is added to them, in several lengths if the view is too long;
+    everything else is rendered once.
+
+    rows:             the events that the view needs.
+    before_summaries: the examples and the memory.
+    behind_summaries: the compacted exchanges that stay raw, each with its pieces.
+    raw:              the exchanges that no summary stands for.
+    left_out:         the note that counts messages which are not shown.
+    insertions:       what goes into the last message of the user.
+    cuts:             what the view leaves out of messages.
+    hidden:           what it does not show at all.
+    tokens:           the cost of all of it.
     """
-    outline = strategy.judged(outline)
-    shown = strategy.show(outline)
-    manner = strategy.manner
-    rows = _rows(strategy, outline, shown, events)
-    payloads = {envelope.seq: envelope.payload for envelope in summaries}
-    cuts: list[budget.Cut] = []
-    returned = None
-    if strategy.rules >= _RULES_WITH_MEDIA:
-        returned = ProviderBlocks.of(rows, manner.sends_back, read)
-        for seq, kind, reason in returned.left_out:
-            cuts.append(budget.Cut("provider", 0, 0, f"{kind} of seq {seq}: {reason}"))
-    has_whole_placeholders = strategy.rules >= _RULES_WITH_WHOLE_PLACEHOLDERS
-    renderer = ExchangeRenderer(
-        media=Media(read, cuts) if strategy.rules >= _RULES_WITH_MEDIA else None,
-        limit=_message_limit(manner, extras),
-        questions=markup.questions(rows),
-        is_cleared=shown.is_cleared,
-        clears_inputs=shown.clears_inputs,
-        provider_blocks=provider_blocks(rows, manner.sends_back),
-        returned=returned,
-        names_seqs=strategy.names_seqs,
-        shows_notes=strategy.keeps_judgments,
-        shortener=(
-            markup.cut_around_placeholders
-            if has_whole_placeholders
-            else markup.cut_middle
-        ),
-    )
-    before_session = [
-        # The examples come first, so that the ids of their calls stay unchanged.
-        *_examples(extras, renderer),
-        *_memory(outline, rows, payloads, extras),
-    ]
-    # The ids of calls depend on the order in which exchanges are rendered.
-    behind_summaries = _raw_behind_summaries(outline, rows, renderer, manner.pin_tokens)
-    content = _protected_content(
-        outline,
-        rows,
-        extras,
-        behind_summaries,
-        protected,
-        names_repetitions=(
-            strategy.names_repetitions and strategy.rules >= _RULES_WITH_REPETITIONS
-        ),
-        names_seqs=strategy.names_seqs,
-    )
-    before_session += _summaries(
-        manner,
-        outline,
-        payloads,
-        content,
-        names_seqs=strategy.names_seqs,
-        has_note=has_note and strategy.rules >= _RULES_WITH_NOTES,
-        joins_references=strategy.rules >= _RULES_WITH_JOINED_REFERENCES,
-    )
-    raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
-    raw = _raw(outline, _within(rows, raw_spans), renderer)
-    # The spans of different groups never join.
-    groups = [
-        before_session,
-        *behind_summaries,
-        _left_out(shown, names_seqs=strategy.names_seqs),
-        raw,
-    ]
-    hidden = _dropped_cuts(outline, shown)
-    if strategy.rules >= _RULES_WITH_MEDIA and outline.media:
-        hidden += _media_cuts(outline, chain(raw, *behind_summaries))
-    pieces = list(chain.from_iterable(groups))
-    if returned is not None:
-        pieces = _without_halves(pieces)
-    system, system_tokens, system_spans = _system(outline, rows, extras)
-    insertions = _insertions(extras)
-    drafts = _drafts(pieces)
-    if insertions:
-        _insert(drafts, insertions, outline.user_seq)
-    messages = [
-        {"role": draft.role, "content": [block for _, block in draft.placed]}
-        for draft in drafts
-    ]
-    tokens = system_tokens + estimate(extras.tools)
-    tokens += sum(piece.tokens for piece in pieces)
-    tokens += sum(piece.tokens for piece in insertions)
-    raw_tokens = sum(piece.tokens for piece in raw)
-    return View(
-        messages=messages,
-        system=system,
-        tokens=tokens,
-        digest=view.view_digest(system, messages),
-        spans=(
-            *system_spans,
-            *_spans(groups),
-            *(piece.span for piece in insertions),
-        ),
-        over_budget=max(
+
+    strategy: Strategy
+    outline: Outline
+    extras: budget.Extras
+    rows: _Rows
+    returned: ProviderBlocks | None
+    before_summaries: Sequence[Piece]
+    summaries: Sequence[Piece]
+    behind_summaries: Sequence[Sequence[Piece]]
+    left_out: Sequence[Piece]
+    raw: Sequence[Piece]
+    insertions: Sequence[Piece]
+    system: _System
+    cuts: Sequence[budget.Cut]
+    hidden: Sequence[budget.Cut]
+    tokens: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        strategy: Strategy,
+        outline: Outline,
+        events: Iterable[Envelope],
+        summaries: Iterable[Envelope],
+        extras: budget.Extras,
+        read: Read,
+    ) -> _Pieces:
+        """Render everything except the protected content."""
+        outline = strategy.judged(outline)
+        shown = strategy.show(outline)
+        manner = strategy.manner
+        rows = _rows(strategy, outline, shown, events)
+        payloads = {envelope.seq: envelope.payload for envelope in summaries}
+        has_media = strategy.rules >= _RULES_WITH_MEDIA
+        cuts: list[budget.Cut] = []
+        returned = None
+        if has_media:
+            returned = ProviderBlocks.of(rows, manner.sends_back, read)
+            for seq, kind, reason in returned.left_out:
+                sentence = f"{kind} of seq {seq}: {reason}"
+                cuts.append(budget.Cut("provider", 0, 0, sentence))
+        has_whole_placeholders = strategy.rules >= _RULES_WITH_WHOLE_PLACEHOLDERS
+        renderer = ExchangeRenderer(
+            media=Media(read, cuts) if has_media else None,
+            limit=_message_limit(manner, extras),
+            questions=markup.questions(rows),
+            is_cleared=shown.is_cleared,
+            clears_inputs=shown.clears_inputs,
+            provider_blocks=provider_blocks(rows, manner.sends_back),
+            returned=returned,
+            names_seqs=strategy.names_seqs,
+            shows_notes=strategy.keeps_judgments,
+            shortener=(
+                markup.cut_around_placeholders
+                if has_whole_placeholders
+                else markup.cut_middle
+            ),
+        )
+        before_summaries = [
+            # The examples come first, so that the ids of their calls stay unchanged.
+            *_examples(extras, renderer),
+            *_memory(outline, rows, payloads, extras),
+        ]
+        # The ids of calls depend on the order in which exchanges are rendered.
+        behind_summaries = _raw_behind_summaries(
+            outline, rows, renderer, manner.pin_tokens
+        )
+        raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
+        raw = _raw(outline, _within(rows, raw_spans), renderer)
+        hidden = _dropped_cuts(outline, shown)
+        if has_media and outline.media:
+            hidden += _media_cuts(outline, chain(raw, *behind_summaries))
+        pieces = cls(
+            strategy=strategy,
+            outline=outline,
+            extras=extras,
+            rows=rows,
+            returned=returned,
+            before_summaries=before_summaries,
+            summaries=_summaries(
+                manner,
+                outline,
+                payloads,
+                names_seqs=strategy.names_seqs,
+                explains=strategy.rules >= _RULES_WITH_EXPLANATIONS,
+            ),
+            behind_summaries=behind_summaries,
+            left_out=_left_out(shown, names_seqs=strategy.names_seqs),
+            raw=raw,
+            insertions=_insertions(extras),
+            system=_system(outline, rows, extras),
+            cuts=cuts,
+            hidden=hidden,
+        )
+        return replace(pieces, tokens=pieces._tokens_of(pieces._all(pieces.summaries)))
+
+    def protected_content(self, most: int) -> Protected | None:
+        """Return what people said in the compacted part, in at most ``most`` tokens.
+
+        What stays raw behind the summaries is not part of it.  Returns None if there is
+        nothing.
+        """
+        outline = self.outline
+        strategy = self.strategy
+        if not outline.protected_seqs:
+            return None
+        # Only a compacted session needs it.
+        from refold.projections.context.protected import protected
+
+        raw_seqs: set[int | None] = set()
+        whole_seqs: set[int | None] = set()
+        for piece in chain.from_iterable(self.behind_summaries):
+            piece_seqs = {seq for seq, _ in piece.blocks}
+            raw_seqs |= piece_seqs
+            if piece.span.kind != "stub":
+                whole_seqs |= piece_seqs
+        raw: dict[str, int] | None = None
+        if strategy.names_repetitions and strategy.rules >= _RULES_WITH_REPETITIONS:
+            raw = {}
+            for row in self.rows:
+                if isinstance(row.payload, events.UserInput) and row.seq in whole_seqs:
+                    raw[row.payload.text] = row.seq
+        seqs = set(outline.protected_seqs) - raw_seqs
+        return protected(
+            [row for row in self.rows if row.seq in seqs],
+            most,
+            raw=raw,
+            turns=None if strategy.names_seqs else outline.protected_turns,
+            joins_plans=outline.joins_plans,
+            has_notes=outline.keeps_judgments,
+            keeps_newest_judgments=strategy.shows_judgments_once,
+        )
+
+    def over_budget(self, content: Protected | None, *, has_note: bool) -> int:
+        """Return the tokens by which the view with this content is too long.
+
+        has_note: whether the view says so if it has no room for words of the user.
+        """
+        tokens = self.tokens
+        if content is not None and self._shows(content, has_note=has_note):
+            tokens += estimate_text(self._text_of(content))
+        return self._over(tokens)
+
+    def view(self, content: Protected | None, *, has_note: bool) -> View:
+        """Return the view with this content.
+
+        has_note: as in ``over_budget``.
+        """
+        strategy = self.strategy
+        summaries = [*self.summaries]
+        if content is not None and self._shows(content, has_note=has_note):
+            _add_protected(summaries, content, self._text_of(content))
+        pieces = self._all(summaries)
+        drafts = _drafts(pieces)
+        if self.insertions:
+            _insert(drafts, self.insertions, self.outline.user_seq)
+        messages = [
+            {"role": draft.role, "content": [block for _, block in draft.placed]}
+            for draft in drafts
+        ]
+        tokens = self._tokens_of(pieces)
+        return View(
+            messages=messages,
+            system=self.system.text,
+            tokens=tokens,
+            digest=view.view_digest(self.system.text, messages),
+            spans=(
+                *self.system.spans,
+                *_spans(self._groups(summaries)),
+                *(piece.span for piece in self.insertions),
+            ),
+            over_budget=self._over(tokens),
+            strategy=strategy.name,
+            fingerprint=strategy.fingerprint,
+            at=self.outline.through_seq,
+            ref=strategy.ref,
+            derived_seq=self.outline.derived_seq,
+            raw_tokens=self._raw_tokens,
+            origins=tuple(
+                tuple([origin for origin, _ in draft.placed]) for draft in drafts
+            ),
+            extras=self.extras,
+            protected=tuple(part.seq for part in content.words) if content else (),
+            tools=self.extras.tools,
+            cuts=(*self.cuts, *_protected_cuts(content), *self.hidden),
+            stable=strategy.stable_prefix,
+            api=_api_parameters(strategy.manner, self.returned),
+        )
+
+    @property
+    def _raw_tokens(self) -> int:
+        return sum(piece.tokens for piece in self.raw)
+
+    def _groups(self, summaries: Sequence[Piece]) -> list[Sequence[Piece]]:
+        """The pieces in the order of the view; spans of different groups never join."""
+        return [
+            [*self.before_summaries, *summaries],
+            *self.behind_summaries,
+            self.left_out,
+            self.raw,
+        ]
+
+    def _all(self, summaries: Sequence[Piece]) -> list[Piece]:
+        """The pieces that the view consists of, with these summaries."""
+        pieces = list(chain.from_iterable(self._groups(summaries)))
+        return pieces if self.returned is None else _without_halves(pieces)
+
+    def _tokens_of(self, pieces: Iterable[Piece]) -> int:
+        """The cost of the view with these pieces."""
+        tokens = self.system.tokens + estimate(self.extras.tools)
+        tokens += sum(piece.tokens for piece in pieces)
+        return tokens + sum(piece.tokens for piece in self.insertions)
+
+    def _over(self, tokens: int) -> int:
+        """The tokens by which a view of this size is over a window or a limit."""
+        return max(
             0,
-            tokens - extras.window_tokens,
-            strategy.over_limits(tokens, raw_tokens),
-        ),
-        strategy=strategy.name,
-        fingerprint=strategy.fingerprint,
-        at=outline.through_seq,
-        ref=strategy.ref,
-        derived_seq=outline.derived_seq,
-        raw_tokens=raw_tokens,
-        origins=tuple(
-            tuple([origin for origin, _ in draft.placed]) for draft in drafts
-        ),
-        extras=extras,
-        protected=tuple(part.seq for part in content.words) if content else (),
-        tools=extras.tools,
-        cuts=(*cuts, *_protected_cuts(content), *hidden),
-        stable=strategy.stable_prefix,
-        api=_api_parameters(manner, returned),
-    )
+            tokens - self.extras.window_tokens,
+            self.strategy.over_limits(tokens, self._raw_tokens),
+        )
+
+    def _shows(self, content: Protected | None, *, has_note: bool) -> bool:
+        """Whether the view shows protected content, or a note in its place."""
+        if content is None or not self.summaries:
+            return False
+        if content.words:
+            return True
+        missing = content.left_out
+        if self.strategy.shows_judgments_once:
+            missing = content.seqs_left_out
+        return has_note and bool(missing)
+
+    def _text_of(self, content: Protected) -> str:
+        rules = self.strategy.rules
+        return _protected_text(
+            content,
+            joins_references=rules >= _RULES_WITH_JOINED_REFERENCES,
+            always_names_judgments=self.strategy.shows_judgments_once,
+            explains=rules >= _RULES_WITH_EXPLANATIONS,
+        )
 
 
 def _api_parameters(
@@ -491,74 +619,41 @@ def _note(
     return Piece(role, [(None, text_block(text))], tokens, span)
 
 
-def _protected_content(
-    outline: Outline,
-    rows: _Rows,
-    extras: budget.Extras,
-    behind_summaries: Iterable[Sequence[Piece]],
-    most: int | None,
-    *,
-    names_repetitions: bool,
-    names_seqs: bool,
-) -> Protected | None:
-    """What people said in the compacted part, except what stays raw behind it.
-
-    most:              the most tokens; None is the budget.
-    names_repetitions: whether a message is only named where a later one repeats
-                       it.
-    names_seqs:        whether the words have the seqs of their events as numbers, and
-                       not the numbers of their turns.
-
-    Returns None if there is nothing.
-    """
-    if not outline.protected_seqs:
-        return None
-    # Only a compacted session needs it.
-    from refold.projections.context.protected import protected
-
-    raw_seqs: set[int | None] = set()
-    whole_seqs: set[int | None] = set()
-    for piece in chain.from_iterable(behind_summaries):
-        piece_seqs = {seq for seq, _ in piece.blocks}
-        raw_seqs |= piece_seqs
-        if piece.span.kind != "stub":
-            whole_seqs |= piece_seqs
-    raw: dict[str, int] | None = None
-    if names_repetitions:
-        raw = {}
-        for row in rows:
-            if isinstance(row.payload, events.UserInput) and row.seq in whole_seqs:
-                raw[row.payload.text] = row.seq
-    seqs = set(outline.protected_seqs) - raw_seqs
-    if most is None:
-        most = _protected_budget(outline, extras)
-    turns = None if names_seqs else outline.protected_turns
-    return protected(
-        [row for row in rows if row.seq in seqs],
-        most,
-        raw=raw,
-        turns=turns,
-        joins_plans=outline.joins_plans,
-        has_notes=outline.keeps_judgments,
-    )
-
-
 def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
     """The most tokens of protected content: of the strategy, and of this window."""
     of_window = limits.protected_tokens(extras.window_tokens)
     return min(outline.protected_budget, of_window)
 
 
-def _protected_text(content: Protected, *, joins_references: bool) -> str:
+def _protected_text(
+    content: Protected,
+    *,
+    joins_references: bool,
+    always_names_judgments: bool,
+    explains: bool,
+) -> str:
     """The protected content as one text.
 
     joins_references: whether references of neighbors are one line.
+    always_names_judgments: whether judgments that are left out are named even if no
+                      words have room.
+    explains:         whether the heading explains the labels of the words.
     """
+    judgments = _judgments_left_out(content)
     if not content.words:
-        return _NO_WORDS
+        notes = [_NO_WORDS] if content.left_out else []
+        if judgments and always_names_judgments:
+            notes.append(judgments)
+        return "\n".join(notes)
     turns = content.turns
-    lines = [_PROTECTED_INTRODUCTION if turns is None else _PROTECTED_BY_TURN]
-    for run in content.runs() if joins_references else zip(content.words):
+    heading = _PROTECTED_INTRODUCTION if turns is None else _PROTECTED_BY_TURN
+    if explains:
+        heading += _meanings({part.label for part in content.words})
+    lines = [heading]
+    runs = [[part] for part in content.words]
+    if joins_references:
+        runs = content.runs()
+    for run in runs:
         first = content.number(run[0].seq)
         last = content.number(run[-1].seq)
         if first != last:
@@ -571,13 +666,28 @@ def _protected_text(content: Protected, *, joins_references: bool) -> str:
         left_out = _named([content.number(seq) for seq in content.left_out])
         subject = "messages" if turns is None else "messages of turns"
         lines.append(f"(Left out: {subject} {left_out}.)")
-    if content.left_out_judgments:
-        numbers = dict.fromkeys(map(content.number, content.left_out_judgments))
-        place = "" if turns is None else "of turns "
-        left_out = f"reflections and verdicts {place}{_named([*numbers])}"
-        lines.append(f"(Left out: {left_out}.)")
+    if judgments:
+        lines.append(judgments)
     lines.append("(Here the earlier words of the user end.)")
     return "\n".join(lines)
+
+
+def _meanings(labels: Collection[str]) -> str:
+    """A sentence about these labels of protected words; empty if all are clear."""
+    meanings = [meaning for label, meaning in _LABELS.items() if label in labels]
+    if not meanings:
+        return ""
+    sentence = "; ".join(meanings)
+    return f" {sentence[0].upper()}{sentence[1:]}."
+
+
+def _judgments_left_out(content: Protected) -> str:
+    """A note that names the judgments which are not shown; empty if all are."""
+    if not content.left_out_judgments:
+        return ""
+    numbers = dict.fromkeys(map(content.number, content.left_out_judgments))
+    place = "" if content.turns is None else "of turns "
+    return f"(Left out: reflections and verdicts {place}{_named([*numbers])}.)"
 
 
 def _reference(run: Sequence[Words]) -> str:
@@ -587,19 +697,18 @@ def _reference(run: Sequence[Words]) -> str:
     return run[0].text if first == last else f"(as in turns {first}-{last})"
 
 
-def _with_protected(
-    pieces: list[Piece], content: Protected, *, joins_references: bool
-) -> list[Piece]:
-    """The pieces of summaries with the protected content behind the last summary."""
-    text = _protected_text(content, joins_references=joins_references)
+def _add_protected(pieces: list[Piece], content: Protected, text: str) -> None:
+    """Add the protected content behind the last of these pieces of summaries.
+
+    text: of the content.
+    """
     last = max(index for index, piece in enumerate(pieces) if piece.role == "user")
     piece = pieces[last]
-    first = content.words[0].seq if content.words else content.left_out[0]
+    first = content.words[0].seq if content.words else content.seqs_left_out[0]
     pieces[last] = piece._replace(
         blocks=[*piece.blocks, (first, text_block(text))],
         tokens=piece.tokens + estimate_text(text),
     )
-    return pieces
 
 
 def _named(seqs: Sequence[int]) -> str:
@@ -615,7 +724,7 @@ def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
     if content is None or not content.is_cut:
         return ()
     reasons: list[str] = []
-    if content.tokens > content.budget:
+    if content.shortened:
         reasons.append("pasted parts and the oldest messages were shortened")
     if content.left_out:
         reasons.append(f"{len(content.left_out)} messages were left out")
@@ -667,32 +776,28 @@ def _summaries(
     manner: Manner,
     outline: Outline,
     payloads: _SummaryPayloads,
-    content: Protected | None,
     *,
     names_seqs: bool,
-    has_note: bool,
-    joins_references: bool,
+    explains: bool,
 ) -> list[Piece]:
-    """The summaries, with what the user said in the spans that they stand for.
+    """The summaries, oldest first, and the agent's acknowledgement of them.
 
-    has_note: whether a note stands for words of which none has room.
-    joins_references: whether references of neighboring messages are one line.
+    explains: whether the heading explains the notation.
     """
+    about = f"{_WHOSE} {_NOTATION}" if explains else _WHOSE
     pieces: list[Piece] = []
     for index, live in enumerate(outline.summaries):
         summary = _summary_payload(payloads, live)
         if manner.form == "tool":
-            pieces += _as_tool_result(live, summary)
+            pieces += _as_tool_result(live, summary, about)
         elif manner.template:
             pieces.append(_from_template(live, summary, manner.template))
         else:
-            introduction = _INTRODUCTION if index == 0 else ""
+            introduction = f"{_INTRODUCTION} {about}\n" if index == 0 else ""
             text = _as_text(live, summary, introduction, names_seqs=names_seqs)
             pieces.append(text)
     if not pieces:
         return []
-    if content is not None and (content.words or (has_note and content.left_out)):
-        pieces = _with_protected(pieces, content, joins_references=joins_references)
     if manner.form == "acknowledged":
         span = _summary_span(outline.summaries[-1])
         pieces.append(_note(manner.acknowledgement, span, role="assistant"))
@@ -743,14 +848,19 @@ def _as_text(
     return Piece("user", [(None, block)], tokens, _summary_span(live))
 
 
-def _as_tool_result(live: units.LiveSummary, summary: events.Summary) -> list[Piece]:
-    """The summary as the result of a call of ``memory_compress``."""
+def _as_tool_result(
+    live: units.LiveSummary, summary: events.Summary, about: str
+) -> list[Piece]:
+    """The summary as the result of a call of ``memory_compress``.
+
+    about: sentences that tell who wrote it.
+    """
     tool_use_id = f"toolu_refold_{live.seq}"
     call = {"type": "tool_use", "id": tool_use_id, "name": view.COMPRESS, "input": {}}
     result = {
         "type": "tool_result",
         "tool_use_id": tool_use_id,
-        "content": f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}",
+        "content": f"{_BEGIN}\n{about}\n{summary_text(summary)}\n{_END}",
     }
     span = _summary_span(live)
     return [
@@ -815,10 +925,16 @@ def _first_call_id(exchange: units.Exchange) -> str | None:
     return None
 
 
-def _system(
-    outline: Outline, rows: _Rows, extras: budget.Extras
-) -> tuple[str | None, int, list[ViewSpan]]:
-    """The system prompt, its tokens, and its span.
+class _System(NamedTuple):
+    """The system prompt, its cost, and its span; all empty without one."""
+
+    text: str | None = None
+    tokens: int = 0
+    spans: Sequence[ViewSpan] = ()
+
+
+def _system(outline: Outline, rows: _Rows, extras: budget.Extras) -> _System:
+    """The system prompt of a view.
 
     A prompt that the caller provides replaces the session's own.
     """
@@ -832,8 +948,8 @@ def _system(
             tokens = row.token_estimate
             seq = row.seq
     if not text or not text.strip():
-        return None, 0, []
-    return text, tokens, [ViewSpan("system", seq, seq)]
+        return _System()
+    return _System(text, tokens, [ViewSpan("system", seq, seq)])
 
 
 def _insertions(extras: budget.Extras) -> list[Piece]:

@@ -333,7 +333,7 @@ class Manner(NamedTuple):
 
 
 # The newest version of the rules that all strategies share.
-RULES: Final = 5
+RULES: Final = 6
 # Under earlier rules, views name events by their seqs.
 _RULES_WITHOUT_SEQS: Final = 4
 # From these rules on, a view shows the current plan with the state of its tasks.
@@ -341,6 +341,9 @@ RULES_WITH_JOINED_PLANS: Final = 4
 # From these rules on, reflections and verdicts are protected, and decisions have the
 # notes of the people who made them.
 RULES_WITH_JUDGMENTS: Final = 5
+# From these rules on, summaries do not repeat the judgments that views show next to
+# them, and the newest judgments that fit stay.
+RULES_WITH_JUDGMENTS_ONCE: Final = 6
 
 
 class Strategy(BaseModel):
@@ -355,8 +358,10 @@ class Strategy(BaseModel):
                    which differ between two records of the same history, show only the
                    newest change of a plan, give no reasons of decisions, and may cut a
                    long message inside a placeholder.  Under rules 1 to 4, they protect
-                   no reflections and verdicts, and show no notes to decisions.  A
-                   strategy that sets no rules has rules 2.
+                   no reflections and verdicts, and show no notes to decisions.
+                   Under rules 5, summaries repeat these judgments, and a long one
+                   takes the room of shorter ones.  A strategy that sets no rules has
+                   rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be
@@ -445,6 +450,11 @@ class Strategy(BaseModel):
     def keeps_judgments(self) -> bool:
         """Whether reflections and verdicts are protected, and decisions have notes."""
         return self.rules >= RULES_WITH_JUDGMENTS
+
+    @property
+    def shows_judgments_once(self) -> bool:
+        """Whether its summaries leave out the judgments that views show anyway."""
+        return self.rules >= RULES_WITH_JUDGMENTS_ONCE
 
     @property
     def written_as(self) -> tuple[object, ...]:

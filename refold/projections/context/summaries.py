@@ -57,7 +57,9 @@ def write_summary(
     if source.kind == "notes":
         return _rewritten_notes(strategy, summarizer, source, target_tokens)
     if source.kind == "session" and strategy.protected_budget:
-        source = replace(source, user_stays=True)
+        source = replace(
+            source, user_stays=True, judgments_stay=strategy.shows_judgments_once
+        )
     if source.envelopes and not strategy.names_seqs:
         first_turn = outline.turn_at(source.envelopes[0].seq)
         source = replace(source, first_turn=first_turn)

@@ -41,6 +41,14 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else canonical(value).decode()
 
 
+def verdict_text(verdict: events.Verdict) -> str:
+    """Return a verdict in a few words: the item, the judgment, and the reasons."""
+    fields = (verdict.error_type, verdict.subject, verdict.topic)
+    reasons = ", ".join(field for field in fields if field)
+    judgment = f"{verdict.item_id} {verdict.verdict}"
+    return f"{judgment} ({reasons})" if reasons else judgment
+
+
 def tasks_of(plan: Any) -> list[dict[str, Any]] | None:
     """Return the tasks of a plan that is a list of them, or None for another plan."""
     tasks = plan

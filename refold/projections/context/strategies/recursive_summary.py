@@ -27,7 +27,7 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

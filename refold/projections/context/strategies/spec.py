@@ -136,10 +136,10 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 STRATEGIES: Final = Registry()
 # Earlier versions of the built-in strategies differ only in their rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4}
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 5}
 # ``history_summary`` alone changed with rules 3.
 _EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
-    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4}
+    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
 }
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
