@@ -32,7 +32,7 @@ def test_people_see_parts_decisions_and_proofs(
     ran = refold("why", *SESSION, *STRATEGY)
 
     assert ran.code == 0
-    assert ran.out.startswith("turn_window 4  at seq 57  ")
+    assert ran.out.startswith("turn_window 5  at seq 57  ")
     assert "tokens of summaries, at most 400  ✓ decides the same again" in ran.out
     assert "✓ derived again" in ran.out
     assert "request     none recorded" in ran.out
