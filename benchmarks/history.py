@@ -26,7 +26,7 @@ from refold.domain.errors import ImportFailed
 from refold.domain.events import AgentResponse
 from refold.domain.ids import StreamId
 from refold.domain.tokens import estimate
-from refold.projections.compare import Element, Elements, Requests
+from refold.projections.compare import Element, Elements, Requests, texts_in
 from refold.projections.context.budget import NO_EXTRAS
 from refold.projections.context.edits import HistoryEdited, edit_of
 from refold.projections.context.outline import Outline
@@ -115,7 +115,7 @@ class Counter:
         if "thinking" in block["type"]:
             sealed = block.get("signature") or block.get("data") or ""
             return Count(_BY_SIGNATURE * len(sealed), thinking=True)
-        tokens = sum(self.weights.tokens(of_text(text)) for text in element.texts)
+        tokens = sum(self.weights.tokens(of_text(text)) for text in texts_in(block))
         if block["type"] == "tool_use":
             arguments = self.weights.tokens(of_json(block["input"]))
             return Count(arguments + _CALL)

@@ -226,7 +226,7 @@ class Elements:
             cache_key = key + canonical(failed_call)
         element = self.cache.get(cache_key)
         if element is None:
-            texts = list(_texts(block))
+            texts = list(texts_in(block))
             element = Element(
                 key=key,
                 weight=_weight(block, key),
@@ -259,7 +259,7 @@ def _weight(block: Block, key: bytes) -> int:
 def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
     """The identifiers and failed calls that a block mentions."""
     names: set[str] = set()
-    texts = list(_texts(block))
+    texts = list(texts_in(block))
     if block["type"] == "tool_use":
         names |= in_value(block["input"])
     else:
@@ -278,8 +278,11 @@ def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
     return names
 
 
-def _texts(block: Block) -> Iterator[str]:
-    """The texts that a model reads in a block, without ids, signatures, and images."""
+def texts_in(block: Block) -> Iterator[str]:
+    """Yield the texts that a model reads in a block.
+
+    Ids, signatures, and images are left out.
+    """
     match block:
         case {"type": "text", "text": text} | {"type": "thinking", "thinking": text}:
             yield text
@@ -289,7 +292,7 @@ def _texts(block: Block) -> Iterator[str]:
             yield text
         case {"type": "tool_result", "content": list(blocks)}:
             for part in blocks:
-                yield from _texts(part)
+                yield from texts_in(part)
 
 
 _KEEP_ALL: Final = KeepAll()
