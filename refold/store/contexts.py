@@ -23,6 +23,7 @@ from refold.projections.context.budget import (
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
 from refold.projections.context.edits import Edit, HistoryEdited
 from refold.projections.context.outline import (
+    SHAPE,
     Outline,
     fold_derived,
     is_rebuild,
@@ -35,13 +36,18 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
+from refold.store.checkpoints import (
+    SPACING,
+    Checkpoints,
+    changes,
+    changes_outline,
+)
 from refold.store.history import History, WithBlobs, read_extras, read_spans
 from refold.store.vault import escape_placeholders
 
 # A reader of a context stores its outline once this many events are new.  Folding fewer
 # events again costs less than a write.
 WORTH_STORING: Final = 64
-_Stored: TypeAlias = ports.StoredView | None
 # Which summaries a context of an earlier seq shows.  ``sent``: those that existed when
 # the last request was recorded.  ``rebuilt``: those that the newest rebuild made.
 WhichSummaries: TypeAlias = Literal["sent", "rebuilt"]
@@ -127,16 +133,14 @@ class Viewer:
         """
         snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
         outline = strategy.begin()
-        stored = snapshot.view
-        if stored is not None:
-            with suppress(KeyError, ValueError):
-                outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # ``_store`` wrote it
+        if is_usable(snapshot):
+            outline = self._base(strategy, snapshot)
         first_page: Sequence[Envelope] | None = snapshot.new
         derived = snapshot.derived
         if len(derived) >= ports.PAGE:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
         was_rebuilt = any(is_rebuild(envelope) for envelope in derived)
-        if stored is not None and (was_rebuilt or not outline.events):
+        if snapshot.view is not None and (was_rebuilt or not outline.events):
             # The stored outline is of no use: fold everything from the first event.
             outline = strategy.begin()
             first_page = None
@@ -144,11 +148,15 @@ class Viewer:
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, first_page=first_page)
         try:
-            outline = strategy.read(outline, events)
+            fold = Checkpoints(self.log, self.stream, strategy).read(
+                outline,
+                events,
+                head_seq=snapshot.head.seq,
+                derived=since_last_rebuild(derived),
+            )
         except HistoryEdited:
-            outline = self.fold_all(strategy)
-            derived = self._derived(strategy)
-        return with_derived(outline, derived)
+            return with_derived(self.fold_all(strategy), self._derived(strategy))
+        return with_derived(fold.outline, fold.lacks)
 
     def turn_ends(self, strategy: Strategy) -> list[Envelope]:
         """Return the events that ended turns since the last call of a model.
@@ -193,7 +201,7 @@ class Viewer:
 
     def _base(self, strategy: Strategy, snapshot: ports.SessionSnapshot) -> Outline:
         """Return the stored outline, or an empty one if none is usable."""
-        if snapshot.view is not None:
+        if snapshot.view is not None and is_usable(snapshot):
             with suppress(KeyError, ValueError):
                 outline = Outline.load(snapshot.view.body["outline"])  # type: ignore[arg-type]  # ``_store`` wrote it
                 if not any(is_rebuild(envelope) for envelope in snapshot.derived):
@@ -258,7 +266,8 @@ class Viewer:
         if outline is None:
             outline = self.current(strategy, snapshot)
         handed = self._with_layers(strategy, handed, outline, layers)
-        self._store(strategy, outline, snapshot.view, min_events=WORTH_STORING)
+        stored = snapshot.view
+        self._store(strategy, outline, stored, snapshot, min_events=WORTH_STORING)
         return self.render(strategy, outline, handed, snapshot=snapshot)
 
     def _with_layers(
@@ -286,35 +295,39 @@ class Viewer:
         """Store the outline at the head; return it, and whether it was stored."""
         snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
         outline = self.current(strategy, snapshot)
-        return outline, self._store(strategy, outline, snapshot.view)
+        return outline, self._store(strategy, outline, snapshot.view, snapshot)
 
     def store_unless_older(self, strategy: Strategy, outline: Outline) -> bool:
         """Store an outline, unless a newer one is stored; returns whether it did."""
         stored = self.log.load_view(self.stream, strategy.fingerprint)
         if stored is not None and stored.through_seq > outline.through_seq:
             return False
-        return self._store(strategy, outline, stored)
+        return self._store(strategy, outline, stored, None)
 
     def _store(
         self,
         strategy: Strategy,
         outline: Outline,
-        stored: _Stored,
+        stored: ports.StoredView | None,
+        snapshot: ports.SessionSnapshot | None,
         *,
         min_events: int = 0,
     ) -> bool:
         """Store the outline if it has new summaries or enough new events.
 
         stored:     the view that the outline replaces.
+        snapshot:   the read that ``stored`` is from; None if it was read alone.
         min_events: this many new events are enough; 0 means any.
 
         Returns whether the outline was stored.  It is not if another process stored one
         first.
         """
         stored_through = stored.through_seq if stored else 0
-        stored_derived = stored.derived_seq if stored else 0
-        new_events = outline.through_seq - stored_through
-        new_derived = outline.derived_seq - stored_derived
+        new_events = outline.through_seq
+        new_derived = outline.derived_seq
+        if stored is not None and (snapshot is None or is_usable(snapshot)):
+            new_events -= stored_through
+            new_derived -= stored.derived_seq
         if new_events == 0 and new_derived == 0:
             return False
         if new_events < min_events and new_derived <= 0:
@@ -324,12 +337,27 @@ class Viewer:
         view = ports.StoredView(
             outline.through_seq,
             outline.derived_seq,
-            {"outline": outline.dump(), "strategy": ref},
+            {
+                "outline": outline.dump(),
+                "strategy": ref,
+                "hash": self._hash_at(outline.through_seq, snapshot),
+            },
             shows,
             shows_derived,
         )
         name = strategy.fingerprint
         return self.log.save_view(self.stream, name, view, replaces=stored_through)
+
+    def _hash_at(self, seq: int, snapshot: ports.SessionSnapshot | None) -> str:
+        """Return the hash of the chain at ``seq``, from the snapshot if it has it."""
+        if snapshot is not None:
+            if seq == snapshot.head.seq:
+                return snapshot.head.hash.hex()
+            for envelope in snapshot.new:
+                if envelope.seq == seq:
+                    return envelope.hash
+        (envelope,) = self.log.read(self.stream, after=seq - 1, upto=seq)
+        return envelope.hash
 
     def at(self, strategy: Strategy, seq: int, as_: WhichSummaries) -> Outline:
         """Return the outline at ``seq``, with the summaries that ``as_`` names."""
@@ -345,19 +373,40 @@ class Viewer:
                 return event.appended_at_seq <= seq
             return (getattr(event, "decided_at_seq", None) or 0) <= seq
 
-        derived: Iterable[Envelope] = self._derived(strategy)
+        derived = self._derived(strategy)
+        entries: Sequence[Envelope] = derived
         if as_ == "rebuilt":
-            derived = since_last_rebuild(derived)
-        summaries_then: list[Envelope] = []
-        for entry in derived:
-            changes_outline = isinstance(entry.payload, Summary) or is_rebuild(entry)
-            if changes_outline and existed(entry):
-                summaries_then.append(entry)
+            entries = since_last_rebuild(derived)
+        shown = since_last_rebuild(
+            entry for entry in entries if changes_outline(entry) and existed(entry)
+        )
+        checkpoints = Checkpoints(self.log, self.stream, strategy)
+        start = checkpoints.before(seq, derived, shown)
+        outline = start.outline
+        after = outline.through_seq if outline.events else None
+        events = self.history.events(after=after, upto=seq)
+        lacks = start.lacks
         try:
-            outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
+            if seq < SPACING:
+                outline = strategy.read(outline, events)
+            else:
+                # A checkpoint has every summary up to its last one.
+                last = shown[-1].seq if shown else 0
+                is_complete = changes(derived, upto=last) == shown
+                fold = checkpoints.read(
+                    outline,
+                    events,
+                    head_seq=self.log.head(self.stream).seq,
+                    upto=seq,
+                    derived=lacks if is_complete else (),
+                )
+                outline = fold.outline
+                if is_complete:
+                    lacks = fold.lacks
         except HistoryEdited:
             outline = self.fold_all(strategy, upto=seq)
-        return with_derived(outline, summaries_then)
+            lacks = shown
+        return with_derived(outline, lacks)
 
     def newest_request(
         self,
@@ -519,6 +568,27 @@ _adopted_fields: Final = attrgetter(
     "source_digest",
     "source_event_count",
 )
+
+
+def is_usable(snapshot: ports.SessionSnapshot) -> bool:
+    """Whether the stored view has the current form and belongs to this history.
+
+    A view has the hash of the chain at its last event.  One that was stored for another
+    history of the session, such as before an older copy of the database came back, has
+    another hash than the chain.
+    """
+    stored = snapshot.view
+    if stored is None:
+        return False
+    outline = stored.body.get("outline")
+    if not isinstance(outline, dict) or outline.get("shape") != SHAPE:
+        return False
+    hash_ = stored.body.get("hash")
+    if snapshot.new:
+        first = snapshot.new[0]
+        return first.seq == stored.through_seq + 1 and first.prev_hash == hash_
+    head = snapshot.head
+    return head.seq == stored.through_seq and head.hash.hex() == hash_
 
 
 def shown_spans(

@@ -19,10 +19,11 @@ def unequal_views(session: Session) -> Iterator[str]:
         if view is None or not view.body:
             yield f"{session.session_id}: a view that nobody can open"
             continue
-        stored = Outline.load(view.body["outline"])  # type: ignore[arg-type]  # as written
+        outline = view.body.get("outline") or view.body["checkpoint"]
+        stored = Outline.load(outline)  # type: ignore[arg-type]  # as written
         strategy = spec.parse(view.body["strategy"])  # type: ignore[arg-type]  # as written
         fresh = strategy.read(strategy.begin(), history.events(upto=view.through_seq))
-        for entry in session.history.derived(name)[: view.derived_seq]:
+        for entry in session.history.derived(strategy.fingerprint)[: view.derived_seq]:
             fresh = fold_derived(fresh, entry)
         if fresh.dump() != stored.dump():
             places = (view.through_seq, view.derived_seq)

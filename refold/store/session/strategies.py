@@ -12,6 +12,7 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.store import contexts
 from refold.store.appends import Order
+from refold.store.checkpoints import drop_checkpoints
 from refold.store.compactions import Compactor
 from refold.store.recorded import recorded
 from refold.store.session.core import (
@@ -105,4 +106,5 @@ class SessionStrategies(SessionPart):
             note = CompactionNote(phase="retired", why=why)
             self.writer.append(Order(stream, (Draft(note),)))
         log.drop_view(self.stream, fingerprint)
+        drop_checkpoints(log, self.stream, fingerprint)
         return retires
