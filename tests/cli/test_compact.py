@@ -47,14 +47,14 @@ def test_people_see_the_compacted_events(refold: Refold, sample: Path) -> None:
     assert "compacted seq 1 to 21" in ran.out
     assert "→" in ran.out
     assert "turn_window  cached_turns=2, full_turns=2" in ran.out
-    assert "due at seq 57" in ran.out
+    assert "decided at seq 57" in ran.out
 
 
 def test_an_idle_compaction_is_no_error(refold: Refold, sample: Path) -> None:
     ran = refold("compact", *SESSION, "--strategy", "keep_all")
 
     assert ran.code == 0
-    assert ran.out == "nothing is due: keep_all makes no summaries\n"
+    assert ran.out == "nothing to compact: keep_all makes no summaries\n"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_idle_compaction_names_the_reason_and_the_next_time(
     ran = refold("compact", *SESSION, "--strategy", strategy)
 
     assert ran.code == 0
-    assert ran.out.startswith(f"nothing is due: {reason}")
+    assert ran.out.startswith(f"nothing to compact: {reason}")
 
 
 def test_after_a_failure_compact_names_the_time_of_the_next_attempt(
@@ -99,7 +99,10 @@ def test_after_a_failure_compact_names_the_time_of_the_next_attempt(
 
     ran = refold("compact", *SESSION, *STRATEGY)
 
-    assert "nothing is due: the last attempt failed; the next may be made at" in ran.out
+    assert (
+        "nothing to compact: the last attempt failed; the next may be made at"
+        in ran.out
+    )
 
 
 def test_the_log_shows_summaries_where_they_were_decided(
@@ -147,7 +150,7 @@ def test_a_summary_that_claude_did_not_write_is_a_failure(
     assert ran.code == 1
     assert "compacted seq 1 to 21" in ran.out
     assert "the context stays as it was: the model refused" in ran.err
-    assert "nothing is due" not in ran.out
+    assert "nothing to compact" not in ran.out
 
 
 def test_a_failed_compaction_prints_nothing_else(

@@ -144,7 +144,7 @@ def test_an_unknown_user_is_refused_and_nothing_is_signed(refold: Refold) -> Non
     assert refold("erase", "--list", "--json").json()["certificates"] == []
     done = refold("erase", "--user", "nobdy", "--reason", "x", "--yes", "--absent-ok")
     assert done.code == 0
-    assert "there was nothing" in done.out
+    assert "nothing was stored" in done.out
     assert "refold.db" in done.out
 
 

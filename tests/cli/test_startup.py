@@ -104,7 +104,7 @@ def test_only_the_refold_program_collects_garbage_less_often(
     monkeypatch.setattr(
         gc, "set_threshold", lambda *thresholds: set_to.append(thresholds)
     )
-    monkeypatch.setattr("refold.adapters.cli.mend_streams", lambda: None)
+    monkeypatch.setattr("refold.adapters.cli.prepare_streams", lambda: None)
     monkeypatch.setattr(sys, "argv", ["refold", "--version"])
 
     main(["--version"])

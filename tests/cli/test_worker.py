@@ -118,7 +118,7 @@ def test_a_port_in_use_is_reported(refold: Refold, sample: Path) -> None:
         ran = refold("worker", "--health", str(port))
 
     assert ran.code == 2
-    assert f"port {port} cannot be had (address already in use)" in ran.err
+    assert f"port {port} cannot be used (address already in use)" in ran.err
 
 
 def test_metrics_declare_their_format(

@@ -23,7 +23,8 @@ _EVENTS: Final = ("Stop", "SubagentStop", "PreCompact", "SessionEnd")
 # with its own setting "async": true when it ends.
 _IN_BACKGROUND: Final = " </dev/null >/dev/null 2>&1 &"
 _MARK: Final = "# refold capture"
-_WAS_EMPTY: Final = "# of an empty file "  # before the mark
+# Stands before the mark if the file was empty when the hook was installed.
+_WAS_EMPTY: Final = "# of an empty file "
 _UNDO_MARK: Final = " # before: "
 _UNDO: Final = re.compile(
     _UNDO_MARK
@@ -37,9 +38,9 @@ _INDENT: Final = re.compile(r'^([ \t]+)"', re.MULTILINE)
 class _Client(NamedTuple):
     """A client and its settings.
 
-    settings: the name of the file, beside the client's folder.
-    edit:     returns the new text of the file for the old one, and for the command of
-              the hook, which is None without a hook.  A text of None means no file.
+    settings: the name of the file, which is in the parent of the transcripts' folder.
+    edit:     takes the text of the file, and the command of the hook or None to remove
+              the hook.  Returns the new text.  A text of None means no file.
     empty:    the text of settings without a value.
     """
 
@@ -473,12 +474,11 @@ def _dumped(value: Any, indent: str) -> str:
 def _edit_codex(text: str | None, command: list[str] | None) -> str | None:
     """Return ``config.toml`` with this command as notify program, or without one."""
     before = text or ""
-    lines = [
-        line
-        for line in before.splitlines(keepends=True)
-        if not line.rstrip("\r\n").endswith(_MARK)
-    ]
-    without_ours = "".join(lines)
+    without_ours = ""
+    for line in before.splitlines(keepends=True):
+        is_ours = line.rstrip("\r\n").endswith(_MARK)
+        if not is_ours:
+            without_ours += line
     was_empty = text == "" or f"{_WAS_EMPTY}{_MARK}" in before
     other_program = tomllib.loads(without_ours).get("notify")
     if command is None:

@@ -46,16 +46,16 @@ class _WorkerMetrics(Collector):
         yield overdue
         units = CounterMetricFamily(
             "refold_worker_units",
-            "Number of tasks, by their duty and by what came of them.",
+            "Number of tasks, by their duty and outcome.",
             labels=["duty", "came"],
         )
-        for (duty, came), count in sorted(worker.counts.items()):
-            units.add_metric([duty, came], count)
+        for (duty, outcome), count in sorted(worker.counts.items()):
+            units.add_metric([duty, outcome], count)
         yield units
 
 
 def _problems(worker: Worker, *, of_duties: bool) -> list[str]:
-    """What is wrong with a worker, a line each.
+    """Return the problems of a worker, each as a line of a comment.
 
     of_duties: whether failing and overdue duties count.
     """
@@ -97,8 +97,10 @@ def served(worker: Worker, port: int) -> Iterator[int]:
     try:
         listening = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
-        why = f"port {port} cannot be had ({str(error.strerror).lower()})"
-        raise InvalidConfiguration(f"{why}: choose another") from None
+        reason = str(error.strerror).lower()
+        raise InvalidConfiguration(
+            f"port {port} cannot be used ({reason}): choose another"
+        ) from None
     with listening as server:
         Thread(target=server.serve_forever, daemon=True).start()
         output.complain(f"health: http://127.0.0.1:{server.server_port}/health")

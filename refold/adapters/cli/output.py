@@ -80,7 +80,7 @@ class Result(NamedTuple):
 
 
 def is_closed(stream: TextIO) -> bool:
-    """Whether the process began without this stream, and ``mend_streams`` opened it."""
+    """Whether the process began without this stream (see ``run.prepare_streams``)."""
     return getattr(stream, "name", None) == os.devnull
 
 

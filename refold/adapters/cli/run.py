@@ -170,7 +170,7 @@ def run(args: Sequence[str]) -> int:
         return _report_error(error, args)
 
 
-def mend_streams() -> None:
+def prepare_streams() -> None:
     """Connect closed streams to the null device, and give stdout a buffer.
 
     Without a buffer (PYTHONUNBUFFERED), a write that is cut short raises no error.

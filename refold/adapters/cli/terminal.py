@@ -206,8 +206,8 @@ class Viewer(App[BaseException]):
                     seq = envelope.seq if envelope.stream == "main" else 0
                     style = STYLES["events"].get(envelope.type, "dim")
                     leaf = top.add_leaf(
-                        _rendered("entry", style, said=event, n=len(step)),
-                        _Entry(seq, partial(_rendered, "event", said=event)),
+                        _rendered("entry", style, shown=event, n=len(step)),
+                        _Entry(seq, partial(_rendered, "event", shown=event)),
                     )
                     nodes[seq] = leaf
                     if seq and event.result is not None:

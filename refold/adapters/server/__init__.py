@@ -132,7 +132,7 @@ def listening(gate: Any, options: ServerOptions) -> Any:
         access_log=False,  # the store has its own
         server_header=False,
         proxy_headers=bool(options.proxies),
-        forwarded_allow_ips=[checked_proxy(each) for each in options.proxies],
+        forwarded_allow_ips=[checked_proxy(proxy) for proxy in options.proxies],
         timeout_keep_alive=15,
         timeout_graceful_shutdown=GRACE_SEC,
         h11_max_incomplete_event_size=65_536,
@@ -171,6 +171,7 @@ def _check_address(options: ServerOptions) -> None:
 
 
 def _reason(error: OSError) -> str:
+    """Return the system's reason for an error, in small letters."""
     return str(error.strerror or error).lower()
 
 
@@ -251,11 +252,11 @@ def _end_process_in(seconds: float) -> None:
 
 
 def serve(
-    store: SessionStore, options: ServerOptions, tell: Callable[[str], object]
+    store: SessionStore, options: ServerOptions, print_line: Callable[[str], object]
 ) -> None:
-    """Serve the store until SIGINT or SIGTERM, also while it starts.
+    """Serve the store until SIGINT or SIGTERM, which may also arrive during the start.
 
-    tell: prints a line.  It is called with the address.
+    print_line: called with the address, and with a token if the server issues one.
 
     A server without configured keys listens on loopback alone, and prints a token that
     is valid for one day.
@@ -266,12 +267,13 @@ def serve(
     Raises InvalidConfiguration.
     """
     with _stopped_by_signals():
-        _serve(store, options, tell)
+        _serve(store, options, print_line)
 
 
 def _serve(
-    store: SessionStore, options: ServerOptions, tell: Callable[[str], object]
+    store: SessionStore, options: ServerOptions, print_line: Callable[[str], object]
 ) -> None:
+    """Serve the store until uvicorn ends."""
     uvicorn = import_extra("uvicorn", "server")
     for module in ("fastapi", "jinja2", "jwt"):
         import_extra(module, "server")
@@ -287,7 +289,7 @@ def _serve(
             "a server that others reach needs keys that verify their tokens: set "
             "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
         )
-    origins = tuple(checked_origin(each) for each in options.origins)
+    origins = tuple(checked_origin(origin) for origin in options.origins)
     _check_address(options)
     limits = Limits(secure=options.certificate is not None, origins=origins)
 
@@ -301,10 +303,12 @@ def _serve(
             port = self.servers[0].sockets[0].getsockname()[1]
             scheme = "https" if options.certificate else "http"
             host = f"[{options.host}]" if ":" in options.host else options.host
-            tell(f"{scheme}://{host}:{port}")
+            print_line(f"{scheme}://{host}:{port}")
             if not verifier.configured:
                 token = verifier.mint(options.user, SCOPES)
-                tell(f"token of {options.user} for one day, shown only once: {token}")
+                print_line(
+                    f"token of {options.user} for one day, shown only once: {token}"
+                )
 
         async def shutdown(self, sockets: object = None) -> None:
             _end_process_in(END_SEC)

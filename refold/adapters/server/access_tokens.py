@@ -272,7 +272,10 @@ class Verifier:
         return jwt.encode(claims, self.secret, "HS256")
 
     def _verified(self, token: str) -> Caller:
-        """The caller with this token, by the current keys or from the cache."""
+        """Return the caller with this token, by the current keys or from the cache.
+
+        Raises TokenRefused.
+        """
         now = self.clock()
         digest = _digest(token)
         keys, callers = self.keys.current
@@ -290,7 +293,7 @@ class Verifier:
         return caller
 
     def _caller(self, claims: dict[str, Any], now: float) -> Caller:
-        """The caller that claims with a valid signature name.
+        """Return the caller that claims with a valid signature name.
 
         Raises TokenRefused for the first fault.
         """
@@ -330,7 +333,7 @@ def _is_time(value: object) -> bool:
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """The scopes in ``scope`` (a text) or ``scopes`` (a list); none if both are there.
+    """Return the scopes in ``scope`` (a text) or ``scopes`` (a list); none for both.
 
     Names that Refold does not know are ignored.
     """
@@ -354,14 +357,14 @@ def _is_key_url(url: str) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    """The SHA-256 of a token.  Raises TokenRefused for a longer one than any may be."""
+    """Return the SHA-256 of a token.  Raises TokenRefused for one that is too long."""
     if len(token) > _LONGEST_TOKEN:
         raise TokenRefused("too_long")
     return sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def _kid(token: str) -> str | None:
-    """The id of the key that a token's header names.
+    """Return the id of the key that a token's header names; None if it names none.
 
     Nothing else of a token is used before its signature is verified.
 
@@ -381,7 +384,7 @@ def _kid(token: str) -> str | None:
 
 
 def _claims(token: str, algorithm: str, key: Any) -> dict[str, Any]:
-    """The claims of a token that ``key`` signed.  Raises TokenRefused."""
+    """Return the claims of a token that ``key`` signed.  Raises TokenRefused."""
     reason = "malformed"
     try:
         body = _JWS.decode(token, key, algorithms=[algorithm]).decode()
@@ -400,7 +403,7 @@ def _claims(token: str, algorithm: str, key: Any) -> dict[str, Any]:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object; none if a name occurs twice.
+    """Return the members of a JSON object; none if a name occurs twice.
 
     Other readers of the token might use another one of the two.
     """
@@ -418,7 +421,7 @@ class _NamedKey(NamedTuple):
 
 
 def _parse_jwks(body: bytes, where: str) -> _KeySet:
-    """The keys in a JWKS that may verify tokens.
+    """Return the keys in a JWKS that may verify tokens.
 
     Tokens need not name the key of a JWKS that has only one.
 
@@ -444,10 +447,10 @@ def _parse_jwks(body: bytes, where: str) -> _KeySet:
 
 
 def _named_key(jwk: Any) -> _NamedKey | None:
-    """The key in a JWK.
+    """Return the key in a JWK.
 
-    None if it is not valid, private, too short, of another algorithm, or not meant for
-    signatures.
+    Returns None if it is not valid, private, too short, of another algorithm, or not
+    meant for signatures.
     """
     try:
         kid = jwk.get("kid")
@@ -473,10 +476,14 @@ def _named_key(jwk: Any) -> _NamedKey | None:
 
 
 def _get(url: str) -> bytes:
-    """The body at ``url``.  Redirects are errors.  Raises OSError, HTTPException."""
+    """Return the body at ``url``.
+
+    Redirects are errors.  Raises OSError, HTTPException.
+    """
     parts = urlsplit(url)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=_FETCH_TIMEOUT)
+    connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    host = parts.hostname or ""
+    connection = connection_class(host, parts.port, timeout=_FETCH_TIMEOUT)
     connection.connect()
     # The timeout of a socket is for each read; this one is for the whole response.
     timer = threading.Timer(
@@ -496,7 +503,10 @@ def _get(url: str) -> bytes:
 
 
 def _file_version(path: str) -> tuple[int, ...]:
-    """Values that change when a file is written or replaced; none without a file."""
+    """Return values that change when a file is written or replaced.
+
+    Returns an empty tuple without a file.
+    """
     with suppress(OSError):
         status = os.stat(path)
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -504,7 +514,7 @@ def _file_version(path: str) -> tuple[int, ...]:
 
 
 def _read(path: str) -> bytes:
-    """The content of a file.  Raises InvalidConfiguration."""
+    """Return the content of a file.  Raises InvalidConfiguration."""
     try:
         with open(path, "rb") as file:
             return file.read(_LARGEST_JWKS)
@@ -564,7 +574,10 @@ def verifier_of(
 
 
 def _secret(file: str, text: str) -> bytes:
-    """The secret in ``file``, or ``text`` itself.  Raises InvalidConfiguration."""
+    """Return the secret in ``file``, or without a file ``text`` itself.
+
+    Raises InvalidConfiguration for a short secret, or a public key.
+    """
     if file:
         warn_of_mode(Path(file))
         secret = _read(file).rstrip(b"\r\n")
@@ -583,7 +596,7 @@ def _secret(file: str, text: str) -> bytes:
 def _seconds(
     environ: Mapping[str, str], name: str, default: float, most: float
 ) -> float:
-    """The seconds in a variable, 0 to ``most``.  Raises InvalidConfiguration."""
+    """Return the seconds in a variable, 0 to ``most``.  Raises InvalidConfiguration."""
     with suppress(ValueError):
         seconds = float(environ.get(name) or default)
         if 0 <= seconds <= most:

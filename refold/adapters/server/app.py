@@ -173,14 +173,14 @@ class Rates:
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
         self._burst = burst
-        # The requests that were left for a client, and the time of that; the client
-        # of the oldest request is first.
+        # For each client the number of requests left after its last one, and the time
+        # of that; the client whose last request is oldest comes first.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def takes(self, client: str, now: float) -> bool:
         """Take one request from the client's bucket; False if it is empty."""
-        left, since = self._buckets.pop(client, (self._burst, now))
-        left = min(self._burst, left + (now - since) * self._per_second)
+        left, last_time = self._buckets.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - last_time) * self._per_second)
         is_taken = left >= 1
         if is_taken:
             left -= 1
@@ -294,6 +294,7 @@ class Gate:
             self._measure(scope, answer, started_at)
 
     def _measure(self, scope: Message, answer: _Answer, started_at: float) -> None:
+        """Count an answer, and the time until it began."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self.metrics.requests.labels(method, route, str(answer.status)).inc()
@@ -301,13 +302,14 @@ class Gate:
         self.metrics.seconds.labels(route).observe(began_at - started_at)
 
     def _answer(self, scope: Message, refusal: Refusal) -> Response:
+        """Return the answer that refuses a request."""
         scope["app"] = self._site
         return answer_to(Request(scope), refusal)
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        """The id that the client sent, unless it looks like a secret; else a new one.
+        """Return the id of a request, which answers and logs repeat.
 
-        Answers and logs repeat it.
+        It is the id that the client sent, or a new one if that looks like a secret.
         """
         sent = headers.get(b"x-request-id", b"").decode("latin-1")
         if _REQUEST_ID.fullmatch(sent):
@@ -506,7 +508,7 @@ class _Body:
 
 
 def _token(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bool]:
-    """The token of a request, and whether a cookie carried it.
+    """Return the token of a request, and whether a cookie carried it.
 
     The header wins over the cookie.  Several such headers count as no token.
     """
@@ -568,8 +570,9 @@ async def exchanged(request: Request, token: str, to: str = "/") -> Response | N
 
 
 def _on_error(request: Request, error: Exception) -> Response:
-    kind = request.headers.get("content-type", "")
-    return answer_to(request, refusal_of(error, content_type=kind))
+    """Return the answer to a request that an operation refused with an error."""
+    content_type = request.headers.get("content-type", "")
+    return answer_to(request, refusal_of(error, content_type=content_type))
 
 
 def application(
@@ -586,7 +589,7 @@ def application(
             with suppress(errors.InvalidConfiguration):  # MCP is not installed
                 # A manager of sessions runs only once; an application may start again.
                 tools = server(store, lambda: _caller.get().user_id)
-                app.state.tools = _answering(tools)
+                app.state.tools = _mcp_application(tools)
                 await running.enter_async_context(tools.session_manager.run())
             yield
 
@@ -605,8 +608,8 @@ def application(
     app.state.csrf_of = csrf_of_token
     app.state.exchange_token = exchanged
     app.state.feeds = routes.Feeds()
-    for kind in (errors.RefoldError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, _on_error)
+    for error_class in (errors.RefoldError, RequestValidationError, HTTPException):
+        app.add_exception_handler(error_class, _on_error)
     # After this answer, Starlette raises the error again, and the gate logs it.
     app.add_exception_handler(
         Exception, lambda request, _: answer_to(request, UNEXPECTED)
@@ -655,7 +658,8 @@ def application(
     return Gate(inner, app)
 
 
-def _answering(tools: Any) -> Asgi:
+def _mcp_application(tools: Any) -> Asgi:
+    """Return the application that serves the tools of MCP over HTTP."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     # DNS rebinding gains nothing here, because the other site has no token.
@@ -667,7 +671,10 @@ def _answering(tools: Any) -> Asgi:
 
 
 def _with_tools(app: FastAPI) -> Asgi:
-    """The application with the tools of MCP at ``/mcp``, which accept no cookie."""
+    """Return the application with the tools of MCP at ``/mcp``.
+
+    They accept a token in the header only, never a cookie.
+    """
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
         tools: Asgi | None = app.state.tools

@@ -129,7 +129,7 @@ class PageRequest:
         return response
 
     def about(self, template: str, session: Session, **values: Any) -> HTMLResponse:
-        """Render a page about a session, with its head and the strategies it used."""
+        """Render a page about a session, with its head and its strategies."""
         used = run_pages.strategies(session)
         head = session.head()
         return self.page(

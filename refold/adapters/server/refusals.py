@@ -112,12 +112,13 @@ def refusal_of(error: Exception, *, content_type: str = "") -> Refusal:
 
 
 def _of_refold(error: errors.RefoldError) -> Refusal:
+    """Return the refusal for an error of Refold; its code is the class's name."""
     words = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__)
     numbers = {name: value for name, value in vars(error).items() if type(value) is int}
     status = 422
-    for kind in type(error).__mro__:
-        if kind in _STATUS:
-            status = _STATUS[kind]
+    for error_class in type(error).__mro__:
+        if error_class in _STATUS:
+            status = _STATUS[error_class]
             break
     detail = str(error)
     if status == 404:  # the error's own text repeats the client's input
@@ -126,6 +127,7 @@ def _of_refold(error: errors.RefoldError) -> Refusal:
 
 
 def _of_http(error: HTTPException) -> Refusal:
+    """Return the refusal with the status and the detail of an HTTP error."""
     status = error.status_code
     phrase = HTTPStatus(status).phrase
     detail = "" if error.detail == phrase else str(error.detail)
@@ -134,16 +136,21 @@ def _of_http(error: HTTPException) -> Refusal:
 
 
 def _of_validation(problems: Sequence[Any], content_type: str) -> Refusal:
+    """Return the refusal for values that an operation does not accept.
+
+    problems: pydantic's errors.
+    """
     entries: list[dict[str, str]] = []
     sentences: list[str] = []
-    for each in problems:
-        place, *names = each["loc"]
-        entry = {"in": str(place), "problem": str(each["type"])}
+    for problem in problems:
+        place, *names = problem["loc"]
+        entry = {"in": str(place), "problem": str(problem["type"])}
         name = _declared_name(place, names)
         if name:
             entry["name"] = name
         entries.append(entry)
-        sentence = f"{name or _PLACES.get(place, place)} {_requirement(each)}"
+        subject = name or _PLACES.get(place, place)
+        sentence = f"{subject} {_requirement(problem)}"
         if sentence not in sentences:
             sentences.append(sentence)
     detail = f"{'; '.join(sentences)}: /v1/openapi.json describes the request"
@@ -157,7 +164,7 @@ _PLACES: Final = {"query": "a parameter", "body": "the body", "path": "the path"
 
 
 def _declared_name(place: str, names: Sequence[Any]) -> str:
-    """The name of a declared parameter or field; empty for a key of the client."""
+    """Return the name of a declared parameter or field; empty for a client's key."""
     if not names:
         return ""
     if place == "body" and names[0] not in BODY_FIELDS:
@@ -193,6 +200,7 @@ _REQUIREMENTS: Final = {
 
 
 def _requirement(error: Mapping[str, Any]) -> str:
+    """Return the requirement that a value fails, such as "must be a text"."""
     if error["type"] == "string_too_short" and error["ctx"]["min_length"] == 1:
         return "must not be empty"
     requirement = _REQUIREMENTS.get(error["type"], "is not valid")

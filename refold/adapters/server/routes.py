@@ -49,8 +49,8 @@ from refold.store.turn_settings import MOST_TURNS
 log = logging.getLogger("refold.server")
 
 
-async def _known_query(request: Request) -> None:
-    """Refuse unknown and repeated query parameters."""
+async def _check_query(request: Request) -> None:
+    """Raise RequestValidationError for an unknown or a repeated query parameter."""
     if not request.query_params:
         return
     repeatable = query_parameters(request.scope["endpoint"])
@@ -65,7 +65,7 @@ async def _known_query(request: Request) -> None:
 
 @cache
 def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
-    """The query parameters of an operation, and whether each may be repeated.
+    """Return the query parameters of an operation, and whether each may be repeated.
 
     Parameters of its dependencies are included.
     """
@@ -81,7 +81,7 @@ def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
     return repeatable
 
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(_known_query)])
+router = APIRouter(prefix="/v1", dependencies=[Depends(_check_query)])
 
 MOST: Final = 1_000  # entries of one answer
 SEQS: Final = 2**63 - 1
@@ -91,7 +91,15 @@ _MOST_BYTES: Final = 1 << 20  # bytes that a feed keeps, or one page of a tail h
 _JSON: Final = "application/json"
 # Event types that only the store itself records.
 _OWN: Final = frozenset(
-    {"summary", "compaction", "fork", "redaction_applied", "consent", "forget", "item"}
+    {
+        "summary",
+        "compaction",
+        "fork",
+        "redaction_applied",
+        "consent",
+        "forget",
+        "item",
+    }
 )
 APPENDABLE: Final = {
     name: kind for name, kind in EVENT_CLASSES.items() if name not in _OWN
@@ -99,19 +107,22 @@ APPENDABLE: Final = {
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """``value`` as JSON."""
+    """Return a value as an answer in JSON."""
     return Response(orjson.dumps(value), status, media_type=_JSON)
 
 
 class Access(NamedTuple):
-    """An authorized request: the store, the caller, and the user it is about."""
+    """An authorized request: the store, the caller, and the user whose data it uses."""
 
     store: SessionStore
     caller: Caller
     user_id: str
 
     def session(self, quoted: str) -> Session:
-        """The session in a path.  Raises HTTPException 404 for an invalid name."""
+        """Return the session that a path names.
+
+        Raises HTTPException 404 for an invalid name.
+        """
         try:
             name = check_session_id(unquote(quoted, errors="strict"))
         except (errors.InvalidEvent, UnicodeDecodeError):
@@ -127,7 +138,8 @@ def authorize(request: Request, scope: str, user_id: str | None = None) -> Acces
 
     Raises HTTPException.
     """
-    store, caller = request.app.state.store, request.state.caller
+    store: SessionStore = request.app.state.store
+    caller: Caller = request.state.caller
     if not caller.may(scope):
         store.access_log.note("scope_refused", caller.user_id, denied="Scope")
         raise HTTPException(403)
@@ -146,7 +158,9 @@ def authorize(request: Request, scope: str, user_id: str | None = None) -> Acces
 
 
 @cache
-def _with(scope: str) -> Any:
+def _access(scope: str) -> Any:
+    """Return the dependency that authorizes a request, which needs this scope."""
+
     async def authorized(
         request: Request,
         user_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
@@ -158,7 +172,8 @@ def _with(scope: str) -> Any:
 
 @cache
 def _session(scope: str) -> Any:
-    authorized = _with(scope)
+    """Return the dependency for the session in a path, which needs this scope."""
+    authorized = _access(scope)
 
     async def session(
         session_id: Annotated[str, Path(examples=["s-1"])], access: Access = authorized
@@ -168,12 +183,12 @@ def _session(scope: str) -> Any:
     return Depends(session)
 
 
-ReadAccess = Annotated[Access, _with("read")]
+ReadAccess = Annotated[Access, _access("read")]
 ReadSession = Annotated[Session, _session("read")]
-AppendAccess = Annotated[Access, _with("append")]
+AppendAccess = Annotated[Access, _access("append")]
 AppendSession = Annotated[Session, _session("append")]
 ReviewSession = Annotated[Session, _session("review")]
-EraseAccess = Annotated[Access, _with("erase")]
+EraseAccess = Annotated[Access, _access("erase")]
 After = Annotated[int, Query(ge=0, le=SEQS)]
 Most = Annotated[int, Query(ge=1, le=MOST)]
 Several = Annotated[tuple[str, ...], Query()]
@@ -190,16 +205,16 @@ def _spec(
         int | None, Query(alias="cachedContextTurns", ge=1, le=MOST_TURNS)
     ] = None,
 ) -> str | None:
-    """The strategy of a query; numbers of turns choose ``turn_window``."""
+    """Return the strategy of a query; numbers of turns choose ``turn_window``."""
     return _strategy_of(strategy, full_turns, cached_turns)
 
 
 def _strategy_of(
     strategy: str | None, full_turns: int | None, cached_turns: int | None
 ) -> str | None:
-    """The spec of one request, in which numbers of turns override all settings.
+    """Return the strategy's spec; numbers of turns override all settings.
 
-    Raises UnknownStrategy.
+    Raises UnknownStrategy for both a strategy and numbers, and for a file.
     """
     settings: list[str] = []
     if full_turns is not None:
@@ -240,8 +255,8 @@ class Turns(Model):
     )
 
 
-class Given(Model):
-    """An event to append, named as in an envelope."""
+class NewEvent(Model):
+    """An event to append; its fields have the names that they have in an envelope."""
 
     type: str
     payload: dict[str, Any] = Field(default_factory=dict)
@@ -253,7 +268,7 @@ class Given(Model):
 class Events(Model):
     """Events to append, all of them or none."""
 
-    events: list[Given] = Field(min_length=1, max_length=MOST)
+    events: list[NewEvent] = Field(min_length=1, max_length=MOST)
     unscanned: Literal["refuse", "stub"] = "refuse"
 
 
@@ -268,12 +283,13 @@ async def append(
     idempotency_key: Annotated[str | None, Header(max_length=1_000)] = None,
     expected_seq: Annotated[int | None, Header(ge=0, le=SEQS)] = None,
 ) -> Response:
-    """Append events to a session, all of them or none; durable when it answers.
+    """Append events to a session, all of them or none.
 
-    A session begins with its first append.  Each event is redacted before it is
-    written.  With an Idempotency-Key a retry is safe: it gets the first receipt, with
-    the status 200.  Expected-Seq is the seq the writer last saw, 0 for a new session:
-    if the session moved on, the append is refused with 409.
+    They are durable when the answer arrives.  A session begins with its first append.
+    Each event is redacted before it is written.  With an Idempotency-Key a retry is
+    safe: it gets the first receipt, with the status 200.  Expected-Seq is the seq that
+    the writer last saw, 0 for a new session: if the session has newer events, the
+    append fails with 409.
     """
     body = await request.body()
     parse = partial(_drafts, body, request.state.request_id, request.state.caller)
@@ -293,33 +309,34 @@ async def append(
 def _drafts(
     body: bytes, request_id: str, caller: Caller
 ) -> tuple[list[Draft], Literal["refuse", "stub"]]:
-    """The drafts in a body, and how to treat text that cannot be scanned.
+    """Return the drafts in a body, and how to treat text that cannot be scanned.
 
-    Raises InvalidEvent.
+    Raises InvalidEvent for any other body.
     """
     try:
         batch = _EVENTS.validate_json(body)
-    except ValidationError as wrong:
+    except ValidationError as error:
         repaired_batch = _repaired(body)
         if repaired_batch is None:
-            faults = {str(fault["type"]) for fault in wrong.errors(include_input=False)}
+            faults = {str(fault["type"]) for fault in error.errors(include_input=False)}
             raise errors.InvalidEvent(
                 f"this is not a list of events ({', '.join(sorted(faults))})"
             ) from None
         batch = repaired_batch
     may_decide = caller.may("review")
-    drafts = [_draft(given, request_id, may_decide) for given in batch.events]
+    drafts = [_draft(event, request_id, may_decide) for event in batch.events]
     return drafts, batch.unscanned
 
 
 def _repaired(body: bytes) -> Events | None:
-    """The events in JSON that only a lenient parser accepts, such as half a surrogate.
+    """Return the events in JSON that only a lenient parser accepts.
 
-    Each repaired event has a warning in its ``meta``.  None if they are no events.
+    Such JSON has half a surrogate pair, for example.  Each repaired event gets a
+    warning in its ``meta``.  Returns None for anything else than events.
     """
     try:
-        whole = json.loads(body.decode())
-        for event in whole["events"]:
+        batch = json.loads(body.decode())
+        for event in batch["events"]:
             clean, changes = repaired(event)
             event.clear()
             event.update(clean)
@@ -327,26 +344,36 @@ def _repaired(body: bytes) -> Events | None:
                 meta = event.get("meta") or {}
                 warnings = [*meta.get("warnings", ()), {"code": REPAIRED}]
                 event["meta"] = {**meta, "warnings": warnings}
-        return _EVENTS.validate_json(orjson.dumps(whole))
+        return _EVENTS.validate_json(orjson.dumps(batch))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 
 
-def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
-    if given.type not in APPENDABLE:
+def _draft(new: NewEvent, request_id: str, may_decide: bool) -> Draft:
+    """Return the draft of an event.
+
+    may_decide: whether the caller may decide questions to humans.
+
+    Raises InvalidEvent for a type that clients may not append, and for a decision
+    without the scope.
+    """
+    if new.type not in APPENDABLE:
         raise errors.InvalidEvent("there is no such type of event to append")
-    event = event_of(given.type, given.payload)
+    event = event_of(new.type, new.payload)
     if isinstance(event, HumanReview) and event.decision and not may_decide:
         raise errors.InvalidEvent("a decision needs a token with the scope review")
-    return Draft(event, given.ts, request_id, given.agent, Meta.of(given.meta))
+    return Draft(event, new.ts, request_id, new.agent, Meta.of(new.meta))
 
 
 def labels_of(texts: Iterable[str]) -> dict[str, str]:
-    """Parse labels of the form NAME=VALUE.  Raises InvalidEvent."""
+    """Return the labels in texts of the form NAME=VALUE.
+
+    Raises InvalidEvent for another form.
+    """
     labels: dict[str, str] = {}
     for text in texts:
-        name, sign, value = text.partition("=")
-        if not (name.strip() and sign):
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals):
             raise errors.InvalidEvent("write a label as NAME=VALUE")
         labels[name.strip()] = value.strip()
     return labels
@@ -356,7 +383,7 @@ def labels_of(texts: Iterable[str]) -> dict[str, str]:
 def sessions(
     access: ReadAccess, label: Several = (), after: Text = None, limit: Most = 100
 ) -> Response:
-    """List sessions by name; go on with the last one as `after`."""
+    """List sessions by name; for the next page, pass `next` as `after`."""
     labels = labels_of(label)
     infos = access.store.sessions(
         access.user_id, label=labels, after=after, limit=limit
@@ -368,7 +395,7 @@ def sessions(
 
 @router.get("/sessions/{session_id}", operation_id="session")
 def session(session: ReadSession) -> Response:
-    """Show the head of a session, its labels and streams."""
+    """Show the head of a session, its labels, and its streams."""
     head = session.head()
     return answer(
         {
@@ -389,7 +416,7 @@ def events(
     limit: Most = 100,
     type: Several = (),  # noqa: A002  # as an event's field is named
 ) -> Response:
-    """Read events in their order; go on with `next` as `after`."""
+    """Read events in their order; for the next page, pass `next` as `after`."""
     envelopes = session.events(after, limit, types=type)
     last = envelopes[-1].seq if len(envelopes) == limit else None
     entries = [envelope.to_json() for envelope in envelopes]
@@ -398,7 +425,7 @@ def events(
 
 @router.get("/sessions/{session_id}/state", operation_id="state")
 def state(session: ReadSession, at: At = None) -> Response:
-    """Show the session's working memory, as it is or was."""
+    """Show the session's working memory as it is now, or was at a seq."""
     return answer(session.state(at))
 
 
@@ -413,11 +440,11 @@ def context(
     as_: Annotated[Basis, Query(alias="as")] = "sent",
 ) -> Response:
     """Show what the model is sent, or was sent earlier."""
-    return _shown(session, strategy, at, as_)
+    return _context(session, strategy, at, as_)
 
 
 class ContextOf(Turns):
-    """Which context to show."""
+    """The context to show: its strategy, and its seq."""
 
     strategy: str | None = Field(default=None, max_length=2_000)
     at: int | None = Field(default=None, ge=1, le=SEQS)
@@ -428,12 +455,13 @@ class ContextOf(Turns):
 def context_by_body(session: ReadSession, body: ContextOf) -> Response:
     """Show what the model is sent, with the parameters in a body; records nothing."""
     strategy = _strategy_of(body.strategy, body.full_turns, body.cached_turns)
-    return _shown(session, strategy, body.at, body.as_)
+    return _context(session, strategy, body.at, body.as_)
 
 
-def _shown(
+def _context(
     session: Session, strategy: str | None, at: int | None, as_: Basis
 ) -> Response:
+    """Return the answer with a context and its origin."""
     view = session.context(strategy, at=at, as_=as_)
     origin = provenance(session.writer.log, session.stream, view)
     return answer(view.to_json() | origin.to_json())
@@ -448,7 +476,7 @@ def why(
 
 
 class Compaction(Turns):
-    """How to compact."""
+    """The strategy to compact with, and whether to repeat until it asks for no more."""
 
     strategy: str | None = Field(default=None, max_length=2_000)
     until_idle: bool = False
@@ -456,7 +484,7 @@ class Compaction(Turns):
 
 @router.post("/sessions/{session_id}/compact", operation_id="compact")
 def compact(session: AppendSession, body: Compaction) -> Response:
-    """Compact a session if it is due; the answer has the summaries that were made."""
+    """Compact a session if its strategy decides to; return the new summaries."""
     strategy = _strategy_of(body.strategy, body.full_turns, body.cached_turns)
     summaries: list[Envelope] = []
     summary = session.compact(strategy)
@@ -475,7 +503,7 @@ def compare(
     strategy: Annotated[tuple[str, ...], Query(max_length=20)] = (),
     model: Text = None,
 ) -> Response:
-    """Compare what strategies would have sent, and cost."""
+    """Compare what strategies would have sent, and at what cost."""
     session.head()
     specs = [spec for spec in map(checked_spec, strategy) if spec]
     comparison = session.proofs.compare(specs or None, model=model)
@@ -488,7 +516,7 @@ def compare(
 def verify(
     session: ReadSession, chain_only: Annotated[bool, Query()] = False
 ) -> Response:
-    """Check that what is stored of a session is what was written."""
+    """Check that a session's stored data is what was written."""
     session.head()
     verification = session.verify(chain_only=chain_only)
     problems = [problem.to_json() for problem in verification.problems]
@@ -499,7 +527,7 @@ def verify(
 def prove(
     access: ReadAccess, session: ReadSession, seq: Annotated[int, Query(ge=1, le=SEQS)]
 ) -> Response:
-    """Write a proof that an event is in the newest sealed tree."""
+    """Return a proof that an event is in the newest sealed tree."""
     session.head()
     try:
         return answer(access.store.seals.prove(session.stream, seq, size=None))
@@ -516,7 +544,7 @@ def search(
     session_id: Text = None,
     limit: Most = 20,
 ) -> Response:
-    """Find events that have all words, the newest session first."""
+    """Find events that contain all the words, the newest session first."""
     hits = access.store.search(
         access.user_id, words, session_id=session_id, limit=limit
     )
@@ -528,7 +556,7 @@ def label(
     session: AppendSession,
     body: dict[str, Annotated[str, Field(max_length=1_000)] | None],
 ) -> Response:
-    """Give a session labels by which it is found; null takes one away."""
+    """Set labels of a session; null removes a label."""
     session.head()
     session.label(**body)
     return answer(session.labels())
@@ -536,7 +564,7 @@ def label(
 
 @router.get("/export", operation_id="export")
 def export(access: ReadAccess) -> Response:
-    """Export all sessions of a user, an envelope a line."""
+    """Export all sessions of a user as JSON lines, each an envelope."""
 
     def lines() -> Iterator[bytes]:
         for info in infos:
@@ -560,14 +588,14 @@ def costs(
     session_id: Text = None,
     by: Annotated[Literal["session", "user", "day"], Query()] = "session",
 ) -> Response:
-    """Show what models' answers used, and cost in US dollars."""
+    """Show the token usage of answers, and their cost in US dollars."""
     spendings = access.store.costs(access.user_id, session_id=session_id, by=by)
     return answer({"costs": [spending.to_json() for spending in spendings]})
 
 
 @router.get("/models", operation_id="models")
 def models(access: ReadAccess) -> Response:
-    """Show the models that are known, and how history is summarised by default."""
+    """List the known models, and the default parameters of `history_summary`."""
     strategy: Any = access.store.settings.strategy("history_summary")
     parameters = strategy.model_dump(mode="json")
     memories = parameters.pop("memories") or {}
@@ -583,10 +611,11 @@ def models(access: ReadAccess) -> Response:
 
 
 def _turns_of(access: Access) -> Response:
+    """Return the answer with a user's numbers of turns."""
     saved = access.store.user(access.user_id).saved_turns()
-    applying = access.store.settings.turns(saved.params())
-    full = applying["full_turns"]
-    cached = applying["cached_turns"]
+    effective = access.store.settings.turns(saved.params())
+    full = effective["full_turns"]
+    cached = effective["cached_turns"]
     return answer(
         {
             "fullContextTurns": full.value,
@@ -607,8 +636,8 @@ def _turns_of(access: Access) -> Response:
 def turns(access: ReadAccess) -> Response:
     """Show a user's numbers of turns for `turn_window`, and what decides each.
 
-    The environment overrides a saved number; it overrides the settings file.  A request
-    that names a number overrides them all.
+    A saved number overrides the settings file, the environment overrides a saved
+    number, and a number in a request overrides them all.
     """
     return _turns_of(access)
 
@@ -631,7 +660,7 @@ def memory(access: ReadAccess) -> Response:
 
 
 class Consent(Model):
-    """What a user allows from now on, or no longer."""
+    """The grant of a scope by a user, or its withdrawal."""
 
     scope: str = Field(max_length=200)
     granted: bool
@@ -640,14 +669,14 @@ class Consent(Model):
 
 @router.put("/memory/consent", operation_id="consent")
 def consent(access: AppendAccess, body: Consent) -> Response:
-    """Record that a user allows something, or no longer does."""
+    """Record that a user grants a scope, or withdraws the grant."""
     user = access.store.user(access.user_id)
     user.consent(body.scope, granted=body.granted, reason=body.reason)
     return answer(user.status().to_json())
 
 
 class OptOut(Model):
-    """Whether nothing of a user may go to memory."""
+    """A user's opt-out of memory, or its end."""
 
     memory_opt_out: bool
     reason: str = Field(default="", max_length=2_000)
@@ -655,7 +684,7 @@ class OptOut(Model):
 
 @router.put("/memory/opt-out", operation_id="memory_opt_out")
 def memory_opt_out(access: AppendAccess, body: OptOut) -> Response:
-    """Keep a user out of memory, or let them in again; sessions work all the same."""
+    """Opt a user out of memory, or in again.  Sessions are not affected."""
     user = access.store.user(access.user_id)
     change = user.opt_out if body.memory_opt_out else user.opt_in
     change(reason=body.reason)
@@ -668,7 +697,7 @@ def reviews(
     session_id: Text = None,
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
-    """List questions to humans, the gravest first."""
+    """List questions to humans, the most severe first."""
     questions = access.store.reviews.list(
         access.user_id, session_id=session_id, open_only=not every
     )
@@ -680,7 +709,7 @@ def reviews(
 
 @router.get("/sessions/{session_id}/reviews/{seq}", operation_id="review")
 def review(access: ReadAccess, session: ReadSession, seq: int) -> Response:
-    """Show a question to a human, with what it is asked on."""
+    """Show a question to a human, with the events that it is about."""
     session.head()
     questions = access.store.reviews.list(
         access.user_id, session_id=session.session_id, open_only=False
@@ -692,7 +721,7 @@ def review(access: ReadAccess, session: ReadSession, seq: int) -> Response:
 
 
 class Decision(Model):
-    """What a human decided."""
+    """The decision of a human on a question."""
 
     decision: Literal["accept", "reject", "corrected", "dismissed"]
     note: str = Field(default="", max_length=10_000)
@@ -707,14 +736,14 @@ def decide(
     seq: Annotated[int, Path(ge=1, le=SEQS)],
     body: Decision,
 ) -> Response:
-    """Record what a human decided on a question, once; they are the token's user."""
+    """Record the decision of the token's user on a question, which is decided once."""
     by = request.state.caller.user_id
     receipt = session.reviews.decide(seq, body.decision, by=by, note=body.note)
     return answer(receipt._asdict(), 201)
 
 
 class Erasure(Model):
-    """What is to be forgotten, and why."""
+    """The data to erase, and the reason."""
 
     reason: str = Field(min_length=1, max_length=2_000)
     session_id: str | None = Field(default=None, max_length=200)
@@ -725,11 +754,12 @@ class Erasure(Model):
 
 @router.post("/erasures", operation_id="delete_user_data")
 def delete_user_data(access: EraseAccess, body: Erasure) -> Response:
-    """Forget a user, or one session, for good, and sign a certificate.
+    """Erase a user or one session for good, and sign a certificate.
 
-    `dry_run` shows what would go.  With a `grace`, such as 30d, it is unreadable at
-    once and destroyed only then.  `salt` is 32 random bytes of your own in hex: keep
-    it before you ask, so that it is not lost if this answer is.
+    `dry_run` shows what would be deleted.  With a `grace` period, such as 30d, the data
+    is unreadable at once and destroyed at the end of the period.  `salt` is 32 random
+    bytes of your own in hex.  Store it before you send it: then the certificate stays
+    provable even if this answer is lost.
     """
     if body.dry_run:
         plan = access.store.erasures.plan(access.user_id, session_id=body.session_id)
@@ -764,15 +794,24 @@ _BODIES: Final[tuple[type[BaseModel], ...]] = (
     Decision,
     Erasure,
 )
-# The names of fields that bodies have: a refusal may repeat them.
-BODY_FIELDS: Final = frozenset(
-    field.alias or name for body in _BODIES for name, field in body.model_fields.items()
-)
+
+
+def _body_fields() -> frozenset[str]:
+    """Return the names of all fields that bodies have."""
+    names: set[str] = set()
+    for body in _BODIES:
+        for name, field_info in body.model_fields.items():
+            names.add(field_info.alias or name)
+    return frozenset(names)
+
+
+# A refusal may repeat these names, since they are not the client's.
+BODY_FIELDS: Final = _body_fields()
 
 
 @router.get("/erasures", operation_id="certificates")
 def certificates(access: EraseAccess) -> Response:
-    """List the certificates of what was forgotten of a user."""
+    """List the certificates of a user's erasures."""
     certificates = access.store.erasures.certificates(access.user_id)
     entries = [certificate.to_json() for certificate in certificates]
     return answer({"certificates": entries})
@@ -783,6 +822,11 @@ class Feed:
     """The new events of a session, read once for all its listeners.
 
     It keeps the newest frames only; slow listeners read older events from the log.
+
+    begins: the seq after which it reads.
+    ended:  the last frame for listeners; empty while the feed runs.
+    frames: the newest events as frames, each with its seq.
+    task:   runs ``run``.
     """
 
     session: Session
@@ -808,6 +852,7 @@ class Feed:
         self._wake_listeners()
 
     def _keep(self, seq: int, text: bytes) -> None:
+        """Add a frame, drop the oldest ones if need be, and wake the listeners."""
         self.frames.append((seq, text))
         self._bytes += len(text)
         while self._is_full():
@@ -829,14 +874,15 @@ class Feed:
         self._wake_listeners()
 
     def _wake_listeners(self) -> None:
+        """Let all calls of ``after`` that wait continue."""
         changed = self._changed
         self._changed = asyncio.Event()
         changed.set()
 
     async def after(self, seq: int, wait: float) -> tuple[int, bytes]:
-        """Return the seq of the last frame behind this seq, and these frames.
+        """Return the frames after this seq, and before them the seq of the last one.
 
-        They are empty if none came within ``wait`` seconds.
+        Without a new frame within ``wait`` seconds, returns ``seq`` and no bytes.
         """
         newest = self.frames[-1][0] if self.frames else self.begins
         if seq >= newest and not self.ended:
@@ -854,23 +900,28 @@ class Feed:
         return last, b"".join(texts)
 
     def _page(self, seq: int, upto: int) -> tuple[int, bytes]:
+        """Read frames after this seq from the log, about ``_MOST_BYTES`` at most.
+
+        Returns them as ``after`` does.
+        """
         frames = bytearray()
+        last = seq
         for envelope in self.session.history.pages(seq, upto):
             frames += frame(envelope)
-            seq = envelope.seq
+            last = envelope.seq
             if len(frames) > _MOST_BYTES:
                 break
-        return seq, bytes(frames)
+        return last, bytes(frames)
 
 
 def frame(envelope: Envelope) -> bytes:
-    """An event of the log as a server-sent event."""
+    """Return an event of the log as a server-sent event."""
     data = orjson.dumps(envelope.to_json())
     return b"id: %d\nevent: event\ndata: %b\n\n" % (envelope.seq, data)
 
 
 def failed(error: Exception) -> bytes:
-    """The last frame of a tail that failed."""
+    """Return the last frame of a tail that failed."""
     code = type(error).__name__
     if not isinstance(error, errors.RefoldError):
         log.error("unexpected %s in a tail", code)
@@ -902,7 +953,10 @@ class Feeds:
     # particular order, and the tails that use this are such generators.
     @contextmanager
     def joined(self, session: Session, head: int) -> Iterator[Feed]:
-        """The session's feed, which ends with its last listener."""
+        """Listen to the session's feed while the block runs.
+
+        The first listener starts the feed at ``head``; the last one ends it.
+        """
         feed = self._by_stream.get(session.stream)
         if feed is None or feed.ended:
             feed = Feed(session, begins=head)
@@ -926,18 +980,19 @@ async def tail(
     after: After = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=SEQS)] = None,
 ) -> Response:
-    """Follow a session by server-sent events, from behind a seq on.
+    """Follow a session after a seq, by server-sent events.
 
-    A client that comes back with Last-Event-ID misses nothing and gets nothing twice.
-    It ends with the session, and when the token does.
+    A client that reconnects with Last-Event-ID misses nothing and gets nothing twice.
+    The stream ends with the session, or when the token expires.
     """
     head = await asyncio.to_thread(session.head)
-    place = after if last_event_id is None else last_event_id
+    start = after if last_event_id is None else last_event_id
     until = request.state.caller.until
 
     feeds: Feeds = request.app.state.feeds
 
-    async def frames(place: int) -> AsyncIterator[bytes]:
+    async def frames() -> AsyncIterator[bytes]:
+        seq = start  # of the last event that was sent
         yield b"retry: 1000\n\n"
         # The server may have begun to stop while the head was read.
         if feeds.closing:
@@ -952,7 +1007,7 @@ async def tail(
                     yield CLOSING
                     return
                 try:
-                    place, text = await feed.after(place, min(HEARTBEAT_SEC, left))
+                    seq, text = await feed.after(seq, min(HEARTBEAT_SEC, left))
                 except Exception as error:  # the session was erased, for example
                     yield failed(error)
                     return
@@ -962,9 +1017,9 @@ async def tail(
                     return
 
     return StreamingResponse(
-        frames(place),
+        frames(),
         media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no"},  # of nginx, which would hold frames back
+        headers={"X-Accel-Buffering": "no"},  # nginx would hold frames back
     )
 
 
@@ -981,7 +1036,7 @@ def describe(app: FastAPI) -> None:
 
 
 def _described(description: dict[str, Any]) -> dict[str, Any]:
-    """Add what FastAPI cannot know: examples, types of events, and refusals."""
+    """Add examples, types of events, and refusals, which FastAPI does not know."""
     file = files("refold.adapters.server").joinpath("examples.json")
     examples = orjson.loads(file.read_bytes())
     components = description["components"]
@@ -1002,7 +1057,10 @@ def _described(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_parameter(parameter: Any, descriptions: Any) -> None:
-    # An omitted parameter is no null, which a query does not have.
+    """Add the description of a parameter, and remove null from its types.
+
+    A query has no null: an optional parameter is left out.
+    """
     alternatives = parameter["schema"].pop("anyOf", ({},))
     parameter["schema"] |= alternatives[0]
     parameter["description"] = descriptions[parameter["name"]]
@@ -1029,9 +1087,9 @@ _EVENT_LIST: Final = {"$ref": "#/components/schemas/Events"}
 
 
 def _event_shapes() -> dict[str, Any]:
-    """The schemas of events that can be appended: each type with its payload."""
+    """Return the schemas of events that can be appended: each type with its payload."""
     events_schema = Events.model_json_schema(ref_template=_REF)
-    event_schema = events_schema.pop("$defs")["Given"]
+    event_schema = events_schema.pop("$defs")["NewEvent"]
     schemas: dict[str, Any] = {"Events": events_schema}
     alternatives: list[Any] = []
     for name, kind in APPENDABLE.items():

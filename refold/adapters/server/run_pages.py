@@ -101,9 +101,12 @@ class Turn(NamedTuple):
     @property
     def all_events(self) -> list[PageEvent]:
         """All its events, with the results of calls at the end."""
-        shown = [event for step in self.steps for event in step]
-        results = [event.result for event in shown if event.result is not None]
-        return shown + results
+        events_of_steps: list[PageEvent] = []
+        results: list[PageEvent] = []
+        for step in self.steps:
+            events_of_steps += step
+            results += [event.result for event in step if event.result is not None]
+        return events_of_steps + results
 
     @property
     def redacted(self) -> str:
@@ -188,37 +191,41 @@ def read_page(
     )
     may_follow = len(envelopes) == most
     last = envelopes[-1].seq if envelopes else after
-    taken = _taken(envelopes, wanted)
-    end = _page_end(taken, limit)
-    if end < len(taken):
+    matching = _matching(envelopes, wanted)
+    end = _page_end(matching, limit)
+    if end < len(matching):
         may_follow = True
-        last = taken[end - 1].seq
-        taken = taken[:end]
+        last = matching[end - 1].seq
+        matching = matching[:end]
     if seq is not None:
-        taken = _from_turn_of(taken, seq)
-    first = taken[0].seq if taken else after + 1
-    if wanted == EVERYTHING and taken:
+        matching = _from_turn_of(matching, seq)
+    first = matching[0].seq if matching else after + 1
+    entries = matching
+    if wanted == EVERYTHING and matching:
         derived = _entries_decided(session, first, last)
-        taken = list(merge_derived(taken, derived, first - 1))
+        entries = list(merge_derived(matching, derived, first - 1))
     more = (may_follow or upto is not None) and last < head.seq
-    return RunPage(turns(taken), first, last, more, head)
+    return RunPage(turns(entries), first, last, more, head)
 
 
-def _taken(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelope]:
-    """The events that a filter takes, and the results of the calls among them."""
-    taken: list[Envelope] = []
-    waiting: set[str] = set()
+def _matching(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelope]:
+    """Return the events that a filter accepts, and the results of the calls among them.
+
+    A result follows its call, whether or not the filter accepts the result.
+    """
+    matching: list[Envelope] = []
+    open_calls: set[str] = set()
     for envelope in envelopes:
-        is_taken = wanted.accepts(envelope)
+        matches = wanted.accepts(envelope)
         match envelope.payload:
-            case ToolCall(call_id=call_id) if is_taken:
-                waiting.add(call_id)
-            case ToolResult(call_id=call_id) if call_id in waiting:
-                waiting.discard(call_id)
-                is_taken = True
-        if is_taken:
-            taken.append(envelope)
-    return taken
+            case ToolCall(call_id=call_id) if matches:
+                open_calls.add(call_id)
+            case ToolResult(call_id=call_id) if call_id in open_calls:
+                open_calls.discard(call_id)
+                matches = True
+        if matches:
+            matching.append(envelope)
+    return matching
 
 
 def _page_end(envelopes: Sequence[Envelope], limit: int) -> int:
@@ -227,20 +234,25 @@ def _page_end(envelopes: Sequence[Envelope], limit: int) -> int:
     The page ends at the first place from ``limit`` on where every call has its result.
     If there is no such place, it has exactly ``limit`` events.
     """
-    waiting: set[str] = set()
+    open_calls: set[str] = set()
     for index, envelope in enumerate(envelopes):
-        if index >= limit and not waiting:
+        if index >= limit and not open_calls:
             return index
         match envelope.payload:
             case ToolCall(call_id=call_id):
-                waiting.add(call_id)
+                open_calls.add(call_id)
             case ToolResult(call_id=call_id):
-                waiting.discard(call_id)
-    return min(len(envelopes), limit) if waiting else len(envelopes)
+                open_calls.discard(call_id)
+    if open_calls:
+        return min(len(envelopes), limit)
+    return len(envelopes)
 
 
 def _from_turn_of(envelopes: list[Envelope], seq: int) -> list[Envelope]:
-    """The events from the beginning of the turn that has ``seq``, if it is there."""
+    """Return the events from the start of the turn with ``seq`` on.
+
+    Returns all events if that turn starts before them.
+    """
     start = 0
     for index, envelope in enumerate(envelopes):
         if _begins_turn(envelope) and envelope.seq <= seq:
@@ -260,8 +272,8 @@ def _entries_decided(session: Session, first: int, last: int) -> list[Envelope]:
         stream = session.stream._replace(stream=name)
         length = log.head(stream).seq
         if length > _WHOLE:
-            rebuilt = _last_rebuild(log, stream)
-            start = _first_decided(log, stream, rebuilt, length, first)
+            replaced = _replaced_by_rebuild(log, stream)
+            start = _decided_before(log, stream, replaced, length, first)
             entries = log.read(stream, after=start, limit=_WHOLE)
         else:
             entries = since_last_rebuild(log.read(stream, after=0, limit=_WHOLE))
@@ -269,8 +281,11 @@ def _entries_decided(session: Session, first: int, last: int) -> list[Envelope]:
     return decided
 
 
-def _last_rebuild(log: EventLog, stream: StreamId) -> int:
-    """How many entries at the front of a derived stream the last rebuild replaced."""
+def _replaced_by_rebuild(log: EventLog, stream: StreamId) -> int:
+    """Return how many entries of a derived stream its last rebuild replaced.
+
+    These are the first ones of the stream.
+    """
     upto: int | None = None
     while True:
         notes = log.read(
@@ -284,16 +299,17 @@ def _last_rebuild(log: EventLog, stream: StreamId) -> int:
         upto = notes[0].seq - 1
 
 
-def _first_decided(
-    log: EventLog, stream: StreamId, rebuilt: int, length: int, seq: int
+def _decided_before(
+    log: EventLog, stream: StreamId, replaced: int, length: int, seq: int
 ) -> int:
-    """How many entries at the front of a derived stream come before those of a page.
+    """Return how many entries of a derived stream come before those of a page.
 
-    They were replaced by the last rebuild, or decided before ``seq``.
+    Each of them was replaced by the last rebuild, or decided before ``seq``.
 
-    rebuilt: the number of those that were replaced.
+    replaced: how many the last rebuild replaced.
+    length:   how many entries the stream has.
     """
-    low = rebuilt
+    low = replaced
     high = length
     while low < high:
         middle = (low + high) // 2
@@ -306,6 +322,7 @@ def _first_decided(
 
 
 def _begins_turn(envelope: Envelope) -> bool:
+    """Whether a turn begins with this event."""
     return isinstance(envelope.payload, UserInput)
 
 
@@ -345,7 +362,7 @@ def _build_turn(
     steps: list[list[PageEvent]] = []
     spent = Spending()
     answer_text = ""
-    previous_call = 0  # the seq of the call just before, for calls side by side
+    previous_call = 0  # the seq of the event before if it is a call; else 0
     for envelope in group:
         seq = envelope.seq if envelope.stream == MAIN else 0
         if seq in answers_by_seq:
@@ -355,8 +372,8 @@ def _build_turn(
         if envelope.type in ("agent_response", "final"):
             answer_text = getattr(envelope.payload, "text", "").strip() or answer_text
         is_call = isinstance(envelope.payload, ToolCall)
-        is_beside = is_call and previous_call > 0 and previous_call == seq - 1
-        if not is_beside:
+        is_parallel = is_call and previous_call > 0 and previous_call == seq - 1
+        if not is_parallel:
             steps.append([])
         steps[-1].append(PageEvent.of(envelope, results.get(seq)))
         previous_call = seq if is_call else 0
@@ -364,20 +381,20 @@ def _build_turn(
 
 
 def _results(envelopes: Iterable[Envelope]) -> dict[int, Envelope]:
-    """The results among these events, by the seq of the call that each answers."""
-    waiting: dict[str, int] = {}
+    """Return the results among these events, by the seq of the call of each."""
+    open_calls: dict[str, int] = {}
     results: dict[int, Envelope] = {}
     for envelope in envelopes:
         match envelope.payload:
             case ToolCall(call_id=call_id):
-                waiting[call_id] = envelope.seq
-            case ToolResult(call_id=call_id) if call_id in waiting:
-                results[waiting.pop(call_id)] = envelope
+                open_calls[call_id] = envelope.seq
+            case ToolResult(call_id=call_id) if call_id in open_calls:
+                results[open_calls.pop(call_id)] = envelope
     return results
 
 
 def strategies(session: Session) -> dict[str, Strategy]:
-    """The strategies by which the session was compacted, by fingerprint."""
+    """Return the strategies that compacted the session, by fingerprint."""
     used: dict[str, Strategy] = {}
     for name in session.history.streams()[1:]:
         stream = session.stream._replace(stream=name)
@@ -388,9 +405,10 @@ def strategies(session: Session) -> dict[str, Strategy]:
 
 
 def chosen(session: Session, name: str) -> Strategy | None:
-    """The strategy with this fingerprint or spec; None for the session's own.
+    """Return the strategy with this fingerprint or spec; None for an empty name.
 
-    ``spec.parse`` reads no files, so a client cannot name files of the server.
+    None means the session's own strategy.  ``spec.parse`` reads no files, so a client
+    cannot name files of the server.
 
     Raises UnknownStrategy.
     """
@@ -401,7 +419,7 @@ def chosen(session: Session, name: str) -> Strategy | None:
 
 
 def plot_data(outcome: Outcome) -> dict[str, Any]:
-    """A strategy's requests for a plot: tokens of each, and dollars up to each.
+    """Return a strategy's requests for a plot: tokens of each, and dollars up to each.
 
     ``dollars`` is empty for a model without prices.
     """
@@ -423,7 +441,7 @@ def plot_data(outcome: Outcome) -> dict[str, Any]:
 
 
 def html_file(session: Session, lang: Lang = "en") -> str:
-    """A run as one HTML file that needs no network: its turns, and contexts in it.
+    """Return a run as one HTML file that needs no network: its turns, and contexts.
 
     For a long run it has the first events and some of the contexts, and states that.
 
@@ -434,13 +452,13 @@ def html_file(session: Session, lang: Lang = "en") -> str:
     last = max(event.seq for event in timeline if event.stream == MAIN)
     requests = {event.seq for event in timeline if event.type == "request"}
     strategy = None
-    places = requests
+    seqs_of_contexts = requests
     if not requests:
-        # Nothing records how the contexts were sent.  Show what led to each response,
-        # by a strategy that compacted the session, if there is one.
-        places = _before_responses(timeline)
+        # The log does not show which contexts were sent.  Show the context before each
+        # response, by a strategy that compacted the session, if there is one.
+        seqs_of_contexts = _before_responses(timeline)
         strategy = next(iter(strategies(session).values()), None)
-    moments = sorted({*places, last})
+    moments = sorted({*seqs_of_contexts, last})
     contexts = [session.why(strategy, at=seq, chains=False) for seq in _spread(moments)]
     return rendered(
         "file.html",
@@ -457,16 +475,16 @@ def html_file(session: Session, lang: Lang = "en") -> str:
 
 
 def _before_responses(envelopes: Sequence[Envelope]) -> set[int]:
-    """The seqs just before the responses of the model."""
-    places: set[int] = set()
+    """Return the seqs just before the responses of the model."""
+    seqs: set[int] = set()
     for numbered in events.Numbering().number(envelopes):
         if numbered.began_at is not None and numbered.began_at > 1:
-            places.add(numbered.began_at - 1)
-    return places
+            seqs.add(numbered.began_at - 1)
+    return seqs
 
 
 def _spread(moments: Sequence[int]) -> Sequence[int]:
-    """At most ``_MOMENTS`` of these seqs, evenly spread, with the last of them."""
+    """Return at most ``_MOMENTS`` of these seqs, evenly spread, and always the last."""
     step = max(1, math.ceil(len(moments) / _MOMENTS))
     newest_first = moments[::-step]
     return newest_first[::-1]
@@ -476,14 +494,14 @@ _MARKED: Final = re.compile(f"({STANDS_FOR.pattern})|({values.STUB.pattern})")
 
 
 def marked(text: str) -> Markup:
-    """A text of the log for a page, with placeholders and stubs highlighted."""
+    """Return a text of the log for a page, with placeholders and stubs highlighted."""
     text = values.visible(text)
     parts: list[Markup] = []
     end = 0
     for match in _MARKED.finditer(text):
-        kind = "chip" if match[1] else "stub"
+        css_class = "chip" if match[1] else "stub"
         parts.append(escape(text[end : match.start()]))
-        parts.append(Markup('<mark class="{}">{}</mark>').format(kind, match[0]))
+        parts.append(Markup('<mark class="{}">{}</mark>').format(css_class, match[0]))
         end = match.end()
     parts.append(escape(text[end:]))
     return Markup("").join(parts)
@@ -493,7 +511,8 @@ class Cut(NamedTuple):
     """A text of a page in parts.
 
     shown: its beginning.
-    rest:  what the reader can unfold, which has ``lines`` lines.
+    rest:  the next part, which the reader can unfold.
+    lines: how many lines the rest has.
     left:  how many characters are in neither.
     """
 
@@ -521,7 +540,7 @@ def cut(text: str, *, whole: bool = False) -> Cut:
 
 
 def _outside_mark(text: str, end: int) -> int:
-    """Where to cut a text: at ``end``, or after the placeholder or stub around it."""
+    """Return ``end``, or the end of the placeholder or stub that ``end`` would cut."""
     start = max(0, end - _LONGEST_MARK)
     for match in _MARKED.finditer(text, start, end + _LONGEST_MARK):
         if match.start() < end < match.end():
@@ -530,14 +549,14 @@ def _outside_mark(text: str, end: int) -> int:
 
 
 def first_line(text: str, most: int = 200) -> str:
-    """The beginning of a text, in one line of at most ``most`` characters."""
+    """Return the beginning of a text, in one line of at most ``most`` characters."""
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most else f"{line[:most]}…"
 
 
 @cache
 def texts(lang: Lang) -> Mapping[str, str]:
-    """The texts of pages in a language, by name: ``table.key``."""
+    """Return the texts of pages in a language, by name: ``table.key``."""
     tables = load_packaged_toml("refold.adapters.server", "texts", f"{lang}.toml")
     named: dict[str, str] = {}
     for table, entries in tables.items():
@@ -548,9 +567,9 @@ def texts(lang: Lang) -> Mapping[str, str]:
 
 @pass_context
 def _text(context: Any, key: str, **fields: Any) -> str:
-    """The text with this name in the language of the page.  Raises KeyError.
+    """Return the text with this name in the language of the page.  Raises KeyError.
 
-    The key with the suffix ``_one`` is used if ``n`` is one.
+    If ``n`` is one, it is the text with the suffix ``_one``, if there is one.
     """
     by_key = texts(context["lang"])
     text = by_key[key]
@@ -561,12 +580,15 @@ def _text(context: Any, key: str, **fields: Any) -> str:
 
 @cache
 def static(name: str) -> str:
-    """The text of a file that pages load; ``name`` must not come from a client."""
+    """Return the text of a file that pages load.
+
+    The name must not come from a client.
+    """
     return (FOLDER / "static" / name).read_text("utf-8")
 
 
 def _digest(name: str) -> str:
-    """A digest of a file that pages load; its address changes with it."""
+    """Return a digest of a file that pages load; it changes the file's address."""
     digest = sha256(static(name).encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
@@ -580,7 +602,7 @@ def _finalized(value: Any) -> Any:
 
 
 def _dollars(amount: float) -> str:
-    """Return an amount in words, with more digits if it is small."""
+    """Return an amount as text, with more digits if it is small."""
     return f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
@@ -591,7 +613,10 @@ def _pick(key: Any, mapping: Mapping[Any, Any]) -> Any:
 
 @cache
 def _pages() -> Environment:
-    """The templates.  They escape every value, and make control characters visible."""
+    """Return the templates.
+
+    They escape every value, and make control characters visible.
+    """
     pages = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

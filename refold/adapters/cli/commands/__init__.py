@@ -125,13 +125,21 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         ),
     },
 }
-COMMANDS: Final[Mapping[str, Entry]] = {
-    name: entry for group in GROUPS.values() for name, entry in group.items()
-}
+
+
+def _all_commands() -> dict[str, Entry]:
+    """Return the commands of all groups."""
+    commands: dict[str, Entry] = {}
+    for group in GROUPS.values():
+        commands.update(group)
+    return commands
+
+
+COMMANDS: Final[Mapping[str, Entry]] = _all_commands()
 
 
 def added() -> plugins.Installed:
-    """The commands that installed packages add."""
+    """Return the commands that installed packages add."""
     return plugins.installed(plugins.COMMANDS, COMMANDS)
 
 

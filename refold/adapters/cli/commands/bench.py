@@ -135,7 +135,10 @@ def bench(
 
 
 def _benchmark(subject: Subject) -> Any:
-    """The module that runs a benchmark.  Raises RefoldError without a checkout."""
+    """Return the module that runs a benchmark.
+
+    Raises RefoldError without a checkout.
+    """
     checkout = Path(refold.__file__).parents[1]
     if not (checkout / "benchmarks" / subject / "run.py").exists():
         raise RefoldError(

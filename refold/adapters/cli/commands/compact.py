@@ -111,10 +111,11 @@ def compact(
         if until_idle:
             raise _wrong_usage("leave --until-idle out: --watch does not end")
         store = call.store()
+        seconds_between_checks = EVERY_SEC["compact"] if every is None else every
         worker = Worker(
             store,
-            None if strategy is None else store.settings.strategy(strategy),
-            duties={"compact": EVERY_SEC["compact"] if every is None else every},
+            _strategy(store, strategy),
+            duties={"compact": seconds_between_checks},
             summarizer=writer,
             user_id=user,
             session_id=session,
@@ -143,14 +144,13 @@ def _compacted(
     until_idle: bool,
 ) -> Result:
     """Compact a session once, or until its strategy asks for no more."""
-    before = len(session.history.derived(strategy.fingerprint))
-    goes_on = True
-    while goes_on:
-        was_compacted = session.compact(strategy, summarizer=writer)
-        goes_on = until_idle and bool(was_compacted)
+    events_before = len(session.history.derived(strategy.fingerprint))
+    while session.compact(strategy, summarizer=writer):
+        if not until_idle:
+            break
     summaries: list[tuple[int, Summary]] = []
     failed = False  # a warning has given the reason
-    for envelope in session.history.derived(strategy.fingerprint)[before:]:
+    for envelope in session.history.derived(strategy.fingerprint)[events_before:]:
         if isinstance(envelope.payload, Summary):
             summaries.append((envelope.seq, envelope.payload))
         elif getattr(envelope.payload, "phase", None) == "failed":
@@ -166,10 +166,17 @@ def _compacted(
                 _show_summary(screen, summary)
         elif not failed:
             waits = session.strategies.compactor(strategy).waits_for()
-            screen.line("nothing is due: ", shown(waits))
+            screen.line("nothing to compact: ", shown(waits))
 
     values = [{**summary.payload(), "seq": seq} for seq, summary in summaries]
     return Result(values, show, int(failed))
+
+
+def _strategy(store: SessionStore, spec: str | None) -> Strategy | None:
+    """Return the strategy that an option names; None without the option."""
+    if spec is None:
+        return None
+    return store.settings.strategy(spec)
 
 
 def _wrong_usage(reason: str) -> InvalidConfiguration:
@@ -200,8 +207,8 @@ def _summarizer(name: Summarizer, model: str | None) -> SummarizerPort | None:
 # The first words of the line about a summary, by its kind.
 _ACTIONS: Final = {
     "session": "compacted ",
-    "scope": "digested for the scope ",
-    "notes": "rewrote the notes of ",
+    "scope": "summarized for the scope: ",
+    "notes": "updated the notes: ",
 }
 
 
@@ -217,7 +224,10 @@ def _show_summary(screen: Screen, summary: Summary) -> None:
         f"seq {summary.first_seq} to {summary.last_seq}",
         (f"  {counted(summary.source_event_count, 'event')}", "dim"),
         f"  {summary.tokens_before:,} → {counted(summary.tokens_after, 'token')}",
-        (f"  due at seq {summary.decided_at_seq}, {summary.summarizer.kind}", "dim"),
+        (
+            f"  decided at seq {summary.decided_at_seq}, {summary.summarizer.kind}",
+            "dim",
+        ),
         (", adopted" if summary.adopted else "", "dim"),
         (level, "dim"),
     )
@@ -319,25 +329,27 @@ def worker(
     retain.
     """
     store = call.store()
-    names = do.split(",")
+    duty_texts = do.split(",")  # such as "seal" or "seal=60s"
     if rebuild is not None:
-        names.append("rebuild")
+        duty_texts.append("rebuild")
+    retention = None
     if retain is not None:
-        names.append("retain")
+        duty_texts.append("retain")
+        retention = RetentionPolicy.read(retain.read_bytes())
     duties: dict[str, float] = {}
-    for duty in names:
-        name, _, every = duty.partition("=")
-        if every:
-            duties[name] = duration(every).total_seconds()
+    for text in duty_texts:
+        name, _, interval = text.partition("=")
+        if interval:
+            duties[name] = duration(interval).total_seconds()
         elif name not in duties:
             duties[name] = EVERY_SEC.get(name, 0.0)
     background = Worker(
         store,
-        None if strategy is None else store.settings.strategy(strategy),
+        _strategy(store, strategy),
         duties=duties,
         summarizer=_summarizer(summarizer, model),
-        rebuilds=None if rebuild is None else store.settings.strategy(rebuild),
-        retains=RetentionPolicy.read(retain.read_bytes()) if retain else None,
+        rebuilds=_strategy(store, rebuild),
+        retains=retention,
         executor=call.executor(jobs),
         lease=lease,
         most_per_second=most_per_second,
@@ -514,13 +526,14 @@ def _retired(session: Session, old: str, new: str) -> bool:
     old: the fingerprint of that strategy.
     new: the fingerprint of the strategy that replaces it.
 
-    Returns whether they are retired now and were not before.
+    Returns whether this call retired them.
     """
     if session.strategies.default_fingerprint() == old:
         return False
     return bool(session.strategies.retire(old, why=f"replaced by {new}"))
 
 
+# The figures of a session's report that are added up.
 _COUNTED: Final = (
     "events",
     "compactions",

@@ -168,8 +168,8 @@ def _show_rerun(screen: Screen, ran: Rerun) -> None:
             screen.line((f"{ran.same_recorded:,} as sent", "green"))
         if ran.same > ran.same_recorded:
             again = counted(ran.same - ran.same_recorded, "reconstructed request")
-            unknown = "what the model received is not known"
-            screen.line(f"{again} as the log gives it; {unknown}")
+            unknown = "the log does not show what the model received"
+            screen.line(f"{again} the same as the log gives; {unknown}")
     else:
         screen.line(
             (f"request {difference.request} of {ran.requests} differs", "bold red"),
@@ -300,9 +300,9 @@ def _dollars(cost: float) -> str:
 def _notes(compared: Compared) -> list[str]:
     """Return the lines below the table, which explain it."""
     notes = [
-        "tokens: all sent; of these read from the cache, written to it, and the rest",
-        "cost: of the prompts; recall: what the agent still saw of what it referred to",
-        "files: of those read, written and deleted, how many it still saw by name",
+        "tokens: all that were sent; cached, written, rest: their shares in the cache",
+        "cost: of the prompts; recall: share of the references that were still visible",
+        "files: share of the files read, written and deleted whose names were visible",
     ]
     with_summaries = [outcome for outcome in compared.outcomes if outcome.done]
     if with_summaries:

@@ -283,7 +283,7 @@ def _show_certificate(
         if count:
             singular = _SINGULAR.get(table) or table.removesuffix("s")
             counts.append(counted(count, singular, table))
-    erased = ", ".join(counts) or "nothing, for there was nothing"
+    erased = ", ".join(counts) or "nothing, since nothing was stored"
     screen.line(output.mark(True), f"erased: {erased}")
     screen.line(f"  {counted(statement.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {statement['certificate_id']}")
@@ -339,7 +339,9 @@ def _show_datasets(
 ) -> None:
     """Print the datasets with rows of the erased data, which their owner must drop."""
     if datasets is None:
-        screen.line(output.mark(None), "which datasets hold rows of it cannot be read")
+        screen.line(
+            output.mark(None), "the list of datasets with its rows is unreadable"
+        )
     for dataset in datasets or ():
         name = dataset["export"]
         screen.line(output.mark(None), f"drop its rows from dataset {name}:")
@@ -350,7 +352,7 @@ def _show_datasets(
 def _show_copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
     """Print the exports with a copy of the erased data, which Refold cannot delete."""
     if copies is None:
-        screen.line(output.mark(None), "which exports have a copy of it cannot be read")
+        screen.line(output.mark(None), "the list of exports with a copy is unreadable")
     for copy in copies or ():
         if copy["format"]:
             place = f"{copy['format']}: {copy['location']} (on {copy['machine']})"
@@ -358,7 +360,7 @@ def _show_copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> 
             place = f"{copy['export']}: its record cannot be read"
         screen.line(
             output.mark(None),
-            f"delete the export of {copy['made_at']}, which Refold cannot:",
+            f"delete the export of {copy['made_at']}, which Refold cannot reach:",
         )
         screen.line(output.shown_in_line(f"  {place}"))
 
@@ -383,8 +385,10 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
         screen.table(names, rows)
         _show_stranded(screen, stranded)
         for job in unfinished:
-            stage = "held back" if job["stage"] == "held" else "cut off: run --due"
-            screen.line(output.mark(None), f"{job['job_id']}  {stage}  {job['due_at']}")
+            state = "interrupted: run `refold erase --due`"
+            if job["stage"] == "held":
+                state = f"in its grace period until {job['due_at']}"
+            screen.line(output.mark(None), f"{job['job_id']}  {state}")
 
     value = {
         "certificates": [certificate.to_json() for certificate in certificates],
@@ -513,7 +517,7 @@ def freeze(
     store = call.store()
     signed = None
     operated_by = operator_name(operator)
-    if lift and reason is not None:
+    if reason is not None and lift:
         signed = store.erasures.unfreeze(user, reason, operator=operated_by)
     elif reason is not None:
         signed = store.erasures.freeze(

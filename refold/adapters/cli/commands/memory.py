@@ -413,13 +413,13 @@ def _effect(memory: Memory) -> Result:
         head = (
             "item",
             "what",
-            "#shown",
-            "#success",
-            "#not shown",
-            "#success then",
+            "#with",
+            "#success with",
+            "#without",
+            "#success without",
             "#difference",
-            "#reflections",
-            "#and then",
+            "#reflections with",
+            "#reflections without",
         )
         if memory.effect:
             screen.table(head, map(row, memory.effect[:_SHOWN]))

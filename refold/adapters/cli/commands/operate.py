@@ -102,7 +102,7 @@ def serve(
     server_options = ServerOptions(
         host=host,
         port=port,
-        user=user or operator(None) or "me",  # the login, if the system knows one
+        user=user or operator(None) or "me",  # "me" if the system has no login
         certificate=certificate,
         key=key,
         origins=tuple(origin or ()),
@@ -416,9 +416,9 @@ def _export_lines(
         line_count = write_lines(out, lines)
     _complain_unrecorded(copies.unrecorded)
     unit, units = _UNITS[form]
-    sessions_text = counted(exported.listed, "session")
+    sessions_text = counted(exported.count, "session")
     amount = f"{counted(line_count, unit, units)} of {sessions_text}"
-    return _written(out, amount, {"sessions": exported.listed, units: line_count})
+    return _written(out, amount, {"sessions": exported.count, units: line_count})
 
 
 class _ExportedSessions:
@@ -427,6 +427,8 @@ class _ExportedSessions:
     internal: whether Refold's own sessions are included; they are not counted.
     copies:   records the copy of each user's data before the user's first session is
               exported, so that a later erasure can name the export.
+
+    ``count`` is the number of sessions so far.
     """
 
     def __init__(
@@ -435,12 +437,12 @@ class _ExportedSessions:
         self._infos = infos
         self._internal = internal
         self._copies = copies
-        self.listed = 0
+        self.count = 0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for info in self._infos:
             if not info.is_internal:
-                self.listed += 1
+                self.count += 1
             elif not self._internal:
                 continue
             self._copies.record(info.user_id)

@@ -113,8 +113,10 @@ def redact(
 
 
 def _figures(checked: list[Rechecked], *, apply: bool) -> dict[str, Any]:
-    """What was found and replaced in all sessions that were checked."""
-    events = superseded = blobs = 0
+    """Return the findings and replacements in all checked sessions, for JSON."""
+    events = 0
+    superseded = 0
+    blobs = 0
     exposures: list[Exposure] = []
     unfinished: list[dict[str, str]] = []
     problems: list[dict[str, str]] = []
@@ -143,6 +145,7 @@ def _figures(checked: list[Rechecked], *, apply: bool) -> dict[str, Any]:
 
 
 def _types(exposures: list[Exposure]) -> Counter[str]:
+    """Return the number of findings of each type."""
     counts: Counter[str] = Counter()
     for exposure in exposures:
         counts.update(exposure.types)
@@ -150,6 +153,7 @@ def _types(exposures: list[Exposure]) -> Counter[str]:
 
 
 def _show_session(screen: output.Screen, rechecked: Rechecked) -> None:
+    """Print a line about a checked session, and one for each place with findings."""
     session = rechecked.session
     name = output.shown(f"{session.user_id} / {session.session_id}")
     if rechecked.problem:
@@ -166,15 +170,20 @@ def _show_session(screen: output.Screen, rechecked: Rechecked) -> None:
     else:
         screen.line(output.mark(True), name, ("  nothing found", "dim"))
     for exposure in rechecked.exposures:
-        stream = "" if exposure.stream == "main" else f"{exposure.stream[:12]} "
-        seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
-        blobs = counted(exposure.blobs, "blob")
-        also = f", also in {blobs}" if exposure.blobs else ""
-        kinds = (values.type_counts(exposure.types), "red")
-        screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
+        place: str = exposure.where
+        if exposure.seq is not None:
+            place = f"seq {exposure.seq}"
+        if exposure.stream != "main":
+            place = f"{exposure.stream[:12]} {place}"
+        types = (values.type_counts(exposure.types), "red")
+        copies = ""
+        if exposure.blobs:
+            copies = f", also in {counted(exposure.blobs, 'blob')}"
+        screen.line("    ", f"{place}  ", types, (copies, "dim"))
 
 
 def _show_total(screen: output.Screen, figures: dict[str, Any]) -> None:
+    """Print the total of the findings, and the next step."""
     findings = sum(figures["types"].values())
     events = counted(figures["events"], "event")
     text = f" in {events} of {counted(figures['sessions'], 'session')}"
@@ -194,7 +203,7 @@ _OF_RECHECK: Final = {
 
 
 def _check(call: options.Call, *, recheck: bool) -> None:
-    """Raises BadParameter for options that ``--recheck`` excludes, or that need it."""
+    """Raise BadParameter for options that ``--recheck`` excludes, or that need it."""
     if recheck:
         refused = _OF_FILTER
         preposition = "without"
@@ -212,19 +221,22 @@ def _check(call: options.Call, *, recheck: bool) -> None:
 def _policy(
     path: str | None, packs: str | None, engine: options.Engines | None
 ) -> Policy | None:
-    """The policy of a file, with other packs and another engine if given."""
-    chosen = config.policy(path)
+    """Return the policy in a file, with these packs and this engine instead of its own.
+
+    Returns None for the default policy.
+    """
+    policy = config.policy(path)
     if packs is None and engine is None:
-        return chosen
-    chosen = chosen or Policy(version=1)
+        return policy
+    policy = policy or Policy(version=1)
     try:
         if packs is not None:
-            chosen = chosen.with_packs([name.strip() for name in packs.split(",")])
+            policy = policy.with_packs([name.strip() for name in packs.split(",")])
         if engine is not None:
-            chosen = chosen.with_engine(engine)
+            policy = policy.with_engine(engine)
     except PolicyError as error:
         raise InvalidConfiguration(error.reason) from None
-    return chosen
+    return policy
 
 
 _CLEAN: Final = "scanned: nothing found that the policy redacts"
@@ -233,7 +245,10 @@ _CLEAN: Final = "scanned: nothing found that the policy redacts"
 def _filter(
     redactor: Redactor, file: str, form: options.Values, *, as_json: bool
 ) -> None:
-    """Write what a file or stdin holds to stdout, redacted."""
+    """Write the values in a file or in stdin to stdout, redacted.
+
+    Raises RefoldError for input that is not of this format, or takes too much work.
+    """
     name = "stdin" if file == "-" else file
     redacted: Counter[str] = Counter()
     with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source:
@@ -264,6 +279,10 @@ def _filter(
 def _cleaned(
     redactor: Redactor, form: options.Values, name: str, source: BinaryIO
 ) -> Iterator[tuple[Any, Tally]]:
+    """Yield each value of the source after redaction, with the counts of its findings.
+
+    name: the name of the source, for errors.
+    """
     if form == "text":
         yield redactor.text(_decoded(source.read(), name))
     elif form == "json":
@@ -275,6 +294,7 @@ def _cleaned(
 
 
 def _parsed(data: bytes, where: str) -> Any:
+    """Return a JSON value.  Raises RefoldError, which names the place in the input."""
     text = _decoded(data, where).removeprefix("\ufeff")
     try:
         return json.loads(text)
@@ -284,11 +304,12 @@ def _parsed(data: bytes, where: str) -> Any:
     except RecursionError:
         why = "is nested too deeply"
     except ValueError:
-        why = "holds a number with too many digits"
+        why = "has a number with too many digits"
     raise RefoldError(f"{where}: {why}: correct it, or use --format text")
 
 
 def _decoded(data: bytes, where: str) -> str:
+    """Return a text.  Raises RefoldError if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

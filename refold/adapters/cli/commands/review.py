@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 Action = Literal["list", "show", "decide", "scan"]
-"""What to do with questions to humans."""
+"""An action on questions to humans."""
 
 Decision = Literal["accept", "reject", "corrected", "dismissed"]
-"""What can be decided."""
+"""The answer of a human to a question."""
 
 
 def review(
@@ -112,8 +112,8 @@ def review(
     return _list(store, user, session, every=every)
 
 
-class _Question(NamedTuple):
-    """The place of a question."""
+class _QuestionPlace(NamedTuple):
+    """The session of a question, and its seq there."""
 
     user: str
     session: str
@@ -122,13 +122,16 @@ class _Question(NamedTuple):
 
 def _question_of(
     session: str | None, seq: int | None, user: str | None
-) -> _Question | None:
-    """Return the question that the arguments name; None if they name none."""
+) -> _QuestionPlace | None:
+    """Return the place of the question that the arguments name; None if they name none.
+
+    Raises typer.BadParameter for an incomplete place.
+    """
     if session is None and seq is None:
         return None
     if session is None or seq is None or user is None:
         raise typer.BadParameter("name a question by SESSION, SEQ and --user")
-    return _Question(user, session, seq)
+    return _QuestionPlace(user, session, seq)
 
 
 _HEAD: Final = (
@@ -163,6 +166,7 @@ def _list(
 
 
 def _row(review: Review) -> list[str]:
+    """Return the row of a question in the table."""
     return [
         review.severity,
         review.at[:19].replace("T", " "),

@@ -1,4 +1,4 @@
-"""``refold seal`` and ``refold prove``: what is signed, and proofs of what was."""
+"""``refold seal`` and ``refold prove``: signatures of the log, and proofs from them."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def seal(
 
 
 def _sealed(head: TreeHead | None) -> Result:
+    """Return the report of the newest seal."""
     return Result(head and head.to_json(), tree_head(head), acted=True)
 
 
@@ -139,9 +140,9 @@ def prove(
 
         pem = public_pem(store.seals.public_key()).strip()
         return _written(out, Result({"public_key": pem}, pem))
-    named = (user, session, seq)
+    names_event = (user, session, seq) != (None, None, None)
     try:
-        if old is not None and new is not None and named == (None, None, None):
+        if old is not None and new is not None and not names_event:
             proof = store.seals.prove_growth(old, new)
         elif user is None or session is None or seq is None or old is not None:
             raise InvalidConfiguration(
@@ -149,9 +150,10 @@ def prove(
                 "`refold prove --help`"
             )
         else:
-            of = store.session(user_id=user, session_id=session).stream
-            options.sessions(store, user, session)
-            proof = store.seals.prove(of._replace(stream=stream), seq, size=new)
+            main_stream = store.session(user_id=user, session_id=session).stream
+            options.sessions(store, user, session)  # raises if there is no such session
+            stream_id = main_stream._replace(stream=stream)
+            proof = store.seals.prove(stream_id, seq, size=new)
     except (LookupError, ValueError) as error:
         if isinstance(error, RefoldError):
             raise
@@ -160,7 +162,7 @@ def prove(
 
 
 def _written(out: Path | None, result: Result) -> Result | None:
-    """Write what people would see to a file, if there is one."""
+    """Write the text of a result to a file; without a file, return the result."""
     if out is None:
         return result
     write_lines(out, [str(result.show).encode()])

@@ -84,8 +84,8 @@ def verify(
     Checks chains, heads, envelopes, calls and their results, the sources of all
     compactions and the digests of all recorded requests.  Without --user and
     --session it also checks the tree of `refold seal` against its anchor.  Events
-    that were redacted again are superseded: they are checked, what was made of them
-    is not.  Exits with 1 if anything does not hold.
+    that were redacted again are superseded: they are checked, but summaries and
+    requests made from them are not.  Exits with 1 if any check fails.
     """
     if proof is not None:
         return _verify_proof(call, proof, public_key)
@@ -392,9 +392,11 @@ def repair(
         return _repaired(checked, damages, acted=apply)
 
     with call.reporting(report) if apply else nullcontext():
-        for _, of_session in store.repair(user, session_id=session, apply=apply):
+        for _, damages_of_session in store.repair(
+            user, session_id=session, apply=apply
+        ):
             checked += 1
-            damages += of_session
+            damages += damages_of_session
     if not checked:
         sessions(store, user, session)  # raises if there are none
     return report()

@@ -105,13 +105,13 @@ _PROOFS: Final = {
 
 
 def show(
-    screen: Screen, explained: Explanation, shows_part: Any = lambda _: None
+    screen: Screen, explained: Explanation, show_details: Any = lambda _: None
 ) -> None:
     """Print an explanation.
 
-    shows_part: called with each part, after its first line.
+    show_details: called with each part, after its first line.
     """
-    _figures(screen, explained)
+    _show_figures(screen, explained)
     records = {record.node.seq: record for record in explained.records}
     last_reason = ""
     for number, run in groupby(explained.parts, lambda part: part.message):
@@ -122,20 +122,20 @@ def show(
             name = f"message {number}  {parts[0].role}"
         screen.line((name, "bold"))
         for part in parts:
-            _part(screen, explained, part)
-            shows_part(part)
+            _show_part(screen, explained, part)
+            show_details(part)
             reason = BECAUSE[part.cause]
             if reason != last_reason or explained.message is not None:
                 last_reason = reason
-                _wrapped(screen, _whole_reason(explained, part), "    ")
+                _show_wrapped(screen, _whole_reason(explained, part), "    ")
             if part.span is not None and part.span.summary in records:
                 record = records[part.span.summary]
                 hint = f": --open {record.node.seq} shows them"
-                _record(screen, record, "    ", hint)
+                _show_record(screen, record, "    ", hint)
             if explained.message is not None:
                 for seq in part.seqs:
-                    _event(screen, explained, explained.events[seq], "    ")
-    _left_out(screen, explained)
+                    _show_event(screen, explained, explained.events[seq], "    ")
+    _show_omissions(screen, explained)
 
 
 def _show_opened(
@@ -154,16 +154,15 @@ def _show_opened(
             (f"summary {record.node.seq}", "bold blue"),
             f"  level {summary.level}  {span}{depth}",
         )
-        _record(screen, record, indent + "  ")
+        _show_record(screen, record, indent + "  ")
+        max_lines = 4 if record.depth else None
         for text in (summary.abridged, summary.text):
-            screen.body(
-                text, indent=indent + "  | ", max_lines=4 if record.depth else None
-            )
+            screen.body(text, indent=indent + "  | ", max_lines=max_lines)
         for envelope in explained.source_events(record):
-            _event(screen, explained, envelope, indent + "  ")
+            _show_event(screen, explained, envelope, indent + "  ")
 
 
-def _figures(screen: Screen, explained: Explanation) -> None:
+def _show_figures(screen: Screen, explained: Explanation) -> None:
     """Print the size of a context, its digests, its bill, and the checked chains."""
     view = explained.view
     ref = explained.strategy.ref
@@ -175,12 +174,12 @@ def _figures(screen: Screen, explained: Explanation) -> None:
         (over, "bold red"),
     )
     params = [f"{name}={json.dumps(value)}" for name, value in ref.params.items()]
-    _wrapped(screen, ", ".join(params), "  ")
+    _show_wrapped(screen, ", ".join(params), "  ")
     screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
     screen.line((f"  digest      {view.digest}", "dim"))
     screen.line("  provenance  ", *origin_words(explained.provenance))
-    _bill(screen, explained)
-    _request(screen, explained)
+    _show_bill(screen, explained)
+    _show_request(screen, explained)
     if min(explained.events) < 1:
         origin = "0 and below belong to the session it was forked from"
         screen.line(f"  seqs        {origin}")
@@ -197,7 +196,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
             screen.line("    ", (problem.code, "red"), "  ", shown(problem.detail))
 
 
-def _bill(screen: Screen, explained: Explanation) -> None:
+def _show_bill(screen: Screen, explained: Explanation) -> None:
     """Print Refold's count of tokens and the number that was billed."""
     bill = explained.bill
     if bill is None:
@@ -214,13 +213,13 @@ def _bill(screen: Screen, explained: Explanation) -> None:
     if bill.offset is None:
         about = "without prompts and tools that the log does not have"
     else:
-        about = f"and {bill.offset:,} that the first answer shows beside the log"
+        about = f"and {bill.offset:,} that the log lacks, by the first answer's bill"
     screen.line(
         f"  counted     {counted(bill.counted, 'token')}, {about}: {difference:+.0%}"
     )
 
 
-def _request(screen: Screen, explained: Explanation) -> None:
+def _show_request(screen: Screen, explained: Explanation) -> None:
     """Print the recorded request of a context, and whether it was sent unchanged."""
     sent = explained.sent
     if sent is None:
@@ -239,10 +238,10 @@ def _request(screen: Screen, explained: Explanation) -> None:
     vault = f"with {values} from the vault" if values else ""
     details = (sent.request.model or "", matches[sent.request.matches], vault)
     text = ", ".join(detail for detail in details if detail)
-    _wrapped(screen, visible(text), " " * 14)
+    _show_wrapped(screen, visible(text), " " * 14)
 
 
-def _part(screen: Screen, explained: Explanation, part: Part) -> None:
+def _show_part(screen: Screen, explained: Explanation, part: Part) -> None:
     """Print the first line of a part: its kind, its events, and their types."""
     span = part.span
     name = "none"
@@ -279,8 +278,13 @@ def _whole_reason(explained: Explanation, part: Part) -> str:
     return reason
 
 
-def _record(screen: Screen, record: SummaryRecord, indent: str, hint: str = "") -> None:
-    """Print a summary's decision, its rule, its writer, and the proofs."""
+def _show_record(
+    screen: Screen, record: SummaryRecord, indent: str, hint: str = ""
+) -> None:
+    """Print a summary's decision, its rule, its writer, and the proofs.
+
+    hint: follows the list of the summaries that it absorbs.
+    """
     node = record.node
     summary = node.summary
     decided_at = ""
@@ -296,10 +300,12 @@ def _record(screen: Screen, record: SummaryRecord, indent: str, hint: str = "") 
         where = f"summary {place.seq} of strategy {place.stream[:DIGEST]}"
         screen.line(indent, f"adopted: written as {where}")
     else:
-        _asked(screen, record.asked_again, record.source, indent)
-    model = f" ({summary.summarizer.model})" if summary.summarizer.model else ""
-    digest = summary.prompt_digest
-    prompt = f", prompt {digest[:DIGEST]}" if digest else ""
+        _show_decision(screen, record.asked_again, record.source, indent)
+    writer = summary.summarizer.kind
+    if summary.summarizer.model:
+        writer += f" ({summary.summarizer.model})"
+    if summary.prompt_digest:
+        writer += f", prompt {summary.prompt_digest[:DIGEST]}"
     screen.line(
         indent,
         f"source digest {summary.source_digest[:DIGEST]} ",
@@ -308,7 +314,7 @@ def _record(screen: Screen, record: SummaryRecord, indent: str, hint: str = "") 
     )
     screen.line(
         indent,
-        f"by {summary.summarizer.kind}{model}{prompt}: {summary.tokens_before:,} → "
+        f"by {writer}: {summary.tokens_before:,} → "
         f"{counted(summary.tokens_after, 'token')}, hash {node.envelope.hash[:DIGEST]}",
     )
     if summary.absorbs:
@@ -316,8 +322,11 @@ def _record(screen: Screen, record: SummaryRecord, indent: str, hint: str = "") 
         screen.line(indent, f"level {summary.level}, absorbs {absorbs}{hint}")
 
 
-def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
-    """Print whether the strategy makes the same decision when it is asked again."""
+def _show_decision(screen: Screen, asked: Asked, source: str, indent: str) -> None:
+    """Print whether the strategy makes the same decision when it is asked again.
+
+    source: the proof of the summary's source, a key of ``_PROOFS``.
+    """
     if asked.same:
         screen.line(
             indent, "rule: ", asked.reason, "  ", ("✓ decides the same again", "green")
@@ -326,44 +335,44 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
             at = f"{asked.clock:{_MOMENT}}"
             screen.line(indent, f"depends on time: decided at {at}")
         return
-    other = "nothing"
+    decision_now = "nothing"
     if asked.decided is not None:
-        other = seqs(asked.decided.first_seq, asked.decided.last_seq)
+        decision_now = seqs(asked.decided.first_seq, asked.decided.last_seq)
     why = ", because its source was redacted since" if source == "superseded" else ""
     screen.line(
         indent,
         ("rule: cannot be derived again", "yellow"),
-        f"{why} (at that seq and time it decides {other} now)",
+        f"{why} (at that seq and time it decides {decision_now} now)",
     )
 
 
-def _left_out(screen: Screen, explained: Explanation) -> None:
+def _show_omissions(screen: Screen, explained: Explanation) -> None:
     """Print the omitted events, and the reasons."""
-    runs = list(explained.unshown_groups())
-    if not runs and explained.message is not None:
+    groups = list(explained.unshown_groups())
+    if not groups and explained.message is not None:
         return
     screen.line("")
-    nothing = "" if runs else "  nothing"
+    nothing = "" if groups else "  nothing"
     screen.line(("left out", "bold"), nothing)
-    before = ""
-    for omission, events in runs:
-        meaning = LEFT_OUT[omission.why]
+    last_reason = ""
+    for omission, events in groups:
+        reason = LEFT_OUT[omission.why]
         if omission.summary is not None:
-            meaning += f": summary {omission.summary}"
+            reason += f": summary {omission.summary}"
         if omission.edit is not None:
-            meaning += f": seq {omission.edit}"
-        if meaning != before:
-            screen.line("  ", meaning)
-        before = meaning
+            reason += f": seq {omission.edit}"
+        if reason != last_reason:
+            screen.line("  ", reason)
+        last_reason = reason
         spans = [seqs(*span) for span in spans_of(event.seq for event in events)]
         listed = ", ".join(span.removeprefix("seq ") for span in spans)
         via = ""
         if omission.via not in (None, omission.summary):
             via = f"through {omission.via}: "
-        _wrapped(screen, f"{via}seq {listed}  {_types(events)}", "    ")
+        _show_wrapped(screen, f"{via}seq {listed}  {_types(events)}", "    ")
 
 
-def _event(
+def _show_event(
     screen: Screen, explained: Explanation, envelope: Envelope, indent: str
 ) -> None:
     """Print an event as one line, with the start of its text and its hash."""
@@ -383,7 +392,7 @@ def _event(
     )
 
 
-def _wrapped(screen: Screen, text: str, indent: str) -> None:
+def _show_wrapped(screen: Screen, text: str, indent: str) -> None:
     """Print a text in lines of the screen's width."""
     for line in wrap(text, min(_WIDTH, screen.width) - len(indent)):
         screen.line((indent + line, "dim"))
