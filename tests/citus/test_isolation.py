@@ -17,17 +17,17 @@ from refold.adapters.sql.citus import CitusDatabase
 from refold.adapters.sql.schema import migrate
 from tests.isolation.test_roles_at_work import (
     test_an_agent_works_as_the_app_role_alone as test_an_agent_works,
-    test_an_agents_reads_are_counted as test_reads_are_counted,
     test_connections_serve_one_user_after_another as test_connections_serve_many,
-    test_each_of_the_others_does_its_work as test_the_others_do_their_work,
+    test_each_of_the_other_roles_does_its_work as test_the_others_do_their_work,
     test_groups_of_several_users_share_commits as test_groups_share_commits,
+    test_reads_of_an_agent_are_counted as test_reads_are_counted,
     test_the_owner_works_as_before as test_the_owner_works,
 )
 from tests.isolation.test_wall import (
     test_a_dropped_statement_is_sent_again_for_the_same_user as test_a_forgotten_query,
-    test_a_prepared_query_is_asked_for_another_user as test_a_prepared_query,
+    test_a_prepared_query_works_for_another_user as test_a_prepared_query,
     test_a_query_that_fails_leaves_no_user_behind as test_a_query_that_fails,
-    test_a_query_that_forgets_its_user_is_held_back as test_a_forgetful_query,
+    test_a_query_without_its_user_gets_no_rows as test_a_forgetful_query,
     test_a_write_that_fails_leaves_no_user_behind as test_a_write_that_fails,
 )
 from tests.support.citus import Cluster

@@ -7,7 +7,7 @@ from tests.adapters.test_seals import paused as paused
 from tests.control import test_retain_crash as retaining
 from tests.erasure import test_crash as erasing, test_races as races
 from tests.erasure.test_crash import filled_url as filled_url
-from tests.erasure.test_races import two as two
+from tests.erasure.test_races import user_and_eraser_stores as user_and_eraser_stores
 from tests.store import (
     test_append as appends,
     test_compaction_races as compacting,
@@ -32,16 +32,16 @@ SAME = (
     compacting.test_kill_9_at_any_step_leaves_the_next_context_right,
     compacting.test_a_dead_compactor_keeps_its_lease_until_it_ends,
     compacting.test_compactors_of_four_processes_and_sixteen_threads_take_effect_once,
-    erasing.test_an_erasure_that_was_killed_is_seen_and_completed,
+    erasing.test_a_killed_erasure_is_detected_and_completed,
     erasing.test_marked_sessions_stay_unusable_after_a_kill,
-    erasing.test_holding_back_that_was_killed_is_completed,
-    erasing.test_a_restoration_that_was_killed_is_completed,
-    races.test_processes_that_pour_while_their_user_is_erased_leave_nothing,
+    erasing.test_a_killed_hold_is_completed,
+    erasing.test_a_killed_restoration_is_completed,
+    races.test_processes_that_write_during_an_erasure_leave_nothing,
     races.test_a_new_session_is_refused_after_the_erasure,
     races.test_an_old_key_cannot_write_after_readmission,
-    races.test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too,
+    races.test_a_fork_made_while_the_erasure_of_its_origin_begins_is_erased_too,
     races.test_a_fork_of_an_erased_session_is_refused,
-    races.test_two_that_erase_one_user_at_once_sign_one_certificate,
+    races.test_two_concurrent_erasures_of_one_user_sign_one_certificate,
     seals.test_appends_go_on_while_a_sealer_is_at_work,
     seals.test_kill_9_after_any_statement_leaves_each_head_sealed_once,
     seals.test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on,
@@ -54,6 +54,6 @@ SAME = (
     sharing.test_each_session_is_verified_once_per_interval,
     sharing.test_one_worker_does_the_duties_of_the_whole_store,
     sharing.test_a_killed_workers_session_is_taken_up_when_its_lease_ends,
-    retaining.test_a_retention_that_was_killed_is_completed,
+    retaining.test_a_killed_retention_is_completed,
 )
 globals().update({test.__name__: on_any(test) for test in SAME})

@@ -1,4 +1,4 @@
-"""What tests of retention ask for: a store in which time has passed."""
+"""Fixtures for tests of retention: a store in which time has passed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def memory() -> Iterator[SessionStore]:
-    """A store that keeps nothing, where the engine makes no difference."""
+    """A store in memory, for tests in which the engine makes no difference."""
     with refold.open("memory://") as store:
         yield store
 
@@ -31,7 +31,7 @@ Later = Callable[[SessionStore, timedelta], SessionStore]
 
 @pytest.fixture
 def later() -> Later:
-    """Opens what a store is over once more, so much later."""
+    """Opens a store's database again, that much later."""
 
     def opened(store: SessionStore, passed: timedelta) -> SessionStore:
         writer = store.writer

@@ -1,4 +1,4 @@
-"""Whole texts expire on their own: the events stay, and say what is left of them."""
+"""Complete texts expire on their own: the events stay, and name what is left."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(30_000)).decode()
 
 
 @pytest.fixture
-def cut(store: SessionStore) -> Session:
-    """A session with a long text and an image, shown to a model once."""
+def session_with_blobs(store: SessionStore) -> Session:
+    """Create a session with a long text and an image, shown to a model once."""
     session = store.session(user_id="ada", session_id="s")
     picture = refold.events.Attachment(kind="image", media_type="image/png", data=IMAGE)
     session.append(
@@ -53,25 +53,25 @@ def digests(session: Session) -> list[str]:
     return named_digests
 
 
-def test_a_text_whose_time_has_come_is_gone_and_its_event_stays(
-    store: SessionStore, cut: Session, later: Later
+def test_an_expired_text_is_removed_and_its_event_stays(
+    store: SessionStore, session_with_blobs: Session, later: Later
 ) -> None:
-    before, named = cut.events(), digests(cut)
+    before, named = session_with_blobs.events(), digests(session_with_blobs)
     assert len(named) >= 3
 
     done = later(store, 31 * DAY).erasures.retain(POLICY)
 
     assert done.blobs == len(set(named))
     assert done.sessions == []
-    assert cut.events() == before
+    assert session_with_blobs.events() == before
     for digest in named:
         with pytest.raises(Expired, match="retention"):
-            cut.history.blob(digest)
+            session_with_blobs.history.blob(digest)
     assert store.stats()["blob_bytes"] == 0
 
 
 def test_an_expired_blob_verifies_as_expired_not_damaged(
-    store: SessionStore, cut: Session, later: Later
+    store: SessionStore, session_with_blobs: Session, later: Later
 ) -> None:
     assert problems(store) == []
 
@@ -84,35 +84,35 @@ def test_an_expired_blob_verifies_as_expired_not_damaged(
         assert [damage for _, damages in store.repair() for damage in damages] == []
 
 
-def test_a_context_shows_what_is_left(
-    store: SessionStore, cut: Session, later: Later
+def test_a_context_shows_the_rest_of_an_expired_text(
+    store: SessionStore, session_with_blobs: Session, later: Later
 ) -> None:
-    assert IMAGE in str(cut.context("keep_all").messages)
+    assert IMAGE in str(session_with_blobs.context("keep_all").messages)
 
     later(store, 31 * DAY).erasures.retain(POLICY)
 
-    shown = str(cut.context("keep_all").messages)
+    shown = str(session_with_blobs.context("keep_all").messages)
     assert IMAGE not in shown
     assert "bytes left out here" in shown
-    assert cut.prepare(WINDOW).messages
+    assert session_with_blobs.prepare(WINDOW).messages
 
 
 def test_an_expired_text_cannot_be_faked_without_the_key(
-    store: SessionStore, cut: Session, monkeypatch: pytest.MonkeyPatch
+    store: SessionStore, session_with_blobs: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forged(_: Blobs, address: bytes, __: object) -> BlobRow:
         return BlobRow(address, b"", 0)
 
     monkeypatch.setattr(Blobs, "expired", forged)
     (blobs, *_) = list(store.log.retention.old_blobs(store.clock() + 1))
-    assert cut.session_id == blobs.session_id
+    assert session_with_blobs.session_id == blobs.session_id
     assert store.log.retention.expire_blobs(blobs)
 
     assert "blob" in problems(store)
 
 
 def test_blobs_stay_expired_after_key_rotation(
-    store: SessionStore, cut: Session, later: Later
+    store: SessionStore, session_with_blobs: Session, later: Later
 ) -> None:
     later(store, 31 * DAY).erasures.retain(POLICY)
 
@@ -120,11 +120,11 @@ def test_blobs_stay_expired_after_key_rotation(
 
     assert problems(store) == []
     with pytest.raises(Expired):
-        cut.history.blob(digests(cut)[0])
+        session_with_blobs.history.blob(digests(session_with_blobs)[0])
 
 
-def test_younger_texts_held_ones_and_those_behind_forks_stay(
-    store: SessionStore, cut: Session, later: Later
+def test_newer_texts_and_those_on_hold_or_used_by_forks_stay(
+    store: SessionStore, session_with_blobs: Session, later: Later
 ) -> None:
     for user in ("bob", "eve"):
         store.session(user_id=user, session_id="s").append(refold.UserInput(text=LONG))
@@ -137,21 +137,21 @@ def test_younger_texts_held_ones_and_those_behind_forks_stay(
 
     done = later(store, 31 * DAY).erasures.retain(POLICY)
 
-    assert done.blobs == len(set(digests(cut)))
+    assert done.blobs == len(set(digests(session_with_blobs)))
     for user, name in (("ada", "new"), ("bob", "s"), ("eve", "s"), ("eve", "child")):
         assert (
             store.session(user_id=user, session_id=name).history.blob(young[0]) == LONG
         )
 
 
-def test_a_dry_run_counts_and_an_export_is_whole_afterwards(
-    store: SessionStore, cut: Session, later: Later, tmp_path: Path
+def test_a_dry_run_counts_and_a_later_export_is_complete(
+    store: SessionStore, session_with_blobs: Session, later: Later, tmp_path: Path
 ) -> None:
     then = later(store, 31 * DAY)
 
     planned = then.erasures.retain(POLICY, dry_run=True)
 
-    assert cut.history.blob(digests(cut)[0])
+    assert session_with_blobs.history.blob(digests(session_with_blobs)[0])
     assert then.erasures.retain(POLICY).blobs == planned.blobs
     assert then.erasures.retain(POLICY).blobs == 0
     store.export_user("ada", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What a user allows is recorded as events, and the last word on it counts."""
+"""A user's permissions are recorded as events, and the latest one counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_consent_is_denied_until_it_is_given(store: SessionStore) -> None:
     assert store.sessions("ada") == []
 
 
-def test_the_last_word_counts(store: SessionStore) -> None:
+def test_the_latest_permission_counts(store: SessionStore) -> None:
     ada = store.user("ada")
     ada.consent(DECLARATIVE_MEMORY, reason="asked at the start")
     assert ada.status().declarative_memory
@@ -61,7 +61,7 @@ def test_every_change_is_an_event_that_stays(store: SessionStore) -> None:
     assert not [p for _, proved in store.verify("ada") for p in proved.problems]
 
 
-def test_many_words_are_read_page_by_page(
+def test_many_permissions_are_read_page_by_page(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.store.history.PAGE", 2)
@@ -73,7 +73,7 @@ def test_many_words_are_read_page_by_page(
 
 
 @pytest.mark.parametrize("scope", ["", "Memory", "a b", "x" * 65, "a..b", "ada@b.test"])
-def test_a_scope_that_is_no_name_is_refused(store: SessionStore, scope: str) -> None:
+def test_an_invalid_scope_is_refused(store: SessionStore, scope: str) -> None:
     with pytest.raises(InvalidEvent):
         store.user("ada").consent(scope)
 

@@ -1,4 +1,4 @@
-"""An export has all there is of a user, whole or not at all, and proves itself."""
+"""An export of a user is complete or does not exist, and can be verified."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.talking import talk
 
 @pytest.fixture
 def filled(store: SessionStore) -> SessionStore:
-    """Ada has sessions with all there is, consent and a hold; bob has a session."""
+    """Ada has data of every kind, consent and a hold; bob has a session."""
     fill(store, rounds=6)
     store.user("ada").consent("declarative_memory", reason="asked")
     store.erasures.hold("ada", "case 7", "a lawsuit")
@@ -36,7 +36,7 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_every_event_of_the_user_is_in_it_and_none_of_others(
+def test_every_event_of_the_user_is_exported_and_none_of_others(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     out = filled.export_user("ada", tmp_path / "out").path
@@ -60,7 +60,7 @@ def test_every_event_of_the_user_is_in_it_and_none_of_others(
     assert b"bobs" not in everything
 
 
-def test_whole_texts_consent_holds_views_and_certificates_are_in_it(
+def test_texts_consent_holds_views_and_certificates_are_exported(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -78,7 +78,9 @@ def test_whole_texts_consent_holds_views_and_certificates_are_in_it(
     assert (counts["sessions"], counts["blobs"], counts["certificates"]) == (3, 1, 1)
 
 
-def test_only_its_owner_can_read_it(filled: SessionStore, tmp_path: Path) -> None:
+def test_only_its_owner_can_read_an_export(
+    filled: SessionStore, tmp_path: Path
+) -> None:
     out = filled.export_user("ada", tmp_path / "out").path
 
     modes = {path.stat().st_mode & 0o077 for path in [out, *out.rglob("*")]}
@@ -86,7 +88,7 @@ def test_only_its_owner_can_read_it(filled: SessionStore, tmp_path: Path) -> Non
     assert modes == {0}
 
 
-def test_an_export_proves_itself(filled: SessionStore, tmp_path: Path) -> None:
+def test_an_export_verifies(filled: SessionStore, tmp_path: Path) -> None:
     filled.export_user("ada", tmp_path / "out")
 
     checked = check_export(tmp_path / "out")
@@ -103,35 +105,35 @@ def _events(out: Path) -> Path:
     return max(out.rglob("events.jsonl"), key=lambda path: path.stat().st_size)
 
 
-def _flipped(out: Path) -> None:
+def _flip_a_byte(out: Path) -> None:
     data = bytearray(_events(out).read_bytes())
     data[len(data) // 2] ^= 1
     _events(out).write_bytes(data)
 
 
-def _missing(out: Path) -> None:
+def _remove_an_event(out: Path) -> None:
     next((out / "blobs").iterdir()).unlink()
 
 
-def _added(out: Path) -> None:
+def _add_an_event(out: Path) -> None:
     (out / "sessions" / "more.jsonl").write_text("{}\n")
 
 
-def _counted(out: Path) -> None:
+def _change_the_count(out: Path) -> None:
     manifest = _manifest(out)
     manifest["counts"]["events"] += 1
     (out / "manifest.json").write_bytes(orjson.dumps(manifest))
 
 
-def _swapped(out: Path) -> None:
-    """Two events change places, and the manifest is made to fit."""
+def _exchange_two_events(out: Path) -> None:
+    """Exchange two events, and make the manifest fit."""
     rows = _events(out).read_bytes().splitlines(keepends=True)
     rows[1], rows[2] = rows[2], rows[1]
     _resign(out, b"".join(rows))
 
 
-def _cut(out: Path) -> None:
-    """The last event goes, and the manifest is made to fit."""
+def _cut_the_last_event(out: Path) -> None:
+    """Remove the last event, and make the manifest fit."""
     rows = _events(out).read_bytes().splitlines(keepends=True)
     _resign(out, b"".join(rows[:-1]))
 
@@ -150,14 +152,22 @@ def _resign(out: Path, data: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export that tests change copies of; once written, no store is asked."""
+    """An export that tests copy and change; no store is needed after it was written."""
     with refold.open("memory://") as store:
         fill(store, rounds=6)
         return store.export_user("ada", tmp_path_factory.mktemp("made") / "out").path
 
 
 @pytest.mark.parametrize(
-    "tamper", [_flipped, _missing, _added, _counted, _swapped, _cut]
+    "tamper",
+    [
+        _flip_a_byte,
+        _remove_an_event,
+        _add_an_event,
+        _change_the_count,
+        _exchange_two_events,
+        _cut_the_last_event,
+    ],
 )
 def test_a_changed_export_fails_its_check(
     exported: Path, tmp_path: Path, tamper: Callable[[Path], None]
@@ -176,7 +186,7 @@ def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["at the first event", "at the manifest"])
 @pytest.mark.parametrize("scope", ["the user", "a session"])
-def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
+def test_an_erasure_during_an_export_ends_it_and_leaves_nothing(
     store: SessionStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -225,7 +235,7 @@ def test_erased_and_unknown_users_cannot_be_exported(
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_written_over(filled: SessionStore, tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing(filled: SessionStore, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")
 
@@ -235,22 +245,22 @@ def test_nothing_is_written_over(filled: SessionStore, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
 
-def test_a_full_disk_leaves_nothing(
+def test_a_full_disk_leaves_no_partial_export(
     filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = sorted(tmp_path.iterdir())
 
-    def full(_: int) -> None:
+    def raise_disk_full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("refold.store.exports.os.fsync", full)
+    monkeypatch.setattr("refold.store.exports.os.fsync", raise_disk_full)
 
     with pytest.raises(refold.errors.ExportFailed, match="free space"):
         filled.export_user("ada", tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_appends_meanwhile_are_in_it_or_not_but_never_half(
+def test_a_concurrent_append_is_exported_completely_or_not_at_all(
     store: SessionStore, tmp_path: Path
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
@@ -275,19 +285,19 @@ def test_appends_meanwhile_are_in_it_or_not_but_never_half(
         assert check_export(tmp_path / f"out-{number}").problems == []
 
 
-def test_a_long_session_is_not_read_at_once(
+def test_a_long_session_is_read_in_parts(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(store.session(user_id="ada", session_id="s"), 120)
     read, most = type(store.log).read, 0
 
-    def counted(*args: Any, **named: Any) -> Any:
+    def counted_read(*args: Any, **named: Any) -> Any:
         nonlocal most
         page = read(*args, **named)
         most = max(most, len(page))
         return page
 
-    monkeypatch.setattr(type(store.log), "read", counted)
+    monkeypatch.setattr(type(store.log), "read", counted_read)
 
     store.export_user("ada", tmp_path / "out")
 

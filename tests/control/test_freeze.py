@@ -1,4 +1,4 @@
-"""What is frozen can be read, and takes nothing, whoever writes and whichever way."""
+"""Frozen data can be read, and no writer in any way can change it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.talking import talk
 
 @pytest.fixture
 def frozen(store: SessionStore) -> SessionStore:
-    """Ada is frozen: an open session that is due to compact, and a closed one."""
+    """Freeze ada, who has a session with a pending compaction, and a closed one."""
     talk(store.session(user_id="ada", session_id="open"), 8)
     talk(store.session(user_id="ada", session_id="closed"), 8)
     store.session(user_id="ada", session_id="closed").end()
@@ -69,19 +69,19 @@ WAYS: dict[str, Callable[[SessionStore], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_written_to_a_frozen_user(frozen: SessionStore, way: str) -> None:
-    before = _everything(frozen)
+    before = _stored_state(frozen)
 
     with pytest.raises(Frozen, match="not changed until"):
         WAYS[way](frozen)
 
-    assert _everything(frozen) == before
+    assert _stored_state(frozen) == before
 
 
 @BOTH
 @pytest.mark.parametrize(
     "way", ["append", "append from asyncio", "new session", "fork", "compaction"]
 )
-def test_another_process_is_refused_too(
+def test_another_process_cannot_write_to_a_frozen_user_either(
     store_url: str, tmp_path: Path, way: str
 ) -> None:
     with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
@@ -94,7 +94,7 @@ def test_another_process_is_refused_too(
             WAYS[way](writer)
 
 
-def _everything(store: SessionStore) -> Any:
+def _stored_state(store: SessionStore) -> Any:
     return [
         (
             info,
@@ -142,7 +142,7 @@ def _repaired(store: SessionStore) -> list[Any]:
     return list(store.repair(apply=True))
 
 
-def test_others_write_on(frozen: SessionStore) -> None:
+def test_other_users_can_write(frozen: SessionStore) -> None:
     assert (
         frozen.session(user_id="bob", session_id="open")
         .append(user_inputs("x"))
@@ -191,7 +191,7 @@ def test_a_frozen_user_is_not_erased(frozen: SessionStore) -> None:
     assert frozen.session(user_id="ada", session_id="open").events()
 
 
-def test_a_freeze_is_no_hold_to_be_released(frozen: SessionStore) -> None:
+def test_a_freeze_cannot_be_released_like_a_hold(frozen: SessionStore) -> None:
     with pytest.raises(InvalidEvent):
         frozen.erasures.release("ada", "freeze", "by the back door")
     with pytest.raises(InvalidEvent):
@@ -206,7 +206,7 @@ def test_an_erased_user_cannot_be_frozen(store: SessionStore) -> None:
         store.erasures.freeze("ada", "too late")
 
 
-def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
+def test_a_session_whose_erasure_is_undone_is_frozen_like_the_others(
     store: SessionStore,
 ) -> None:
     talk(store.session(user_id="ada", session_id="one"), 1)
@@ -226,7 +226,7 @@ def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
     )
 
 
-def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -> None:
+def test_a_retry_finds_an_event_from_before_the_freeze(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     first = session.append(user_inputs("x"), idempotency_key="k")
     store.erasures.freeze("ada", "asked")
@@ -240,7 +240,7 @@ def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -
 def test_concurrent_writes_come_before_the_freeze(
     store_url: str, tmp_path: Path
 ) -> None:
-    """Writers that share commits, and one that freezes: no event comes behind."""
+    """Writers share commits while another thread freezes: no event comes afterwards."""
     with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
         for number in range(4):
             talk(writer.session(user_id="ada", session_id=f"s{number}"), 1)

@@ -1,4 +1,4 @@
-"""Memory outlives sessions: names, counts and seqs stay until its own time is up."""
+"""Memory outlives sessions: names, counts and seqs expire on their own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ POLICY = RetentionPolicy(sessions=30 * DAY, memory=90 * DAY)
 BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 
 
-def ran(store: SessionStore, name: str, *tools: str, outcome: Any = "success") -> None:
+def add_run(
+    store: SessionStore, name: str, *tools: str, outcome: Any = "success"
+) -> None:
     session = store.session(user_id="ada", session_id=name)
     session.append(refold.UserInput(text="a secret word: marzipan"))
     for number, tool in enumerate(tools):
@@ -38,12 +40,12 @@ def ran(store: SessionStore, name: str, *tools: str, outcome: Any = "success") -
 
 def filled(store: SessionStore) -> SessionStore:
     for number in range(4):
-        ran(store, f"run-{number}", "search", "book")
+        add_run(store, f"run-{number}", "search", "book")
     return store
 
 
 def memory_items(store: SessionStore) -> list[Any]:
-    """Returns kind, content and sessions of every item of memory."""
+    """Return kind, content and sessions of every item of memory."""
     return [
         (item.kind, item.content, item.sessions)
         for item in store.memory.of("ada").items
@@ -57,7 +59,7 @@ def memory_sessions(store: SessionStore) -> list[str]:
 
 
 @BOTH
-def test_memory_says_the_same_after_its_sessions_expired(
+def test_memory_stays_the_same_after_its_sessions_expired(
     store: SessionStore, later: Later
 ) -> None:
     before = memory_items(filled(store))
@@ -74,7 +76,7 @@ def test_memory_says_the_same_after_its_sessions_expired(
 
 
 @BOTH
-def test_it_goes_when_its_own_time_is_up(store: SessionStore, later: Later) -> None:
+def test_memory_expires_after_its_own_time(store: SessionStore, later: Later) -> None:
     filled(store)
     later(store, 31 * DAY).erasures.retain(POLICY)
 
@@ -103,7 +105,7 @@ def _stream(name: str) -> Any:
     return StreamId("ada", name)
 
 
-def test_erasing_takes_it_too(store: SessionStore, later: Later) -> None:
+def test_an_erasure_deletes_memory_too(store: SessionStore, later: Later) -> None:
     filled(store)
     after = later(store, 31 * DAY)
     after.erasures.retain(POLICY)
@@ -153,7 +155,7 @@ def test_a_later_opt_out_deletes_kept_memory(store: SessionStore, later: Later) 
     assert memory_sessions(after) == []
 
 
-def test_the_profile_outlives_sessions_with_consent_alone(
+def test_the_profile_outlives_sessions_only_with_consent(
     store: SessionStore, later: Later
 ) -> None:
     store.user("ada").consent("declarative_memory")
@@ -173,7 +175,7 @@ def test_the_profile_outlives_sessions_with_consent_alone(
     assert len(memory_sessions(after)) == 4
 
 
-def test_each_kind_has_a_time_of_its_own(store: SessionStore, later: Later) -> None:
+def test_each_kind_has_its_own_time(store: SessionStore, later: Later) -> None:
     filled(store)
     policy = RetentionPolicy.read(
         'sessions = "30d"\n[memory]\npath = "120d"\neffort = "60d"\n'
@@ -189,7 +191,7 @@ def test_each_kind_has_a_time_of_its_own(store: SessionStore, later: Later) -> N
     assert later(store, 121 * DAY).erasures.retain(policy).memory == 4
 
 
-def test_a_shorter_time_counts_for_what_is_kept_already(
+def test_a_shorter_time_applies_to_existing_memory(
     store: SessionStore, later: Later
 ) -> None:
     filled(store)
@@ -202,7 +204,7 @@ def test_a_shorter_time_counts_for_what_is_kept_already(
     assert after.erasures.retain(longer).memory == 0
     assert after.erasures.retain(shorter).memory == 4
     assert memory_sessions(after) == []
-    ran(store, "late", "search")
+    add_run(store, "late", "search")
     assert later(store, 46 * DAY).erasures.retain(shorter).memory == 0
     assert memory_sessions(after) == []
 
@@ -216,12 +218,12 @@ def test_a_shorter_time_counts_for_what_is_kept_already(
         '[memory]\npath = "90d"',
     ],
 )
-def test_a_time_that_cannot_be_kept_is_refused(text: str) -> None:
+def test_an_impossible_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfiguration):
         RetentionPolicy.read(text)
 
 
-def test_without_a_time_memory_goes_with_its_sessions(
+def test_without_a_time_memory_expires_with_its_sessions(
     store: SessionStore, later: Later
 ) -> None:
     filled(store)
@@ -233,13 +235,13 @@ def test_without_a_time_memory_goes_with_its_sessions(
 
 
 @pytest.fixture
-def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items hold as long as is shipped, now and afterwards."""
+def default_lifetimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the default lifetimes of items, during and after the test."""
     monkeypatch.setattr(items, "_lifetimes", {})
 
 
-@pytest.mark.usefixtures("shipped")
-def test_items_hold_as_long_as_is_set(
+@pytest.mark.usefixtures("default_lifetimes")
+def test_items_last_as_long_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "refold.toml").write_text('[memory]\npath = "400d"\neffort = "5d"\n')
@@ -254,10 +256,10 @@ def test_items_hold_as_long_as_is_set(
     assert days == {"path": 400, "effort": 5}
 
 
-@pytest.mark.usefixtures("shipped")
+@pytest.mark.usefixtures("default_lifetimes")
 @pytest.mark.parametrize(
     "lifetimes", [{"words": DAY}, {"path": timedelta(0)}, {"path": timedelta.max}]
 )
-def test_a_lifetime_that_cannot_be_is_refused(lifetimes: dict[str, timedelta]) -> None:
+def test_an_impossible_lifetime_is_refused(lifetimes: dict[str, timedelta]) -> None:
     with pytest.raises(InvalidConfiguration, match="memory"):
         refold.memory.set_lifetimes(**lifetimes)

@@ -1,4 +1,4 @@
-"""What nobody uses is erased in its time; what is used, held or needed is not."""
+"""Unused sessions are erased in time; sessions in use, on hold or needed stay."""
 
 from __future__ import annotations
 
@@ -26,64 +26,72 @@ MONTH = RetentionPolicy(sessions=30 * DAY)
 
 
 @pytest.fixture
-def old(store: SessionStore) -> SessionStore:
+def with_old_sessions(store: SessionStore) -> SessionStore:
     """Two users with a session each."""
     talk(store.session(user_id="ada", session_id="adas"), 2)
     talk(store.session(user_id="bob", session_id="bobs"), 2)
     return store
 
 
-def names(store: SessionStore) -> list[str]:
+def session_ids(store: SessionStore) -> list[str]:
     return [info.session_id for info in store.sessions()]
 
 
-def test_nothing_expires_by_default(old: SessionStore, later: Later) -> None:
-    done = later(old, 10_000 * DAY).erasures.retain(RetentionPolicy())
+def test_nothing_expires_by_default(
+    with_old_sessions: SessionStore, later: Later
+) -> None:
+    done = later(with_old_sessions, 10_000 * DAY).erasures.retain(RetentionPolicy())
 
     assert done == RetentionResult(False, [], {}, 0, [])
-    assert names(old) == ["adas", "bobs"]
+    assert session_ids(with_old_sessions) == ["adas", "bobs"]
 
 
 def test_unused_sessions_are_erased_with_a_certificate(
-    old: SessionStore, later: Later
+    with_old_sessions: SessionStore, later: Later
 ) -> None:
-    then = later(old, 29 * DAY)
+    then = later(with_old_sessions, 29 * DAY)
     talk(then.session(user_id="bob", session_id="bobs"), 1)
 
-    done = later(old, 31 * DAY).erasures.retain(MONTH, operator="cron")
+    done = later(with_old_sessions, 31 * DAY).erasures.retain(MONTH, operator="cron")
 
     assert done.sessions == [("ada", "adas")]
-    assert names(old) == ["bobs"]
+    assert session_ids(with_old_sessions) == ["bobs"]
     (erasure,) = done.erasures
     assert erasure.certificate is not None
     statement = erasure.certificate.statement
     assert (statement["reason"], statement["operator"]) == ("retention", "cron")
     assert statement["scope"] == "session"
     assert set(erasure.left.values()) == {0}
-    assert old.erasures.pending() == []
+    assert with_old_sessions.erasures.pending() == []
     with pytest.raises(refold.Erased):
-        old.session(user_id="ada", session_id="adas").append(user_inputs("x"))
+        with_old_sessions.session(user_id="ada", session_id="adas").append(
+            user_inputs("x")
+        )
     assert (
-        old.session(user_id="ada", session_id="new").append(user_inputs("x")).first_seq
+        with_old_sessions.session(user_id="ada", session_id="new")
+        .append(user_inputs("x"))
+        .first_seq
         == 1
     )
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(
-    old: SessionStore, later: Later
+    with_old_sessions: SessionStore, later: Later
 ) -> None:
-    then = later(old, 31 * DAY)
+    then = later(with_old_sessions, 31 * DAY)
 
     planned = then.erasures.retain(MONTH, dry_run=True)
 
     assert planned.dry_run
-    assert names(old) == ["adas", "bobs"]
-    assert old.erasures.certificates() == []
+    assert session_ids(with_old_sessions) == ["adas", "bobs"]
+    assert with_old_sessions.erasures.certificates() == []
     assert then.erasures.retain(MONTH).sessions == planned.sessions
-    assert names(old) == []
+    assert session_ids(with_old_sessions) == []
 
 
-def test_everything_of_a_session_goes(store: SessionStore, later: Later) -> None:
+def test_retention_erases_everything_of_a_session(
+    store: SessionStore, later: Later
+) -> None:
     fill(store, rounds=6)
 
     done = later(store, 31 * DAY).erasures.retain(MONTH)
@@ -95,13 +103,13 @@ def test_everything_of_a_session_goes(store: SessionStore, later: Later) -> None
     assert set(erasure.left.values()) == {0}
 
 
-def test_reading_keeps_a_session_where_the_policy_says_so(
-    old: SessionStore, later: Later
+def test_reading_keeps_a_session_if_the_policy_says_so(
+    with_old_sessions: SessionStore, later: Later
 ) -> None:
-    read = log_of(old).retention
-    in_use = later(old, 29 * DAY)
+    read = log_of(with_old_sessions).retention
+    in_use = later(with_old_sessions, 29 * DAY)
     counted = SessionStore(
-        old.log,
+        with_old_sessions.log,
         in_use.writer.redactor,
         in_use.writer.limits,
         clock=in_use.clock,
@@ -109,7 +117,7 @@ def test_reading_keeps_a_session_where_the_policy_says_so(
     )
     counted.session(user_id="ada", session_id="adas").events()
     assert [access.reads for access in counted.access_log.accesses("ada")] == [1]
-    then = later(old, 31 * DAY)
+    then = later(with_old_sessions, 31 * DAY)
 
     by_use = RetentionPolicy(sessions=30 * DAY, since="access")
     assert then.erasures.retain(by_use).sessions == [("bob", "bobs")]
@@ -119,74 +127,94 @@ def test_reading_keeps_a_session_where_the_policy_says_so(
 
 @pytest.mark.parametrize("kept_by", ["hold", "freeze"])
 def test_held_and_frozen_users_are_left_alone(
-    old: SessionStore, later: Later, kept_by: str
+    with_old_sessions: SessionStore, later: Later, kept_by: str
 ) -> None:
     if kept_by == "hold":
-        old.erasures.hold("ada", "case 7", "a lawsuit")
+        with_old_sessions.erasures.hold("ada", "case 7", "a lawsuit")
     else:
-        old.erasures.freeze("ada", "asked")
+        with_old_sessions.erasures.freeze("ada", "asked")
 
-    done = later(old, 31 * DAY).erasures.retain(MONTH)
+    done = later(with_old_sessions, 31 * DAY).erasures.retain(MONTH)
 
     assert done.sessions == [("bob", "bobs")]
     assert done.kept == {kept_by: 1}
-    assert names(old) == ["adas"]
+    assert session_ids(with_old_sessions) == ["adas"]
 
 
-def test_the_parent_of_a_used_fork_is_kept(old: SessionStore, later: Later) -> None:
-    old.session(user_id="ada", session_id="adas").fork(2, session_id="child")
-    old.session(user_id="ada", session_id="child").fork(1, session_id="grandchild")
-    talk(old.session(user_id="ada", session_id="apart"), 1)
-    talk(later(old, 20 * DAY).session(user_id="ada", session_id="grandchild"), 1)
+def test_the_parent_of_a_used_fork_is_kept(
+    with_old_sessions: SessionStore, later: Later
+) -> None:
+    with_old_sessions.session(user_id="ada", session_id="adas").fork(
+        2, session_id="child"
+    )
+    with_old_sessions.session(user_id="ada", session_id="child").fork(
+        1, session_id="grandchild"
+    )
+    talk(with_old_sessions.session(user_id="ada", session_id="apart"), 1)
+    talk(
+        later(with_old_sessions, 20 * DAY).session(
+            user_id="ada", session_id="grandchild"
+        ),
+        1,
+    )
 
-    done = later(old, 31 * DAY).erasures.retain(MONTH)
+    done = later(with_old_sessions, 31 * DAY).erasures.retain(MONTH)
 
     assert done.sessions == [("ada", "apart"), ("bob", "bobs")]
     assert done.kept == {"fork": 2}
     assert (
-        old.session(user_id="ada", session_id="grandchild").context("keep_all").messages
+        with_old_sessions.session(user_id="ada", session_id="grandchild")
+        .context("keep_all")
+        .messages
     )
-    assert len(later(old, 60 * DAY).erasures.retain(MONTH).sessions) == 3
-    assert names(old) == []
+    assert len(later(with_old_sessions, 60 * DAY).erasures.retain(MONTH).sessions) == 3
+    assert session_ids(with_old_sessions) == []
 
 
 def test_a_user_whose_key_is_lost_does_not_stop_the_others(
-    old: SessionStore, later: Later
+    with_old_sessions: SessionStore, later: Later
 ) -> None:
-    old.session(user_id="ada", session_id="adas").fork(2, session_id="child")
-    talk(later(old, 20 * DAY).session(user_id="ada", session_id="child"), 1)
-    keys = log_of(old).keys
+    with_old_sessions.session(user_id="ada", session_id="adas").fork(
+        2, session_id="child"
+    )
+    talk(
+        later(with_old_sessions, 20 * DAY).session(user_id="ada", session_id="child"), 1
+    )
+    keys = log_of(with_old_sessions).keys
     ref = keys.user_ref("ada")
     keys.store.destroy_sessions(ref, keys.session_ref("ada", "child"), before=2)
     keys.forget("ada")
 
-    done = later(old, 31 * DAY).erasures.retain(
+    done = later(with_old_sessions, 31 * DAY).erasures.retain(
         RetentionPolicy(30 * DAY, blobs=30 * DAY)
     )
 
     assert done.sessions == [("bob", "bobs")]
     assert done.kept == {"unreadable": 1}
-    assert "adas" in names(old)
+    assert "adas" in session_ids(with_old_sessions)
 
 
-def test_consents_never_expire(old: SessionStore, later: Later) -> None:
-    old.user("ada").opt_out()
+def test_consents_never_expire(with_old_sessions: SessionStore, later: Later) -> None:
+    with_old_sessions.user("ada").opt_out()
 
-    later(old, 31 * DAY).erasures.retain(MONTH)
+    later(with_old_sessions, 31 * DAY).erasures.retain(MONTH)
 
-    (info,) = old.sessions("ada", internal=True)
+    (info,) = with_old_sessions.sessions("ada", internal=True)
     assert info.session_id == "_user"
-    assert old.user("ada").status().memory_opt_out
+    assert with_old_sessions.user("ada").status().memory_opt_out
 
 
 @BOTH
 @pytest.mark.parametrize("used", ["append", "read", "fork"])
 def test_a_session_used_before_its_erasure_stays(
-    old: SessionStore, later: Later, used: str, monkeypatch: pytest.MonkeyPatch
+    with_old_sessions: SessionStore,
+    later: Later,
+    used: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The look and the mark are one transaction, whatever was seen before."""
-    then = later(old, 31 * DAY)
-    retention = type(log_of(old).retention)
+    """The check and the mark are one transaction, whatever was read before."""
+    then = later(with_old_sessions, 31 * DAY)
+    retention = type(log_of(with_old_sessions).retention)
     begin = retention.begin_unused
 
     def interrupted(self: Any, job: Any, unused: Unused) -> Any:
@@ -194,7 +222,7 @@ def test_a_session_used_before_its_erasure_stays(
             session = then.session(user_id="ada", session_id="adas")
             if used == "append":
                 session.append(user_inputs("still here"))
-            elif used == "fork" and "child" not in names(old):
+            elif used == "fork" and "child" not in session_ids(with_old_sessions):
                 session.fork(2, session_id="child")
             elif used == "read":
                 accesses = list(self.accesses("ada")) or [_access(then)]
@@ -206,9 +234,9 @@ def test_a_session_used_before_its_erasure_stays(
     done = then.erasures.retain(RetentionPolicy(sessions=30 * DAY, since="access"))
 
     assert done.sessions == [("bob", "bobs")]
-    assert "adas" in names(old)
+    assert "adas" in session_ids(with_old_sessions)
     assert then.session(user_id="ada", session_id="adas").events()
-    assert [job.whose.user_id for job in old.erasures.pending()] == []
+    assert [job.whose.user_id for job in with_old_sessions.erasures.pending()] == []
 
 
 def _access(store: SessionStore) -> Any:
@@ -228,7 +256,7 @@ def test_many_sessions_of_a_user_are_one_erasure(
 
 
 def test_the_next_run_completes_an_interrupted_one(
-    old: SessionStore, later: Later, monkeypatch: pytest.MonkeyPatch
+    with_old_sessions: SessionStore, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -236,18 +264,21 @@ def test_the_next_run_completes_an_interrupted_one(
     with monkeypatch.context() as patch:
         patch.setattr(Eraser, "_count", cut)
         with pytest.raises(KeyboardInterrupt):
-            later(old, 31 * DAY).erasures.retain(MONTH)
-    assert len(old.erasures.pending()) == 1
+            later(with_old_sessions, 31 * DAY).erasures.retain(MONTH)
+    assert len(with_old_sessions.erasures.pending()) == 1
 
-    done = later(old, 31 * DAY).erasures.retain(MONTH)
+    done = later(with_old_sessions, 31 * DAY).erasures.retain(MONTH)
 
     assert done.completed == 1
-    assert (names(old), old.erasures.pending()) == ([], [])
-    assert len(old.erasures.certificates()) == 2
+    assert (session_ids(with_old_sessions), with_old_sessions.erasures.pending()) == (
+        [],
+        [],
+    )
+    assert len(with_old_sessions.erasures.certificates()) == 2
 
 
 @BOTH
-def test_two_retentions_at_once_erase_each_session_once(
+def test_two_concurrent_retentions_erase_each_session_once(
     store_url: str, tmp_path: Path, later: Later
 ) -> None:
     with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
@@ -262,7 +293,7 @@ def test_two_retentions_at_once_erase_each_session_once(
             for done in both:
                 done.result()
 
-        assert names(first) == []
+        assert session_ids(first) == []
         assert first.erasures.pending() == []
         assert len(first.erasures.certificates()) == 4
 
@@ -286,12 +317,12 @@ def test_a_policy_is_read_from_toml() -> None:
         'memory = "90d"\nsessions = "91d"',
     ],
 )
-def test_a_policy_that_says_something_else_is_refused(text: str) -> None:
+def test_a_policy_with_unknown_contents_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfiguration):
         RetentionPolicy.read(text)
 
 
-def test_the_preset_has_the_audit_log_shortest() -> None:
+def test_the_preset_keeps_the_audit_log_shortest() -> None:
     seed = RetentionPolicy.preset("seed")
 
     assert (seed.sessions, seed.memory) == (30 * DAY, 90 * DAY)

@@ -1,4 +1,4 @@
-"""Killed at any step, a retention is seen, and completed by the next run."""
+"""A killed retention is detected, and completed by the next run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.talking import talk
 
 @BOTH
 @pytest.mark.parametrize("step", STEPS)
-def test_a_retention_that_was_killed_is_completed(
+def test_a_killed_retention_is_completed(
     store_url: str, tmp_path: Path, step: str
 ) -> None:
     with open_at(prepare(store_url, tmp_path), tmp_path) as store:

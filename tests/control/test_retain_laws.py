@@ -1,4 +1,4 @@
-"""A session stays if it, or anything forked from it, however far, was used in time."""
+"""A session stays if it, or any fork descending from it, was used in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLICY = RetentionPolicy(sessions=timedelta(days=30))
 
 
 class Planned(NamedTuple):
-    """A session: what it is forked from, by number, and the day of its last append."""
+    """A session: the number of its parent, and the day of its last append."""
 
     parent: int | None
     day: int
@@ -33,7 +33,7 @@ def histories(draw: st.DrawFn) -> list[Planned]:
 
 
 def needed(planned: list[Planned]) -> set[int]:
-    """Returns the used sessions and all their ancestors, by the definition."""
+    """Return the used sessions and all their ancestors, by the definition."""
     needed_numbers = set()
     for number, session in enumerate(planned):
         if session.day > 30:

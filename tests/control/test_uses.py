@@ -1,4 +1,4 @@
-"""Reads by name are counted beside the reads, and written late, and none twice."""
+"""Reads by name are counted separately, written later, and never twice."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ S = StreamId("ada", "s")
 
 @pytest.fixture
 def uses(store: SessionStore) -> Iterator[Reads]:
-    """What counts for a store that has a session, and writes only when told."""
+    """The reads of a store that has a session; they are written only on demand."""
     talk(store.session(user_id="ada", session_id="s"), 1)
     counting = Reads(lambda: store.log.retention, store.clock, every=3600)
     yield counting
     counting.close()
 
 
-def counted(store: SessionStore) -> list[tuple[str, str, int]]:
+def stored_counts(store: SessionStore) -> list[tuple[str, str, int]]:
     return [access[:3] for access in store.log.retention.accesses()]
 
 
@@ -73,15 +73,15 @@ def test_appends_verifying_and_listing_are_no_reads(
 def test_no_read_writes_anything(store: SessionStore, uses: Reads) -> None:
     for _ in range(1000):
         uses.note(S)
-    assert counted(store) == []
+    assert stored_counts(store) == []
 
     uses.flush()
     uses.flush()
 
-    assert counted(store) == [("ada", "s", 1000)]
+    assert stored_counts(store) == [("ada", "s", 1000)]
 
 
-def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
+def test_a_thread_writes_counts_after_a_delay(store: SessionStore) -> None:
     talk(store.session(user_id="ada", session_id="s"), 1)
     written = threading.Event()
 
@@ -96,38 +96,36 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
     uses.note(S)
 
     assert written.wait(30)
-    assert counted(store) == [("ada", "s", 1)]
+    assert stored_counts(store) == [("ada", "s", 1)]
     uses.close()
 
 
-def test_uses_that_cannot_be_written_are_kept(
+def test_counts_that_cannot_be_written_are_kept(
     store: SessionStore, uses: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retention = type(store.log.retention)
     uses.note(S)
 
-    def down(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise StoreUnavailable("it is down", remedy="wait")
 
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "add_accesses", down)
+        patch.setattr(retention, "add_accesses", fail)
         uses.flush()
     uses.note(S)
     uses.flush()
 
-    assert counted(store) == [("ada", "s", 2)]
+    assert stored_counts(store) == [("ada", "s", 2)]
 
 
-def test_memory_is_bounded_whatever_is_asked_for(
-    store: SessionStore, uses: Reads
-) -> None:
+def test_memory_for_counts_is_bounded(store: SessionStore, uses: Reads) -> None:
     for number in range(MOST_SESSIONS + 10):
         uses.note(StreamId("ada", f"no-{number}"))
 
     assert len(uses._counts) == MOST_SESSIONS
     uses.flush()
 
-    assert counted(store) == []
+    assert stored_counts(store) == []
 
 
 def test_several_processes_add_up(store: SessionStore, uses: Reads) -> None:
@@ -143,7 +141,9 @@ def test_several_processes_add_up(store: SessionStore, uses: Reads) -> None:
     assert (both.reads, both.last_at) == (2, first.last_at)
 
 
-def test_a_forked_child_writes_only_its_own(store_url: str, tmp_path: Path) -> None:
+def test_a_forked_child_writes_only_its_own_counts(
+    store_url: str, tmp_path: Path
+) -> None:
     with open_at(store_url, tmp_path) as store:
         talk(store.session(user_id="ada", session_id="s"), 1)
         store.session(user_id="ada", session_id="s").events()
@@ -158,7 +158,7 @@ def test_a_forked_child_writes_only_its_own(store_url: str, tmp_path: Path) -> N
         assert [access.reads for access in store.access_log.accesses()] == [2]
 
 
-def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Reads) -> None:
+def test_erased_data_is_not_counted(store: SessionStore, uses: Reads) -> None:
     uses.note(S)
     uses.flush()
     uses.note(S)
@@ -168,7 +168,7 @@ def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Reads) 
 
     assert erased.certificate is not None
     assert erased.certificate.statement["counts"]["accesses"] == 1
-    assert counted(store) == []
+    assert stored_counts(store) == []
 
 
 def test_a_store_can_be_opened_without_counting(store_url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What tests of erasure share: a store with a user who has all there is."""
+"""Fixtures for tests of erasure: a store with a user who has data of every kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW = "turn_window:full_turns=2,cached_turns=1"
 
 
 def fill(store: SessionStore, user_id: str, session_id: str) -> None:
-    """A session with a summary, a stored view, a blob, a receipt and a fork."""
+    """Create a session with a summary, a stored view, a blob, a receipt and a fork."""
     session = talk(store.session(user_id=user_id, session_id=session_id), 8)
     session.append(user_inputs("a line of text. " * 5_000), idempotency_key="once")
     session.compact(WINDOW)
@@ -31,7 +31,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def filled(store: SessionStore) -> SessionStore:
-    """Ada has sessions with all there is, and so has bob."""
+    """A store in which ada and bob have sessions with data of every kind."""
     fill(store, "ada", "one")
     fill(store, "bob", "bobs")
     return store

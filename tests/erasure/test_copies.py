@@ -1,4 +1,4 @@
-"""An erasure names every export that has a copy of what it erases."""
+"""An erasure names every export with a copy of the erased data."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def fill(store: SessionStore, user_id: str = "ada", session_id: str = "s-1") -> 
     store.session(user_id=user_id, session_id=session_id).append(user_inputs("hello"))
 
 
-def rows(store: SessionStore) -> list[Any]:
+def record_rows(store: SessionStore) -> list[Any]:
     database = log_of(store).recorder.database
     return list(database.read(None, sa.select(database.tables.exports)))
 
 
 @BOTH
-def test_the_report_names_the_folder_and_the_certificate_a_hash_of_it(
+def test_the_report_names_the_folder_and_the_certificate_its_hash(
     store: SessionStore, tmp_path: Path
 ) -> None:
     fill(store)
@@ -58,23 +58,23 @@ def test_the_report_names_the_folder_and_the_certificate_a_hash_of_it(
     parts = [b"refold:location:1", salt, os.uname().nodename.encode()]
     whole = length_prefixed([*parts, str(out).encode()])
     assert certified["location_hash"] == hashlib.sha256(whole).hexdigest()
-    assert rows(store) == []
+    assert record_rows(store) == []
     assert store.erase("ada", "asked").copies == ()
 
 
-def test_a_record_says_nothing_without_the_key(
+def test_a_record_is_unreadable_without_the_key(
     store: SessionStore, tmp_path: Path
 ) -> None:
     fill(store)
 
     store.export_user("ada", tmp_path / PATH_NAME)
 
-    (row,) = rows(store)
+    (row,) = record_rows(store)
     assert PATH_NAME.encode() not in bytes(row.body)
     assert b"folder" not in bytes(row.body)
 
 
-def test_an_export_changes_neither_the_next_one_nor_verification(
+def test_a_recorded_export_changes_neither_the_next_one_nor_verification(
     store: SessionStore, tmp_path: Path
 ) -> None:
     fill(store)
@@ -99,7 +99,7 @@ def test_an_export_that_fails_leaves_no_record(
     with pytest.raises(SessionNotFound):
         store.export_user("nobody", tmp_path / "out")
 
-    assert rows(store) == []
+    assert record_rows(store) == []
 
 
 def test_exports_of_other_users_are_not_named(
@@ -112,7 +112,7 @@ def test_exports_of_other_users_are_not_named(
     plan, done = store.erasures.plan("ada"), store.erase("ada", "asked")
 
     assert (plan.copies, done.copies) == ([], [])
-    assert len(rows(store)) == 1
+    assert len(record_rows(store)) == 1
 
 
 @BOTH
@@ -129,7 +129,7 @@ def test_the_erasure_of_a_session_names_the_exports_that_have_it(
 
     locations = [str(copy["location"]) for copy in done.copies or ()]
     assert sorted(locations) == sorted([str(tmp_path / "whole"), "s-1"])
-    assert len(rows(store)) == 3  # the user goes on, and so do the copies
+    assert len(record_rows(store)) == 3  # the user stays, and so do the copies
 
 
 def test_a_deleted_session_is_certified_with_its_copies(
@@ -147,7 +147,7 @@ def test_a_deleted_session_is_certified_with_its_copies(
 
 
 @BOTH
-def test_copies_are_named_when_a_grace_ends_although_their_key_was_aside(
+def test_copies_are_named_at_the_end_of_a_grace_from_escrowed_keys(
     store: SessionStore, tmp_path: Path
 ) -> None:
     fill(store)
@@ -165,7 +165,7 @@ def test_copies_are_named_when_a_grace_ends_although_their_key_was_aside(
 
 
 @BOTH
-def test_no_export_is_recorded_of_a_user_who_is_erased(
+def test_no_export_of_an_erased_user_is_recorded(
     store: SessionStore, tmp_path: Path
 ) -> None:
     fill(store)
@@ -177,13 +177,11 @@ def test_no_export_is_recorded_of_a_user_who_is_erased(
         store.export_user("ada", tmp_path / "out")
     CopyRecords(store.writer, "events", "stdout").record("ada")
 
-    assert rows(store) == []
+    assert record_rows(store) == []
     assert not (tmp_path / "out").exists()
 
 
-def test_a_record_that_does_not_open_is_reported_as_such(
-    store: SessionStore, tmp_path: Path
-) -> None:
+def test_an_unreadable_record_is_reported(store: SessionStore, tmp_path: Path) -> None:
     fill(store)
     store.export_user("ada", tmp_path / "out")
     database = log_of(store).recorder.database

@@ -1,4 +1,4 @@
-"""Killed at any step, an erasure or rotation is seen, and completed by the next run."""
+"""A killed erasure or rotation is detected, and completed by the next run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.eraser import (
 from tests.support.stores import open_at, prepare
 
 
-def kill(url: str, work: str, step: str) -> None:
+def run_until_killed(url: str, work: str, step: str) -> None:
     process = warm.module("tests.support.eraser", url, work, step)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -41,7 +41,7 @@ def problems(store: SessionStore) -> list[str]:
 
 @pytest.fixture
 def filled_url(store_url: str, tmp_path: Path) -> str:
-    """A store with two users, that is closed."""
+    """The URL of a closed store with two users."""
     with open_at(prepare(store_url, tmp_path), tmp_path) as store:
         fill(store, "ada", "one")
         fill(store, "bob", "bobs")
@@ -50,10 +50,10 @@ def filled_url(store_url: str, tmp_path: Path) -> str:
 
 @BOTH
 @pytest.mark.parametrize("step", ERASING)
-def test_an_erasure_that_was_killed_is_seen_and_completed(
+def test_a_killed_erasure_is_detected_and_completed(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
-    kill(filled_url, "erase", step)
+    run_until_killed(filled_url, "erase", step)
 
     with open_at(filled_url, tmp_path) as store:
         begun = step not in ("nothing is done", "it is certified")
@@ -78,7 +78,7 @@ def test_an_erasure_that_was_killed_is_seen_and_completed(
 def test_marked_sessions_stay_unusable_after_a_kill(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
-    kill(filled_url, "erase", step)
+    run_until_killed(filled_url, "erase", step)
 
     with open_at(filled_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="one")
@@ -93,10 +93,8 @@ def test_marked_sessions_stay_unusable_after_a_kill(
 
 @BOTH
 @pytest.mark.parametrize("step", HOLDING)
-def test_holding_back_that_was_killed_is_completed(
-    filled_url: str, tmp_path: Path, step: str
-) -> None:
-    kill(filled_url, "erase-with-grace", step)
+def test_a_killed_hold_is_completed(filled_url: str, tmp_path: Path, step: str) -> None:
+    run_until_killed(filled_url, "erase-with-grace", step)
 
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]
@@ -108,12 +106,12 @@ def test_holding_back_that_was_killed_is_completed(
 
 @BOTH
 @pytest.mark.parametrize("step", RESTORING)
-def test_a_restoration_that_was_killed_is_completed(
+def test_a_killed_restoration_is_completed(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
     with open_at(filled_url, tmp_path) as store:
         store.erase("ada", "she asked", grace=timedelta(days=1))
-    kill(filled_url, "restore", step)
+    run_until_killed(filled_url, "restore", step)
 
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]
@@ -125,10 +123,10 @@ def test_a_restoration_that_was_killed_is_completed(
 
 @BOTH
 @pytest.mark.parametrize("step", ROTATING)
-def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
+def test_a_killed_rotation_of_the_master_key_is_completed(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
-    kill(filled_url, "rotate-master", step)
+    run_until_killed(filled_url, "rotate-master", step)
 
     with open_at(filled_url, tmp_path) as store:
         assert store.session(user_id="ada", session_id="one").events()
@@ -140,10 +138,10 @@ def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
 
 @BOTH
 @pytest.mark.parametrize("step", OF_A_USER)
-def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
+def test_a_killed_rotation_of_a_users_key_leaves_one_key(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
-    kill(filled_url, "rotate-user", step)
+    run_until_killed(filled_url, "rotate-user", step)
 
     with open_at(filled_url, tmp_path) as store:
         assert store.session(user_id="ada", session_id="one").events()
@@ -152,7 +150,7 @@ def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
         assert problems(store) == []
 
 
-# What must have happened before the act, and what the act leaves.
+# The operations before the act, and the result of the act.
 BEFORE: dict[str, Callable[[SessionStore], object]] = {
     "hold": lambda store: store.erasures.holds("ada"),
     "release": ACTS["hold"],
@@ -170,7 +168,7 @@ def _acts(store: SessionStore) -> list[str]:
 
 
 def _state(store: SessionStore) -> tuple[list[str], str]:
-    """The holds on ada, and whether she can be written about."""
+    """Return the holds on ada, and whether she can be written about."""
     holds = [hold.name for hold in store.erasures.holds("ada")]
     try:
         store.session(user_id="ada", session_id="new").append(user_inputs("x"))
@@ -188,13 +186,13 @@ def test_a_killed_process_leaves_an_act_with_its_certificate_or_neither(
         BEFORE[act](store)
         acts, state = _acts(store), _state(store)
 
-    kill(filled_url, act, BEFORE_CERTIFICATE)
+    run_until_killed(filled_url, act, BEFORE_CERTIFICATE)
 
     with open_at(filled_url, tmp_path) as store:
         assert (_acts(store), _state(store)) == (acts, state)
         assert problems(store) == []
 
-    kill(filled_url, act, AFTER_CERTIFICATE)
+    run_until_killed(filled_url, act, AFTER_CERTIFICATE)
 
     with open_at(filled_url, tmp_path) as store:
         assert len(_acts(store)) == len(acts) + 1
@@ -203,12 +201,12 @@ def test_a_killed_process_leaves_an_act_with_its_certificate_or_neither(
 
 
 @BOTH
-def test_a_readmission_that_was_killed_between_the_stores_is_completed(
+def test_a_readmission_killed_between_the_stores_is_completed(
     filled_url: str, tmp_path: Path
 ) -> None:
     with open_at(filled_url, tmp_path) as store:
         store.erase("ada", "asked")
-    kill(filled_url, "readmit", NEW_KEY_STORED)
+    run_until_killed(filled_url, "readmit", NEW_KEY_STORED)
 
     with open_at(filled_url, tmp_path) as store:
         assert (_acts(store), _state(store)) == (["erased"], ([], "Erased"))

@@ -1,4 +1,4 @@
-"""An erased user has no data, no keys, no way back; what is left is a certificate."""
+"""An erased user has no data, no keys, no way back; only a certificate is left."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def problems(store: SessionStore) -> list[object]:
     return [problem for _, verified in store.verify() for problem in verified.problems]
 
 
-def digest(store: SessionStore) -> str:
-    """The SHA-256 of a blob of ada's."""
+def blob_digest(store: SessionStore) -> str:
+    """Return the SHA-256 of a blob of ada's."""
     shown = (
         store.session(user_id="ada", session_id="one").events()[16].payload.payload()
     )
     return str(shown["text"]).split('blob("')[1].split('"')[0]
 
 
-def test_nothing_of_an_erased_user_is_left_and_all_of_others_is(
+def test_an_erasure_leaves_nothing_of_the_user_and_everything_of_others(
     filled: SessionStore,
 ) -> None:
     before = filled.session(user_id="bob", session_id="bobs").events()
@@ -49,7 +49,10 @@ def test_nothing_of_an_erased_user_is_left_and_all_of_others_is(
 
 
 def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) -> None:
-    session, sha256 = filled.session(user_id="ada", session_id="one"), digest(filled)
+    session, sha256 = (
+        filled.session(user_id="ada", session_id="one"),
+        blob_digest(filled),
+    )
     assert session.history.blob(sha256)
     filled.erase("ada", "she asked")
 
@@ -80,7 +83,7 @@ def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) ->
     assert sum(filled.erasures.plan("ada").counts.values()) == 0
 
 
-def test_a_certificate_says_what_was_deleted_and_of_whom_only_to_who_has_the_salt(
+def test_a_certificate_names_its_user_only_with_the_salt(
     filled: SessionStore,
 ) -> None:
     counts = filled.erasures.plan("ada").counts
@@ -121,7 +124,7 @@ def test_a_certificate_is_checked_with_the_public_key_alone(
     assert not signed_by(key, forged.signature, forged.message())
 
 
-def test_a_store_in_memory_forgets_too() -> None:
+def test_a_store_in_memory_erases_too() -> None:
     with refold.open("memory://") as store:
         for user_id in ("ada", "bob"):
             fill(store, user_id, "one")
@@ -144,7 +147,7 @@ def test_a_store_in_memory_forgets_too() -> None:
         assert [info.session_id for info in store.sessions("bob")] == ["two"]
 
 
-def test_erasing_again_does_nothing_and_says_so(filled: SessionStore) -> None:
+def test_a_repeated_erasure_does_nothing_and_says_so(filled: SessionStore) -> None:
     first = filled.erase("ada", "she asked")
 
     again = filled.erase("ada", "she asked again")
@@ -155,7 +158,7 @@ def test_erasing_again_does_nothing_and_says_so(filled: SessionStore) -> None:
     assert len(filled.erasures.certificates()) == 1
 
 
-def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
+def test_an_unknown_user_can_be_erased_and_cannot_begin(
     store: SessionStore,
 ) -> None:
     with pytest.raises(refold.errors.UserNotFound) as refused:
@@ -210,7 +213,7 @@ def test_a_plan_counts_and_changes_nothing(filled: SessionStore) -> None:
     assert filled.session(user_id="ada", session_id="one").events()
 
 
-def test_one_session_goes_with_its_forks_and_the_others_stay(
+def test_erasing_a_session_erases_its_forks_and_no_other(
     filled: SessionStore,
 ) -> None:
     fill(filled, "ada", "two")
@@ -235,7 +238,7 @@ def test_one_session_goes_with_its_forks_and_the_others_stay(
     assert filled.erase("ada", "a slip", session_id="one").already
 
 
-def test_a_session_that_is_not_there_cannot_be_erased(filled: SessionStore) -> None:
+def test_a_missing_session_cannot_be_erased(filled: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
         filled.erase("ada", "a slip", session_id="none")
 
@@ -262,7 +265,7 @@ def test_a_legal_hold_forbids_to_erase_until_it_is_released(
     assert acts == ["legal hold", "legal hold released", "erased"]
 
 
-def test_held_back_data_is_unreadable_and_can_be_restored(
+def test_data_on_hold_is_unreadable_and_can_be_restored(
     filled: SessionStore,
 ) -> None:
     before = filled.session(user_id="ada", session_id="one").events()
@@ -294,7 +297,7 @@ def test_held_back_data_is_unreadable_and_can_be_restored(
         filled.erasures.restore("ada", "again")
 
 
-def test_held_back_data_is_destroyed_at_its_date(filled: SessionStore) -> None:
+def test_data_on_hold_is_destroyed_at_its_date(filled: SessionStore) -> None:
     filled.erase("ada", "she asked", grace=timedelta(days=30))
     later = filled.clock() + 31 * 86_400 * 1_000_000
     writer = filled.session(user_id="ada", session_id="x").writer
@@ -308,7 +311,7 @@ def test_held_back_data_is_destroyed_at_its_date(filled: SessionStore) -> None:
         filled.erasures.restore("ada", "too late")
 
 
-def test_held_back_data_can_be_erased_earlier(filled: SessionStore) -> None:
+def test_data_on_hold_can_be_erased_earlier(filled: SessionStore) -> None:
     filled.erase("ada", "she asked", grace=timedelta(days=30))
 
     erased = filled.erase("ada", "now")
@@ -318,7 +321,7 @@ def test_held_back_data_can_be_erased_earlier(filled: SessionStore) -> None:
     assert set(erased.left.values()) == {0}
 
 
-def test_a_session_held_back_stays_so_when_its_user_is_restored(
+def test_a_held_session_stays_held_when_its_user_is_restored(
     filled: SessionStore,
 ) -> None:
     fill(filled, "ada", "two")
@@ -332,7 +335,7 @@ def test_a_session_held_back_stays_so_when_its_user_is_restored(
         filled.session(user_id="ada", session_id="one").events()
 
 
-def test_nothing_names_an_erased_user_of_whom_a_session_was_held_back(
+def test_nothing_names_an_erased_user_with_a_held_session(
     filled: SessionStore,
 ) -> None:
     filled.erase("ada", "one first", session_id="one", grace=timedelta(days=30))
@@ -346,7 +349,7 @@ def test_nothing_names_an_erased_user_of_whom_a_session_was_held_back(
 
 @pytest.mark.parametrize("name", ["grace", "key_backups"])
 @pytest.mark.parametrize("span", [timedelta.max, timedelta(seconds=-1)])
-def test_a_time_that_cannot_be_is_refused_and_nothing_is_erased(
+def test_an_impossible_time_is_refused_and_nothing_is_erased(
     filled: SessionStore, name: str, span: timedelta
 ) -> None:
     whose: Any = {name: span}
@@ -358,7 +361,7 @@ def test_a_time_that_cannot_be_is_refused_and_nothing_is_erased(
     assert filled.erasures.pending() == []
 
 
-def test_a_user_comes_back_only_by_readmission_and_with_nothing(
+def test_a_user_returns_only_by_readmission_and_without_data(
     filled: SessionStore,
 ) -> None:
     filled.erase("ada", "she asked")
@@ -436,7 +439,7 @@ def test_reasons_of_holds_are_redacted_and_erased_with_the_user(
     assert not filled.erasures.holds("ada")
 
 
-def test_two_holds_whose_names_are_redacted_stay_two(filled: SessionStore) -> None:
+def test_two_holds_with_redacted_names_stay_two(filled: SessionStore) -> None:
     for name in ("a@evil.test", "b@evil.test"):
         assert filled.erasures.hold("ada", name, "order") is not None
 
@@ -471,7 +474,7 @@ def test_a_hold_that_came_too_late_goes_with_the_user(filled: SessionStore) -> N
     ],
     ids=["hold", "freeze", "rotate"],
 )
-def test_an_act_on_a_user_who_is_not_there_is_refused(
+def test_an_act_on_a_missing_user_is_refused(
     filled: SessionStore, act: Callable[[SessionStore], Any]
 ) -> None:
     with pytest.raises(refold.errors.UserNotFound) as refused:
@@ -484,7 +487,7 @@ def test_an_act_on_a_user_who_is_not_there_is_refused(
         filled.erase("nobody", "asked")
 
 
-def test_one_who_is_not_there_yet_can_be_frozen(filled: SessionStore) -> None:
+def test_a_future_user_can_be_frozen(filled: SessionStore) -> None:
     signed = filled.erasures.freeze("carol", "order", absent_ok=True)
 
     assert signed is not None
@@ -496,7 +499,7 @@ def test_one_who_is_not_there_yet_can_be_frozen(filled: SessionStore) -> None:
     assert filled.erasures.unfreeze("carol", "settled") is not None
 
 
-def test_one_who_is_not_there_yet_can_be_held(filled: SessionStore) -> None:
+def test_a_future_user_can_be_held(filled: SessionStore) -> None:
     signed = filled.erasures.hold(
         "carol", "case", "order", operator="op", absent_ok=True
     )
@@ -507,7 +510,7 @@ def test_one_who_is_not_there_yet_can_be_held(filled: SessionStore) -> None:
         filled.erase("carol", "asked", absent_ok=True)
 
 
-def test_an_erasure_that_was_cut_off_keeps_the_salt_of_the_caller(
+def test_an_interrupted_erasure_keeps_the_salt_of_the_caller(
     filled: SessionStore,
 ) -> None:
     salt = b"s" * 32

@@ -1,4 +1,4 @@
-"""No byte of an erased user is in any file: neither names nor what was encrypted."""
+"""No file contains a byte of an erased user: neither names nor ciphertext."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLANTED = "the quick brown planted value"
 
 
 def plant(store: SessionStore) -> list[bytes]:
-    """Two users side by side, row by row; gives samples of ada's ciphertext."""
+    """Write two users' rows alternately; return samples of ada's ciphertext."""
     fill(store, USER, "session-first-0a")
     for name in SESSIONS:
         for user in (USER, OTHER):
@@ -54,9 +54,9 @@ def needles(bodies: list[bytes]) -> list[bytes]:
 
 
 def files_with(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
-    """Returns the names of files that contain a needle, with the number of needles.
+    """Return the names of files that contain a needle, with the number of needles.
 
-    All are looked for in one pass: one after the other, 170 took 10 seconds.
+    One pass searches for all needles: one after the other, 170 took 10 seconds.
     """
     literals = [b"".join(b"\\x%02x" % byte for byte in needle) for needle in wanted]
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
@@ -86,7 +86,9 @@ def test_every_needle_is_found_in_files(tmp_path: Path) -> None:
     assert files_with(tmp_path.rglob("*"), wanted) == {"all": 3, "one": 1}
 
 
-def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_sqlite_store_contains_no_byte_of_an_erased_user(
+    sqlite_url: str, tmp_path: Path
+) -> None:
     with refold.open(sqlite_url) as store:
         store.session(user_id=OTHER, session_id="first").append(user_inputs("x"))
         bodies = plant(store)
@@ -103,7 +105,7 @@ def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> 
     assert files_with(config.home().rglob("*"), needles(bodies)) == {}
 
 
-def test_an_open_reader_keeps_the_log_and_that_is_said(
+def test_an_open_reader_keeps_the_log_and_is_reported(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_cleaning, "_BUSY", 0.1)
@@ -122,7 +124,7 @@ def test_an_open_reader_keeps_the_log_and_that_is_said(
         assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
 
 
-def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> None:
+def test_a_name_shared_with_others_is_not_reported_as_a_trace(sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
         for user in (USER, OTHER):
             store.session(user_id=user, session_id="session-of-both").append(
@@ -137,19 +139,19 @@ def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> No
 
 @pytest.fixture
 def server() -> Iterator[Postgres]:
-    """A server of the test's own that keeps little of its log."""
+    """A separate server that keeps little of its log."""
     with Postgres.start(min_wal_size="32MB", max_wal_size="32MB") as started:
         yield started
 
 
 @pytest.fixture
 def data(server: Postgres) -> Path:
-    """Where the files of the server are."""
+    """The directory of the server's files."""
     (host,) = parse_qs(urlsplit(server.url).query)["host"]
     return Path(host) / "data"
 
 
-def test_a_postgresql_database_holds_no_byte_of_it_once_it_is_vacuumed(
+def test_a_vacuumed_postgresql_database_contains_no_byte_of_an_erased_user(
     server: Postgres, data: Path, tmp_path: Path
 ) -> None:
     url = prepare(server.create_database("scanned"), tmp_path)
@@ -164,7 +166,7 @@ def test_a_postgresql_database_holds_no_byte_of_it_once_it_is_vacuumed(
         run(url, "CHECKPOINT")
         assert files_with((data / "base").rglob("*"), needles(bodies)) == {}
         assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
-        # The log of changes keeps what it was told, until its segments are used again.
+        # The write-ahead log keeps its records until its segments are used again.
         in_wal = files_with((data / "pg_wal").rglob("*"), needles(bodies))
         assert in_wal
         for _ in range(200):
@@ -174,7 +176,7 @@ def test_a_postgresql_database_holds_no_byte_of_it_once_it_is_vacuumed(
         assert files_with((data / "pg_wal").rglob("*"), needles(bodies)) == {}
 
 
-def test_without_a_vacuum_it_is_said_what_is_left_to_do(
+def test_without_a_vacuum_the_remaining_steps_are_reported(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with open_at(postgres_url, tmp_path) as store:
@@ -263,5 +265,5 @@ with refold.open(sys.argv[1]) as store:
 """
 
 
-def test_a_log_may_be_emptied_while_it_is_searched(sqlite_url: str) -> None:
+def test_a_log_may_be_truncated_during_the_search(sqlite_url: str) -> None:
     subprocess.run([sys.executable, "-c", CUT_SHORT, sqlite_url], check=True)

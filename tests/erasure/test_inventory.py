@@ -1,4 +1,4 @@
-"""Every place that holds something of a user is registered, and an erasure walks it."""
+"""Every place that stores user data is registered, and an erasure visits it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def capture(store: SessionStore, user_id: str, folder: Path) -> CaptureState:
 
 
 @pytest.mark.parametrize("user_id", USERS)
-def test_an_erasure_removes_the_state_of_captures_and_says_so(
+def test_an_erasure_removes_and_reports_the_state_of_captures(
     sqlite_url: str, tmp_path: Path, user_id: str
 ) -> None:
     with refold.open(sqlite_url) as store:
@@ -117,7 +117,7 @@ def test_short_names_are_searched_as_rows_hold_them(sqlite_url: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [None, "refold"])
-def test_tables_whose_rows_an_erasure_deletes_have_the_user_and_heads_go_last(
+def test_tables_with_erased_rows_have_the_user_and_heads_go_last(
     schema: str | None,
 ) -> None:
     built = tables.build(schema, rowid=schema is None)
@@ -134,7 +134,7 @@ def test_tables_whose_rows_an_erasure_deletes_have_the_user_and_heads_go_last(
     assert deleted[-1] == "heads"
 
 
-def test_an_erasure_walks_the_inventory(
+def test_an_erasure_visits_every_registered_place(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorter = [place for place in PLACES if place.name not in ("blobs", "audit")]
@@ -178,7 +178,7 @@ def test_the_report_and_the_certificate_name_the_places_beyond_reach(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_a_place_where_something_stays_says_why(place: inventory.Place) -> None:
+def test_a_place_that_keeps_data_has_a_reason(place: inventory.Place) -> None:
     stays = place.removal in ("leave", "out of reach", "mark leaves")
 
     assert not stays or place.remark

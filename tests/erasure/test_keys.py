@@ -1,4 +1,4 @@
-"""Keys are replaced while others read and write; keys that were put back are found."""
+"""Keys are replaced during reads and writes; restored old keys are detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.stores import open_at, prepare
 
 
 class Pair(NamedTuple):
-    """Two processes at one store: each has its own memory of the keys."""
+    """Two processes with one store, each with its own key cache."""
 
     first: SessionStore
     second: SessionStore
@@ -37,8 +37,8 @@ def pair(store_url: str, tmp_path: Path) -> Iterator[Pair]:
         yield Pair(first, second)
 
 
-def works(store: SessionStore, name: str) -> None:
-    """All that needs keys works: reading, a retry, a blob, a new session and user."""
+def check_keys_work(store: SessionStore, name: str) -> None:
+    """Assert that reading, a retry, a blob, a new session and a new user work."""
     session = store.session(user_id="ada", session_id="one")
     assert session.context(WINDOW).messages
     whole = user_inputs("a line of text. " * 5_000)
@@ -64,14 +64,14 @@ def test_rotation_wraps_every_key_with_the_new_master_key(
         with open_at(store_url, tmp_path) as store:
             assert store.keys.status()["stale"] > 3
             store.keys.rotate_master()
-            works(before, "of-before")
+            check_keys_work(before, "of-before")
             assert store.keys.status()["stale"] == 0
-            works(store, "of-after")
+            check_keys_work(store, "of-after")
             assert store.keys.rotate_master() == 0
     MasterKeyFile().drop_older()
 
     with open_at(store_url, tmp_path) as store:
-        works(store, "at-last")
+        check_keys_work(store, "at-last")
         assert store.erasures.public_key() == key
         store.erasures.restore("eve", "a mistake")
         assert store.session(user_id="eve", session_id="s").events()
@@ -80,14 +80,14 @@ def test_rotation_wraps_every_key_with_the_new_master_key(
         open_at(store_url, tmp_path)
 
 
-def test_a_users_key_is_replaced_while_others_work(pair: Pair) -> None:
+def test_a_users_key_is_replaced_during_other_work(pair: Pair) -> None:
     ring = log_of(pair.first).keys
     before = ring.user("ada", now=None)
 
     assert pair.first.keys.rotate_user("ada") == 2
 
-    works(pair.second, "others")
-    works(pair.first, "ours")
+    check_keys_work(pair.second, "others")
+    check_keys_work(pair.first, "ours")
     assert ring.user("ada", now=None).wrapped != before.wrapped
     pair.first.erase("ada", "gone")
     with pytest.raises(refold.Erased):
@@ -106,10 +106,10 @@ def test_the_slower_of_two_key_rotations_still_returns_its_version(pair: Pair) -
     store.keys_of = late
     assert pair.first.keys.rotate_user("ada") == 2
 
-    works(pair.second, "others")
+    check_keys_work(pair.second, "others")
 
 
-def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(pair: Pair) -> None:
+def test_a_sessions_key_is_replaced_and_the_earlier_one_destroyed(pair: Pair) -> None:
     ring, session = (
         log_of(pair.first).keys,
         pair.first.session(user_id="ada", session_id="one"),
@@ -128,17 +128,17 @@ def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(pair: Pair) -> 
     assert {event.type for event in bound} == {"redaction_applied"}
     assert session.context(WINDOW).messages == view.messages
     assert pair.first.keys.status()["retired"] == 0
-    works(pair.second, "others")
+    check_keys_work(pair.second, "others")
 
 
-def test_a_session_whose_user_was_erased_has_no_key_to_replace(pair: Pair) -> None:
+def test_a_session_of_an_erased_user_has_no_key_to_replace(pair: Pair) -> None:
     pair.first.erase("ada", "she asked")
 
     with pytest.raises(refold.Erased):
         pair.second.keys.rotate_session("ada", session_id="one")
 
 
-def test_a_session_that_is_not_there_has_no_key_to_replace(pair: Pair) -> None:
+def test_a_missing_session_has_no_key_to_replace(pair: Pair) -> None:
     with pytest.raises(refold.SessionNotFound):
         pair.first.keys.rotate_session("ada", session_id="none")
     with pytest.raises(refold.errors.UserNotFound):
@@ -152,7 +152,7 @@ def key_file(tmp_path: Path) -> Path:
     )
 
 
-def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
+def test_an_older_key_store_is_detected_and_its_erased_keys_destroyed_again(
     store_url: str, tmp_path: Path
 ) -> None:
     url = prepare(store_url, tmp_path)
@@ -182,7 +182,7 @@ def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
         store.session(user_id="bob", session_id="two").append(user_inputs("x"))
 
 
-def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again(
+def test_a_restored_database_without_the_keys_is_unreadable_and_erased_again(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "refold.db"
@@ -212,7 +212,7 @@ def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again
         assert store.erasures.plan("ada").counts["events"] == 0
 
 
-def test_a_session_that_a_restored_database_brought_back_is_erased_again(
+def test_a_session_from_a_restored_database_is_erased_again(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "refold.db"
@@ -235,7 +235,7 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
         assert left[1].problems == []
 
 
-def test_status_counts_keys_and_names_no_one(pair: Pair) -> None:
+def test_status_counts_keys_without_naming_users(pair: Pair) -> None:
     pair.first.erase("ada", "a slip", session_id="one")
     pair.first.session(user_id="bob", session_id="b").append(user_inputs("x"))
     pair.first.erase("bob", "later", grace=timedelta(days=1))

@@ -1,4 +1,4 @@
-"""An erasure whose record somebody deleted can be seen, completed and undone."""
+"""An erasure whose record was deleted is detected, and can be completed or undone."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ pytestmark = BOTH
 GRACE = timedelta(days=30)
 
 
-def lose_record(store: SessionStore) -> None:
-    """Delete every record of an erasure, as somebody with SQL would."""
+def delete_erasure_records(store: SessionStore) -> None:
+    """Delete every record of an erasure with SQL."""
     database = log_of(store).recorder.database
     database.run("", sa.delete(database.tables.erasures))
     assert store.erasures.pending() == []
 
 
-def stop_after(store: SessionStore, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Begin an erasure of ada that is cut off before a step."""
+def interrupt_erasure_before(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Begin an erasure of ada that is interrupted before a step."""
     steps: Any = type(log_of(store).erasures)
 
-    def cut(*_: object, **__: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, step, cut)
+        patch.setattr(steps, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.erase("ada", "asked")
 
@@ -42,7 +44,7 @@ def stop_after(store: SessionStore, monkeypatch: pytest.MonkeyPatch, step: str) 
 def test_a_lost_grace_can_be_restored(filled: SessionStore) -> None:
     before = filled.session(user_id="ada", session_id="one").events()
     filled.erase("ada", "asked", grace=GRACE)
-    lose_record(filled)
+    delete_erasure_records(filled)
     (stranded,) = filled.erasures.stranded()
     assert stranded == (Whose("ada"), True)
 
@@ -57,7 +59,7 @@ def test_a_lost_grace_can_be_restored(filled: SessionStore) -> None:
 
 def test_a_lost_grace_of_one_session_can_be_restored(filled: SessionStore) -> None:
     filled.erase("ada", "asked", session_id="one", grace=GRACE)
-    lose_record(filled)
+    delete_erasure_records(filled)
     (stranded,) = filled.erasures.stranded("ada")
     assert stranded == (Whose("ada", ("one", "one-fork")), True)
 
@@ -71,7 +73,7 @@ def test_a_lost_grace_is_named_and_destroyed_only_on_request(
     filled: SessionStore,
 ) -> None:
     filled.erase("ada", "asked", grace=GRACE)
-    lose_record(filled)
+    delete_erasure_records(filled)
 
     assert list(filled.erasures.complete()) == []
     problems = [p for _, v in filled.verify("ada") for p in v.problems]
@@ -87,11 +89,11 @@ def test_a_lost_grace_is_named_and_destroyed_only_on_request(
         filled.erasures.restore("ada", "too late")
 
 
-def test_an_erasure_whose_keys_are_gone_is_completed_without_its_record(
+def test_an_erasure_without_keys_is_completed_without_its_record(
     filled: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop_after(filled, monkeypatch, "remains")
-    lose_record(filled)
+    interrupt_erasure_before(filled, monkeypatch, "remains")
+    delete_erasure_records(filled)
     assert filled.erasures.stranded() == [(Whose("ada"), False)]
     with pytest.raises(NotErased):
         filled.erasures.restore("ada", "a mistake")
@@ -105,11 +107,11 @@ def test_an_erasure_whose_keys_are_gone_is_completed_without_its_record(
         filled.session(user_id="ada", session_id="one").append(user_inputs("x"))
 
 
-def test_an_erasure_cut_off_before_its_keys_went_can_be_undone(
+def test_an_erasure_interrupted_before_its_keys_are_destroyed_can_be_undone(
     filled: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop_after(filled, monkeypatch, "destroy_keys")
-    lose_record(filled)
+    interrupt_erasure_before(filled, monkeypatch, "destroy_keys")
+    delete_erasure_records(filled)
     assert filled.erasures.stranded() == [(Whose("ada"), True)]
 
     filled.erasures.restore("ada", "a mistake")
@@ -124,7 +126,7 @@ def test_an_erasure_with_its_record_is_not_stranded(filled: SessionStore) -> Non
     assert filled.erasures.stranded() == []
 
 
-def test_a_plan_for_nobody_is_refused(filled: SessionStore) -> None:
+def test_a_plan_for_an_unknown_user_is_refused(filled: SessionStore) -> None:
     with pytest.raises(UserNotFound):
         filled.erasures.plan("nobody")
 
@@ -134,7 +136,7 @@ def test_a_plan_for_nobody_is_refused(filled: SessionStore) -> None:
     assert not plan.already
 
 
-def test_a_plan_says_that_somebody_was_erased_before(filled: SessionStore) -> None:
+def test_a_plan_says_that_the_user_was_erased_before(filled: SessionStore) -> None:
     filled.erase("ada", "asked")
 
     assert filled.erasures.plan("ada").already

@@ -1,4 +1,4 @@
-"""Tables that an operator has divided by user, natively: the same promises hold."""
+"""All promises hold for tables that an operator has partitioned by user."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ DIVIDED = (
 LONG = "The quick fox reads the budget and finds nothing in it. " * 4_000
 
 
-def divide(url: str, table: str, by: str) -> None:
-    """Make a table anew in four parts, with the rows that it has."""
+def partition_table(url: str, table: str, by: str) -> None:
+    """Replace a table by one with four partitions and the same rows."""
     whole = f"refold.{table}"
     with psycopg.connect(url) as server, server.transaction():
         triggers = server.execute(
@@ -60,7 +60,7 @@ def divide(url: str, table: str, by: str) -> None:
                     server.execute(trigger.replace(f"{whole} ", f"{whole}_{part} "))
 
 
-def live(store: SessionStore) -> None:
+def use_store(store: SessionStore) -> None:
     for user in USERS:
         session = store.session(user_id=user, session_id="s")
         session.append(UserInput(text=f"{user}: {LONG}"), idempotency_key="k")
@@ -72,14 +72,14 @@ def live(store: SessionStore) -> None:
 def divided(postgres_url: str, tmp_path: Path) -> str:
     url = prepare(postgres_url, tmp_path)
     with refold.open(url, access_log="table") as store:
-        live(store)
+        use_store(store)
     for table in DIVIDED:
-        divide(postgres_url, table, "user_id")
-    divide(postgres_url, "audit", "record_id")
+        partition_table(postgres_url, table, "user_id")
+    partition_table(postgres_url, "audit", "record_id")
     return url
 
 
-def test_an_erasure_takes_nothing_of_others(divided: str) -> None:
+def test_an_erasure_deletes_nothing_of_other_users(divided: str) -> None:
     with refold.open(divided, access_log="table") as store:
         erased = store.erase(USERS[0], "asked")
 
@@ -92,7 +92,7 @@ def test_an_erasure_takes_nothing_of_others(divided: str) -> None:
             assert session.history.blob(sha256) is not None
 
 
-def test_the_access_log_loses_nothing_of_others(divided: str) -> None:
+def test_the_access_log_loses_nothing_of_other_users(divided: str) -> None:
     with refold.open(divided, access_log="table") as store:
         before = {user: len([*store.access_log.records(user)]) for user in USERS}
 
@@ -102,7 +102,7 @@ def test_the_access_log_loses_nothing_of_others(divided: str) -> None:
             assert len([*store.access_log.records(user)]) >= before[user] > 0
 
 
-def test_sessions_go_on(divided: str) -> None:
+def test_sessions_continue(divided: str) -> None:
     with refold.open(divided) as store:
         for user in USERS:
             session = store.session(user_id=user, session_id="s")
@@ -139,7 +139,7 @@ def test_a_group_of_appends_is_written_in_one_commit(divided: str) -> None:
 
 @pytest.fixture
 def parted(postgres_url: str, tmp_path: Path) -> Iterator[SessionStore]:
-    """A store whose tables are as ``refold schema --partitions`` prints them."""
+    """A store with the tables that ``refold schema --partitions`` prints."""
     with psycopg.connect(postgres_url) as server:
         for statement in schema("postgresql", partitions=3):
             server.execute(statement)
@@ -147,7 +147,7 @@ def parted(postgres_url: str, tmp_path: Path) -> Iterator[SessionStore]:
         yield store
 
 
-def test_every_operation_runs_on_the_tables_that_are_printed(
+def test_every_operation_runs_on_the_printed_tables(
     parted: SessionStore,
 ) -> None:
     fill(parted, rounds=6)
@@ -159,10 +159,10 @@ def test_every_operation_runs_on_the_tables_that_are_printed(
     assert not any(verified.problems for _, verified in parted.verify())
 
 
-def test_the_printed_parts_refuse_what_the_whole_refuses(
+def test_partitions_refuse_the_same_changes_as_their_table(
     parted: SessionStore, postgres_url: str
 ) -> None:
-    live(parted)
+    use_store(parted)
     with psycopg.connect(postgres_url, autocommit=True) as server:
         parts = server.execute(
             "SELECT inhparent::regclass::text, count(*) FROM pg_inherits "
@@ -182,7 +182,7 @@ def test_the_printed_parts_refuse_what_the_whole_refuses(
         "DROP TRIGGER events_refuse_truncate ON refold.events_2",
     ],
 )
-def test_a_part_that_lost_its_guard_is_named(
+def test_a_partition_without_its_trigger_is_reported(
     parted: SessionStore, postgres_url: str, harm: str
 ) -> None:
     database = log_of(parted).recorder.database
@@ -195,10 +195,10 @@ def test_a_part_that_lost_its_guard_is_named(
     assert name in harm
 
 
-def test_roles_hold_on_parts(
+def test_row_security_applies_to_partitions(
     parted: SessionStore, postgres_url: str, postgres: Postgres
 ) -> None:
-    live(parted)
+    use_store(parted)
     with alone(postgres), psycopg.connect(postgres_url, autocommit=True) as server:
         for statement in roles():
             server.execute(statement)

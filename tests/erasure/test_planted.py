@@ -40,16 +40,16 @@ REASON = f"{USER} asked for {SESSION} to go"
 
 
 class Planting:
-    """Plants a user step by step, and remembers which places were filled by then."""
+    """Plants a user step by step, and remembers which places were filled."""
 
     def __init__(self, store: SessionStore, beyond: Path) -> None:
         self.store = store
         self.log = log_of(store)
-        self.beyond = beyond  # where copies are that Refold cannot reach
+        self.beyond = beyond  # a folder for copies that Refold cannot reach
         self.filled: set[tuple[str, str]] = set()
 
     def plant(self) -> None:
-        """Use every feature that keeps something, then say what an erasure meets."""
+        """Use every feature that stores data, then record what an erasure meets."""
         store = self.store
         fill(store, USER, SESSION)
         fill(store, OTHER, "session-of-other")
@@ -86,7 +86,7 @@ class Planting:
         follower.catch_up()
 
     def look(self) -> None:
-        """Remember which places have something now."""
+        """Remember which places have data now."""
         for place in inventory.PLACES:
             if place.kind != "outside" and self._has_something(place):
                 self.filled.add((place.kind, place.name))
@@ -109,7 +109,7 @@ class Planting:
 
 
 def forms(marker: str) -> Iterator[bytes]:
-    """How a marker may stand in a file: plain, UTF-16, hexadecimal, base64."""
+    """Yield the forms of a marker in a file: plain, UTF-16, hexadecimal, base64."""
     plain = marker.encode()
     yield plain
     yield marker.encode("utf-16-le")
@@ -117,7 +117,8 @@ def forms(marker: str) -> Iterator[bytes]:
     yield plain.hex().encode()
     yield plain.hex().upper().encode()
     for offset in range(3):
-        # Base64 differs with the place in a group of three; the ends may be others'.
+        # Base64 depends on the position in a group of three; the ends may belong to
+        # others.
         whole = base64.b64encode(b"\0" * offset + plain)
         yield whole[4:-4]
         yield whole[4:-4].replace(b"+", b"-").replace(b"/", b"_")
@@ -127,7 +128,7 @@ NEEDLES = {form: marker for marker in MARKERS for form in forms(marker)}
 
 
 def unpacked(content: bytes) -> Iterator[bytes]:
-    """Every stream of zlib that begins anywhere in the bytes."""
+    """Yield every zlib stream that begins anywhere in the bytes."""
     for header in (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b\x08"):
         at = content.find(header)
         while at >= 0:
@@ -140,7 +141,7 @@ def unpacked(content: bytes) -> Iterator[bytes]:
 
 
 def traces(roots: Iterable[Path], *leaving_out: str) -> dict[str, set[str]]:
-    """The files that hold a marker, or are named by one, and which markers."""
+    """Return the files whose content or name has a marker, with the markers."""
     markers_by_file: dict[str, set[str]] = {}
     for root in roots:
         for path in root.rglob("*"):
@@ -173,7 +174,7 @@ def test_the_search_finds_a_marker_in_each_form(tmp_path: Path, marker: str) -> 
 
 
 def check_every_place_was_filled(planting: Planting) -> None:
-    """A place that is registered and not planted proves nothing."""
+    """Assert that every registered place was planted."""
     places = [place for place in inventory.PLACES if place.kind != "outside"]
     assert {(place.kind, place.name) for place in places} == planting.filled
 
@@ -211,7 +212,7 @@ def test_nothing_of_a_planted_user_is_left_on_postgresql(tmp_path: Path) -> None
     keys.mkdir()
     with Postgres.start() as server:
         (host,) = parse_qs(urlsplit(server.url).query)["host"]
-        # What stays in pg_wal, the report names as beyond reach.
+        # The report names data in pg_wal as beyond reach.
         roots = [Path(host) / "data", config.home(), keys]
         url = prepare(server.create_database("planted"), keys)
         with open_at(url, keys, access_log="table") as store:
@@ -234,7 +235,7 @@ def test_nothing_of_a_planted_user_is_left_on_postgresql(tmp_path: Path) -> None
 
 
 def leave_uncompressed(url: str) -> None:
-    """Have the server write long values as they are, so that a search finds them."""
+    """Make the server write long values uncompressed, so that a search finds them."""
     query = """SELECT format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL',
                              attrelid::regclass, attname)
                FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid

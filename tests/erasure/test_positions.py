@@ -1,4 +1,4 @@
-"""A place in the log is given out once, whatever is erased in between."""
+"""A position in the log is used once, whatever is erased in between."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ acts = st.lists(
 )
 
 
-def places(store: SessionStore) -> list[int]:
-    """The positions of all rows there are."""
+def positions(store: SessionStore) -> list[int]:
+    """Return the positions of all rows."""
     assert isinstance(store.log, EncryptedLog)
     notifications = store.log.recorder.select_notifications(None, 1000)
     return [int(notification.id) for notification in notifications]
 
 
-def say(store: SessionStore, user: str, session: str) -> None:
+def append_input(store: SessionStore, user: str, session: str) -> None:
     with suppress(refold.errors.Erased):
         store.session(user_id=user, session_id=session).append(
             [refold.UserInput(text="hello")] * 2
@@ -41,7 +41,7 @@ def say(store: SessionStore, user: str, session: str) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_no_position_comes_again(
+def test_no_position_is_used_again(
     tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, str]]
 ) -> None:
     url = f"sqlite:///{tmp_path_factory.mktemp('places')}/refold.db"
@@ -50,9 +50,9 @@ def test_no_position_comes_again(
         for number, (act, user) in enumerate(done):
             name = f"{user}-{number}"
             if act == "append":
-                before = {*places(store)}
-                say(store, name, "s")
-                fresh = {*places(store)} - before
+                before = {*positions(store)}
+                append_input(store, name, "s")
+                fresh = {*positions(store)} - before
                 assert min(fresh, default=highest + 1) > highest
                 highest = max({highest, *fresh})
             else:
@@ -69,13 +69,13 @@ def test_a_deletion_elsewhere_raises_the_floor(store_url: str, tmp_path: Path) -
         closing(open_at(url, tmp_path)) as first_store,
         closing(open_at(url, tmp_path)) as second_store,
     ):
-        say(first_store, "ada", "s")
-        say(first_store, "bob", "s")
-        highest = max(places(first_store))
+        append_input(first_store, "ada", "s")
+        append_input(first_store, "bob", "s")
+        highest = max(positions(first_store))
 
         second_store.erase("bob", "he asked")
-        say(first_store, "ada", "s")
+        append_input(first_store, "ada", "s")
 
-        assert len(places(first_store)) == 4
-        assert max(places(first_store)) > highest
-        assert sum(place > highest for place in places(first_store)) == 2
+        assert len(positions(first_store)) == 4
+        assert max(positions(first_store)) > highest
+        assert sum(place > highest for place in positions(first_store)) == 2

@@ -1,4 +1,4 @@
-"""Whoever writes or reads while a user is erased ends with Erased; nothing slips in."""
+"""A write or read during an erasure ends with Erased; no event is added afterwards."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ USES: dict[str, Callable[[SessionStore, int], None]] = {
 
 
 @pytest.fixture(params=["one process", "two processes"])
-def two(
+def user_and_eraser_stores(
     request: pytest.FixtureRequest, store_url: str, tmp_path: Path
 ) -> Iterator[tuple[SessionStore, SessionStore]]:
-    """Who uses and who erases; with caches of their own if they are two."""
+    """The store of a user and that of an eraser; two stores have their own caches."""
     with open_at(store_url, tmp_path) as user:
         fill(user, "ada", "one")
         if request.param == "one process":
@@ -107,10 +107,10 @@ def two(
             yield user, eraser
 
 
-def until_erased(
+def repeat_until_erased(
     use: Callable[[SessionStore, int], None], store: SessionStore, going: Event
 ) -> Exception:
-    """Use it again and again; gives what ended that."""
+    """Repeat an operation, and return the error that ended it."""
     for number in range(100_000):
         try:
             use(store, number)
@@ -124,13 +124,13 @@ def until_erased(
 @BOTH
 @pytest.mark.parametrize("name", USES)
 def test_operations_during_an_erasure_raise_erased(
-    two: tuple[SessionStore, SessionStore], name: str
+    user_and_eraser_stores: tuple[SessionStore, SessionStore], name: str
 ) -> None:
-    user, eraser = two
+    user, eraser = user_and_eraser_stores
     going = [Event(), Event()]
     with ThreadPoolExecutor(2) as pool:
         ends: list[Future[Exception]] = [
-            pool.submit(until_erased, USES[name], user, one) for one in going
+            pool.submit(repeat_until_erased, USES[name], user, one) for one in going
         ]
         for each in going:
             assert each.wait(PATIENCE_SEC)
@@ -144,7 +144,7 @@ def test_operations_during_an_erasure_raise_erased(
 
 
 @BOTH
-def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
+def test_processes_that_write_during_an_erasure_leave_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
     url = prepare(store_url, tmp_path)
@@ -168,7 +168,7 @@ def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
 def test_a_new_session_is_refused_after_the_erasure(
     store_url: str, tmp_path: Path
 ) -> None:
-    """The keys are at hand and the head is not there: the database itself refuses."""
+    """The keys are cached and the head does not exist: the database itself refuses."""
     with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
         fill(user, "ada", "one")
         recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
@@ -200,11 +200,11 @@ READS: dict[str, Callable[[refold.Session], object]] = {
 
 @BOTH
 @pytest.mark.parametrize("read", READS)
-def test_a_read_that_meets_the_erasure_raises_erased(
-    two: tuple[SessionStore, SessionStore], read: str
+def test_a_read_during_the_erasure_raises_erased(
+    user_and_eraser_stores: tuple[SessionStore, SessionStore], read: str
 ) -> None:
-    """After the head was looked at, and before the rows are: never a part of them."""
-    user, eraser = two
+    """Between the check of the head and the read of the rows: never a part of them."""
+    user, eraser = user_and_eraser_stores
     session = user.session(user_id="ada", session_id="one")
     session.append(refold.StateUpdate(set={"b": 2}))
     session.append(user_inputs("x"), idempotency_key="k")
@@ -243,10 +243,11 @@ def test_an_old_key_cannot_write_after_readmission(
 
 
 @BOTH
-def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
-    two: tuple[SessionStore, SessionStore], monkeypatch: pytest.MonkeyPatch
+def test_a_fork_made_while_the_erasure_of_its_origin_begins_is_erased_too(
+    user_and_eraser_stores: tuple[SessionStore, SessionStore],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    user, eraser = two
+    user, eraser = user_and_eraser_stores
     begin_ = StoredErasureSteps.begin
 
     def begun(erasures: Any, job: Any) -> Any:
@@ -268,9 +269,9 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
 
 @BOTH
 def test_a_fork_of_an_erased_session_is_refused(
-    two: tuple[SessionStore, SessionStore],
+    user_and_eraser_stores: tuple[SessionStore, SessionStore],
 ) -> None:
-    user, eraser = two
+    user, eraser = user_and_eraser_stores
     recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     write = recorder.write
     done: list[Any] = []
@@ -290,9 +291,9 @@ def test_a_fork_of_an_erased_session_is_refused(
 
 @BOTH
 def test_reencrypting_an_erased_session_is_refused(
-    two: tuple[SessionStore, SessionStore],
+    user_and_eraser_stores: tuple[SessionStore, SessionStore],
 ) -> None:
-    user, eraser = two
+    user, eraser = user_and_eraser_stores
     recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     rewrite = recorder.rewrite
 
@@ -306,7 +307,7 @@ def test_reencrypting_an_erased_session_is_refused(
 
 
 def test_reencrypting_succeeds_after_every_conflict(sqlite_url: str) -> None:
-    """A rival rotates between each draft and its writing: nobody starves of that."""
+    """A rival rotates between each draft and its write: the work still finishes."""
     with refold.open(sqlite_url) as store, refold.open(sqlite_url) as rival:
         fill(store, "ada", "one")
         recorder: Any = store.log.recorder  # type: ignore[attr-defined]  # an EncryptedLog
@@ -325,12 +326,12 @@ def test_reencrypting_succeeds_after_every_conflict(sqlite_url: str) -> None:
 @BOTH
 @pytest.mark.parametrize("name", ["append", "rotate", "append_a_blob"])
 def test_a_timeout_during_an_erasure_raises_erased(
-    two: tuple[SessionStore, SessionStore],
+    user_and_eraser_stores: tuple[SessionStore, SessionStore],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    """What keeps it busy is the erasure: to try again would be in vain."""
-    user, eraser = two
+    """The erasure keeps the database busy: a retry would be useless."""
+    user, eraser = user_and_eraser_stores
     recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # an EncryptedLog
 
     def busy(*_: object) -> None:
@@ -345,7 +346,7 @@ def test_a_timeout_during_an_erasure_raises_erased(
 
 
 @BOTH
-def test_two_that_erase_one_user_at_once_sign_one_certificate(
+def test_two_concurrent_erasures_of_one_user_sign_one_certificate(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
@@ -364,9 +365,9 @@ def test_two_that_erase_one_user_at_once_sign_one_certificate(
 
 @BOTH
 def test_a_new_session_during_an_erasure_raises_erased(
-    two: tuple[SessionStore, SessionStore],
+    user_and_eraser_stores: tuple[SessionStore, SessionStore],
 ) -> None:
-    user, eraser = two
+    user, eraser = user_and_eraser_stores
     erasures: Any = eraser.log.erasures
 
     erasures.begin(erasures.new_job(Whose("ada"), due_at=None, facts={}))
@@ -376,11 +377,11 @@ def test_a_new_session_during_an_erasure_raises_erased(
             user.session(user_id="ada", session_id=session_id).append(user_inputs("x"))
 
 
-def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
+def test_a_hold_that_waits_for_an_erasure_does_not_undo_it(
     _postgres_store: str,  # noqa: PT019  # its value is used
     tmp_path: Path,
 ) -> None:
-    """Of a user whom nothing is known of: there is no row that both could lock."""
+    """For an unknown user no row exists that both could lock."""
     with open_at(_postgres_store, tmp_path) as store:
         erasures: Any = store.log.erasures
         job = erasures.new_job(Whose("ada"), due_at=None, facts={})

@@ -1,4 +1,4 @@
-"""A replica reads and writes nothing; what is restored un-erases nobody."""
+"""A replica is read-only; a restored database brings no erased user back."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from tests.support.waiting import until
 PAGE = "docs/how-to/replicate-and-restore.md"
 
 
-def asked(url: str, query: str) -> Any:
+def query_value(url: str, query: str) -> Any:
     with psycopg.connect(url, autocommit=True) as connection:
         return connection.execute(query.encode()).fetchone()
 
 
-def at(server: Postgres) -> str:
-    """The URL of the store's database on that server."""
+def store_url_at(server: Postgres) -> str:
+    """Return the URL of the store's database on that server."""
     return server.url.replace("/postgres?", "/agents?")
 
 
-def caught_up(primary: str, replica: str) -> None:
-    """Return when the replica has replayed all that the primary has written."""
-    (upto,) = asked(primary, "SELECT pg_current_wal_lsn()")
+def wait_for_replay(primary: str, replica: str) -> None:
+    """Wait until the replica has replayed everything that the primary has written."""
+    (upto,) = query_value(primary, "SELECT pg_current_wal_lsn()")
     behind = f"SELECT pg_last_wal_replay_lsn() < '{upto}'::pg_lsn"
-    until(lambda: asked(replica, behind) != (True,), "the replica to catch up")
+    until(lambda: query_value(replica, behind) != (True,), "the replica to catch up")
 
 
 def problems(store: SessionStore) -> list[str]:
     return [p.code for _, verified in store.verify() for p in verified.problems]
 
 
-def test_a_replica_reads_all_and_refuses_writes(
+def test_a_replica_reads_everything_and_refuses_writes(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     primary = own_postgres.create_database("agents")
@@ -52,9 +52,9 @@ def test_a_replica_reads_all_and_refuses_writes(
     ):
         fill(store, "ada", "one")
         replica.run()
-        caught_up(primary, at(replica))
+        wait_for_replay(primary, store_url_at(replica))
 
-        with refold.open(at(replica)) as reading:
+        with refold.open(store_url_at(replica)) as reading:
             session = reading.session(user_id="ada", session_id="one")
             there = store.session(user_id="ada", session_id="one")
             assert session.events() == there.events()
@@ -63,7 +63,7 @@ def test_a_replica_reads_all_and_refuses_writes(
             with pytest.raises(refold.StoreUnavailable, match="connect to the primary"):
                 session.append(user_inputs("here"))
             there.append(user_inputs("later"))
-            caught_up(primary, at(replica))
+            wait_for_replay(primary, store_url_at(replica))
             assert session.events() == there.events()
             store.erase("ada", "she asked")
             with pytest.raises(refold.Erased):
@@ -81,24 +81,24 @@ def test_the_page_shows_how_far_a_replica_is_behind(
     ):
         replica.run()
         store.session(user_id="ada", session_id="s").append(user_inputs("there"))
-        caught_up(primary, at(replica))
-        asked(at(replica), "SELECT pg_wal_replay_pause()")
+        wait_for_replay(primary, store_url_at(replica))
+        query_value(store_url_at(replica), "SELECT pg_wal_replay_pause()")
         store.session(user_id="ada", session_id="s").append(
             user_inputs("not there yet")
         )
 
-        assert asked(primary, on_primary)[1] > 0
-        assert asked(at(replica), on_replica)[0] is not None
-        asked(at(replica), "SELECT pg_wal_replay_resume()")
-        # The primary's own processes keep writing a little, and the replica
-        # reports its position after it has replayed: the distance is 0 at times.
-        until(lambda: asked(primary, on_primary)[1] == 0, "the distance to be 0")
+        assert query_value(primary, on_primary)[1] > 0
+        assert query_value(store_url_at(replica), on_replica)[0] is not None
+        query_value(store_url_at(replica), "SELECT pg_wal_replay_resume()")
+        # The primary's own processes keep writing a little, and the replica reports its
+        # position after it has replayed: the distance is 0 at times.
+        until(lambda: query_value(primary, on_primary)[1] == 0, "the distance to be 0")
 
 
-def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
+def test_a_restore_to_an_earlier_point_leaves_erased_users_unreadable(
     tmp_path: Path,
 ) -> None:
-    command = "mkdir -p ../archive && cp %p ../archive/%f"  # beside the data
+    command = "mkdir -p ../archive && cp %p ../archive/%f"  # next to the data
     with Postgres.start(archive_mode="on", archive_command=command) as server:
         archive = f"{server.url.partition('host=')[2]}/archive"
         primary = server.create_database("agents")
@@ -111,27 +111,28 @@ def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
         with restored, open_at(primary, tmp_path, make_key=True) as store:
             fill(store, "ada", "one")
             fill(store, "bob", "bobs")
-            asked(primary, "SELECT pg_create_restore_point('before')")
+            query_value(primary, "SELECT pg_create_restore_point('before')")
             store.erase("ada", "she asked")
             store.session(user_id="bob", session_id="bobs").append(user_inputs("lost"))
-            (segment,) = asked(primary, "SELECT pg_walfile_name(pg_switch_wal())")
+            (segment,) = query_value(primary, "SELECT pg_walfile_name(pg_switch_wal())")
             archived = f"SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver"
             until(
-                lambda: asked(primary, archived) == (True,), f"{segment} in the archive"
+                lambda: query_value(primary, archived) == (True,),
+                f"{segment} in the archive",
             )
 
             restored.run()
             recovering = "SELECT pg_is_in_recovery()"
             until(
-                lambda: asked(at(restored), recovering) == (False,),
+                lambda: query_value(store_url_at(restored), recovering) == (False,),
                 "the end of the recovery",
             )
 
-            rows = _database(at(restored))
+            rows = _database(store_url_at(restored))
             heads = rows.tables.heads
             assert rows.read(None, heads.select().where(heads.c.user_id == "ada"))
             rows.close()
-            with refold.open(at(restored)) as back:
+            with refold.open(store_url_at(restored)) as back:
                 with pytest.raises(refold.Erased):
                     back.session(user_id="ada", session_id="one").events()
                 with pytest.raises(refold.Erased):

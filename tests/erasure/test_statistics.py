@@ -1,4 +1,4 @@
-"""After ``erase --vacuum`` the planner's statistics name nobody who was erased."""
+"""After ``erase --vacuum`` the planner's statistics name no erased user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_statistics_name_nobody_who_was_erased(
+def test_statistics_name_no_erased_user(
     postgres_url: str, tmp_path: Path, others: int
 ) -> None:
     query = "SELECT count(*) FROM pg_stats WHERE pg_stats::text LIKE '%zelda%'"
@@ -43,8 +43,8 @@ def test_statistics_name_nobody_who_was_erased(
     assert after == (0,), left
 
 
-def stored(connection: psycopg.Connection[Any], text: bytes) -> list[str]:
-    """The files of this database, and of the server's shared tables, with the text."""
+def files_containing(connection: psycopg.Connection[Any], text: bytes) -> list[str]:
+    """Return the files of this database, and of shared tables, with the text."""
     connection.execute("CHECKPOINT")
     row = connection.execute("SHOW data_directory").fetchone()
     assert row is not None
@@ -65,7 +65,7 @@ def stored(connection: psycopg.Connection[Any], text: bytes) -> list[str]:
     return with_text
 
 
-def test_no_byte_of_the_servers_tables_names_who_was_erased(
+def test_no_byte_of_the_servers_tables_names_an_erased_user(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with open_at(postgres_url, tmp_path) as store:
@@ -75,16 +75,16 @@ def test_no_byte_of_the_servers_tables_names_who_was_erased(
             session.append(refold.UserInput(text="hello"))
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("ANALYZE")
-            assert stored(connection, b"quetzal-user")
-            assert stored(connection, b"quetzal-session-1")
+            assert files_containing(connection, b"quetzal-user")
+            assert files_containing(connection, b"quetzal-session-1")
 
             store.erase("quetzal-user", "asked for it", vacuum=True)
 
-            assert stored(connection, b"quetzal-user") == []
-            assert stored(connection, b"quetzal-session-") == []
+            assert files_containing(connection, b"quetzal-user") == []
+            assert files_containing(connection, b"quetzal-session-") == []
 
 
-def test_deleted_rows_go_when_the_last_transaction_that_sees_them_ends(
+def test_deleted_rows_are_removed_after_the_last_transaction_that_sees_them(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with (
@@ -106,7 +106,7 @@ def test_deleted_rows_go_when_the_last_transaction_that_sees_them_ends(
             done = erasure.result()
 
         assert done.unfinished == ""
-        assert stored(connection, b"quetzal-user") == []
+        assert files_containing(connection, b"quetzal-user") == []
 
 
 def test_a_transaction_that_keeps_deleted_rows_is_reported(
@@ -127,7 +127,7 @@ def test_a_transaction_that_keeps_deleted_rows_is_reported(
     assert "an older transaction sees" in done.unfinished
 
 
-def test_statistics_of_the_key_store_hold_no_destroyed_key(
+def test_statistics_of_the_key_store_contain_no_destroyed_key(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MasterKeyFile().create()
@@ -154,7 +154,7 @@ def test_statistics_that_stay_are_reported(postgres_url: str, tmp_path: Path) ->
         session.append([refold.UserInput(text="hello")] * 3)
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("ANALYZE")
-            # What depends on a column keeps it from being given its type again.
+            # An object that depends on a column prevents setting its type again.
             connection.execute("CREATE VIEW names AS SELECT user_id FROM refold.events")
 
             done = store.erase("ada", "asked for it", vacuum=True)

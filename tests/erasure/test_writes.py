@@ -24,7 +24,7 @@ SAMPLE: Final = ROOT / "examples" / "sample" / "agent_run.jsonl"
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 RUN: Final = ("--user", "lin", "--session", "run")
 LINE = '{"type":"user","uuid":"e-1","sessionId":"s-1","message":{"content":"hello"}}\n'
-# All in this order, on one store.
+# All commands run in this order, on one store.
 COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
     ("import", SAMPLE, *RUN),
     ("sessions",),
@@ -79,7 +79,7 @@ COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
     ("restore", "--user", "lin", "--reason", "a mistake"),
     ("erase", "--user", "lin", "--reason", "a", "--out", "out/c.json", "--yes"),
 )
-# One process for all commands: to start one for each takes a minute.
+# One process runs all commands: starting one for each takes a minute.
 RUN_ALL: Final = """
 import json, sys
 from refold.adapters.cli import main
@@ -89,7 +89,7 @@ for command in json.loads(sys.argv[1]):
     if code not in (0, 1):
         sys.exit(f"{command} exited with {code}")
 """
-# What no command does: blobs, forks, memory, names, applications.
+# Features without a command: blobs, forks, memory, names, applications.
 PROGRAM: Final = """
 import sys
 from eventsourcing.application import Application
@@ -153,7 +153,7 @@ class Scenario:
         return process.returncode, out
 
     def serve(self, *arguments: str) -> str:
-        """Run a command that serves until SIGTERM; returns what it printed."""
+        """Run a command that serves until SIGTERM; return its output."""
         with self.popen("-m", "refold", "--db", self.url, *arguments) as process:
             first = (process.stdout or open(os.devnull)).readline()  # noqa: SIM115
             process.send_signal(signal.SIGTERM)
@@ -161,7 +161,7 @@ class Scenario:
         return first + rest
 
     def is_registered(self, path: Path) -> bool:
-        """Whether the inventory names the place, or somebody asked for the file."""
+        """Whether the inventory names the place, or a command named the file."""
         path = Path(os.path.realpath(path))
         if path == self.home or path.is_relative_to(self.home):
             return self._is_of_home(str(path.relative_to(self.home)))
@@ -175,12 +175,12 @@ class Scenario:
         return self._is_of_python(path)
 
     def _is_of_python(self, path: Path) -> bool:
-        """Whether Python itself, and no feature of ours, made this."""
+        """Whether Python itself, and no feature of Refold, wrote this file."""
         if self.home.is_relative_to(path) or path == self.folder / "person":
             return True  # a folder above the home, or above settings
         if path.parent != self.folder / "temporary":
             return False
-        # ``tempfile`` tries the folder with a file; multiprocessing puts sockets there.
+        # ``tempfile`` tests the folder with a file; multiprocessing puts sockets there.
         return bool(re.fullmatch("[a-z0-9_]{8}|pymp-[a-z0-9_]{8}", path.name))
 
     @staticmethod
@@ -219,7 +219,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 
 
 @pytest.mark.load
-def test_every_write_is_to_a_registered_place(scenario: Scenario) -> None:
+def test_every_write_goes_to_a_registered_place(scenario: Scenario) -> None:
     paths = {write.path for write in watched.writes(scenario.folder / "watched")}
     assert str(scenario.work / "refold.db") in paths
     assert str(scenario.home / "master.key") in paths
@@ -230,8 +230,8 @@ def test_every_write_is_to_a_registered_place(scenario: Scenario) -> None:
 
 
 @pytest.mark.load
-def test_every_file_that_is_left_is_registered(scenario: Scenario) -> None:
-    """SQLite opens its own files, which no hook of Python sees."""
+def test_every_remaining_file_is_registered(scenario: Scenario) -> None:
+    """SQLite opens its own files, and no Python hook sees that."""
     transcripts = scenario.work / "client" / "projects"
     left = [
         path
@@ -273,7 +273,7 @@ def names(database: Path) -> list[str]:
 
 
 @pytest.mark.load
-def test_a_write_elsewhere_is_noticed(tmp_path: Path) -> None:
+def test_a_write_to_another_place_is_detected(tmp_path: Path) -> None:
     scenario = Scenario(tmp_path)
     program = """
 import os, pathlib, sqlite3, subprocess, sys

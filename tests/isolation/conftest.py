@@ -1,4 +1,4 @@
-"""A database whose roles are set up, and somebody in each role."""
+"""A database with roles, and a user in each role."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.postgres import Postgres
 from tests.support.roles import Walled
 
 
-class Made(NamedTuple):
+class Template(NamedTuple):
     """The name of an empty store that is copied, and users by their role."""
 
     name: str
@@ -21,21 +21,21 @@ class Made(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def made_walled(postgres: Postgres, _made_postgres: str) -> Iterator[Made]:
-    """Made once: its roles are the server's, its rights are copied with it."""
+def walled_template(postgres: Postgres, _made_postgres: str) -> Iterator[Template]:
+    """Created once: its roles belong to the server, its rights are copied with it."""
     name = _new_name()
     roles.set_up(postgres, postgres.create_database(name, like=_made_postgres))
     with roles.users(postgres) as users:
-        yield Made(name, users)
+        yield Template(name, users)
     postgres.drop_database(name)
 
 
 @pytest.fixture
-def walled(made_walled: Made, postgres: Postgres) -> Iterator[Walled]:
+def walled(walled_template: Template, postgres: Postgres) -> Iterator[Walled]:
     """An empty store on PostgreSQL whose roles are set up."""
     name = _new_name()
-    url = postgres.create_database(name, like=made_walled.name)
-    yield roles.walled(url, made_walled.users)
+    url = postgres.create_database(name, like=walled_template.name)
+    yield roles.walled(url, walled_template.users)
     postgres.drop_database(name)
 
 

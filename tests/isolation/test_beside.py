@@ -1,4 +1,4 @@
-"""What is written beside the log is written as each role, and only added to."""
+"""Every role can add records next to the log, and only add them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.roles import Walled
 from tests.support.stores import prepare
 
 
-def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
+def test_every_role_records_its_uses(walled: Walled, tmp_path: Path) -> None:
     prepare(walled.owner, tmp_path)
     with refold.open(walled.app, access_log="table") as store:
         store.session(user_id="ada", session_id="s-1").append(
@@ -35,7 +35,7 @@ def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
     ]
 
 
-def test_agents_do_not_read_what_was_audited(walled: Walled, tmp_path: Path) -> None:
+def test_agents_cannot_read_the_access_log(walled: Walled, tmp_path: Path) -> None:
     prepare(walled.owner, tmp_path)
     with refold.open(walled.app, access_log="table") as store:
         store.session(user_id="ada", session_id="s-1").append(

@@ -1,7 +1,7 @@
-"""No public call reaches a session of another user, or says that there is one.
+"""No public call reaches a session of another user, or reveals that it exists.
 
-Each method of a store and of a session is listed here with how it could be misused; one
-that is new fails until it is.
+Each method of a store and of a session is listed here with a way to misuse it; a new
+method fails until it is listed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from tests.support.talking import talk
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 SHA: Final = hashlib.sha256(LONG.encode()).hexdigest()
 HERS: Final = "s-1"
-NOWHERE: Final = "s-0"  # as long, so that only existence can make a difference
+# Of the same length, so that only existence can make a difference.
+NOWHERE: Final = "s-0"
 NOTES: Final = Format("notes")
 MARK: Final = "a word of hers"
 
@@ -54,11 +55,11 @@ async def _first_of(session: Session) -> Any:
     return await anext(session.history.follow_async())
 
 
-def public(kind: type) -> set[str]:
+def public_names(kind: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
 
 
-# What only looks: bob asks for a session that has a name of ada's, or no session's.
+# Methods that only read: bob uses the name of a session of ada's, or of none.
 LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "strategies.activate": lambda session: session.strategies.activate(WINDOW),
     "memory.advice": lambda session: session.memory.advice(WINDOW),
@@ -114,7 +115,7 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "proofs.verify": lambda session: session.proofs.verify(),
     "strategies.chosen": lambda session: session.strategies.chosen(),
 }
-# What writes begins a session of bob's own, by whatever name.
+# Methods that write: they begin a session of bob's own under any name.
 WRITES: Final[dict[str, Callable[[Session], Any]]] = {
     "append": lambda session: session.append(refold.UserInput(text="his")),
     "native.append": lambda session: session.native.append(NOTES, [{"his": 1}]),
@@ -135,7 +136,7 @@ HOLDS_NOTHING: Final = {
     "user_id",
     "writer",
     "begins",
-    "delegation.hand_over",  # tested below, with the session it is given to
+    "delegation.hand_over",  # tested below, with the session that it gets
 }
 
 SESSION_PARTS: Final = {
@@ -149,7 +150,7 @@ SESSION_PARTS: Final = {
     "vault": SessionVault,
 }
 
-# What a store holds, beside its own methods.
+# Attributes of a store that are not methods.
 PARTS: Final = {
     "access_log": AccessLog,
     "erasures": Erasures,
@@ -157,7 +158,7 @@ PARTS: Final = {
     "memory": Memories,
     "reviews": Reviews,
 }
-# What a store does with a session that is named.
+# Methods of a store for a named session.
 NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
     "access_log.records": lambda store, name: list(
         store.access_log.records("bob", session_id=name)
@@ -178,7 +179,7 @@ NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
     ),
     "verify": lambda store, name: list(store.verify("bob", session_id=name)),
 }
-# What it does with a user that is named, all users' where none is.
+# Methods of a store for a named user, or for all users without a name.
 OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "access_log.accesses": lambda store: store.access_log.accesses("bob"),
     "memory.advice": lambda store: store.memory.advice("bob"),
@@ -199,7 +200,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "user": lambda store: store.user("bob").status(),
     "erasures.unfreeze": lambda store: store.erasures.unfreeze("bob", "asked for"),
 }
-# Of a user that is named too, and tested where they are at home.
+# Methods for a named user that are tested in their own folders.
 ELSEWHERE: Final = {
     "export_user",
     "session",
@@ -210,7 +211,7 @@ ELSEWHERE: Final = {
     "import_transcript",
     "named",
 }
-# For whoever runs the store: they are of all users, and take the name of none.
+# Methods for operators: they work on all users, and accept no name.
 OF_ALL: Final = {
     "close",
     "seal",
@@ -241,19 +242,19 @@ def _view_of_his(session: Session) -> Any:
 
 
 def test_every_method_of_a_session_is_listed_here() -> None:
-    methods = public(Session) - public(FormerNames) - {*SESSION_PARTS}
+    methods = public_names(Session) - public_names(FormerNames) - {*SESSION_PARTS}
     for part, kind in SESSION_PARTS.items():
-        names = public(kind) - public(SessionPart)
+        names = public_names(kind) - public_names(SessionPart)
         methods |= {f"{part}.{name}" for name in names}
 
     assert methods == {*LOOKS, *WRITES, *HOLDS_NOTHING}
 
 
-@pytest.mark.parametrize("name", sorted(public(FormerNames)))
+@pytest.mark.parametrize("name", sorted(public_names(FormerNames)))
 def test_a_former_name_is_the_method_that_its_docstring_names(
-    name: str, looked_at: SessionStore
+    name: str, unchanged_shared: SessionStore
 ) -> None:
-    session = looked_at.session(user_id="bob", session_id="mine")
+    session = unchanged_shared.session(user_id="bob", session_id="mine")
     documented = inspect.getdoc(getattr(FormerNames, name)) or ""
     part, method = documented.strip("`.").split(".")[1:]
 
@@ -263,27 +264,29 @@ def test_a_former_name_is_the_method_that_its_docstring_names(
 
 def test_every_method_of_a_store_is_listed_here() -> None:
     parts = {
-        f"{name}.{method}" for name, kind in PARTS.items() for method in public(kind)
+        f"{name}.{method}"
+        for name, kind in PARTS.items()
+        for method in public_names(kind)
     }
     parts -= {f"{name}.{method}" for name in PARTS for method in ("shares", "writer")}
 
     listed = {*NAMED, *OF_A_USER, *ELSEWHERE, *OF_ALL}
-    assert public(SessionStore) - {*PARTS} | parts == listed
+    assert public_names(SessionStore) - {*PARTS} | parts == listed
 
 
 @pytest.fixture
 def shared(store: SessionStore) -> SessionStore:
-    """A store of ada's and bob's, on each engine in turn."""
+    """A store with sessions of ada and bob, on each engine in turn."""
     return fill(store)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def looked_at(
+def unchanged_shared(
     request: pytest.FixtureRequest,
     postgres: Postgres,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SessionStore]:
-    """The same, once for all that changes nothing."""
+    """The same store, created once for calls that change nothing."""
     folder = tmp_path_factory.mktemp("calls")
     name = f"calls_{uuid.uuid4().hex[:12]}"
     url = f"sqlite:///{folder / 'refold.db'}"
@@ -298,7 +301,7 @@ def looked_at(
 
 
 def fill(store: SessionStore) -> SessionStore:
-    """A session of ada's, with all that one can have, and another of bob's."""
+    """Create a full session of ada, and a session of bob."""
     session = store.session(user_id="ada", session_id=HERS)
     session.append([refold.UserInput(text=LONG), refold.UserInput(text=MARK)])
     talk(session, 8)
@@ -309,28 +312,28 @@ def fill(store: SessionStore) -> SessionStore:
     return store
 
 
-def shown(value: Any) -> str:
-    """Returns all of a value, also the texts that a repr does not show."""
+def full_text(value: Any) -> str:
+    """Return the complete text of a value, including texts that a repr hides."""
     if isinstance(value, dict):
-        return shown([*value.items()])
+        return full_text([*value.items()])
     if is_dataclass(value):
-        return shown([getattr(value, field.name) for field in fields(value)])
+        return full_text([getattr(value, field.name) for field in fields(value)])
     if isinstance(value, list | tuple | set | frozenset):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(full_text, value))}]"
     return repr(value)
 
 
 def outcome(call: Callable[[], Any]) -> str:
-    """Returns the result or error, in words that do not name the session."""
+    """Return the result or error of a call, without the name of the session."""
     try:
         result = call()
     except refold.RefoldError as error:
         result = f"{type(error).__name__}: {error}"
-    return shown(result).replace(HERS, "…").replace(NOWHERE, "…")
+    return full_text(result).replace(HERS, "…").replace(NOWHERE, "…")
 
 
-def everything(store: SessionStore) -> list[Any]:
-    """All of ada's, as it is stored."""
+def stored_rows_of_ada(store: SessionStore) -> list[Any]:
+    """Return everything of ada's, as it is stored."""
     session = store.session(user_id="ada", session_id=HERS)
     derived = [session.history.derived(name) for name in session.history.streams()]
     return [
@@ -342,24 +345,24 @@ def everything(store: SessionStore) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_a_session_of_another_is_as_one_that_is_not_there(
-    looked_at: SessionStore, name: str
+def test_another_users_session_looks_like_a_missing_one(
+    unchanged_shared: SessionStore, name: str
 ) -> None:
-    before = everything(looked_at)
+    before = stored_rows_of_ada(unchanged_shared)
 
     hers = outcome(
-        lambda: LOOKS[name](looked_at.session(user_id="bob", session_id=HERS))
+        lambda: LOOKS[name](unchanged_shared.session(user_id="bob", session_id=HERS))
     )
     none = outcome(
-        lambda: LOOKS[name](looked_at.session(user_id="bob", session_id=NOWHERE))
+        lambda: LOOKS[name](unchanged_shared.session(user_id="bob", session_id=NOWHERE))
     )
 
     assert hers == none
     assert MARK not in hers
-    assert everything(looked_at) == before
+    assert stored_rows_of_ada(unchanged_shared) == before
 
 
-def test_it_takes_the_same_statements_to_say_so(
+def test_a_foreign_and_a_missing_session_need_the_same_statements(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ear = Traced(monkeypatch)
@@ -385,14 +388,14 @@ def test_it_takes_the_same_statements_to_say_so(
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_writing_to_another_users_session_id_makes_an_own_session(
+def test_writing_to_another_users_session_id_creates_an_own_session(
     shared: SessionStore, name: str
 ) -> None:
-    before = everything(shared)
+    before = stored_rows_of_ada(shared)
 
     WRITES[name](shared.session(user_id="bob", session_id=HERS))
 
-    assert everything(shared) == before
+    assert stored_rows_of_ada(shared) == before
     assert [
         event.user_id
         for event in shared.session(user_id="bob", session_id=HERS).events()
@@ -400,41 +403,46 @@ def test_writing_to_another_users_session_id_makes_an_own_session(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_store_knows_no_session_of_another(
-    looked_at: SessionStore, name: str
+def test_a_store_finds_no_session_of_another_user(
+    unchanged_shared: SessionStore, name: str
 ) -> None:
-    before = everything(looked_at)
+    before = stored_rows_of_ada(unchanged_shared)
 
-    hers = outcome(lambda: NAMED[name](looked_at, HERS))
-    none = outcome(lambda: NAMED[name](looked_at, NOWHERE))
+    hers = outcome(lambda: NAMED[name](unchanged_shared, HERS))
+    none = outcome(lambda: NAMED[name](unchanged_shared, NOWHERE))
 
     assert hers == none
     assert MARK not in hers
-    assert everything(looked_at) == before
+    assert stored_rows_of_ada(unchanged_shared) == before
 
 
 @pytest.mark.parametrize("name", OF_A_USER)
 def test_calls_for_one_user_return_only_that_users_data(
     shared: SessionStore, name: str
 ) -> None:
-    before = everything(shared)
+    before = stored_rows_of_ada(shared)
 
-    output = shown(OF_A_USER[name](shared))
+    output = full_text(OF_A_USER[name](shared))
 
     assert "'ada'" not in output
     assert MARK not in output
-    assert everything(shared) == before
+    assert stored_rows_of_ada(shared) == before
 
 
-def test_a_digest_opens_no_text_of_another(looked_at: SessionStore) -> None:
-    session = looked_at.session(user_id="bob", session_id="b-1")
+def test_a_digest_reveals_no_text_of_another_user(
+    unchanged_shared: SessionStore,
+) -> None:
+    session = unchanged_shared.session(user_id="bob", session_id="b-1")
 
     hers = outcome(lambda: session.history.blob(SHA))
 
     assert hers.replace(SHA, "") == outcome(
         lambda: session.history.blob("0" * 64)
     ).replace("0" * 64, "")
-    assert looked_at.session(user_id="ada", session_id=HERS).history.blob(SHA) == LONG
+    assert (
+        unchanged_shared.session(user_id="ada", session_id=HERS).history.blob(SHA)
+        == LONG
+    )
 
 
 def test_a_fork_names_a_session_of_the_same_user(shared: SessionStore) -> None:
@@ -444,7 +452,7 @@ def test_a_fork_names_a_session_of_the_same_user(shared: SessionStore) -> None:
     assert MARK not in repr(fork.context(WINDOW).messages)
 
 
-def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
+def test_a_forged_fork_finds_nothing(shared: SessionStore) -> None:
     session = shared.session(user_id="bob", session_id="forged")
 
     forged = outcome(
@@ -459,12 +467,12 @@ def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
     assert "line of text" not in forged
 
 
-def test_a_result_is_handed_over_to_no_other_user(shared: SessionStore) -> None:
+def test_a_result_is_handed_to_no_other_user(shared: SessionStore) -> None:
     child = shared.session(user_id="bob", session_id="b-1").delegation.begin(
         "do it", session_id="child"
     )
     child.append(refold.AgentResponse(text="done"))
-    before = everything(shared)
+    before = stored_rows_of_ada(shared)
 
     hers = outcome(
         lambda: child.delegation.hand_over(
@@ -473,23 +481,21 @@ def test_a_result_is_handed_over_to_no_other_user(shared: SessionStore) -> None:
     )
 
     assert "SessionNotFound" in hers
-    assert everything(shared) == before
+    assert stored_rows_of_ada(shared) == before
 
 
 @pytest.mark.parametrize("user", ["", "ada\0", "a" * 201, None])
-def test_a_name_that_nobody_can_have_is_refused(
-    looked_at: SessionStore, user: Any
-) -> None:
+def test_an_invalid_name_is_refused(unchanged_shared: SessionStore, user: Any) -> None:
     with pytest.raises(refold.InvalidEvent):
-        looked_at.session(user_id=user, session_id=HERS)
+        unchanged_shared.session(user_id=user, session_id=HERS)
 
 
 @pytest.mark.parametrize(
     "user", ["Ada", "ada ", "%", "_", "*", "ada' OR '1'='1", "ádá"]
 )
-def test_a_name_that_is_almost_hers_is_another(
-    looked_at: SessionStore, user: str
+def test_a_name_that_is_almost_hers_is_another_name(
+    unchanged_shared: SessionStore, user: str
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
-        looked_at.session(user_id=user, session_id=HERS).events()
-    assert looked_at.sessions(user, internal=True) == []
+        unchanged_shared.session(user_id=user, session_id=HERS).events()
+    assert unchanged_shared.sessions(user, internal=True) == []

@@ -1,4 +1,4 @@
-"""The second wall costs a read one statement, but no round trip and no index."""
+"""Row security costs a read one statement, but no round trip and no index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stores import open_at
 from tests.support.talking import talk
 
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
-WARM: Final = 8  # a driver prepares what it has run a few times
+WARM: Final = 8  # the driver prepares a statement after a few executions
 DOES: Final[dict[str, Callable[[Session], Any]]] = {
     "one event": lambda session: session.append(user_inputs("x")),
     "a hundred events": lambda session: session.append(user_inputs("x") * 100),
@@ -28,8 +28,8 @@ DOES: Final[dict[str, Callable[[Session], Any]]] = {
     "names of streams": lambda session: session.history.streams(),
     "a list of sessions": lambda session: session.writer.log.sessions("ada"),
 }
-# Statements and round trips.  Appends are those of the owner.  A read of one statement
-# sets its user in the same round trip; other reads are a transaction.
+# Statements and round trips.  Appends cost the same as the owner's.  A read of one
+# statement sets its user in the same round trip; other reads are a transaction.
 COSTS: Final = {
     "one event": (1, 1),
     "a hundred events": (1, 1),
@@ -39,19 +39,19 @@ COSTS: Final = {
     "a list of sessions": (2, 1),
 }
 
-# Parameters, and in PostgreSQL before 17 also what is looked up once.
+# Parameters, and before PostgreSQL 17 also one-time lookups.
 _NUMBERED: Final = re.compile(r"\$[0-9]+|InitPlan [0-9]+")
 
 
 @pytest.fixture
 def wire(walled: Walled) -> Iterator[Wire]:
-    """What is said as the app role."""
+    """A recorded connection as the app role."""
     wire = Wire(walled.app)
     yield wire
     wire.close()
 
 
-def heard(wire: Wire, session: Session, does: Callable[[Session], Any]) -> Recording:
+def recorded(wire: Wire, session: Session, does: Callable[[Session], Any]) -> Recording:
     for _ in range(WARM):
         does(session)
     with wire.listen() as listened:
@@ -59,7 +59,7 @@ def heard(wire: Wire, session: Session, does: Callable[[Session], Any]) -> Recor
     return listened
 
 
-def test_no_operation_waits_more_often_than_is_written_down(
+def test_no_operation_has_more_round_trips_than_listed(
     wire: Wire, tmp_path: Path
 ) -> None:
     with open_at(wire.url, tmp_path) as store:
@@ -67,13 +67,13 @@ def test_no_operation_waits_more_often_than_is_written_down(
         assert session.compact(WINDOW) is not None
 
         counted = {
-            name: heard(wire, session, does).counts for name, does in DOES.items()
+            name: recorded(wire, session, does).counts for name, does in DOES.items()
         }
 
     assert counted == COSTS
 
 
-def test_nothing_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
+def test_no_user_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
     with open_at(wire.url, tmp_path) as store:
         session = talk(store.session(user_id="ada", session_id="s-1"), 4)
         for does in DOES.values():
@@ -89,7 +89,7 @@ def test_nothing_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
         pooled.close()
 
 
-def test_it_keeps_nothing_from_an_index(
+def test_row_security_prevents_no_index_search(
     wire: Wire, walled: Walled, tmp_path: Path
 ) -> None:
     with open_at(wire.url, tmp_path) as store:
@@ -115,7 +115,7 @@ def test_it_keeps_nothing_from_an_index(
 
 
 def searches(driver: psycopg.Connection[Any], statement: Statement) -> list[str]:
-    """Returns what each table is searched by, and what it filters out afterwards."""
+    """Return the search condition of each table, and the later filters."""
     scans = []
     for step in plan_nodes(driver, statement):
         if table := step.get("Relation Name"):

@@ -1,4 +1,4 @@
-"""The table of rights in the documentation is the one that is set up."""
+"""The table of rights in the documentation equals the rights that are set up."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from refold.adapters.sql.roles import RIGHTS, ROLES, SETTING, Right
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "schema.md"
 
 
-def written(rights: list[Right]) -> str:
-    """The first letter of each verb, in one order; a lock changes nothing."""
+def documented(rights: list[Right]) -> str:
+    """Return the first letter of each verb, in one order; a lock changes nothing."""
     letters = {
         right.verb[0]: "*" if right.becoming == "false" else "" for right in rights
     }
@@ -24,7 +24,7 @@ def written(rights: list[Right]) -> str:
 def test_every_table_has_its_row() -> None:
     names = sorted({name for tables in RIGHTS.values() for name in tables})
     rows = [
-        [f"`{name}`", *(written([*RIGHTS[role].get(name, ())]) for role in ROLES)]
+        [f"`{name}`", *(documented([*RIGHTS[role].get(name, ())]) for role in ROLES)]
         for name in names
     ]
     head = ["table", *(f"`{role}`" for role in ROLES)]

@@ -26,7 +26,7 @@ def append(url: str, folder: Path, session_id: str) -> None:
         ("auditor", "this role is not a member of refold_writer"),
     ],
 )
-def test_a_role_below_the_app_learns_which_right_an_append_needs(
+def test_a_role_without_the_right_learns_which_right_an_append_needs(
     walled: Walled, tmp_path: Path, role: str, lacking: str, session_id: str
 ) -> None:
     append(walled.owner, tmp_path, "s-1")

@@ -1,4 +1,4 @@
-"""Each role can do its work, and what is beyond it is refused with a way out."""
+"""Each role can do its work; anything else is refused with a way out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ AppContract: Any = type("AppContract", (EventLogContract,), dict.fromkeys(_WIDE)
 
 
 class TestAsApp(AppContract):  # type: ignore[misc]  # made at run time
-    """One user at a time, and every promise of a log but those that are wide."""
+    """One user at a time, and every promise of a log except those for all users."""
 
     @pytest.fixture
     def log(
@@ -62,7 +62,7 @@ class TestAsApp(AppContract):  # type: ignore[misc]  # made at run time
 
 
 class TestAsEraser(RewritingContract):
-    """An eraser seals rows anew."""
+    """An eraser encrypts rows again."""
 
     @pytest.fixture
     def log(self, walled: Walled) -> Iterator[EncryptedLog]:
@@ -95,7 +95,7 @@ def test_an_agent_works_as_the_app_role_alone(walled: Walled, tmp_path: Path) ->
             assert fork.context(WINDOW).messages
 
 
-def test_an_agents_reads_are_counted(walled: Walled, tmp_path: Path) -> None:
+def test_reads_of_an_agent_are_counted(walled: Walled, tmp_path: Path) -> None:
     filled(walled.app, tmp_path)
 
     with open_at(walled.app, tmp_path) as store:
@@ -123,8 +123,8 @@ def test_groups_of_several_users_share_commits(walled: Walled, tmp_path: Path) -
                 )
             )
 
-        asyncio.run(all_at_once())  # they begin
-        asyncio.run(all_at_once())  # and go on
+        asyncio.run(all_at_once())  # the threads begin
+        asyncio.run(all_at_once())  # and continue
 
         infos = [info for n in range(7) for info in store.sessions(f"user-{n}")]
         assert [info.head_seq for info in infos] == [2] * 70
@@ -201,7 +201,7 @@ def test_an_auditor_exports_metadata_without_a_key(
     assert "ada" in manifest["users"]
 
 
-def test_an_app_exports_no_tables(walled: Walled, tmp_path: Path) -> None:
+def test_the_app_role_cannot_export_tables(walled: Walled, tmp_path: Path) -> None:
     filled(walled.app, tmp_path)
     wrong = pytest.raises(refold.StoreUnavailable, match=r"refold_auditor|privilege")
     with open_at(walled.app, tmp_path) as store, wrong:
@@ -230,7 +230,7 @@ def test_workers_share_the_duties_that_their_roles_allow(
     assert done == ["seal", *["verify"] * 5]
 
 
-def test_each_of_the_others_does_its_work(walled: Walled, tmp_path: Path) -> None:
+def test_each_of_the_other_roles_does_its_work(walled: Walled, tmp_path: Path) -> None:
     filled(walled.app, tmp_path)
 
     with open_at(walled.sealer, tmp_path) as store:
@@ -319,7 +319,7 @@ def test_an_eraser_does_what_its_page_says(
         )
 
 
-def test_an_eraser_does_not_say_that_it_wrote_tables_anew(
+def test_an_eraser_does_not_report_rewritten_tables(
     walled: Walled, tmp_path: Path
 ) -> None:
     filled(walled.app, tmp_path)
@@ -348,7 +348,7 @@ def test_the_reader_role_cannot_append(
         )
 
 
-def test_a_key_store_that_was_swapped_is_noticed_by_the_app_too(
+def test_the_app_role_notices_an_exchanged_key_store(
     walled: Walled, tmp_path: Path
 ) -> None:
     filled(walled.app, tmp_path)

@@ -1,4 +1,4 @@
-"""By SQL, no role reaches rows or columns that it has no right to, in any table."""
+"""In SQL, no role reaches rows or columns without a right, in any table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.types import Integer, LargeBinary
 from refold.adapters.sql import tables
 from refold.adapters.sql.queries import SCHEMA
 from refold.adapters.sql.roles import RIGHTS
-from tests.isolation.conftest import Made
+from tests.isolation.conftest import Template
 from tests.support.postgres import Postgres
 from tests.support.roles import Walled, set_up, walled
 
@@ -24,35 +24,35 @@ ALL: Final[dict[str, Table]] = {
     table.name: table
     for table in tables.build(SCHEMA, rowid=False).metadata.tables.values()
 }
-# Whose a row is: by name, or by a keyed hash, which a record of erasing has.
+# How a row names its user: by name, or by a keyed hash in records of erasures.
 WHOSE: Final = {
     name: next(column for column in ("user_id", "user_ref") if column in table.c)
     for name, table in ALL.items()
     if {"user_id", "user_ref"} & set(table.c.keys())
 }
-# Signed heads and hashes without names; and what the store is.
+# Signed heads and hashes without names, and settings of the store.
 OF_NOBODY: Final = ("leaves", "settings", "tree_heads")
-# What was done is added by whoever did it, and then changed by nobody.
+# Records that every role may add, and none may change.
 ADDED_TO: Final = ("audit",)
 Rows = list[tuple[Any, ...]]
 Driver = psycopg.Connection[tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
-def filled(postgres: Postgres, made_walled: Made) -> Iterator[Walled]:
+def filled(postgres: Postgres, walled_template: Template) -> Iterator[Walled]:
     """A row of ada and one of bob in every table."""
     name = f"rows_{uuid.uuid4().hex[:12]}"
-    url = postgres.create_database(name, like=made_walled.name)
+    url = postgres.create_database(name, like=walled_template.name)
     with psycopg.connect(url) as owner:
         for table in ALL.values():
             for number, user in enumerate(("ada", "bob"), start=1):
                 owner.execute(*insert(table, row_of(table, user, number)))
-    yield walled(url, made_walled.users)
+    yield walled(url, walled_template.users)
     postgres.drop_database(name)
 
 
 def row_of(table: Table, user: str, number: int) -> dict[str, Any]:
-    """Returns a row with a value in every column."""
+    """Return a row with a value in every column."""
     row: dict[str, Any] = {}
     for column in table.c:
         if isinstance(column.type, Integer):
@@ -69,16 +69,16 @@ def insert(table: Table, row: dict[str, Any]) -> tuple[sql.Composed, list[Any]]:
     columns = sql.SQL(", ").join(map(sql.Identifier, row))
     marks = sql.SQL(", ").join(sql.Placeholder() * len(row))
     query = sql.SQL("INSERT INTO {} ({}) VALUES ({})")
-    return query.format(named(table), columns, marks), list(row.values())
+    return query.format(identifier(table), columns, marks), list(row.values())
 
 
-def named(table: Table) -> sql.Identifier:
+def identifier(table: Table) -> sql.Identifier:
     return sql.Identifier(SCHEMA, table.name)
 
 
 def rows(driver: Driver, table: Table, columns: str = "*") -> Rows:
     query = sql.SQL("SELECT " + columns + " FROM {} ORDER BY 1, 2")
-    return driver.execute(query.format(named(table))).fetchall()
+    return driver.execute(query.format(identifier(table))).fetchall()
 
 
 def stored_rows(walled: Walled, table: Table) -> Rows:
@@ -124,7 +124,7 @@ def test_a_connection_sees_only_its_users_rows(filled: Walled, name: str) -> Non
                 rows(app, ALL[name])
 
 
-def test_a_user_is_forgotten_with_the_transaction(filled: Walled) -> None:
+def test_the_user_is_forgotten_with_the_transaction(filled: Walled) -> None:
     with psycopg.connect(filled.app) as app:
         app.execute("SELECT set_config('refold.user_id', 'bob', true)")
         assert rows(app, ALL["events"])
@@ -134,8 +134,8 @@ def test_a_user_is_forgotten_with_the_transaction(filled: Walled) -> None:
 
 
 def attempts(table: Table) -> Iterator[tuple[Any, ...]]:
-    """What adds a row of ada's, and what would change one, column by column."""
-    whole = named(table)
+    """Yield statements that add a row of ada, and that change each column."""
+    whole = identifier(table)
     yield insert(table, row_of(table, "ada", 7))
     for column in table.c:
         value = row_of(table, "ada", 8)[column.name]
@@ -147,7 +147,7 @@ def attempts(table: Table) -> Iterator[tuple[Any, ...]]:
 
 @contextmanager
 def trying(filled: Walled, url: str, user: str | None) -> Iterator[Driver]:
-    """A transaction of the owner's that has become another; nothing of it is kept."""
+    """A transaction in which the owner has become another user; it is rolled back."""
     with psycopg.connect(filled.owner) as owner:
         become(owner, url)
         if user is not None:
@@ -162,7 +162,7 @@ def become(owner: Driver, url: str) -> None:
 
 
 def succeeds(owner: Driver, query: Any, values: Any) -> bool:
-    """Whether it is not refused; anything but a refusal is an error."""
+    """Whether the query is not refused; any error except a refusal is raised."""
     try:
         with owner.transaction():
             owner.execute(query, values)
@@ -173,7 +173,7 @@ def succeeds(owner: Driver, query: Any, values: Any) -> bool:
 
 @pytest.mark.parametrize("user", ["bob", None])
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_nobody_changes_a_row_of_another(
+def test_no_role_changes_a_row_of_another_user(
     filled: Walled, name: str, user: str | None
 ) -> None:
     table = ALL[name]
@@ -188,14 +188,14 @@ def test_nobody_changes_a_row_of_another(
 
 
 def of_ada(all_rows: Rows, table: Table) -> Rows:
-    """Returns ada's rows, or all rows of a table without users."""
+    """Return ada's rows, or all rows of a table without users."""
     if table.name not in WHOSE:
         return all_rows
     at = [column.name for column in table.c].index(WHOSE[table.name])
     return [row for row in all_rows if row[at] == "ada"]
 
 
-def test_the_attempts_would_change_what_nothing_guards(filled: Walled) -> None:
+def test_the_attempts_would_change_unprotected_rows(filled: Walled) -> None:
     table = ALL["views"]
     before = of_ada(stored_rows(filled, table), table)
 
@@ -281,7 +281,7 @@ def test_a_role_can_do_no_more_than_its_work(
         assert not succeeds(owner, query, [])
 
 
-def test_a_writer_cannot_reopen_what_is_being_erased(filled: Walled) -> None:
+def test_a_writer_cannot_reopen_a_session_under_erasure(filled: Walled) -> None:
     with psycopg.connect(filled.owner) as owner:
         owner.execute("UPDATE refold.heads SET status = 'erased'")
         become(owner, filled.writer)
@@ -303,7 +303,9 @@ def test_a_reading_role_inherits_no_right_to_write(filled: Walled) -> None:
             app.execute("SELECT body FROM refold.events")
 
 
-def test_the_roles_can_be_set_up_again(filled: Walled, postgres: Postgres) -> None:
+def test_setting_up_the_roles_can_be_repeated(
+    filled: Walled, postgres: Postgres
+) -> None:
     before = catalogue(filled.owner)
 
     set_up(postgres, filled.owner)
@@ -313,7 +315,7 @@ def test_the_roles_can_be_set_up_again(filled: Walled, postgres: Postgres) -> No
 
 
 def catalogue(url: str) -> dict[str, list[str]]:
-    """Every policy, and every grant on our tables and their columns."""
+    """Return every policy, and every grant on our tables and their columns."""
     asked = {
         "policies": "SELECT * FROM pg_policies WHERE schemaname = 'refold'",
         "tables": "SELECT * FROM information_schema.role_table_grants "

@@ -1,4 +1,4 @@
-"""Tenants have a database, a key store and a master key each, and share nothing."""
+"""Tenants have their own databases, key stores and master keys, and share nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import refold
 from refold.adapters.keys.master import LocalMasterKey
 from refold.store import SessionStore
-from tests.isolation.conftest import Made
+from tests.isolation.conftest import Template
 from tests.support.postgres import Postgres
 from tests.support.roles import as_user
 
@@ -22,7 +22,7 @@ SECRET = "the plan of acme"
 
 
 class Tenant(NamedTuple):
-    """Where one tenant's store is, and what opens it."""
+    """The location of one tenant's store, and its keys."""
 
     url: str
     keys: str
@@ -42,7 +42,7 @@ def tenant(name: str, url: str, folder: Path) -> Tenant:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def two(
+def two_tenants(
     request: pytest.FixtureRequest, postgres: Postgres, tmp_path: Path
 ) -> Iterator[tuple[Tenant, Tenant]]:
     """Two tenants, each with an ada who has a session s-1."""
@@ -71,8 +71,10 @@ def texts(store: SessionStore) -> list[object]:
     return [event.payload.model_dump()["text"] for event in events]
 
 
-def test_the_same_names_are_others_elsewhere(two: tuple[Tenant, Tenant]) -> None:
-    acme, blue = two
+def test_the_same_names_are_different_users_in_each_tenant(
+    two_tenants: tuple[Tenant, Tenant],
+) -> None:
+    acme, blue = two_tenants
     with acme.open() as hers, blue.open() as his:
         assert texts(hers) == [SECRET]
         assert texts(his) == ["hello"]
@@ -83,8 +85,8 @@ def test_the_same_names_are_others_elsewhere(two: tuple[Tenant, Tenant]) -> None
         assert [info.session_id for info in hers.sessions()] == ["s-1"]
 
 
-def test_an_erasure_is_of_one_tenant(two: tuple[Tenant, Tenant]) -> None:
-    acme, blue = two
+def test_an_erasure_affects_one_tenant(two_tenants: tuple[Tenant, Tenant]) -> None:
+    acme, blue = two_tenants
     with blue.open() as store:
         store.erase("ada", "asked for")
 
@@ -95,20 +97,20 @@ def test_an_erasure_is_of_one_tenant(two: tuple[Tenant, Tenant]) -> None:
 
 @pytest.mark.parametrize("swapped", ["keys", "master"])
 def test_mixed_credentials_of_tenants_open_nothing(
-    two: tuple[Tenant, Tenant], swapped: str
+    two_tenants: tuple[Tenant, Tenant], swapped: str
 ) -> None:
-    acme, blue = two
+    acme, blue = two_tenants
     mixed = acme._replace(**{swapped: getattr(blue, swapped)})
 
     with pytest.raises(refold.KeyUnavailable), mixed.open() as store:
         texts(store)
 
 
-def test_a_tenants_role_enters_no_other_database(
-    made_walled: Made, postgres: Postgres, tmp_path: Path
+def test_a_tenants_role_cannot_use_another_database(
+    walled_template: Template, postgres: Postgres, tmp_path: Path
 ) -> None:
     names = [f"{name}_{uuid.uuid4().hex[:12]}" for name in ("acme", "blue")]
-    urls = [postgres.create_database(name, like=made_walled.name) for name in names]
+    urls = [postgres.create_database(name, like=walled_template.name) for name in names]
     login = names[0] + "_app"
     with psycopg.connect(postgres.url, autocommit=True) as server:
         server.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE refold_app")

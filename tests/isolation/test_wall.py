@@ -1,4 +1,4 @@
-"""The wall holds where a query forgets its user, fails, or loses its connection."""
+"""Row security holds if a query forgets its user, fails, or loses its connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORGETFUL = "SELECT DISTINCT user_id FROM refold.events"
 
 @pytest.fixture
 def dialect(walled: Walled, tmp_path: Path) -> Iterator[PostgresDatabase]:
-    """As the app role, in a database with events of ada and of bob."""
+    """The app role's connection to a database with events of ada and of bob."""
     with open_at(walled.app, tmp_path) as store:
         for user in ("ada", "bob"):
             talk(store.session(user_id=user, session_id="s-1"), 2)
@@ -33,7 +33,7 @@ def dialect(walled: Walled, tmp_path: Path) -> Iterator[PostgresDatabase]:
     dialect.close()
 
 
-def test_a_query_that_forgets_its_user_is_held_back(dialect: PostgresDatabase) -> None:
+def test_a_query_without_its_user_gets_no_rows(dialect: PostgresDatabase) -> None:
     assert dialect.fetch("bob", FORGETFUL, ()) == [("bob",)]
     assert dialect.fetch("ada", FORGETFUL, ()) == [("ada",)]
     assert dialect.fetch("", FORGETFUL, ()) == []
@@ -43,7 +43,7 @@ def test_a_query_that_forgets_its_user_is_held_back(dialect: PostgresDatabase) -
         assert connection.execute(text(FORGETFUL)).all() == [("ada",)]
 
 
-def test_a_prepared_query_is_asked_for_another_user(dialect: PostgresDatabase) -> None:
+def test_a_prepared_query_works_for_another_user(dialect: PostgresDatabase) -> None:
     for _ in range(10):
         for user in ("ada", "bob"):
             assert dialect.fetch(user, FORGETFUL, ()) == [(user,)]
@@ -80,7 +80,7 @@ def test_a_write_that_fails_leaves_no_user_behind(dialect: PostgresDatabase) -> 
         assert connection.execute(text(FORGETFUL)).all() == []
 
 
-def test_it_stands_after_the_server_was_restarted(
+def test_row_security_holds_after_a_restart_of_the_server(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     url = own_postgres.create_database(f"own_{uuid.uuid4().hex[:8]}")

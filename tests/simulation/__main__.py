@@ -1,6 +1,7 @@
-"""``python -m tests.simulation``: histories one after another, or one seed told whole.
+"""``python -m tests.simulation`` runs random histories, or prints the one of a seed.
 
-It ends with the first that breaks a promise, and with the command that replays it.
+It ends with the first history that breaks a promise, and with the command that replays
+it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from tests.simulation.history import History
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the arguments say; 1 if a promise was broken."""
+    """Run what the arguments say; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--seed", type=int, help="tell the history of this seed")
     parser.add_argument("--first", type=int, default=0, help="the first of many seeds")
     parser.add_argument("--count", type=int, default=5_000, help="how many histories")
     asked = parser.parse_args(arguments)
     if asked.seed is not None:
-        return tell(asked.seed)
+        return print_history(asked.seed)
     begin = process_time()
     steps = 0
     for seed in range(asked.first, asked.first + asked.count):
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
             history.run()
         except BaseException as error:
             sys.stdout.write(f"seed {seed}: {type(error).__name__}: {error}\n")
-            sys.stdout.write(f"replay it: {replay(seed)}\n")
+            sys.stdout.write(f"replay it: {replay_command(seed)}\n")
             return 1
         steps += history.world.scheduler.steps
     seconds = process_time() - begin
@@ -40,12 +41,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def replay(seed: int) -> str:
-    """The command that tells the history of this seed."""
+def replay_command(seed: int) -> str:
+    """Return the command that prints the history of this seed."""
     return f".venv/bin/python -m tests.simulation --seed {seed}"
 
 
-def tell(seed: int) -> int:
+def print_history(seed: int) -> int:
     """Run one history, and print every step of it."""
     history = History(seed)
     try:

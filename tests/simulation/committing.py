@@ -1,7 +1,7 @@
-"""How a database commits what writers of one process hand it together.
+"""How a database commits batches that writers of one process share.
 
-The queue and its lead are the real ones.  What is modelled is the transaction: heads
-are locked one after another, the process may die in between, then all is there at once.
+The queue and its lead are the real ones.  The transaction is a model: heads are locked
+one after another, the process may die in between, then everything appears at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Committing:
-    """The writes of one process; ``step`` does one, as a step at which faults occur."""
+    """The writes of one process; ``step`` runs one as a step at which faults occur."""
 
     queue: type[GroupCommit] = GroupCommit
 
@@ -37,7 +37,7 @@ class Committing:
         self.group = self.queue(self.write_group)
 
     def write_group(self, batches: Sequence[Batch]) -> list[Result]:
-        """As the engines do: together, and each by itself if that failed."""
+        """Write as the engines do: together, or each batch alone if that failed."""
         if len(batches) == 1:
             return [self._alone(batches[0])]
         try:
@@ -74,17 +74,17 @@ class Committing:
         return outcomes
 
     def order(self, batches: Sequence[Batch]) -> list[Any]:
-        """The sessions in the order in which their heads are locked."""
+        """Return the sessions in the order in which their heads are locked."""
         return sorted({batch.stream.main for batch in batches})
 
     def commit(self, batches: Sequence[Batch]) -> list[Result]:
-        """All of it at once; what cannot be written is an outcome of its own."""
+        """Commit everything at once; a batch that fails has its own outcome."""
         return [self.written(batch) for batch in batches]
 
     def written(self, batch: Batch) -> Result:
-        """Write it, unless an attempt did whose answer was lost.
+        """Write a batch, unless an attempt with a lost answer already did.
 
-        Where no head is there that could be marked, the record of the erasure refuses.
+        If no head exists that could be marked, the record of the erasure refuses.
         """
         if self.is_there(batch):
             return Wrote(batch.head)
@@ -95,13 +95,13 @@ class Committing:
         return self.inner.write(batch)
 
     def is_there(self, batch: Batch) -> bool:
-        """Whether the very rows are there: they are found by their hash."""
+        """Whether exactly these rows exist: they are found by their hash."""
         rows = self.inner.select_events(batch.stream, gt=batch.expected_seq)
         last = len(batch.events) - 1
         return len(rows) > last and rows[last].hash == batch.events[-1].hash
 
     def _check(self, batch: Batch, outcome: Result) -> None:
-        """Whoever was refused was so for a reason of their own."""
+        """Check that every refused batch had a reason for its refusal."""
         head = self.inner.head_row(batch.stream)
         if isinstance(outcome, Moved) and head is not None and head.status == "open":
             expected = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
@@ -110,7 +110,7 @@ class Committing:
 
 
 class SimulatedExecutor:
-    """``ThreadPoolExecutor`` with tasks of the process that asks for one."""
+    """``ThreadPoolExecutor`` with tasks of the process that creates it."""
 
     def __init__(self, scheduler: Scheduler, _size: int, name: str) -> None:
         self._scheduler, self._name = scheduler, name

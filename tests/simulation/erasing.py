@@ -1,8 +1,8 @@
-"""Forgetting a user, step by step: a model of what database and key store do for it.
+"""A model of an erasure: the steps of database and key store.
 
-All heads of the user are marked in one step, with a record that the user is being
-erased; then the keys are destroyed, the rows deleted, a few at a time and the heads
-last, and a certificate is kept.  Who begins it again goes on where it was.
+All heads of the user are marked in one step, with a record of the erasure; then the
+keys are destroyed, the rows deleted, a few at a time and the heads last, and a
+certificate is stored.  A repeated erasure continues where the first one stopped.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TABLES: Final = ("events", "blobs", "receipts", "views", "leases", "heads")
 
 
 class Erasures:
-    """Who is erased, or about to be; each method is one step.
+    """Users who are erased or under erasure; each method is one step.
 
-    ``marked`` says which heads are, ``tables`` what is deleted, in this order.
+    ``marked`` names the marked heads, ``tables`` the deleted tables, in this order.
     """
 
     marked = "true"
@@ -38,7 +38,7 @@ class Erasures:
         self.certificates: dict[str, int] = {}
 
     def begin(self, user_id: str) -> bool:
-        """Mark the user and all their heads; whether there is anything left to do."""
+        """Mark the user and all their heads; return whether anything is left to do."""
         self.begun.add(user_id)
         self.mark(user_id)
         return user_id not in self.certificates
@@ -55,7 +55,7 @@ class Erasures:
         return user_id in self.begun
 
     def refuses_new(self, user_id: str) -> bool:
-        """The same for a stream that has no head yet, and so none that is marked."""
+        """Whether a stream without a head, which cannot be marked, is refused."""
         return self.refuses(user_id)
 
     def destroy_keys(self, user_id: str) -> None:
@@ -63,7 +63,7 @@ class Erasures:
         self.keys.destroy(self._ref(user_id), None, now=0)
 
     def delete_rows(self, user_id: str) -> int:
-        """Delete some rows, the heads when nothing else is left; how many."""
+        """Delete some rows, the heads last; return how many."""
         events = "SELECT rowid FROM events WHERE user_id=:user LIMIT :most"
         delete_some = f"DELETE FROM events WHERE rowid IN ({events})"
         if deleted := self.recorder.execute(delete_some, user=user_id, most=_MOST):
@@ -78,7 +78,7 @@ class Erasures:
         )
 
     def left(self, user_id: str) -> int:
-        """How many rows and keys of the user there are."""
+        """Return the number of rows and keys of the user."""
         rows = sum(
             len(
                 self.recorder.execute(
@@ -93,7 +93,7 @@ class Erasures:
         return rows + alive + len(self.keys.keys_of(ref))
 
     def certify(self, user_id: str, rows: int) -> None:
-        """Keep the certificate, once."""
+        """Store the certificate, once."""
         self.certificates.setdefault(user_id, rows)
 
     def _ref(self, user_id: str) -> str:
@@ -102,7 +102,7 @@ class Erasures:
 
 @dataclass(slots=True)
 class Erasing:
-    """Forgets a user once so many requests are done; killed, it begins again."""
+    """Erases a user after some requests; a killed erasure begins again."""
 
     name: str
     user_id: str

@@ -1,4 +1,4 @@
-"""One history, made of its seed alone: who does what, and how it went."""
+"""One history, determined by its seed alone: who does what, and the outcome."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ Matter: TypeAlias = Literal["", "groups", "erasure", "rewriting"]
 
 
 class History:
-    """What a seed stands for: some sessions, and roles in two to four processes.
+    """A history: some sessions, and roles in two to four processes.
 
-    ``full_of`` makes sure of what is rare otherwise, for a rule that only that tries.
+    ``full_of`` ensures something that is otherwise rare, for a rule that only that
+    tests.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class History:
         self.world.progress = lambda: sum(writer.done for writer in self.writers)
 
     def _forks(self, random: Random) -> Iterator[Forking]:
-        """One goes on from a session, or two race for the name of where they go on."""
+        """One role forks a session, or two race for the name of the fork."""
         parent, total = random.choice(self.sessions), len(self.requests)
         for number in range(random.choice((0, 0, 0, 1, 2))):
             token = f"f{number}r"
@@ -97,7 +98,7 @@ class History:
                 yield Forking(f"forker {number}", parent, writing, rounds)
 
     def _erased(self, random: Random) -> Iterator[Role]:
-        """One user is forgotten while they, and another, go on."""
+        """One user is erased while that user and another one write."""
         total = sum(len(writer.requests) for writer in self.writers)
         wanted = [self._request(random, f"b{n}.", "b-1") for n in range(3)]
         others = Writing(
@@ -109,7 +110,7 @@ class History:
         yield others
         after = random.randint(1, total)
         yield Erasing("eraser", USER, after)
-        for number in range(2):  # under way when the heads are marked
+        for number in range(2):  # in progress when the heads are marked
             name, at = f"late compactor {number}", random.choice(self.sessions)
             rounds = [max(1, after - number)] * 3
             yield Compacting(name, at, self.spec, self.costs, rounds)
@@ -127,7 +128,7 @@ class History:
             yield Compacting(name, at, self.spec, self.costs, list(rounds))
 
     def _crowd(self, processes: list[Process], random: Random) -> None:
-        """Few processes with much to do: their appends share commits."""
+        """Few processes with much work: their appends share commits."""
         del processes[random.choice((1, 2, 2)) :]
         for writer in self.writers:
             writer.soon = random.random() < 0.3
@@ -173,7 +174,7 @@ class History:
         spec, costs = self.spec, self.costs
 
         total = len(self.requests)
-        # Few moments, so that those who do not write meet each other often.
+        # Few moments, so that roles that do not write often coincide.
         moments = [random.randint(1, total) for _ in range(random.choice((1, 2, 4)))]
 
         def rounds(most: int) -> list[int]:
@@ -190,7 +191,7 @@ class History:
             yield Redacting("redactor", rounds(2))
 
     def acknowledged(self, session_id: str) -> int:
-        """The highest seq of the session that any client was told of."""
+        """The highest seq of the session that any client received."""
         receipts = [
             receipt
             for request in self.requests
@@ -200,9 +201,9 @@ class History:
         return max((receipt.last_seq for receipt in receipts), default=0)
 
     def run(self) -> None:
-        """Let it happen, and check what came of it.
+        """Run the history, and check its result.
 
-        Raises Violated, or what nobody expected.
+        Raises Violated, or an unexpected error.
         """
         with _simulated(self.world.scheduler):
             for process, roles in list(self._left.items()):
@@ -211,7 +212,7 @@ class History:
         promises.check(self)
 
     def _restart(self, died: Process) -> None:
-        """What the dead process did goes on in another one."""
+        """Continue the work of a dead process in another one."""
         process = self.world.process()
         self._left[process] = self._left.pop(died)
         self._start(process, self._left[process])
@@ -224,7 +225,7 @@ class History:
 
 @contextmanager
 def _simulated(scheduler: Scheduler) -> Iterator[None]:
-    """Who waits does so by the scheduler, its clock too; refusals are not logged."""
+    """Make waiting threads and clocks use the scheduler, and log no refusals."""
     with (
         patch.object(leases, "Signal", partial(SimulatedEvent, scheduler)),
         patch.object(grouping, "Event", partial(SimulatedEvent, scheduler)),

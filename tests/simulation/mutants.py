@@ -26,7 +26,7 @@ from tests.simulation.rows import STREAM, Keys, Rows
 
 
 class IgnoresTheHead(Rows):
-    """Its compare-and-set compares nothing: what stands behind is written over."""
+    """Its compare-and-set compares nothing: later events are overwritten."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class IgnoresTheHead(Rows):
 
 
 class WritesHalf(Rows):
-    """It keeps the first event of a batch, and acknowledges all."""
+    """It stores the first event of a batch, and acknowledges all."""
 
     def commit(self, batch: Batch) -> Result:
         return super().commit(replace(batch, events=batch.events[:1]))
 
 
 class WritesNothing(Rows):
-    """It acknowledges every seventh append without having written it."""
+    """It acknowledges every seventh append without writing it."""
 
     _count = 0
 
@@ -76,14 +76,14 @@ class MovesNoHead(Rows):
 
 
 class ForgetsReceipts(Rows):
-    """It does not know an idempotency key again."""
+    """It does not recognize a repeated idempotency key."""
 
     def commit(self, batch: Batch) -> Result:
         return super().commit(replace(batch, receipt=None, uses=()))
 
 
 class TakesAnyKey(Rows):
-    """It takes rows that are sealed under a key of before a rewriting."""
+    """It accepts rows that are encrypted with a key from before a rewriting."""
 
     def write(self, batch: Batch) -> WriteOutcome:
         head, main = self.head_row(batch.stream), self.head_row(batch.stream.main)
@@ -107,14 +107,14 @@ class LeasesToAll(Rows):
 
 
 class NeverAsksForLeases(Rows):
-    """It takes writes of who lost the lease that these need."""
+    """It accepts writes of an owner that lost the required lease."""
 
     def check_fences(self) -> None:
         pass
 
 
 class LeasesForever(Rows):
-    """It says that a lease is renewed which is another's by now."""
+    """It reports a lease as renewed that another owner has taken."""
 
     def renew_lease(
         self, stream: StreamId, owner: str, *, clock: Clock, period: int
@@ -124,7 +124,7 @@ class LeasesForever(Rows):
 
 
 class LetsViewsGoBack(Rows):
-    """It replaces a stored view by any other."""
+    """It replaces a stored view by any other, also by an older one."""
 
     def save_view_row(
         self, stream: StreamId, name: str, row: ViewRow, **options: Any
@@ -135,7 +135,7 @@ class LetsViewsGoBack(Rows):
 
 
 class TakesViewsUnderAnyKey(Rows):
-    """It keeps a view that is sealed under a key of before a rewriting."""
+    """It stores a view that is encrypted with a key from before a rewriting."""
 
     def save_view_row(
         self, stream: StreamId, name: str, row: ViewRow, **how: Any
@@ -146,7 +146,7 @@ class TakesViewsUnderAnyKey(Rows):
 
 
 class SkipsARow(Rows):
-    """A read behind a place loses the first row there: a tail that misses events."""
+    """A read from a position loses the first row: a tail that misses events."""
 
     def select_events(
         self, originator_id: Any, **options: Any
@@ -159,7 +159,7 @@ class SkipsARow(Rows):
 
 
 class RewritesOneStream(Rows):
-    """A rewriting leaves the rows of derived streams as they were."""
+    """A rewriting leaves the rows of derived streams unchanged."""
 
     def rewrite(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
@@ -175,7 +175,7 @@ class RewritesOneStream(Rows):
 
 
 class KeepsViews(Rows):
-    """A rewriting leaves the views of before it."""
+    """A rewriting leaves the earlier views."""
 
     def rewrite(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
@@ -196,7 +196,7 @@ class KeepsViews(Rows):
 
 
 class DestroysTooMuch(Keys):
-    """It destroys the key that is in use with those before it."""
+    """It destroys the current key together with the earlier ones."""
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         return super().destroy_sessions(user_ref, session_ref, before=before + 1)
@@ -210,7 +210,7 @@ class DestroysNothing(Keys):
 
 
 class LastKeyWins(Keys):
-    """Of two that make a session's key at once, each is told of its own."""
+    """Of two processes that create a session's key, each gets its own."""
 
     def add_session(
         self, user_ref: str, session_ref: str, wrapped: bytes, now: int, **how: Any
@@ -220,14 +220,14 @@ class LastKeyWins(Keys):
 
 
 class WritesNoBlob(Rows):
-    """It keeps the event that was cut, and not the whole text."""
+    """It stores the truncated event without the complete text."""
 
     def commit(self, batch: Batch) -> Result:
         return super().commit(replace(batch, blobs=()))
 
 
 class KeepsBlobs(Rows):
-    """A rewriting leaves the blobs of before it."""
+    """A rewriting leaves the earlier blobs."""
 
     def rewrite(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
@@ -240,7 +240,7 @@ class KeepsBlobs(Rows):
 
 
 class ForksTwice(Rows):
-    """Who forks to a name that is there is told that they did."""
+    """A fork to an existing name is reported as successful."""
 
     def write(self, batch: Batch) -> WriteOutcome:
         head = self.head_row(batch.stream)
@@ -249,7 +249,7 @@ class ForksTwice(Rows):
 
 
 class AnswersAllAlike(Committing):
-    """Where the first of a group is written, all are told that they are."""
+    """If the first batch of a group is written, all are reported as written."""
 
     def commit(self, batches: Sequence[Batch]) -> list[Result]:
         first, *_ = outcomes = super().commit(batches)
@@ -259,7 +259,7 @@ class AnswersAllAlike(Committing):
 
 
 class RefusesAllAlike(Committing):
-    """A conflict of one is the group's: nothing of it is written."""
+    """One conflict refuses the whole group: nothing of it is written."""
 
     def commit(self, batches: Sequence[Batch]) -> list[Result]:
         heads = [self.inner.head_row(batch.stream) for batch in batches]
@@ -270,7 +270,7 @@ class RefusesAllAlike(Committing):
 
 
 class CommitsOneByOne(Committing):
-    """A batch is there before the group's commit, and its events one by one."""
+    """A batch appears before the group's commit, and its events one by one."""
 
     def commit(self, batches: Sequence[Batch]) -> list[Result]:
         for batch in batches:
@@ -283,9 +283,9 @@ class CommitsOneByOne(Committing):
 
 
 class KnowsNotItsOwn(Committing):
-    """After a lost answer it does not look whether the rows are there."""
+    """After a lost answer it does not check whether the rows exist."""
 
-    def is_there(self, batch: Batch) -> bool:  # that is the fault
+    def is_there(self, batch: Batch) -> bool:  # the fault
         return False
 
 
@@ -300,12 +300,12 @@ class _KeepsTheLead(GroupCommit):
     def _pass_on(self, *, thread: bool = False) -> bool:
         if not self._has_leader:  # nobody had the lead: a thread is started for it
             return super()._pass_on(thread=thread)
-        self._has_leader = False  # that is the fault
+        self._has_leader = False  # the fault
         return False
 
 
 class LosesTheLead(Committing):
-    """Who led does not hand on to those who queued up meanwhile."""
+    """A leader does not hand the lead to writers that queued up in between."""
 
     queue = _KeepsTheLead
 
@@ -317,14 +317,14 @@ class MarksMainAlone(Erasures):
 
 
 class RemembersNobody(Erasures):
-    """It marks the heads there are, and keeps no record that refuses new ones."""
+    """It marks existing heads, and stores no record that refuses new ones."""
 
-    def refuses_new(self, user_id: str) -> bool:  # that is the fault
+    def refuses_new(self, user_id: str) -> bool:  # the fault
         return False
 
 
 class ErasesOnce(Erasures):
-    """What was begun counts as done: a killed erasure is not completed."""
+    """A begun erasure counts as done: a killed erasure is not completed."""
 
     def begin(self, user_id: str) -> bool:
         fresh = user_id not in self.begun
@@ -332,7 +332,7 @@ class ErasesOnce(Erasures):
 
 
 class DeletesEventsAlone(Erasures):
-    """It is done when the events are deleted."""
+    """It reports an erasure as done once the events are deleted."""
 
     tables = ("events",)
 
@@ -345,7 +345,7 @@ class LeavesTheKeys(Erasures):
 
 
 class ErasesOthers(Erasures):
-    """It deletes rows of others too."""
+    """It also deletes rows of other users."""
 
     def delete_rows(self, user_id: str) -> int:
         for (other,) in self.recorder.execute("SELECT DISTINCT user_id FROM heads"):
@@ -356,7 +356,7 @@ class ErasesOthers(Erasures):
 
 
 class Mutant(NamedTuple):
-    """What a history is run over, and what it is full of."""
+    """The broken part of a history, and what the history is full of."""
 
     recorder: Callable[[], Rows] = Rows
     keys: Callable[[], Keys] = Keys
@@ -365,7 +365,7 @@ class Mutant(NamedTuple):
     full_of: Matter = ""
 
     def history(self, seed: int) -> History:
-        """The history of that seed, with the broken rule."""
+        """Return the history of that seed, with the broken rule."""
         parts = (self.recorder, self.keys, self.committing, self.erasures)
         return History(seed, *parts, full_of=self.full_of)
 

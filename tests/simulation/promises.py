@@ -1,4 +1,4 @@
-"""What must hold after any history; the page on the protocol says why it does."""
+"""The promises that hold after any history; the protocol page explains why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CUT: Final = re.compile(r'session\.blob\("([0-9a-f]{64})"\)')
 
 
 class Aftermath:
-    """What a process finds that opens the store when all is over."""
+    """The findings of a process that opens the store after the history."""
 
     def __init__(self, history: History) -> None:
         self.history, self.world = history, history.world
@@ -44,30 +44,30 @@ class Aftermath:
             self._by_token.setdefault(_token(event), []).append(event)
 
     def erased(self, session_id: str) -> bool:
-        """Whether the user whose session it is was to be forgotten."""
+        """Whether the history erases the user of this session."""
         return self.world.erasures.refuses(owner(session_id))
 
     def requests_kept(self) -> list[Request]:
-        """The requests of those who were not to be forgotten."""
+        """The requests of users that are not erased."""
         every = self.history.requests
         return [request for request in every if not self.erased(request.session_id)]
 
     def derived(self) -> Iterator[tuple[Session, str, list[Envelope]]]:
-        """Each derived stream with its entries."""
+        """Yield each derived stream with its entries."""
         for session in self.sessions:
             for name in session.history.streams():
                 if name != MAIN:
                     yield session, name, session.history.derived(name)
 
     def of(self, request: Request) -> list[Envelope]:
-        """The events that hold the request's token."""
+        """Return the events that contain the request's token."""
         return self._by_token.get(request.token, [])
 
 
 def check(history: History) -> None:
-    """Hold all promises against what came of a history.
+    """Check all promises against the result of a history.
 
-    Raises Violated with the first that does not hold.
+    Raises Violated with the first promise that is broken.
     """
     after = Aftermath(history)
     for promise in PROMISES:
@@ -166,7 +166,7 @@ def views_equal_a_fresh_fold(after: Aftermath) -> Iterator[str]:
 
 
 def a_dead_holder_of_a_lease_costs_one_call(after: Aftermath) -> Iterator[str]:
-    """A lease that was held to its end wastes none, but for one that was overtaken."""
+    """A lease held to its end wastes no call, except one that was overtaken."""
     streams: dict[StreamId, list[int]] = {}
     for term in after.world.terms:
         wasted = term.answers - term.summaries
@@ -199,7 +199,7 @@ def what_was_redacted_is_gone(after: Aftermath) -> Iterator[str]:
 
 
 def a_cut_text_is_there_whole(after: Aftermath) -> Iterator[str]:
-    """And nothing else is: what no event needs any more is gone."""
+    """No other blob exists: a blob that no event needs is deleted."""
     world, needed = after.world, set[tuple[str, bytes]]()
     for session in after.sessions:
         blobs = Blobs(world.recorder, world.ring(), session.stream)
@@ -254,7 +254,7 @@ def an_erasure_that_began_is_completed(after: Aftermath) -> Iterator[str]:
 
 
 def _token(event: Envelope) -> str:
-    """The token of the request that the event was in."""
+    """Return the token of the request that the event belongs to."""
     match event.payload:
         case ToolCall(call_id=call_id):
             return call_id

@@ -1,8 +1,8 @@
-"""What simulated processes do: append, compact, rebuild, read, redact again.
+"""Roles of simulated processes: append, compact, rebuild, read, redact again.
 
-A role keeps what a program would keep on its own disk: which request it is at, and
-what was answered.  Its process may die under it; it goes on in another one.  Those that
-do not write do a round each time so many requests are done (``rounds``).
+A role stores what a program would store on its own disk: the current request, and the
+answers.  Its process may die; the role continues in another one.  Roles that do not
+write do a round after certain numbers of requests (``rounds``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SPECS: Final = (
     "turn_window:full_turns=1,cached_turns=1,summary_tokens=20,session_memory_tokens=30",
 )
 _TRIES: Final = 6
-_LONG: Final = f"line {MAIL}\n" * 60  # cut where events hold 1 KiB, kept in a blob
+# Truncated where events hold 1 KiB, and stored in a blob.
+_LONG: Final = f"line {MAIL}\n" * 60
 _AWARE: Final = aware()
 _BROKEN = (StoreUnavailable, KeyUnavailable)
 State: TypeAlias = Literal["not sent", "sent", "acknowledged", "refused"]
@@ -41,10 +42,10 @@ State: TypeAlias = Literal["not sent", "sent", "acknowledged", "refused"]
 
 @dataclass(slots=True)
 class Request:
-    """Events that a client wants appended, and what it knows of them.
+    """Events that a client wants to append, and the client's knowledge of them.
 
-    ``token`` is in each of their texts.  Without a ``key`` it is sent once; with one,
-    until it is answered, and once more if ``again``.
+    ``token`` is in each of their texts.  Without a ``key`` they are sent once; with
+    one, until an answer arrives, and once more if ``again``.
     """
 
     token: str
@@ -59,7 +60,7 @@ class Request:
     receipts: list[Receipt] = field(default_factory=list)
 
     def events(self) -> list[Event]:
-        """Returns the events of this request, equal at every call."""
+        """Return the events of this request, equal at every call."""
         question = refold.UserInput(text=f"{self.token} asks " + "why " * 9)
         reply = refold.AgentResponse(text=f"{self.token} says " + "so " * 9)
         call = refold.ToolCall(call_id=self.call_id, tool_name="t", arguments={})
@@ -77,12 +78,12 @@ class Request:
 
 
 def owner(session_id: str) -> str:
-    """Whose session it is."""
+    """Return the user of a session."""
     return OTHER if session_id.startswith("b") else USER
 
 
 class Role(Protocol):
-    """Something a process does; ``run`` goes on where it was cut off."""
+    """Something that a process does; ``run`` continues where it was killed."""
 
     name: str
 
@@ -109,7 +110,9 @@ class Writing:
 
     def _send(self, world: World, store: SessionStore, request: Request) -> None:
         if request.state == "sent" and request.key is None:
-            return  # its process died: nobody knows, and nobody may ask again
+            # Its process died: the outcome is unknown, and a retry is not
+            # allowed.
+            return
         session = store.session(
             user_id=owner(request.session_id), session_id=request.session_id
         )
@@ -143,7 +146,7 @@ class Writing:
 
 
 def _leave(world: World, writer: Writer, order: Order) -> Receipt | None:
-    """Have it written by others, on the head that was seen last; None if it was not."""
+    """Leave an append on the last seen head to other threads; None if it failed."""
     head = writer.heads.get(order.stream)
     if head is None:
         return None
@@ -166,7 +169,7 @@ def _leave(world: World, writer: Writer, order: Order) -> Receipt | None:
 
 @dataclass(slots=True)
 class Model:
-    """A summarizer that costs, or not; it takes time, fails, and dies."""
+    """A summarizer that may cost, takes time, fails, and dies."""
 
     world: World
     process: Process
@@ -183,13 +186,13 @@ class Model:
         if self.costs:
             world.answered()
         world.say("the model wrote", source.digest[:6])
-        words = min(12, source.words)  # one longer than its source is refused
+        words = min(12, source.words)  # a summary longer than its source is refused
         return Written("so " * words, SummarizerRef(kind="simulated"))
 
 
 @dataclass(slots=True)
 class Compacting:
-    """An agent's loop, or a worker, that compacts a session now and then."""
+    """An agent's loop, or a worker, that compacts a session from time to time."""
 
     name: str
     session_id: str
@@ -233,7 +236,7 @@ class Rebuilding:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads a session, and keeps its views: it sees what was acknowledged before."""
+    """Reads a session and stores its views; it must see acknowledged events."""
 
     name: str
     session_id: str
@@ -265,9 +268,9 @@ class Reading:
 
 @dataclass(slots=True)
 class Forking:
-    """Goes on from another session as it was, and writes to where it goes on.
+    """Forks another session, and writes to the fork.
 
-    at: where it forked; 0 as long as it did not try.
+    at: where it forked; 0 until it tries.
     """
 
     name: str
@@ -287,7 +290,7 @@ class Forking:
 
     @property
     def origin(self) -> tuple[str, int]:
-        """What it said it goes on from, last."""
+        """Return the origin that it used last."""
         return self.parent, self.at
 
     def _fork(self, world: World, store: SessionStore) -> None:
@@ -296,14 +299,14 @@ class Forking:
         try:
             session.fork(self.at, session_id=self.writing.requests[0].session_id)
             self.forked = True
-        except refold.StaleSession:  # another's, or its own whose answer was lost
+        except refold.StaleSession:  # another's fork, or its own with a lost answer
             pass
         self.there = True
 
 
 @dataclass(slots=True)
 class Redacting:
-    """Takes out of all sessions what its rules know and the writers' did not."""
+    """Redacts in all sessions what its rules know and the writers' rules did not."""
 
     name: str
     rounds: list[int]
@@ -315,7 +318,7 @@ class Redacting:
 
 
 def _next(world: World, rounds: list[int]) -> bool:
-    """Wait until so many requests are done as the next round says; False at the end."""
+    """Wait for the number of requests of the next round; return False at the end."""
     if not rounds:
         return False
     world.scheduler.pause(lambda: world.progress() >= rounds[0])

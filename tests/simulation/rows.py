@@ -1,7 +1,6 @@
 """The rows and keys that simulated processes share: a database in memory.
 
-Every write is one transaction by itself; who else waits for it, and what dies or is
-lost on the way, is the simulation's part.
+Every write is one transaction; the simulation adds waiting, deaths and lost answers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ STREAM: Final = "user_id=:user_id AND session_id=:session_id AND stream=:stream"
 
 
 class Rows(Recorder):
-    """The recorder, whose writes are not grouped: that is simulated around it."""
+    """The recorder, without group commits: the simulation adds those."""
 
     def __init__(self) -> None:
         super().__init__(memory_database())
@@ -32,33 +31,33 @@ class Rows(Recorder):
         return outcome
 
     def commit(self, batch: Batch) -> WriteOutcome | Exception:
-        """Write it, if its head is where it is expected."""
+        """Write a batch if its head is the expected one."""
         (outcome,) = self.database.write_group([batch])
         return outcome
 
     def leases_held(self) -> tuple[tuple[StreamId, str], ...]:
-        """The leases that writes of the present task need, each with its owner."""
+        """The leases that writes of the current task need, each with its owner."""
         return self.database.fences.held
 
     def check_fences(self) -> None:
-        """Raise LeaseLost if another has one of them."""
+        """Raise LeaseLost if another owner has one of them."""
         self.database.check_leases()
 
     def execute(self, statement: str, **values: Any) -> list[Any]:
-        """What a statement gives, in a transaction of its own."""
+        """Execute a statement in its own transaction, and return its rows."""
         with self.database.writing() as connection:
             result = connection.execute(text(statement), values)
             return list(result) if result.returns_rows else [None] * result.rowcount
 
     def lease(self, stream: StreamId) -> tuple[str, int] | None:
-        """Who has the lease of the stream, and until when."""
+        """Return the owner of the stream's lease, and its end."""
         rows = self.execute(
             f"SELECT owner, expires_at FROM leases WHERE {STREAM}", **stream._asdict()
         )
         return tuple(rows[0]) if rows else None
 
     def put_head(self, stream: StreamId, head: HeadRow) -> None:
-        """Set the head, whatever it is."""
+        """Set the head unconditionally."""
         columns = ", ".join(f"{name}=:{name}" for name in HeadRow._fields)
         values = {**stream._asdict(), **head._asdict()}
         self.execute(f"UPDATE heads SET {columns} WHERE {STREAM}", **values)
@@ -71,7 +70,7 @@ class Keys(SqlKeyStore):
         super().__init__("memory://")
 
     def forget(self, user_ref: str, session_ref: str, version: int) -> None:
-        """Take away a key of a session."""
+        """Remove a key of a session."""
         table, more = (
             ("session_keys", "")
             if version == 1

@@ -1,7 +1,7 @@
-"""Threads of which exactly one runs, handed on by a seeded choice; and their clock.
+"""Threads of which exactly one runs, chosen by a seeded generator; and their clock.
 
-Nothing here waits for real time.  A task gives the baton back where it calls ``pause``,
-which is before every call of a recorder, a key store or a model.
+Nothing here waits for real time.  A task yields where it calls ``pause``, which is
+before every call of a recorder, a key store or a model.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LEAP: Final = 200 * SECOND
 
 
 class Killed(BaseException):
-    """The process is dead: what its ``finally`` blocks still do has no effect."""
+    """The process is dead: its ``finally`` blocks have no more effect."""
 
 
 class Stuck(Exception):
-    """No task can go on, or they go on for ever."""
+    """No task can continue, or the tasks never end."""
 
 
 class Process:
@@ -34,7 +34,7 @@ class Process:
 
 
 class Task:
-    """One thread of a process; it stands still unless it has the baton."""
+    """One thread of a process; it runs only while it has the baton."""
 
     def __init__(
         self, name: str, process: Process, work: Callable[[], object], *, helper: bool
@@ -58,7 +58,7 @@ class Task:
 class Scheduler:
     """Runs tasks step by step, in an order that follows from ``random`` alone.
 
-    sticky: how likely the same task goes on: the nearer to 1, the longer others stall.
+    sticky: how likely the same task continues; near 1, others stall for long.
     leaps:  how likely the clock jumps beyond a lease between two steps.
     """
 
@@ -89,7 +89,7 @@ class Scheduler:
         *,
         helper: bool = False,
     ) -> Task:
-        """Add a task.  A ``helper`` is not waited for at the end."""
+        """Add a task.  The run does not wait for a ``helper``."""
         task = Task(name, process, work, helper=helper)
         self._tasks.append(task)
         thread = Thread(target=self._body, args=(task,), name=name, daemon=True)
@@ -98,9 +98,9 @@ class Scheduler:
         return task
 
     def run(self) -> None:
-        """Run until every task that is no helper has ended.
+        """Run until every task that is not a helper has ended.
 
-        Raises what a task raised that nobody expected, or Stuck.
+        Raises the unexpected error of a task, or Stuck.
         """
         self._end.acquire()
         self._hand_on(self._next())
@@ -117,7 +117,7 @@ class Scheduler:
     def pause(
         self, ready: Callable[[], bool] | None = None, *, until: int | None = None
     ) -> None:
-        """Let others run; come back when ``ready``, or when the clock says ``until``.
+        """Let others run; return when ``ready``, or at ``until`` by the clock.
 
         Outside of a run it returns at once.  Raises Killed if the process died.
         """
@@ -152,7 +152,7 @@ class Scheduler:
         (self._end if task is None else task.gate).release()
 
     def _next(self) -> Task | None:
-        """The task that goes on; None at the end."""
+        """Return the task that continues; None at the end."""
         if self._over():
             for task in self._tasks:
                 task.process.dead = True

@@ -1,7 +1,7 @@
-"""What processes share as each of them sees it: every call is a step.
+"""Shared objects as each process sees them: every call is a step.
 
-Others run before it; it may fail before it takes effect, or after (the acknowledgement
-is lost), and the process may die on either side of it.
+Others run before it; it may fail before it takes effect, or after (the answer is lost),
+and the process may die on either side of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READS: Final = ("head_row", "receipt", "select_events", "snapshot", "view_row")
 
 
 class Stepping:
-    """Anything that processes share, each call of which is a step."""
+    """A shared object, each call of which is a step."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SteppingRecorder(Stepping):
         self._group = self._commits.group
 
     def insert_events(self, stored_events: Any, **kwargs: Any) -> Any:
-        """As the recorder does, but the write is a step."""
+        """Insert events as the recorder does, as one step."""
         return Recorder.insert_events(self, stored_events, **kwargs)  # type: ignore[arg-type]  # it has the parts
 
     def write(self, batch: Batch) -> WriteOutcome:
@@ -90,7 +90,7 @@ class SteppingRecorder(Stepping):
             raise
 
     def _write_fenced(self, batch: Batch) -> WriteOutcome:
-        """A write of who holds a lease: in a transaction of its own, which asks."""
+        """Write as the owner of a lease, in a transaction that checks the lease."""
 
         def write() -> Result:
             with self._world.locked(batch.stream):
@@ -107,7 +107,7 @@ class SteppingRecorder(Stepping):
         return outcome
 
     def _check_fences(self) -> None:
-        """Refuse the write if a lease of this task was taken by another."""
+        """Refuse the write if another owner took a lease of this task."""
         self._inner.check_fences()
         for stream, owner in self._inner.leases_held():
             lease = self._inner.lease(stream)
@@ -121,7 +121,7 @@ class SteppingRecorder(Stepping):
         return self._group.submit(batch, done)
 
     def __getattr__(self, name: str) -> Any:
-        """A call that reads a session says in the same step that it was erased."""
+        """Return a call; a read reports an erased session in the same step."""
         call = super().__getattr__(name)
         return partial(self._read, call) if name in _READS else call
 
@@ -153,7 +153,7 @@ class SteppingRecorder(Stepping):
     def rewrite(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
     ) -> bool:
-        """The recorder finds a lost acknowledgement out by asking ``build`` again."""
+        """Rewrite; the recorder detects a lost answer by calling ``build`` again."""
 
         def rewrite() -> bool:
             with self._world.locked(stream):
@@ -172,7 +172,7 @@ class SteppingRecorder(Stepping):
     def _rewritten(
         self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
     ) -> bool:
-        """What is built takes steps; what is done with it is one transaction."""
+        """Rewrite: building takes several steps, applying it is one transaction."""
         heads: dict[str, HeadRow] = {}
         self._inner.rewrite(stream, heads.update)
         rewriting = build(heads)
@@ -231,7 +231,7 @@ class SteppingRecorder(Stepping):
         return renewed
 
     def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
-        """No step: it asks the database nothing."""
+        """This is no step: it does not query the database."""
         fence: AbstractContextManager[None] = self._inner.fenced(stream, owner)
         return fence
 
@@ -247,7 +247,7 @@ class SteppingRecorder(Stepping):
 
 
 def _shown(values: tuple[Any, ...]) -> str:
-    """Names, numbers and answers, but nothing that is random."""
+    """Format names, numbers and answers, without random values."""
     shown = []
     for value in values:
         if isinstance(value, StreamId):

@@ -1,4 +1,4 @@
-"""Whatever happens between any two calls, the promises of the log are kept."""
+"""Whatever happens between any two calls, the log keeps its promises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulation.mutants import MUTANTS, WritesNothing
 from tests.simulation.roles import owner
 from tests.support.warm import ROOT
 
-# As many as a run has time for; `make simulate` takes as many as it is told.
+# As many as a test run has time for; `make simulate` takes any number.
 CHUNKS, SIZE = 4, 20
 _MANY = 600
 
@@ -30,7 +30,7 @@ def test_every_history_keeps_all_promises(chunk: int) -> None:
         try:
             History(seed).run()
         except Exception as error:
-            pytest.fail(f"{error!r}; replay it: {command.replay(seed)}")
+            pytest.fail(f"{error!r}; replay it: {command.replay_command(seed)}")
 
 
 WANTED = {
@@ -61,22 +61,22 @@ WANTED = {
 }
 
 
-def seen_in(history: History) -> Iterator[str]:
-    """Yields the names of what happened in a history."""
+def occurrences(history: History) -> Iterator[str]:
+    """Yield the names of everything that happened in a history."""
     yield from (str(word) for step in history.world.trace for word in step[2:])
     for request in history.requests:
         yield request.state
         yield from ("a duplicate" for receipt in request.receipts if receipt.duplicate)
     yield from ("a rewriting" for _ in history.world.rewritten)
-    yield from seen_in_parts(history)
+    yield from kinds_of_parts(history)
     for term in history.world.terms:
         yield "a lease" if term.clean else "a lease that ended badly"
         if term.answers > term.summaries:
             yield "a wasted call"
 
 
-def seen_in_parts(history: History) -> Iterator[str]:
-    """Groups, forks, blobs and erasures that it had in it."""
+def kinds_of_parts(history: History) -> Iterator[str]:
+    """Yield the kinds of groups, forks, blobs and erasures in a history."""
     steps = Counter(str(step[2]) for step in history.world.trace)
     yield from ("a group" for _ in range(steps["write_group"]))
     for forker in history.forks:
@@ -94,20 +94,20 @@ def seen_in_parts(history: History) -> Iterator[str]:
             yield "an append in vain"
 
 
-def test_histories_have_in_them_what_is_promised_about() -> None:
+def test_histories_contain_every_situation_of_the_promises() -> None:
     missing, seed = set(WANTED), 0
 
     while missing and seed < _MANY:
         history = History(seed)
         history.run()
-        missing.difference_update(seen_in(history))
+        missing.difference_update(occurrences(history))
         seed += 1
 
     assert missing == set()
 
 
-def traced(first: int, count: int) -> str:
-    """A digest of every step of these histories."""
+def trace_digest(first: int, count: int) -> str:
+    """Return a digest of every step of these histories."""
     digest = hashlib.sha256()
     for seed in range(first, first + count):
         history = History(seed)
@@ -116,7 +116,7 @@ def traced(first: int, count: int) -> str:
     return digest.hexdigest()
 
 
-def test_a_seed_is_the_same_history_in_any_process() -> None:
+def test_a_seed_gives_the_same_history_in_any_process() -> None:
     code = "from tests.simulation.test_simulation import traced; print(traced(0, 2))"
 
     other = subprocess.run(
@@ -128,11 +128,11 @@ def test_a_seed_is_the_same_history_in_any_process() -> None:
         check=True,
     )
 
-    assert other.stdout.strip() == traced(0, 2)
-    assert traced(0, 2) != traced(1, 2)
+    assert other.stdout.strip() == trace_digest(0, 2)
+    assert trace_digest(0, 2) != trace_digest(1, 2)
 
 
-# Where to look first: the histories in which these were found out before.
+# The seeds that detected these mutants before come first.
 KNOWN = {
     "renews what is another's": 198,
     "takes views under any key": 8,
@@ -147,12 +147,12 @@ KNOWN = {
 
 
 @pytest.mark.load
-@pytest.mark.timeout(900)  # a search, whose length a change of any step changes
+@pytest.mark.timeout(900)  # a search, whose length depends on every step
 @pytest.mark.parametrize("rule", MUTANTS)
-def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
+def test_a_recorder_that_breaks_a_rule_is_detected(rule: str) -> None:
     mutant = MUTANTS[rule]
 
-    def found_out(seed: int) -> bool:
+    def is_detected(seed: int) -> bool:
         try:
             mutant.history(seed).run()
         except Exception:
@@ -160,13 +160,13 @@ def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
         return False
 
     seeds = chain([KNOWN.get(rule, 0)], range(_MANY))
-    caught = next((seed for seed in seeds if found_out(seed)), None)
+    caught = next((seed for seed in seeds if is_detected(seed)), None)
 
     assert caught is not None
     History(caught, full_of=mutant.full_of).run()
 
 
-def test_a_broken_promise_is_told_with_its_seed(
+def test_a_broken_promise_is_reported_with_its_seed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "History", partial(History, recorder=WritesNothing))

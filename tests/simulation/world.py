@@ -1,4 +1,4 @@
-"""What simulated processes share: the rows, the keys, the faults, and what was seen."""
+"""The shared state of simulated processes: rows, keys, faults, and observations."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _FAULTS: Final[tuple[Fate, ...]] = ("refused", "lost", "dies before", "dies afte
 T = TypeVar("T")
 _MASTER: Final = LocalMasterKey(bytes(32), origin="a simulation")
 _UNAWARE: Final = unaware()
-_SMALL: Final = Limits(leaf_bytes=1024)  # so that little is enough for a blob
+_SMALL: Final = Limits(leaf_bytes=1024)  # so that a short text is enough for a blob
 
 
 class Violated(AssertionError):
-    """A promise was broken; the message says which, and where."""
+    """A broken promise; the message says which, and where."""
 
 
 @dataclass(slots=True)
 class Term:
-    """The time for which one owner has a lease, and what came of it.
+    """The time for which one owner has a lease, and its result.
 
-    ``clean``: given back while it was held, with no fault in between.
+    ``clean``: given back while it was held, without a fault in between.
     """
 
     stream: StreamId
@@ -94,12 +94,12 @@ class World:
         self._processes = 0
 
     def process(self) -> Process:
-        """A new process, with a name of its own."""
+        """Create a new process with its own name."""
         self._processes += 1
         return Process(f"p{self._processes}")
 
     def store(self, process: Process, redactor: Redactor = _UNAWARE) -> SessionStore:
-        """The store as this process opened it, when its caches were empty."""
+        """Open the store as this process does, with empty caches."""
         opened = self._stores.get((process, redactor))
         if opened is not None:
             return opened
@@ -110,22 +110,22 @@ class World:
         return self._stores.setdefault((process, redactor), store)
 
     def ring(self) -> KeyRing:
-        """The keys, as who opens the store when all is over has them."""
+        """Return the keys as a process has them that opens the store at the end."""
         return KeyRing(self.keys, _MASTER)
 
     def say(self, *words: Any) -> None:
-        """Put it into the trace."""
+        """Add words to the trace."""
         task = self.scheduler.current
         self.trace.append((self.scheduler.now, task.name if task else "-", *words))
 
     def fate(self) -> Fate:
-        """What is to become of the next call; always well outside of a run."""
+        """Choose the outcome of the next call; always success outside of a run."""
         if self.scheduler.current is None or self.random.random() >= self.faults:
             return ""
         return self.random.choice(_FAULTS)
 
     def die(self, process: Process) -> NoReturn:
-        """Kill the process, which is the caller's: its locks are free again."""
+        """Kill the caller's process and free its locks."""
         for place, task in self._locked.items():
             if task is not None and task.process is process:
                 self._locked[place] = None
@@ -136,7 +136,7 @@ class World:
 
     @contextmanager
     def locked(self, stream: StreamId) -> Iterator[None]:
-        """Keep others from changing the session, as the lock on its heads does."""
+        """Keep others from changing the session, like the lock on its heads."""
         place, task = stream[:2], self.scheduler.current
         self.unlocked(stream)
         self._locked[place] = task
@@ -147,32 +147,32 @@ class World:
                 self._locked[place] = None
 
     def unlocked(self, stream: StreamId) -> None:
-        """Wait until nobody keeps others from changing the session."""
+        """Wait until no lock keeps others from changing the session."""
         place = stream[:2]
         if self._locked.get(place) not in (None, self.scheduler.current):
             self.scheduler.pause(lambda: self._locked.get(place) is None)
 
     def hurt(self) -> None:
-        """A fault in what the present task does: its lease is no clean one."""
+        """Record a fault in the current task: its lease does not count as clean."""
         term = self._term()
         if term is not None:
             term.hurt = True
 
     def took(self, stream: StreamId) -> None:
-        """The present task has the lease of ``stream``."""
+        """Record that the current task has the lease of ``stream``."""
         task = self.scheduler.current
         if task is not None:
             self._holding[task] = Term(stream)
             self.terms.append(self._holding[task])
 
     def gave_back(self) -> None:
-        """The present task held a lease until now."""
+        """Record that the current task gave back a lease."""
         task = self.scheduler.current
         if task is not None and task in self._holding:
             self._holding.pop(task).released = True
 
     def answered(self) -> None:
-        """A model wrote a summary for the present task."""
+        """Record that a model wrote a summary for the current task."""
         term = self._term()
         if term is None:
             self.violated("a model was asked without a lease")
@@ -180,11 +180,11 @@ class World:
             term.answers += 1
 
     def asks(self, batch: Batch) -> None:
-        """The present task wants this written, by whoever comes to it."""
+        """Record that the current task wants this batch written, by any thread."""
         self._asking[id(batch)] = batch, self.scheduler.current
 
     def wrote(self, batch: Batch, outcome: T) -> T:
-        """It was written, if it was; a summary is what a model was asked for."""
+        """Record a written batch; a summary in it was requested from a model."""
         _, task = self._asking.pop(id(batch), (batch, self.scheduler.current))
         if not isinstance(outcome, Wrote):
             return outcome
@@ -202,7 +202,7 @@ class World:
         return self._holding.get(task) if task else None
 
     def tried(self, work: Callable[[], object]) -> bool:
-        """Whether it came to its end: connections break, sessions come to theirs."""
+        """Run the work, and return whether it finished without an expected error."""
         try:
             work()
         except (StoreUnavailable, KeyUnavailable, SessionNotFound, Erased):
@@ -210,7 +210,7 @@ class World:
         return True
 
     def violated(self, promise: str) -> None:
-        """End the history: nobody may catch this on the way."""
+        """End the history with an error that nothing catches on the way."""
         self.scheduler.errors.append(Violated(promise))
 
 
