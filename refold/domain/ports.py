@@ -97,8 +97,9 @@ class Leases(Protocol):
         """
 
 
-# A part of the names of stored views that no strategy uses; no projector updates them.
-BESIDE: Final = "-"
+# Separates the parts in names of stored views that are no context of a strategy.  No
+# name of a strategy contains it, so no projector updates these views.
+VIEW_NAME_SEPARATOR: Final = "-"
 # The periods of rates in statistics, in microseconds.
 RATES: Final = {"last_hour": 3_600_000_000, "last_day": 86_400_000_000}
 
@@ -652,11 +653,11 @@ class EventLog(Protocol):
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
         """Rewrite a session as ``rewriting`` decides.
 
-        The whole session is encrypted under a new key, its views are deleted, and
-        ``redaction_applied`` events at the end of the main stream bind the current rows
-        to the chain, whose hashes stay the same.  Readers see all of it or nothing.
-        When it is durable, the old key is destroyed.  The next call, or
-        ``retire_keys``, completes one that was interrupted.
+        The whole session is encrypted under a new key, and its views are deleted.  The
+        hashes of the chain stay the same: ``redaction_applied`` events at the end of
+        the main stream bind the current rows to it.  Readers see all of the change or
+        nothing.  When the change is durable, the old key is destroyed.  If a call is
+        interrupted, the next call or ``retire_keys`` completes it.
         """
 
     def retire_keys(self, stream: StreamId) -> int:

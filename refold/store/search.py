@@ -28,7 +28,8 @@ from refold.store.memory.views import keep_view
 
 _MOST_WORDS: Final = 50  # in one search
 _VERSION: Final = 1  # of the form in which an index is stored
-_NAME_PREFIX: Final = f"search{ports.BESIDE}{_VERSION}{ports.BESIDE}"
+_SEPARATOR: Final = ports.VIEW_NAME_SEPARATOR
+_NAME_PREFIX: Final = f"search{_SEPARATOR}{_VERSION}{_SEPARATOR}"
 # An index is stored again once an eighth of its events are new, or 64 of them.  Reading
 # fewer new events in each search costs less than a write.
 _STORE_AT_SHARE: Final = 8

@@ -238,11 +238,11 @@ class _Finder(NamedTuple):
                 for entry in read_pages(self.log, derived, types=("summary",)):
                     if _kind(entry) != "notes":
                         summaries.append(entry)
+            if summaries:
+                return sorted(summaries, key=_digest_rank)[-1]
             answers = self.log.read(
                 main, types=_ANSWER_TYPES, limit=_MOST_ANSWERS, newest=True
             )
-            if summaries:
-                return sorted(summaries, key=_digest_rank)[-1]
             for answer in reversed(answers):
                 if summary_or_answer(answer).strip():
                     return answer

@@ -215,10 +215,12 @@ def _is_captured_request(
     if any(envelope.type != "item" for envelope in between):
         return False
     response_id = answer.meta.response_id
+    if not response_id:
+        return True
     previous = log.read(
         stream, upto=answer.seq - 1, types=_ANSWER_TYPES, limit=1, newest=True
     )
-    if not response_id or not previous:
+    if not previous:
         return True
     # Another part of the previous answer is no answer to a new request.
     return previous[0].meta.response_id != response_id

@@ -229,11 +229,16 @@ def recorded_labels(session: SessionCore) -> dict[str, str]:
 
 def viewer_of(session: SessionCore) -> contexts.Viewer:
     """Return the viewer of the session at its head.  Raises SessionNotFound."""
+    return _viewer_at(session, session.head())
+
+
+def _viewer_at(session: SessionCore, head: ports.Head) -> contexts.Viewer:
+    """Return the viewer of the session at a head that was read before."""
     from refold.store.contexts import Viewer
     from refold.store.history import History
 
     log = session.writer.log
-    return Viewer(log, History.of(log, session.head().state))
+    return Viewer(log, History.of(log, head.state))
 
 
 def read_snapshot(
@@ -245,17 +250,13 @@ def read_snapshot(
 
     Raises SessionNotFound.
     """
-    from refold.store.contexts import Viewer
-    from refold.store.history import History
-
-    log = session.writer.log
     viewer = viewer_of(session) if strategy is None else None
     chosen = chosen_strategy(session, viewer, strategy, prepares=prepares)
+    log = session.writer.log
     snapshot = log.snapshot(session.stream, chosen.fingerprint, shown=True)
     if snapshot.head.seq == 0:
         raise errors.SessionNotFound(session.user_id, session.session_id)
-    viewer = Viewer(log, History.of(log, snapshot.head.state))
-    return viewer, chosen, snapshot
+    return _viewer_at(session, snapshot.head), chosen, snapshot
 
 
 def chosen_strategy(

@@ -354,11 +354,11 @@ def _is_same(
     incoming = redacted.event
     if appends.same_event(stored, incoming):
         return True
+    if appends.superseded(envelope, incoming):
+        return True
     stored_under_current_rules = _redact(
         session, replace(draft, event=stored), tag, learned
     )
-    if appends.superseded(envelope, incoming):
-        return True
     return appends.same_event(stored_under_current_rules.event, incoming)
 
 

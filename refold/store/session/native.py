@@ -174,7 +174,8 @@ class NativeItems(SessionPart):
         version: increase it when ``step`` changes.
         """
         log = self.writer.log
-        key = check_id("name", f"fold{ports.BESIDE}{name}{ports.BESIDE}{version}")
+        separator = ports.VIEW_NAME_SEPARATOR
+        key = check_id("name", f"fold{separator}{name}{separator}{version}")
         stored = log.load_view(self.stream, key)
         state = start
         through_seq = 0

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from refold.domain import errors
 from refold.domain.tokens import estimate
-from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import ExtraArgs
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summaries import summarizer_for
 from refold.projections.tokens import tokens_of
 from refold.store import contexts
 from refold.store.compactions import Compactor
@@ -25,17 +23,6 @@ if TYPE_CHECKING:
 # No tokenizer of a model makes more tokens than this of one estimated token.  Texts of
 # line breaks come closest.
 _MOST_TOKENS_PER_ESTIMATED: Final = 10
-
-
-def compactor_for(
-    session: SessionCore,
-    viewer: contexts.Viewer,
-    strategy: Strategy,
-    summarizer: Summarizer | None,
-) -> Compactor:
-    """Return the session's compactor, by default with the summarizer of the store."""
-    chosen = summarizer or session.upkeep.summarizer or Abridged()
-    return Compactor(session.writer, viewer, strategy, summarizer_for(strategy, chosen))
 
 
 def prepare(
@@ -77,15 +64,10 @@ def prepare(
             view = show(session, viewer, chosen, handed)
             continue
         if not wait or not view.protected or has_cut_inputs:
-            raise _too_large(
-                excess,
-                window,
-                chosen,
-                view,
-                handed,
-                wait=wait,
-                is_excluded=outline.excluded,
+            remedy = _remedy(
+                chosen, view, handed, wait=wait, is_excluded=outline.excluded
             )
+            raise errors.ContextTooLarge(window + excess, window, remedy=remedy)
         # Nothing else is left to compact.  A smaller window leaves out user inputs.
         extras = replace(handed.extras, window_tokens=max(1, view.tokens - excess))
         handed = handed._replace(extras=extras)
@@ -111,34 +93,30 @@ def _excess(strategy: Strategy, view: View, window: int, model: str | None) -> i
     return max(excess, ceil((real - window) * view.tokens / max(real, 1)))
 
 
-def _too_large(
-    excess: int,
-    window: int,
+def _remedy(
     strategy: Strategy,
     view: View,
     handed: contexts.Handed,
     *,
     wait: bool,
     is_excluded: bool,
-) -> errors.ContextTooLarge:
-    """Return the error for a context that exceeds its window, with a remedy.
+) -> str:
+    """Return the remedy for a context that exceeds its window.
 
     is_excluded: whether the strategy excludes the agent of the newest response.
     """
     if not strategy.compacts:
-        remedy = f"{strategy.name} makes no summaries, turn_window does"
-    elif is_excluded:
-        remedy = (
+        return f"{strategy.name} makes no summaries, turn_window does"
+    if is_excluded:
+        return (
             "nothing is compacted, because exclude_agents names the agent of the "
             "newest response"
         )
-    elif not wait:
-        remedy = "a summary is written in the background: wait=True waits for it"
-    else:
-        prompt = estimate(view.system or "")
-        extras = estimate(handed.extras.dump())
-        remedy = (
-            f"the system prompt has about {prompt:,} tokens, the sections of the "
-            f"caller have {extras:,}, and the strategy cannot compact the rest further"
-        )
-    return errors.ContextTooLarge(window + excess, window, remedy=remedy)
+    if not wait:
+        return "a summary is written in the background: wait=True waits for it"
+    prompt = estimate(view.system or "")
+    extras = estimate(handed.extras.dump())
+    return (
+        f"the system prompt has about {prompt:,} tokens, the sections of the caller "
+        f"have {extras:,}, and the strategy cannot compact the rest further"
+    )
