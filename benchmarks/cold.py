@@ -89,6 +89,9 @@ class Tree:
         work.mkdir()
         store_one_event = (sys.executable, "-c", _APPEND, self._stored, "1", "Hello")
         self.cpu(store_one_event)
+        # Compiled rules are part of an installation.  Older trees have no such command.
+        warm = (sys.executable, "-m", "refold", "warm")
+        subprocess.run(warm, check=False, capture_output=True, env=self.environment())
 
     def rows(self) -> list[Row]:
         """The processes of one round, which use stores of their own."""
@@ -120,8 +123,12 @@ class Tree:
 
     def environment(self) -> Mapping[str, str]:
         """The environment of its processes."""
-        home = {"REFOLD_HOME": str(self._work), "PYTHONPATH": str(self._path)}
-        return {**os.environ, **home}
+        return {
+            **os.environ,
+            "REFOLD_HOME": str(self._work),
+            "REFOLD_CACHE": str(self._work / "cache"),
+            "PYTHONPATH": str(self._path),
+        }
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -444,8 +444,10 @@ def make_redactor(
 
     Raises InvalidConfiguration if the policy's engine is not installed.
     """
+    from refold.adapters import rule_cache
     from refold.redaction.redactor import Redactor
 
+    rule_cache.use(fills=False)
     guard: Guard | None = None
     plan: Plan | None = None
     if policy is not None:

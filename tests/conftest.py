@@ -13,6 +13,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from refold.adapters.keys.master import MasterKeyFile
+from refold.adapters.rule_cache import VARIABLE as CACHE
 from refold.projections import models
 from refold.store import Session, SessionStore
 from tests.support.citus import VARIABLE as CITUS, binaries
@@ -54,6 +55,8 @@ def _work_in_memory() -> None:
 
 
 _work_in_memory()
+# No test reads or writes the cache of the person who runs it.
+os.environ[CACHE] = "off"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -105,7 +108,7 @@ def _clean_environment(
 
 def _ours() -> list[str]:
     """The settings of Refold that are in the environment now."""
-    shared = (VARIABLE, CITUS)
+    shared = (VARIABLE, CITUS, CACHE)
     return [
         name for name in os.environ if name.startswith("REFOLD_") and name not in shared
     ]

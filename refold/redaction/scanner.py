@@ -19,6 +19,7 @@ from refold.redaction.engines import (
     EngineName,
     Hit,
     Trigger,
+    Warming,
     engine_of,
     run_end,
     run_start,
@@ -439,6 +440,16 @@ class Scanner:
     def engine(self) -> str:
         """The name of the engine and its version."""
         return self._engine.name
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        """What its engine looks for: parts of rules, and no registered value."""
+        return self._triggers
+
+    def look_for_faster_engine(self) -> None:
+        """Load compiled rules from the cache, or have another process compile them."""
+        if isinstance(self._engine, Warming):
+            self._engine.look_for_faster()
 
     def meter(self, text: str, whole: Meter | None = None) -> Meter:
         """A meter with the limit of steps for ``text``, a part of a whole value."""

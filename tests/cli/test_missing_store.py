@@ -56,7 +56,7 @@ USES: Final[dict[str, list[str]]] = {
     "worker": ["worker", "--do", "verify"],
 }
 CREATES_STORE: Final = {"import", "capture", "serve"}
-USES_NO_STORE: Final = {"bench", "redact", "replay", "schema"}
+USES_NO_STORE: Final = {"bench", "redact", "replay", "schema", "warm"}
 
 
 def test_every_command_is_checked_or_listed_as_an_exception() -> None:

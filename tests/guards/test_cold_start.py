@@ -65,7 +65,7 @@ def run(tmp_path: Path) -> Run:
                 f"{COUNTED}{code}{REPORT}",
                 f"sqlite:///{tmp_path / 'agent.db'}",
             ],
-            env={"REFOLD_HOME": str(tmp_path), "PATH": ""},
+            env={"REFOLD_HOME": str(tmp_path), "REFOLD_CACHE": "off", "PATH": ""},
             capture_output=True,
             text=True,
             check=True,

@@ -63,7 +63,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("loaded")
     ran = subprocess.run(
         [sys.executable, "-c", LOOP, f"sqlite:///{folder / 'agent.db'}"],
-        env={"REFOLD_HOME": str(folder), "PATH": ""},
+        env={"REFOLD_HOME": str(folder), "REFOLD_CACHE": "off", "PATH": ""},
         capture_output=True,
         text=True,
         check=True,

@@ -63,7 +63,7 @@ def test_the_rule_set_has_one_name_in_every_process() -> None:
     names = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ".", "REFOLD_CACHE": "off"},
             capture_output=True,
             text=True,
             check=True,

@@ -146,23 +146,31 @@ class Call(typer.Context):
             self.report(report())
             raise
 
-    def store(self, *, new: bool = False, **parts: Any) -> SessionStore:
+    def store(
+        self, *, new: bool = False, serves: bool = False, **parts: Any
+    ) -> SessionStore:
         """Open the store, and close it when the command ends.
 
-        new:   create the store if it does not exist.
-        parts: further arguments of ``open_store``.
+        new:    create the store if it does not exist.
+        serves: the command runs for a long time, so it may compile the rules.
+        parts:  further arguments of ``open_store``.
 
         Raises StoreUnavailable if there is no such file and ``new`` is not set: a
         misspelt path must not show an empty log.
         """
+        from refold.adapters import rule_cache
         from refold.opener import open_store
-        from refold.redaction.engines import start_quickly
+        from refold.redaction import engines
 
-        start_quickly()
+        rule_cache.use(fills=True)
+        if not serves:
+            engines.start_quickly()
         if not new:
             self.check_exists()
         make_key = bool(self.meta.get("--make-key"))
         store = open_store(self.url, make_key=make_key, count_uses=False, **parts)
+        if serves:
+            store.writer.redactor.scanner.look_for_faster_engine()
         return self.with_resource(store)
 
     def recorder(self) -> Recorder:

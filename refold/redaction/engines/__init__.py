@@ -194,20 +194,70 @@ def run_end(text: AnyStr, place: int, members: AnyStr) -> int:
     return place
 
 
-# After this many bytes the faster engine is worth the seconds that it takes to compile.
-_WORTH_IT: Final = 262_144
-# Not empty in a process that ends too soon for a slow start to be worth it.
+# After this many bytes, loading a compiled database costs less than going on without.
+_WORTH_LOADING: Final = 32_768
+# After this many bytes, the faster engine is worth the seconds of its compilation.
+_WORTH_COMPILING: Final = 262_144
+# Not empty in a process that ends too soon to compile.
 _SHORT_LIVED: Final[list[bool]] = []
 
 
-class Warming:
-    """Runs ``first`` until a faster engine is worth its start; both find the same."""
+class CompiledCache(Protocol):
+    """Compiled rules that processes share, so that only one of them compiles.
 
-    def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:
+    fills: whether this process stores what it compiles.
+    """
+
+    fills: bool
+
+    def load(self, rules: str) -> Sequence[bytes] | None:
+        """Return the databases that were compiled from these rules, or None."""
+
+    def discard(self, rules: str) -> None:
+        """Remove databases that cannot be used."""
+
+    def store(self, rules: str, databases: Sequence[bytes]) -> bool:
+        """Store databases; returns whether other processes now find them."""
+
+    def request(self, rules: str, triggers: Sequence[Trigger]) -> None:
+        """Have another process compile and store these rules, or do nothing."""
+
+
+# At most one: the cache of this process.
+_caches: Final[list[CompiledCache]] = []
+
+
+def use_cache(cache: CompiledCache | None) -> None:
+    """Load compiled rules from this cache from now on; None uses none."""
+    _caches.clear()
+    if cache is not None:
+        _caches.append(cache)
+
+
+def cache_in_use() -> CompiledCache | None:
+    """Return the cache of this process; None without one."""
+    return _caches[0] if _caches else None
+
+
+class Warming:
+    """Runs ``first`` until a faster engine is worth its start; both find the same.
+
+    make: compiles the faster engine, in a thread; None never compiles it here.
+    load: returns the faster engine if it was compiled before, else None.
+    """
+
+    def __init__(
+        self,
+        first: Engine,
+        make: Callable[[], Engine] | None,
+        load: Callable[[], Engine | None] | None = None,
+    ) -> None:
         self._engine = first
         self._make = make
-        # How many bytes are left until the faster engine starts.
-        self._left = _WORTH_IT
+        self._load = load
+        self._scanned = 0
+        # After how many bytes to look for the faster engine; 0 after the last time.
+        self._next_look = _WORTH_LOADING
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -222,24 +272,57 @@ class Warming:
         return self._engine.gates
 
     def in_json(self, data: bytes) -> list[Hit] | None:
-        self._count(data)
+        if self._next_look:
+            self._count(data)
         return self._engine.in_json(data)
 
     def scan(self, data: bytes) -> list[Hit]:
-        self._count(data)
+        if self._next_look:
+            self._count(data)
         return self._engine.scan(data)
+
+    def look_for_faster(self) -> None:
+        """Load the faster engine, or start to compile it if it is worth that by now.
+
+        Another thread that looks at the same time looks in vain.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._look()
+        finally:
+            self._lock.release()
 
     def _count(self, data: bytes) -> None:
         # If threads lose a count, the faster engine only starts a little later.
-        if self._left > 0:
-            self._left -= len(data)
-            if self._left <= 0 and self._lock.acquire(blocking=False):
-                self._start()
+        self._scanned += len(data)
+        if self._scanned >= self._next_look:
+            self.look_for_faster()
 
-    def _start(self) -> None:
+    def _look(self) -> None:
+        if not self._next_look:
+            return
+        engine = self._load() if self._load is not None else None
+        if engine is not None:
+            self._next_look = 0
+            self._engine = engine
+        elif self._scanned < _WORTH_COMPILING:
+            self._next_look = _WORTH_COMPILING
+        elif self._make is not None:
+            self._next_look = 0
+            self._start(self._make)
+        else:  # another process may compile it
+            self._next_look = self._scanned + _WORTH_COMPILING
+
+    def _start(self, make: Callable[[], Engine]) -> None:
+        def replace_engine() -> None:
+            self._engine = make()
+
         # A daemon thread, so that a process can end without waiting for the compiler,
         # which holds no lock and no data of the process.
-        thread = threading.Thread(target=self._warm, name="refold-warm", daemon=True)
+        thread = threading.Thread(
+            target=replace_engine, name="refold-warm", daemon=True
+        )
         # A process that is ending cannot start threads; the first engine stays.
         with suppress(RuntimeError):
             thread.start()
@@ -250,12 +333,9 @@ class Warming:
         if self._thread is not None:
             self._thread.join()
 
-    def _warm(self) -> None:
-        self._engine = self._make()
-
 
 def start_quickly() -> None:
-    """Let ``auto`` mean the engine with the fastest start, in this whole process."""
+    """Never compile for ``auto`` in this process, which ends too soon for that."""
     _SHORT_LIVED.append(True)
 
 
@@ -263,7 +343,8 @@ def engine_of(name: EngineName, triggers: Sequence[Trigger]) -> Engine:
     """The engine called ``name`` over ``triggers``.
 
     ``auto`` begins with the standard library.  If Vectorscan is installed, which takes
-    seconds to compile, it takes over once enough bytes were scanned.
+    seconds to compile, it takes over once enough bytes were scanned.  With a cache that
+    has the compiled rules, it takes over sooner.
 
     Raises ModuleNotFoundError if that engine is not installed.
     """
@@ -271,15 +352,75 @@ def engine_of(name: EngineName, triggers: Sequence[Trigger]) -> Engine:
     if name != "auto":
         return _engine(name, all_triggers)
     first = _engine("stdlib", all_triggers)
-    if _SHORT_LIVED or best() == "stdlib":
+    if best() == "stdlib" or (_SHORT_LIVED and not _caches):
         return first
-    return Warming(first, partial(_engine, "vectorscan", all_triggers))
+    make = None if _SHORT_LIVED else partial(_engine, "vectorscan", all_triggers)
+    return Warming(first, make, partial(_loaded_or_requested, all_triggers))
 
 
 @lru_cache(maxsize=8)
 def _engine(name: EngineName, triggers: tuple[Trigger, ...]) -> Engine:
+    if name == "vectorscan":
+        return _loaded(triggers) or _compiled(triggers)
     engine: Engine = _module(name).Triggers(triggers)
     return engine
+
+
+def _loaded_or_requested(triggers: tuple[Trigger, ...]) -> Engine | None:
+    """The engine with the databases in the cache, which requests missing ones."""
+    engine = _loaded(triggers)
+    if engine is None and _caches:
+        _caches[0].request(identity_of(triggers), triggers)
+    return engine
+
+
+def _loaded(triggers: tuple[Trigger, ...]) -> Engine | None:
+    """The engine with the databases in the cache; None without them."""
+    if not _caches:
+        return None
+    module = _module("vectorscan")
+    rules = identity_of(triggers)
+    databases = _caches[0].load(rules)
+    if databases is None:
+        return None
+    try:
+        engine: Engine = module.Triggers(triggers, databases)
+    except module.UNUSABLE:  # such as those of another processor
+        _caches[0].discard(rules)
+        return None
+    return engine
+
+
+def _compiled(triggers: tuple[Trigger, ...]) -> Engine:
+    """The compiled engine, whose databases go into the cache."""
+    module = _module("vectorscan")
+    engine: Engine = module.Triggers(triggers)
+    if _caches and _caches[0].fills:
+        _caches[0].store(identity_of(triggers), module.serialized(engine))
+    return engine
+
+
+def identity_of(triggers: Sequence[Trigger]) -> str:
+    """Return a digest of the triggers, and of all code that compiles them.
+
+    Raises ModuleNotFoundError if Vectorscan is not installed.
+    """
+    identity: str = _module("vectorscan").identity_of(triggers)
+    return identity
+
+
+def fill_cache(triggers: Sequence[Trigger]) -> bool:
+    """Compile the triggers unless the cache has them; returns whether it has them now.
+
+    Raises ModuleNotFoundError if Vectorscan is not installed.
+    """
+    all_triggers = tuple(triggers)
+    if not _caches:
+        return False
+    if _loaded(all_triggers) is None:
+        _compiled(all_triggers)
+        return _loaded(all_triggers) is not None
+    return True
 
 
 # Returns the literals in a text, and whether the text must also be searched folded.

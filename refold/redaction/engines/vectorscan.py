@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from operator import itemgetter
+from pkgutil import get_data
 from typing import Any, Final, NamedTuple
 
 import hyperscan
@@ -34,6 +37,27 @@ _IN_RUN: Final = IN_RUN.encode()
 _DENSE = 1024
 
 
+# Errors of databases that are damaged, or compiled for another processor or version.
+UNUSABLE: Final = (hyperscan.HyperscanError, ValueError)
+# Whatever turns triggers into expressions.
+_CODE: Final = ("__init__.py", "fold.py", "patterns.py", "syntax.py", "vectorscan.py")
+
+
+def identity_of(triggers: Sequence[Trigger]) -> str:
+    """Return a digest of the triggers, and of all code that compiles them."""
+    digest = sha256(json.dumps(triggers).encode())
+    digest.update(version("hyperscan").encode())
+    for file in _CODE:
+        source = get_data(__package__, file) or b""
+        digest.update(sha256(source).digest())
+    return digest.hexdigest()
+
+
+def serialized(engine: Triggers) -> list[bytes]:
+    """Return the databases of the engine as bytes, for another process."""
+    return [database.dump() for database in engine.databases]
+
+
 class Triggers:
     """Several databases, each fast and scanned only where it can find something.
 
@@ -44,7 +68,13 @@ class Triggers:
 
     gates = True
 
-    def __init__(self, triggers: Sequence[Trigger]) -> None:
+    def __init__(
+        self, triggers: Sequence[Trigger], databases: Sequence[bytes] | None = None
+    ) -> None:
+        """Compile the triggers, or load the ``databases`` that ``serialized`` returned.
+
+        Raises an error of ``UNUSABLE`` for databases that do not fit.
+        """
         self.name = f"vectorscan/{version('hyperscan')}"
         # The number of the expression for long runs of digits.
         self._run = len(triggers)
@@ -59,12 +89,20 @@ class Triggers:
             else:
                 texts.append((number, trigger.expression))
         texts.append((self._run, _LONG_RUN))
-        self._plain = _caseless(_in_ascii(texts))
-        # Only ``in_json`` needs words of keys: prose is not searched for them.
-        self._of_keys = _caseless(_narrowed(keys))
-        self._wide = _caseless(
-            (number, text) for number, text in (*texts, *keys) if not text.isascii()
-        )
+        if databases is None:
+            self._plain = _caseless(_in_ascii(texts))
+            # Only ``in_json`` needs words of keys: prose is not searched for them.
+            self._of_keys = _caseless(_narrowed(keys))
+            self._wide = _caseless(
+                (number, text) for number, text in (*texts, *keys) if not text.isascii()
+            )
+            self._shapes = _caseless(shapes)
+        else:
+            plain, of_keys, wide, shaped = map(_Database.load, databases)
+            self._plain = plain
+            self._of_keys = of_keys
+            self._wide = wide
+            self._shapes = shaped
         # Matches of these end behind the text after their literal.
         self._followed = {
             number: _Followed.of(trigger)
@@ -75,7 +113,11 @@ class Triggers:
         self._keys_without_digits = {
             number for number in self._keys if not triggers[number].run
         }
-        self._shapes = _caseless(shapes)
+
+    @property
+    def databases(self) -> list[_Database]:
+        """The databases, in the order in which ``__init__`` takes them."""
+        return [self._plain, self._of_keys, self._wide, self._shapes]
 
     def in_json(self, data: bytes) -> list[Hit] | None:
         hits = self._hits(data)
@@ -190,18 +232,43 @@ def _narrowed(expressions: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str
 class _Database:
     """Expressions over bytes, compiled together, with the memory to run them."""
 
-    def __init__(self, expressions: Sequence[tuple[int, str]], *, flags: int) -> None:
+    def __init__(self, compiled: Any) -> None:
         self._local = threading.local()
-        self._compiled: Any = None
+        # None without expressions.
+        self._compiled = compiled
+
+    @classmethod
+    def compile(
+        cls, expressions: Sequence[tuple[int, str]], *, flags: int
+    ) -> _Database:
+        """Compile expressions with their numbers."""
         if not expressions:
-            return
-        self._compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        self._compiled.compile(
+            return cls(None)
+        compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        compiled.compile(
             expressions=[text.encode() for _, text in expressions],
             ids=[number for number, _ in expressions],
             elements=len(expressions),
             flags=flags,
         )
+        return cls(compiled)
+
+    @classmethod
+    def load(cls, content: bytes) -> _Database:
+        """Return the database that ``dump`` returned as bytes."""
+        if not content:
+            return cls(None)
+        compiled = hyperscan.loadb(content, hyperscan.HS_MODE_BLOCK)
+        # Working memory is only made for a database that this processor can run.
+        hyperscan.Scratch(compiled)
+        return cls(compiled)
+
+    def dump(self) -> bytes:
+        """Return the database as bytes; without expressions, none."""
+        if self._compiled is None:
+            return b""
+        content: bytes = hyperscan.dumpb(self._compiled)
+        return content
 
     def hits(self, data: bytes) -> list[Hit]:
         """(number of an expression, end of a match) for each match."""
@@ -227,7 +294,7 @@ class _Database:
 
 
 def _caseless(expressions: Iterable[tuple[int, str]]) -> _Database:
-    return _Database(
+    return _Database.compile(
         [(number, in_bytes(text)) for number, text in expressions],
         flags=hyperscan.HS_FLAG_CASELESS,
     )
@@ -239,7 +306,7 @@ def _note(number: int, _start: int, end: int, _flags: int, hits: list[Hit]) -> N
 
 def literals(texts: Sequence[str]) -> Literals:
     """A search in one database of all literals, which compiles short ones fast."""
-    database = _Database(
+    database = _Database.compile(
         [(0, _telling()), *enumerate(map(_exactly, texts), start=1)],
         flags=hyperscan.HS_FLAG_SINGLEMATCH,
     )

@@ -119,6 +119,10 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "mcp": _own(
             "log:mcp", "Let an agent read a user's sessions, by MCP over stdio."
         ),
+        "warm": _own(
+            "warm:warm",
+            "Compile the rules of redaction, so that later processes load them.",
+        ),
         "bench": _own(
             "bench:bench",
             "Run the benchmarks of redaction, store, memory or compaction.",

@@ -328,7 +328,7 @@ def worker(
     session, and the tree); with their options also rebuild (each session once) and
     retain.
     """
-    store = call.store()
+    store = call.store(serves=True)
     duty_texts = do.split(",")  # such as "seal" or "seal=60s"
     if rebuild is not None:
         duty_texts.append("rebuild")

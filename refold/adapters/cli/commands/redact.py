@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters import config
+from refold.adapters import config, rule_cache
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
@@ -89,6 +89,7 @@ def redact(
     finding, never the value.  --apply replaces the findings in the store, for good.
     """
     _check(call, recheck=recheck)
+    rule_cache.use(fills=True)
     start_quickly()
     chosen = _policy(policy, packs, engine)
     if not recheck:

@@ -1,0 +1,301 @@
+"""Compiled rules in a folder of the user, so that only one process compiles them.
+
+Vectorscan takes seconds to compile the rules of redaction, and a millisecond to load
+them.  The folder has a file for each set of rules, version, and kind of processor.  It
+contains rules only: no text that was redacted, and no registered value.
+
+A file is used only if this user owns it, nobody else can access it, it has one name,
+and its digest is right.  Otherwise, and if the folder cannot be written, processes go
+on without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from refold.domain.locks import computed_once
+from refold.redaction import engines
+
+if TYPE_CHECKING:
+    from refold.redaction.engines import Trigger
+
+VARIABLE: Final = "REFOLD_CACHE"
+_OFF: Final = "off"
+_MAGIC: Final = b"refold compiled rules 1\n"
+_DIGEST_SIZE: Final = hashlib.sha256().digest_size
+_LENGTH_SIZE: Final = 8
+_LARGEST: Final = 128 << 20  # bytes; more is no file of ours
+_MOST_FILES: Final = 8
+_COMPILED: Final = ".compiled"
+# The triggers of rules that a process asked another one to compile.
+_REQUESTED: Final = ".requested"
+# After this time, the process that was asked has failed.
+_PATIENCE: Final = 600.0  # seconds
+_OTHERS: Final = 0o077
+_WRITABLE_BY_OTHERS: Final = 0o022
+
+
+class RuleCache:
+    """The files of compiled rules in a folder.
+
+    folder: the folder; empty for that of the user's caches.
+    fills:  whether this process stores what it compiles, and may start another process
+            to compile.  A program that only imports Refold does neither.
+    """
+
+    def __init__(self, folder: str, *, fills: bool) -> None:
+        self.folder = folder
+        self.fills = fills
+        self._requested: set[str] = set()
+
+    @computed_once
+    def path(self) -> Path:
+        """The path of the folder, which may not exist yet."""
+        if self.folder:
+            return Path(self.folder).expanduser().absolute()
+        from platformdirs import user_cache_path
+
+        return user_cache_path("refold", appauthor=False)
+
+    def load(self, rules: str) -> list[bytes] | None:
+        """Return the databases of these rules; a damaged file is deleted."""
+        name = _name_of(rules)
+        content = self._read(name + _COMPILED)
+        if content is None:
+            return None
+        databases = _unpacked(name, content)
+        if databases is None:
+            self.discard(rules)
+        return databases
+
+    def discard(self, rules: str) -> None:
+        """Delete the file of these rules."""
+        with suppress(OSError):
+            self.file_of(rules).unlink()
+
+    def file_of(self, rules: str) -> Path:
+        """Return the path of the file of these rules."""
+        return self.path / (_name_of(rules) + _COMPILED)
+
+    def store(self, rules: str, databases: Sequence[bytes]) -> bool:
+        """Store databases in one step; returns whether that succeeded."""
+        if not self.fills:
+            return False
+        name = _name_of(rules)
+        stored = self._write(name + _COMPILED, _packed(name, databases))
+        if stored:
+            self._delete_oldest()
+        return stored
+
+    def request(self, rules: str, triggers: Sequence[Trigger]) -> None:
+        """Start a process that compiles these rules, unless one does so already.
+
+        That process goes on when this one ends.
+        """
+        name = _name_of(rules)
+        if not self.fills or name in self._requested:
+            return
+        self._requested.add(name)
+        request = self.path / (name + _REQUESTED)
+        with suppress(OSError):
+            age = time.time() - request.stat().st_mtime
+            if 0 <= age < _PATIENCE:
+                return
+        # In a folder that cannot be written, a process would compile in vain.
+        if self._write(request.name, json.dumps(triggers).encode()):
+            _start_filler(request)
+
+    def requested(self, name: str) -> list[Trigger]:
+        """Return the triggers of a request; without a valid one, none."""
+        content = self._read(name)
+        if content is None:
+            return []
+        return [engines.Trigger(*fields) for fields in json.loads(content)]
+
+    def _read(self, name: str) -> bytes | None:
+        """Return the content of a file that nobody else can have written, or None."""
+        # A link is not followed, and a pipe does not block.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            if not _is_private_folder(self.path):
+                return None
+            descriptor = os.open(self.path / name, flags)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not _is_private_file(status) or status.st_size > _LARGEST:
+                return None
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def _write(self, name: str, content: bytes) -> bool:
+        """Write a file under another name first, so that nobody reads half of it."""
+        from tempfile import mkstemp
+
+        temporary: str | None = None
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_private_folder(self.path):
+                return False
+            descriptor, temporary = mkstemp(dir=self.path)  # mode 0600
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(temporary, self.path / name)
+        except OSError:  # such as a full disk
+            if temporary is not None:
+                with suppress(OSError):
+                    os.unlink(temporary)
+            return False
+        return True
+
+    def _delete_oldest(self) -> None:
+        """Delete the oldest files beyond the most that are kept."""
+        with suppress(OSError):
+            ages = [
+                (file.stat().st_mtime, file) for file in self.path.glob(f"*{_COMPILED}")
+            ]
+            for _, file in sorted(ages)[:-_MOST_FILES]:
+                file.unlink()
+
+
+def use(*, fills: bool) -> None:
+    """Use the cache of this user in this process.
+
+    ``REFOLD_CACHE`` is its folder, or ``off``.
+
+    fills: as for ``RuleCache``.  A process that fills goes on to do so.
+    """
+    folder = os.environ.get(VARIABLE, "")
+    current = engines.cache_in_use()
+    if folder == _OFF or os.name != "posix":  # elsewhere, modes protect no file
+        engines.use_cache(None)
+    elif isinstance(current, RuleCache) and current.folder == folder:
+        current.fills = current.fills or fills
+    else:
+        engines.use_cache(RuleCache(folder, fills=fills))
+
+
+def _name_of(rules: str) -> str:
+    """Return the name of the files of these rules on this kind of processor."""
+    identity = f"{rules}\0{_processor()}"
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def _processor() -> str:
+    """Return the kind of processor with its features, as far as the system tells."""
+    machine = os.uname().machine
+    with suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        # The first processor is at the beginning.
+        for line in file.read(8192).splitlines():
+            name, _, features = line.partition(b":")
+            if name.strip() in (b"flags", b"Features"):
+                return f"{machine} {b' '.join(sorted(features.split())).decode()}"
+    return machine
+
+
+def _is_private_folder(path: Path) -> bool:
+    """Whether this user owns the folder, which is no link, and nobody else writes it.
+
+    Raises OSError if there is none.
+    """
+    status = path.lstat()
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and _is_own(status)
+        and not status.st_mode & _WRITABLE_BY_OTHERS
+    )
+
+
+def _is_private_file(status: os.stat_result) -> bool:
+    """Whether this user alone can use it, a regular file with one name."""
+    return (
+        stat.S_ISREG(status.st_mode)
+        and _is_own(status)
+        and status.st_nlink == 1
+        and not status.st_mode & _OTHERS
+    )
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether this user is the owner."""
+    return status.st_uid == os.geteuid()
+
+
+def _packed(name: str, databases: Sequence[bytes]) -> bytes:
+    """Return the content of a file: its digest, and each database with its length."""
+    parts: list[bytes] = []
+    for database in databases:
+        parts.append(len(database).to_bytes(_LENGTH_SIZE, "big"))
+        parts.append(database)
+    body = b"".join(parts)
+    return _MAGIC + _digest(name, body) + body
+
+
+def _unpacked(name: str, content: bytes) -> list[bytes] | None:
+    """Return the databases in a file; None if it is damaged or of another name."""
+    start = len(_MAGIC) + _DIGEST_SIZE
+    body = content[start:]
+    if content[:start] != _MAGIC + _digest(name, body):
+        return None
+    databases: list[bytes] = []
+    place = 0
+    while place < len(body):
+        end_of_length = place + _LENGTH_SIZE
+        length = int.from_bytes(body[place:end_of_length], "big")
+        place = end_of_length + length
+        databases.append(body[end_of_length:place])
+    return databases
+
+
+def _digest(name: str, body: bytes) -> bytes:
+    """Return the digest of the content of a file with this name."""
+    return hashlib.sha256(name.encode() + body).digest()
+
+
+def _start_filler(request: Path) -> None:
+    """Start the process that answers a request, in a session of its own."""
+    import subprocess
+    from threading import Thread
+
+    command = [sys.executable, "-P", "-m", __name__, str(request)]
+    with suppress(OSError, RuntimeError):  # such as a process that is ending
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        # Collects the exit status, so that a server keeps no ended child.
+        Thread(target=child.wait, name="refold-filler", daemon=True).start()
+
+
+def fill(request: Path) -> int:
+    """Compile the triggers of a request; returns the exit status of the process."""
+    os.nice(10)  # nobody waits for this process
+    cache = RuleCache(str(request.parent), fills=True)
+    engines.use_cache(cache)
+    triggers = cache.requested(request.name)
+    if not triggers or not engines.fill_cache(triggers):
+        return 1
+    with suppress(OSError):
+        request.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(fill(Path(sys.argv[1])))
