@@ -190,7 +190,7 @@ def drop_checkpoints(log: ports.EventLog, stream: StreamId, fingerprint: str) ->
 
 def _prefix(fingerprint: str) -> str:
     """Return the beginning of the names of a strategy's checkpoints."""
-    return f"{fingerprint}{ports.BESIDE}"
+    return f"{fingerprint}{ports.VIEW_NAME_SEPARATOR}"
 
 
 def changes(derived: Sequence[Envelope], *, upto: int) -> list[Envelope]:
