@@ -6,21 +6,23 @@ import re
 from typing import Final, NamedTuple
 
 # How far before a number its key or the start of its array may stand.
-_BEFORE: Final = 64
+_BEFORE: Final = 128
 _NUMBER: Final = re.compile(
     r"(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+\-]?[0-9]{1,3})?"
 )
 _WHITE: Final = r"(?:[ \t\r\n]|\\{1,7}[nrt])"
+# A line end and the indentation of a value that is nested deeply.
+_INDENT: Final = rf"{_WHITE}{{0,64}}"
 _QUOTE: Final = r"(?P<quote>\\{0,7}[\"'])"
 # The key of a number, or of the array that holds it; an array without a key; or the
 # string before a number in an array.
 _OWNER: Final = re.compile(
-    rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_WHITE}{{0,16}}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
-    rf"|(?:\A|\n)[ \t]{{0,16}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
-    rf"|(?P<item>\\{{0,7}}[\"']){_WHITE}{{0,16}},{_WHITE}{{0,16}})-?\Z"
+    rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_INDENT}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
+    rf"|(?:\A|\n)[ \t]{{0,64}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
+    rf"|(?P<item>\\{{0,7}}[\"']){_INDENT},{_INDENT})-?\Z"
 )
-_BETWEEN: Final = re.compile(r"[\s\[\]]*,[\s0-9.,eE+\-\[\]]{0,60}")
-_AFTER: Final = re.compile(rf"{_WHITE}{{0,16}}(?:[,}}\]]|\Z)")
+_BETWEEN: Final = re.compile(r"[\s\[\]]*,[\s0-9.,eE+\-\[\]]{0,120}")
+_AFTER: Final = re.compile(rf"{_INDENT}(?:[,}}\]]|\Z)")
 
 
 class Quoted(NamedTuple):

@@ -144,43 +144,78 @@ def _kept_form(
     written: the characters of ``old`` as JSON writes them.
     """
     place = 0
-    quoted = False  # the last placeholder stands for a number of JSON in ``old``
+    is_exact = True  # the next piece begins right at ``place``
+    # The quotes around the last placeholder, if it stands for a number of JSON.
+    quote = ""
     last = len(pieces) - 1
     for index, (piece, is_placeholder) in enumerate(pieces):
         if is_placeholder:
             value = _value_of(piece, spellings)
             if value is None:
-                if old.startswith(piece, place):
+                is_exact = old.startswith(piece, place)
+                if is_exact:
                     place += len(piece)  # it stood there before
             elif old.startswith(value, place):
                 as_written = "".join(written[place : place + len(value)])
                 if as_written != value:
                     piece = _respelled(piece, as_written, spellings)
                 place += len(value)
+                is_exact = True
+            else:
+                is_exact = False
             yield compact_json(piece)[1:-1]
             continue
-        if quoted:
-            yield '\\"'
-            piece = piece[1:]
-            quoted = False
-        start = old.find(piece, place)
-        if start < 0 and piece.endswith('"') and index < last:
-            # A number was replaced by a placeholder in quotes.
-            start = old.find(piece[:-1], place)
-            after = pieces[index + 2][0] if index + 2 <= last else ""
-            quoted = start >= 0 and after.startswith('"')
-            if not quoted:
-                start = -1
-        if start >= 0 and index and index == last:
-            start = max(start, len(old) - len(piece))
+        if quote:
+            yield compact_json(quote)[1:-1]
+            piece = piece.removeprefix(quote)
+        after = pieces[index + 2][0] if index + 2 <= last else ""
+        start, quote = _place_in(old, piece, after, place, is_exact=is_exact)
         if start < 0:
             yield compact_json(piece)[1:-1]
+            is_exact = False
             continue
-        end = start + len(piece) - quoted
-        yield from written[start:end]
-        if quoted:
-            yield '\\"'
-        place = end
+        text = piece.removesuffix(quote)
+        if index and index == last:
+            start = max(start, len(old) - len(text))
+        place = start + len(text)
+        yield from written[start:place]
+        if quote:
+            yield compact_json(quote)[1:-1]
+
+
+# The quotes that a placeholder of a number gets, as ``json_numbers`` finds them.
+_QUOTE_AT_END: Final = re.compile(r"\\{0,7}[\"']\Z")
+_NUMBER_BEGINS: Final = tuple("-0123456789")
+
+
+def _place_in(
+    old: str, piece: str, after: str, place: int, *, is_exact: bool
+) -> tuple[int, str]:
+    """Where a piece begins in ``old``, and the quotes at its end that ``old`` lacks.
+
+    A number of JSON is replaced by a placeholder in quotes, which are in the pieces
+    before and after it.
+
+    after:    the piece behind the next placeholder; empty if there is none.
+    is_exact: the piece begins right at ``place``, or is not found at all.
+
+    The place is -1 if the piece is not found.
+    """
+    start = old.find(piece, place)
+    if is_exact and not old.startswith(piece, place):
+        start = -1
+    quote_at_end = _QUOTE_AT_END.search(piece)
+    if quote_at_end and after.startswith(quote_at_end[0]):
+        without_quote = piece[: quote_at_end.start()]
+        start_without = old.find(without_quote, place)
+        is_before = start_without >= 0 and not 0 <= start <= start_without
+        if is_before and old.startswith(
+            _NUMBER_BEGINS, start_without + len(without_quote)
+        ):
+            return start_without, quote_at_end[0]
+    if start < 0:
+        start = old.find(piece, place)
+    return start, ""
 
 
 def _value_of(placeholder: str, spellings: Spellings | None) -> str | None:
@@ -207,12 +242,19 @@ def tag_of(placeholder: str) -> str:
 
 
 def respelled_number(placeholder: str, number: str, spellings: Spellings) -> str:
-    """The placeholder for a number of JSON, with the tag of the number as written."""
+    """The placeholder for a number of JSON, with the tag of the number as written.
+
+    placeholder: the redacted number.  A sign before the placeholder is a part of what
+                 the new one stands for.
+    """
     tag = tag_of(placeholder)
     if not tag or spellings.value_of(tag) is None:
         return placeholder
+    unsigned = placeholder.removeprefix("-")
+    if not unsigned.startswith("["):
+        return placeholder  # some of the number's digits stay
     new_tag = spellings.respelled(tag, number, is_number=True)
-    return placeholder.replace(f"#{tag}]", f"#{new_tag}]")
+    return unsigned.replace(f"#{tag}]", f"#{new_tag}]")
 
 
 def compact_json(value: JsonValue) -> str:

@@ -98,21 +98,24 @@ class Compiled:
         return needed(self.rule.context) if self.rule.context else ()
 
     @property
-    def takes_any_key(self) -> bool:
+    def accepts_any_key(self) -> bool:
         """Whether a key may be context without a word of the gate near its end."""
         return self.rule.at == "gate"
 
     @computed_once
-    def ends(self) -> re.Pattern[str] | None:
+    def key_ending(self) -> re.Pattern[str] | None:
         """A pattern of keys, in lower case, with a word of the gate near their end.
 
         None if the rule takes any key.
         """
-        return None if self.takes_any_key else _ending(self.rule.gate)
+        return None if self.accepts_any_key else _ending(self.rule.gate)
 
-    def speaks(self, key: str, lower: str) -> bool:
-        """Whether ``key`` is context for its text; ``lower`` is it in lower case."""
-        near = self.ends is None or self.ends.search(lower)
+    def accepts_key(self, key: str, lower: str) -> bool:
+        """Whether ``key`` is context for its text.
+
+        lower: the key in lower case.
+        """
+        near = self.key_ending is None or self.key_ending.search(lower)
         return bool(near and self.context and self.context.search(key))
 
 
@@ -402,18 +405,18 @@ class Scanner:
         # A key without any of these words can only concern rules that take any key.
         words: set[str] = set()
         for ready in self._with_context:
-            if not ready.takes_any_key:
+            if not ready.accepts_any_key:
                 words.update(ready.rule.gate)
         self._in_keys = _ending(sorted(words))
         # By such a word: the rules that it may concern.
         self._of_word: dict[str, list[Compiled]] = {word: [] for word in sorted(words)}
         for ready in self._with_context:
-            if not ready.takes_any_key:
+            if not ready.accepts_any_key:
                 for word in ready.rule.gate:
                     self._of_word[word].append(ready)
         self._key_end = _NEAR + max(map(len, words), default=0)
         self._of_any_key = [
-            ready for ready in self._with_context if ready.takes_any_key
+            ready for ready in self._with_context if ready.accepts_any_key
         ]
         self._concern_of_short = lru_cache(_REMEMBERED)(self._concern)
         self._halves = self._halves_of_words()
@@ -567,9 +570,9 @@ class Scanner:
             candidates = [
                 ready
                 for ready in self._with_context
-                if not ready.ends or ready.number in near_words
+                if not ready.key_ending or ready.number in near_words
             ]
-        rules = tuple(ready for ready in candidates if ready.speaks(near, lower))
+        rules = tuple(ready for ready in candidates if ready.accepts_key(near, lower))
         return Concern(rules, frozenset(ready.number for ready in rules))
 
     def survey(

@@ -102,28 +102,54 @@ def _placeholder_of(entry: str, number: int) -> str | None:
     return f"[{match[1]}_{number}{match[2] or ''}]"
 
 
+def _spelling_in(entry: str) -> str:
+    """Return what an entry with a placeholder has for its spelling."""
+    _, dot, number = entry.removesuffix("#").partition(".")
+    return dot + number
+
+
 def _spelling(number: int) -> str:
     """Return what a name or a placeholder has for a spelling: nothing for the first."""
     return "" if number == 1 else f".{number}"
+
+
+class _Tagged(NamedTuple):
+    """A spelling of a value for which a tag was made.
+
+    kind:  its type.
+    value: the characters.
+    mark:  ``#`` if they are a number of JSON, else empty.
+    """
+
+    kind: str
+    value: str
+    mark: str
+
+    @property
+    def spelling(self) -> str:
+        """The characters of which tags are made: numbers and texts have other tags."""
+        return f"{self.value}\0" if self.mark else self.value
 
 
 class Numbering:
     """Numbers the values of a session, for the events of one append.
 
     It is the tagger while the events are redacted.  Afterwards, ``with_numbers``
-    replaces the tags by numbers.
+    replaces the tags by numbers, and gives numbers to new values.
 
     known:  the number of each value, under ``type:tag``, and of each other spelling of
             it (see ``_ENTRY``).  The last number of a parent of a fork is under
             ``type:``.
-    values: the spellings that redaction found, under the same names.
+    values: the spellings that ``with_numbers`` replaced, under the same names.
     """
 
     __slots__ = (
         "_key",
         "_kinds",
+        "_last_numbers",
         "_placeholders",
         "_session",
+        "_spellings",
         "_tagged",
         "_user_key",
         "known",
@@ -141,75 +167,97 @@ class Numbering:
         self._session = session_id
         self._kinds = kinds
         self._key = b""
-        # The numbered placeholder of each tag, and the type and the value.
+        self._tagged: dict[str, _Tagged] = {}
+        # The numbered placeholder of each tag.
         self._placeholders: dict[str, str] = {}
-        self._tagged: dict[str, tuple[str, str]] = {}
+        # Read from ``known`` when the first value gets a number.
+        self._last_numbers: dict[str, int] | None = None
+        self._spellings: dict[tuple[str, int], set[str]] | None = None
         self.known = dict(known)
         self.values: dict[str, str] = {}
 
     def __call__(self, kind: str, value: str) -> str:
-        """Return the tag of a value, which gets a number if its type has numbers.
+        """Return the tag of a value, for which ``with_numbers`` puts a number.
 
         All encodings of a value have one number: plain, URL-encoded, escaped in JSON,
         and for secrets base64.  A secret keeps the type under which it was first found.
         Each spelling has its own placeholder, so that every placeholder is revealed as
         the characters that it replaced.
         """
-        return self._tag_of(kind, value, is_number=False)
+        if kind == "ID":
+            return tag(self._user_key(), kind, value)
+        return self._tag_of(_Tagged(kind, value, ""))
 
     def value_of(self, tag: str) -> str | None:
         """Return the value for which this object made a tag; None for any other tag."""
-        _, value = self._tagged.get(tag, ("", None))
-        return value
+        tagged = self._tagged.get(tag)
+        return None if tagged is None else tagged.value
 
     def respelled(self, tag: str, written: str, *, is_number: bool = False) -> str:
         """Return the tag of the same value as it is written around its placeholder.
 
         written:   the characters that the placeholder replaces.
         is_number: they are a number of JSON, which the placeholder replaces by a text.
+                   The tag of a number stays one of a number.
         """
-        kind, _ = self._tagged[tag]
-        return self._tag_of(kind, written, is_number=is_number)
+        tagged = self._tagged[tag]
+        mark = "#" if is_number else tagged.mark
+        return self._tag_of(_Tagged(tagged.kind, written, mark))
 
-    def _tag_of(self, kind: str, value: str, *, is_number: bool) -> str:
-        if kind == "ID":
-            return tag(self._user_key(), kind, value)
+    def _tag_of(self, tagged: _Tagged) -> str:
+        value_tag = self._exact_tag(tagged.kind, tagged.spelling)
+        self._tagged[value_tag] = tagged
+        return value_tag
+
+    def _exact_tag(self, kind: str, spelling: str) -> str:
         if not self._key:
             name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
             self._key = hmac.digest(self._user_key(), name, "sha256")
-        mark = "#" if is_number else ""
-        spelling = f"{value}\0" if is_number else value
-        value_tag = exact_tag(self._key, kind, spelling)
-        self._tagged[value_tag] = (kind, value)
-        entry = self._entry_of(kind, spelling, mark)
-        if entry is None and kind in self._kinds:
-            entry = self._numbered_entry(kind, value, f"{kind}:{value_tag}", mark)
-        if entry is not None:
-            placeholder = _placeholder_of(entry, self.known[entry])
-            if placeholder is not None:
-                self._placeholders[value_tag] = placeholder
-            self.values.setdefault(entry, value)
-        return value_tag
+        return exact_tag(self._key, kind, spelling)
 
-    def _types_of(self, kind: str) -> tuple[str, ...]:
-        """Return the types under which a value of this type may have its number."""
-        if kind not in SECRET_TYPES:
-            return (kind,)
-        return (kind, *sorted(SECRET_TYPES - {kind}))
+    def _numbered(self, match: re.Match[str]) -> str:
+        """Return the numbered placeholder for a tag, or the tag if it has none."""
+        value_tag = match[1]
+        placeholder = self._placeholders.get(value_tag)
+        if placeholder is not None:
+            return placeholder
+        tagged = self._tagged.get(value_tag)
+        if tagged is None:
+            return match[0]
+        entry = self._entry_of(tagged)
+        if entry is None and tagged.kind in self._kinds:
+            entry = self._new_entry(tagged, f"{tagged.kind}:{value_tag}")
+        if entry is None:
+            return match[0]
+        placeholder = _placeholder_of(entry, self.known[entry])
+        if placeholder is None:
+            return match[0]
+        self._placeholders[value_tag] = placeholder
+        self.values[entry] = tagged.value
+        return placeholder
 
-    def _entry_of(self, kind: str, spelling: str, mark: str) -> str | None:
+    def _types_of(self, kind: str) -> list[str]:
+        """Return the types under which a value of this type may have its number.
+
+        Types that have no number yet are left out.
+        """
+        types = [kind]
+        if kind in SECRET_TYPES:
+            types += sorted(SECRET_TYPES - {kind})
+        last_numbers = self._last()
+        return [type_ for type_ in types if type_ in last_numbers]
+
+    def _entry_of(self, tagged: _Tagged) -> str | None:
         """Return the entry of exactly this spelling, if it has a placeholder."""
-        for type_ in self._types_of(kind):
-            name = f"{type_}:{exact_tag(self._key, type_, spelling)}"
+        for type_ in self._types_of(tagged.kind):
+            name = f"{type_}:{self._exact_tag(type_, tagged.spelling)}"
             for number in range(1, _MOST_SPELLINGS + 1):
-                entry = f"{name}{_spelling(number)}{mark}"
+                entry = f"{name}{_spelling(number)}{tagged.mark}"
                 if entry in self.known:
                     return entry
         return None
 
-    def _numbered_entry(
-        self, kind: str, value: str, name: str, mark: str
-    ) -> str | None:
+    def _new_entry(self, tagged: _Tagged, name: str) -> str | None:
         """Give a new spelling a number, that of its value if it has one already.
 
         name: ``type:tag`` of the spelling.
@@ -218,54 +266,75 @@ class Numbering:
         """
         if len(self.known) >= MOST_NUMBERED:
             return None
+        kind, value, mark = tagged
         plain_value = decoded(value, is_secret=kind in SECRET_TYPES)
         owner = self._owner(kind, plain_value)
         if owner is None:
             entry = f"{name}{mark}"
-            self.known[entry] = self._last(kind) + 1
+            number = self._add_with_next_number(kind, entry)
             if plain_value != value or mark:
-                alias = f"{kind}:{exact_tag(self._key, kind, plain_value)}="
-                self.known[alias] = self.known[entry]
+                self.known[f"{kind}:{self._exact_tag(kind, plain_value)}="] = number
             return entry
         type_, number = owner
-        tag_of_spelling = exact_tag(self._key, type_, f"{value}\0" if mark else value)
         spelling = self._next_spelling(type_, number)
         if spelling is None:
-            self.known[f"{name}{mark}"] = self._last(kind) + 1
-            return f"{name}{mark}"
-        entry = f"{type_}:{tag_of_spelling}{_spelling(spelling)}{mark}"
-        self.known[entry] = number
+            entry = f"{name}{mark}"
+            self._add_with_next_number(kind, entry)
+            return entry
+        tag_of_spelling = self._exact_tag(type_, tagged.spelling)
+        entry = f"{type_}:{tag_of_spelling}{spelling}{mark}"
+        self._add(type_, entry, number)
         return entry
+
+    def _add_with_next_number(self, kind: str, entry: str) -> int:
+        number = self._last().get(kind, 0) + 1
+        self._add(kind, entry, number)
+        return number
+
+    def _add(self, kind: str, entry: str, number: int) -> None:
+        """Add an entry to the table, and to what is read from it."""
+        last_numbers = self._last()
+        last_numbers[kind] = max(number, last_numbers.get(kind, 0))
+        spellings = self._spellings_by_number().setdefault((kind, number), set())
+        spellings.add(_spelling_in(entry))
+        self.known[entry] = number
 
     def _owner(self, kind: str, plain_value: str) -> tuple[str, int] | None:
         """Return the type and the number of a decoded value, if it has one."""
         for type_ in self._types_of(kind):
-            name = f"{type_}:{exact_tag(self._key, type_, plain_value)}"
+            name = f"{type_}:{self._exact_tag(type_, plain_value)}"
             for entry in (name, f"{name}="):
                 if entry in self.known:
                     return type_, self.known[entry]
         return None
 
-    def _next_spelling(self, kind: str, number: int) -> int | None:
-        """Return the number of the next spelling of a value; None if all are taken."""
-        placeholders = {
-            _placeholder_of(entry, known_number)
-            for entry, known_number in self.known.items()
-            if known_number == number and entry.startswith(f"{kind}:")
-        }
-        for spelling in range(1, _MOST_SPELLINGS + 1):
-            if f"[{kind}_{number}{_spelling(spelling)}]" not in placeholders:
+    def _next_spelling(self, kind: str, number: int) -> str | None:
+        """Return what the next spelling of a value has; None if all are taken."""
+        taken = self._spellings_by_number().get((kind, number), ())
+        for spelling in map(_spelling, range(1, _MOST_SPELLINGS + 1)):
+            if spelling not in taken:
                 return spelling
         return None
 
-    def _last(self, kind: str) -> int:
-        """Return the last number of this type; 0 if there is none."""
-        numbers = [
-            number
-            for entry, number in self.known.items()
-            if entry.startswith(f"{kind}:")
-        ]
-        return max(numbers, default=0)
+    def _last(self) -> dict[str, int]:
+        """Return the last number of each type that has one."""
+        if self._last_numbers is None:
+            self._last_numbers = {}
+            for entry, number in self.known.items():
+                kind = _type_of(entry)
+                if number > self._last_numbers.get(kind, 0):
+                    self._last_numbers[kind] = number
+        return self._last_numbers
+
+    def _spellings_by_number(self) -> dict[tuple[str, int], set[str]]:
+        """Return the spellings that have a placeholder, by type and number."""
+        if self._spellings is None:
+            self._spellings = {}
+            for entry, number in self.known.items():
+                if _ENTRY.fullmatch(entry):
+                    key = (_type_of(entry), number)
+                    self._spellings.setdefault(key, set()).add(_spelling_in(entry))
+        return self._spellings
 
     def with_numbers(self, value: JsonValue, *, ours: bool) -> JsonValue:
         """Return a redacted value with numbers in place of this tagger's tags.
@@ -311,13 +380,9 @@ class Numbering:
         kind = match[1]
         if kind not in self._kinds:
             return placeholder
-        if ours and _number_in(placeholder, kind) <= self._last(kind):
+        if ours and _number_in(placeholder, kind) <= self._last().get(kind, 0):
             return placeholder
         return f"[~{placeholder[1:]}"
-
-    def _numbered(self, match: re.Match[str]) -> str:
-        """Return the numbered placeholder for a tag, or the tag if it has none."""
-        return self._placeholders.get(match[1], match[0])
 
 
 class Renumbering(Numbering):

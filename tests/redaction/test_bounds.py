@@ -95,13 +95,13 @@ def test_a_key_without_a_word_is_shown_to_few_rules(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown: list[str] = []
-    speaks = Compiled.speaks
+    accepts_key = Compiled.accepts_key
 
     def counted(rule: Compiled, key: str, lower: str) -> bool:
         shown.append(key)
-        return speaks(rule, key, lower)
+        return accepts_key(rule, key, lower)
 
-    monkeypatch.setattr(Compiled, "speaks", counted)
+    monkeypatch.setattr(Compiled, "accepts_key", counted)
 
     for number in range(1000):
         scanner.concern(f"k{number}")

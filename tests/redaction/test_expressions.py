@@ -21,7 +21,7 @@ _BEGINNING = 400  # ``sessions._BEGINNING``
 _EXAMPLE = 2_000  # of a policy, whose author writes it
 _LINK = 128  # between a name and its value
 _PATTERN = 512  # the source of a trigger or a class of the package's own rules
-_BEFORE_NUMBER = 64  # ``json_numbers._BEFORE``
+_BEFORE_NUMBER = 128  # ``json_numbers._BEFORE``
 BOUNDED = {
     "secrets.BLOCK in judges.toml": _LINK,
     "extents.NAME in judges.toml": _CELL,

@@ -96,13 +96,34 @@ def test_items_show_what_an_expression_is_made_of(
         "(?",
         "(?<=a",
         "a(?i)",
+        r"\400",
+        r"[\777]",
+        "a{4294967295}",
+        "a{2,4294967295}",
+        "(?<=|a)",
+        "(?<!a+)",
+        r"(a*)(?<=\1)",
+        "(?L:a)",
+        "(?au:a)",
+        "(?s-s:a)",
+        "(?-:a)",
+        "(?-a:b)",
     ],
 )
 def test_what_is_no_expression_for_python_is_none_here(source: str) -> None:
-    with pytest.raises(re.error):
+    with pytest.raises((re.error, OverflowError)):
         re.compile(source)
     with pytest.raises(BadSyntax):
         parse(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["(?#c)(?x)a b", r"\377", "a{4294967294}", r"(ab)(?<=\1)", "(?<=a|b)c", "(?s-i:a)"],
+)
+def test_an_expression_for_python_is_one_here(source: str) -> None:
+    re.compile(source)
+    parse(source)
 
 
 def test_references_refer_to_the_last_group_on_their_way() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from random import Random
 
 import pytest
@@ -57,6 +58,69 @@ def test_cells_in_quotes_hide_no_other_column(text: str, expected: str) -> None:
         clean = clean.replace(f"[REDACTED:{kind}]", "*")
 
     assert clean == expected
+
+
+# Far more rows than a window of some thousand characters holds.
+ROWS = 590
+# A statement that names no column of secrets.
+OTHER_STATEMENT = "INSERT INTO u (id, note) VALUES (1, 'bear-77Q');\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "end"),
+    [
+        (
+            "INSERT INTO u (id, password) VALUES",
+            "\n(7, '{password}'),",
+            "\n(8, NULL);\n",
+        ),
+        (
+            "INSERT INTO u (password, id) VALUES",
+            '\n("{password}", 7),',
+            "\n(NULL, 8);\n",
+        ),
+        ("COPY u (id, password) FROM stdin;", "\n7\t{password}", "\n\\.\n"),
+        ("COPY u (password) FROM stdin;", "\n{password}", "\n\\.\n"),
+    ],
+)
+def test_every_row_of_a_statement_is_searched(head: str, row: str, end: str) -> None:
+    rows = [row.format(password=f"bear-{number}Qx") for number in range(ROWS)]
+    text = head + "".join(rows) + end + OTHER_STATEMENT
+
+    clean = redactor.text(text)[0]
+
+    clean_row = row.format(password="[REDACTED:SECRET]")
+    assert clean == head + clean_row * ROWS + end + OTHER_STATEMENT
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_rows_in_escaped_text_are_searched(quote: str) -> None:
+    rows = [f"(7, {quote}bear-{number}Qx{quote})" for number in range(ROWS)]
+    statement = f"INSERT INTO u (id, password) VALUES {','.join(rows)};"
+    text = f"out: {json.dumps({'sql': statement})}"
+
+    clean = redactor.text(text)[0]
+
+    assert clean.count("[REDACTED:SECRET]") == ROWS
+    json.loads(clean.removeprefix("out: "))
+
+
+@pytest.mark.parametrize("is_escaped", [False, True])
+def test_a_wrapped_token_ends_with_its_short_line(is_escaped: bool) -> None:
+    token = (
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+        "eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIn0."
+        "q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaXoIiGkMz"
+    )
+    lines = "\n".join(token[start : start + 40] for start in range(0, len(token), 40))
+    before = "a line that is longer than those of the token which follows it\n"
+    text = f"{before}{lines}\nnextword\nmore words"
+    expected = f"{before}[REDACTED:JWT]\nnextword\nmore words"
+    if is_escaped:
+        text = f"out: {json.dumps({'text': text})}"
+        expected = f"out: {json.dumps({'text': expected})}"
+
+    assert redactor.text(text)[0] == expected
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

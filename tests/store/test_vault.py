@@ -204,6 +204,39 @@ def test_a_number_is_revealed_as_a_number(db: str) -> None:
         assert view.messages[1]["content"][1]["input"] == values
 
 
+NESTED = json.dumps({"b": json.dumps({"pin": 4821, "password": 'q"x7Zt0Kx'})})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"pin": 4821, "x": 1.10}',
+        '{"phone": -13812345678, "phones": [-13812345678, 13912345670]}',
+        "out: {'pin': 4821, 'password': 'bear-77Qx!9'}",
+        "out: {'phone': -13812345678}",
+        json.dumps({"a": "out: {'pin': 4821}"}),
+        json.dumps({"a": 'out: {"phones": [13812345678, 13912345671, 1]}'}),
+        json.dumps({"a": f"out: {NESTED}"}),
+        json.dumps({"a": json.dumps({"c": f"out: {NESTED}"})}),
+    ],
+)
+def test_a_number_has_one_number_wherever_it_stands_in_json(db: str, text: str) -> None:
+    with opened(db, vault=Vault(types=EVERY_TYPE)) as store:
+        session = session_of(store)
+        session.append(user_inputs(text))
+
+        (stored,) = texts(session)
+        assert texts(session, reveal=True) == [text]
+        # No number is left out, and the first spelling has no suffix.
+        for kind in ("PHONE", "SECRET"):
+            numbers = set(re.findall(rf"\[{kind}_([0-9.]+)\]", stored))
+            assert numbers == {str(number + 1) for number in range(len(numbers))}
+        assert NUMBERS_IN_JSON.search(stored) is None
+
+
+NUMBERS_IN_JSON = re.compile("4821|13[89]12345")
+
+
 @pytest.mark.parametrize(
     ("written", "revealed"),
     [

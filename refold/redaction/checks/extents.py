@@ -507,58 +507,76 @@ def sql_columns(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     """The values that a statement of SQL writes into columns named after secrets."""
     if _is_covered(match.start(), seen):
         return []
-    _cover(match.start(), match.end(), seen)
     names = match["names"].split(",")
     wanted: set[int] = set()
     for index, name in enumerate(names):
-        bare = name.strip(" \t\r\n`\"'[]")
+        bare = name.strip(" \t\r\n`\"'[]\\")
         if _names_secret(bare, 0, len(bare)):
             wanted.add(index)
     if not wanted:
         return []
-    start, stop = match.span("rows")
     if text[match.start()] in "cC":
-        return list(_copied(text, start, stop, wanted, len(names)))
-    return list(_inserted(text, start, stop, wanted))
+        rows = _copied(text, match.end(), wanted, len(names))
+    else:
+        rows = _inserted(text, match.end(), wanted)
+    extents: _Extents = []
+    end = match.end()
+    for strings, end_of_row in rows:
+        extents += strings
+        end = end_of_row
+    _cover(match.start(), end, seen)
+    return extents
 
 
 def _copied(
-    text: str, start: int, stop: int, wanted: set[int], width: int
-) -> Iterator[tuple[int, int]]:
-    """The wanted cells of rows in the format of COPY, one a line."""
-    place = text.find("\n", start, stop) + 1
-    while start < place < stop:
-        end = text.find("\n", place, stop)
+    text: str, start: int, wanted: set[int], width: int
+) -> Iterator[tuple[_Extents, int]]:
+    """The wanted cells of each row in the format of COPY, and the end of the row."""
+    place = text.find("\n", start) + 1
+    while start < place < len(text):
+        end = text.find("\n", place)
         if end < 0:
-            end = stop
+            end = len(text)
         cells_of_row = _split(text[place:end], place, "\t")
-        if len(cells_of_row) != width:
+        if len(cells_of_row) != width or text.startswith("\\.", place):
             return
-        for index in sorted(wanted):
-            yield cells_of_row[index]
+        yield [cells_of_row[index] for index in sorted(wanted)], end
         place = end + 1
 
 
 def _inserted(
-    text: str, start: int, stop: int, wanted: set[int]
-) -> Iterator[tuple[int, int]]:
-    """The wanted strings of the rows in brackets of an INSERT."""
+    text: str, start: int, wanted: set[int]
+) -> Iterator[tuple[_Extents, int]]:
+    """The wanted strings of each row of an INSERT, and the end of the row."""
+    place = start
+    while next_row := _PATTERNS.SQL_NEXT_ROW.match(text, place):
+        strings, place = _strings_of_row(text, next_row.end(), wanted)
+        yield strings, place
+
+
+def _strings_of_row(text: str, start: int, wanted: set[int]) -> tuple[_Extents, int]:
+    """The wanted strings of a row in brackets, and the end of the row."""
     depth = 0
     index = 0
-    for item in _PATTERNS.SQL_ITEM.finditer(text, start, stop):
+    strings: _Extents = []
+    end = start
+    for item in _PATTERNS.SQL_ITEM.finditer(text, start):
         sign = item.group()
+        end = item.end()
         if sign == "(":
             depth += 1
-            if depth == 1:
-                index = 0
         elif sign == ")":
             depth -= 1
-        elif sign == "," and depth == 1:
-            index += 1
-        elif sign == ";" and not depth:
-            return
-        elif item[1] and depth == 1 and index in wanted:
-            yield item.span(1)
+            if depth == 0:
+                break
+        elif sign == ",":
+            if depth == 1:
+                index += 1
+        elif depth == 1 and index in wanted:
+            group = 1 if item[1] is not None else 2
+            if item[group]:
+                strings.append(item.span(group))
+    return strings, end
 
 
 # The signature of the shortest common algorithm has this many characters.
@@ -574,8 +592,7 @@ def wrapped_token(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     token = ""
     end = start
     for line in _PATTERNS.TOKEN_LINE.finditer(text, start, match.end()):
-        first = text.rfind("\n", 0, line.start(1)) + 1
-        width = line.end(1) - first
+        width = line.end(1) - _start_of_line(text, line.start(), line.start(1))
         if token:
             parts = token.split(".")
             is_open = len(parts) < 3 or (
@@ -590,6 +607,21 @@ def wrapped_token(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     if token.count(".") != 2 or token.endswith("."):
         return []
     return [(start, end)]
+
+
+def _start_of_line(text: str, place: int, stop: int) -> int:
+    """The start of the line that begins with a break at ``place``, or goes on there.
+
+    stop: where a break at ``place`` has ended.
+    """
+    line_break = _PATTERNS.BREAK.match(text, place, stop)
+    if line_break:
+        return line_break.end()
+    first = max(0, place - _LONGEST_PREFIX)
+    start = first
+    for line_break in _PATTERNS.BREAK.finditer(text, first, place):
+        start = line_break.end()
+    return start
 
 
 def key_members(text: str, match: re.Match[str], seen: set[int]) -> _Extents:

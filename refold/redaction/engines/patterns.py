@@ -21,6 +21,8 @@ from refold.redaction.engines.syntax import (
     parts,
 )
 
+_LAST_ASCII: Final = 0x7F
+
 
 @cache
 def reach(pattern: str) -> int:
@@ -34,6 +36,37 @@ def fixed_width(pattern: str) -> int:
     """Return how many characters each match of ``pattern`` has; -1 if they differ."""
     width = _width(syntax.parse(pattern).items)
     return width.fewest if width.fewest == width.most else -1
+
+
+@cache
+def is_ascii(pattern: str) -> bool:
+    """Whether ``pattern`` matches only characters of ASCII."""
+    return pattern.isascii() and _is_ascii(syntax.parse(pattern).items)
+
+
+def _is_ascii(items: Items) -> bool:
+    for item in items:
+        op, argument = item
+        if op in (Op.ANY, Op.NOT_LITERAL, Op.REFERENCE):
+            return False
+        if op is Op.LITERAL and argument > _LAST_ASCII:
+            return False
+        if op is Op.IN and not all(map(_is_ascii_member, argument)):
+            return False
+        if not all(map(_is_ascii, parts(item))):
+            return False
+    return True
+
+
+def _is_ascii_member(member: Item) -> bool:
+    """Whether a member of a class is of ASCII, as engines over bytes see it."""
+    op, argument = member
+    if op is Op.NEGATE:
+        return False
+    if op is Op.CATEGORY:
+        return bool(argument.islower())
+    last: int = argument[1] if op is Op.RANGE else argument
+    return last <= _LAST_ASCII
 
 
 @cache

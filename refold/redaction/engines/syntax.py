@@ -55,10 +55,13 @@ BOUNDARIES: Final = (r"\b", r"\B")
 _SIGNS_OF_REPEATS: Final = {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}
 _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 _FLAGS: Final = frozenset("aimsuxL")
+# Flags of an alphabet: an expression has one, and nothing turns it off.
+_ALPHABETS: Final = frozenset("auL")
 # With this flag, white space and comments have no meaning.  A tree has none of them.
 _VERBOSE: Final = "x"
 _DIGITS: Final = frozenset("0123456789")
 _OCTAL: Final = frozenset("01234567")
+_LAST_OCTAL: Final = 0o377
 _SPECIAL: Final = frozenset(("", *"\\.^$*+?{[|()"))
 _HEX_DIGITS: Final = frozenset("0123456789abcdefABCDEF")
 # How many digits follow each letter.
@@ -115,6 +118,8 @@ class _Reader:
         self._groups = 0
         # The numbers of groups that are not closed yet.
         self._open: set[int] = set()
+        # By number of a closed group: the fewest and the most characters of a match.
+        self._widths: dict[int, tuple[int, int]] = {}
         # The place behind the leading flags.
         self._after_flags = 0
         self._is_verbose = False
@@ -224,6 +229,8 @@ class _Reader:
         if not (least or comma) or not _DIGITS.issuperset(least + most):
             return None
         self._place = stop + 1
+        if max(int(least or 0), int(most or 0)) >= UNBOUNDED:
+            raise BadSyntax("a number of repetitions is too large")
         if not comma:
             return int(least), int(least)
         bounds = int(least or 0), int(most) if most else UNBOUNDED
@@ -257,7 +264,10 @@ class _Reader:
         if self._takes("P="):
             return [(Op.REFERENCE, self._number(self._until(")")))]
         if self._takes("#"):
+            is_leading = self._place - len("(?#") == self._after_flags
             self._until(")")
+            if is_leading:
+                self._after_flags = self._place
             return []
         if self._takes("("):
             return [self._conditional()]
@@ -268,7 +278,10 @@ class _Reader:
             ("<!", Op.LOOK_NOT, -1),
         ):
             if self._takes(sign):
-                return [(op, (direction, self._closed()))]
+                items = self._closed()
+                if direction < 0 and not self._has_fixed_width(items):
+                    raise BadSyntax("a look behind has no fixed width")
+                return [(op, (direction, items))]
         if self._takes(">"):
             return [(Op.ATOMIC, self._closed())]
         return self._with_flags()
@@ -281,7 +294,12 @@ class _Reader:
         self._open.add(number)
         items = self._closed()
         self._open.remove(number)
+        self._widths[number] = _width(items, self._widths)
         return (Op.GROUP, (number, "", "", items))
+
+    def _has_fixed_width(self, items: Items) -> bool:
+        least, most = _width(items, self._widths)
+        return least == most
 
     def _closed(self) -> Items:
         """The rest of a group, with the parenthesis that closes it."""
@@ -297,6 +315,11 @@ class _Reader:
         cleared = ""
         if self._takes("-"):
             cleared = self._letters()
+            if not cleared or _ALPHABETS.intersection(cleared):
+                raise BadSyntax("a group turns off a flag that it cannot turn off")
+        has_two = len(_ALPHABETS.intersection(flags)) > 1
+        if has_two or "L" in flags or set(flags).intersection(cleared):
+            raise BadSyntax("flags of a group exclude one another")
         if self._takes(":"):
             outside = self._is_verbose
             self._is_verbose = (outside or _VERBOSE in flags) and (
@@ -349,7 +372,7 @@ class _Reader:
                 character += self._take()
                 third = self._next()
                 if _OCTAL.issuperset(character + third) and third:
-                    return (Op.LITERAL, int(character + self._take(), 8))
+                    return (Op.LITERAL, _octal(character + self._take()))
             return (Op.REFERENCE, self._number(character))
         return (Op.LITERAL, self._code(character))
 
@@ -373,7 +396,7 @@ class _Reader:
             digits = character
             while len(digits) < 3 and self._next() and self._next() in _OCTAL:
                 digits += self._take()
-            return int(digits, 8)
+            return _octal(digits)
         if character in _ESCAPED:
             return ord(_ESCAPED[character])
         if character.isascii() and character.isalnum():
@@ -409,6 +432,42 @@ class _Reader:
         if character == "b":
             return (Op.LITERAL, ord("\b"))
         return (Op.LITERAL, self._code(character))
+
+
+def _octal(digits: str) -> int:
+    code = int(digits, 8)
+    if code > _LAST_OCTAL:
+        raise BadSyntax(f"\\{digits} is more than one byte")
+    return code
+
+
+def _width(
+    items: Sequence[Item], groups: Mapping[int, tuple[int, int]]
+) -> tuple[int, int]:
+    """The fewest and the most characters that items match.
+
+    groups: the same for each closed group.
+    """
+    least = 0
+    most = 0
+    for op, argument in items:
+        if op is Op.AT or op in LOOKS:
+            continue
+        shortest = longest = 1
+        if op is Op.REFERENCE:
+            shortest, longest = groups.get(argument, (0, UNBOUNDED))
+        elif op in REPEATS:
+            fewest, highest, body = argument
+            shortest, longest = _width(body, groups)
+            shortest *= fewest
+            longest *= highest
+        elif op in (Op.GROUP, Op.ATOMIC, Op.BRANCH, Op.CONDITIONAL):
+            widths = [_width(part, groups) for part in parts((op, argument))]
+            shortest = min(width[0] for width in widths)
+            longest = max(width[1] for width in widths)
+        least += shortest
+        most += longest
+    return least, min(most, UNBOUNDED)
 
 
 def _without_group(items: Items) -> Items:

@@ -29,7 +29,7 @@ from refold.redaction.engines import (
     run_start,
 )
 from refold.redaction.engines.fold import TELLING
-from refold.redaction.engines.patterns import fixed_width
+from refold.redaction.engines.patterns import fixed_width, is_ascii
 
 _IN_RUN: Final = IN_RUN.encode()
 # With a run of digits in this many bytes or fewer, one pass over all bytes is faster
@@ -157,11 +157,13 @@ class Triggers:
                 ends_of_runs.append(hit[1])
             elif number not in self._keys:
                 in_texts.append(hit)
-        if ends_of_followed:
-            lower = data.lower()
-            for number, ends in ends_of_followed.items():
-                for end in followed[number].literals(lower, ends):
-                    in_texts.append((number, end))
+        lower: bytes | None = None  # only some literals are looked for in it
+        for number, ends in ends_of_followed.items():
+            literal = followed[number]
+            if literal.width < 0 and lower is None:
+                lower = data.lower()
+            for end in literal.literals(lower or data, ends):
+                in_texts.append((number, end))
         if not ends_of_runs:
             return in_texts
         if len(ends_of_runs) * _DENSE > len(data):
@@ -188,7 +190,7 @@ class _Followed(NamedTuple):
         """The literal of a trigger, in bytes."""
         literal = trigger.literal.encode()
         after = trigger.after
-        is_plain = after.isascii() and "[^" not in after and "." not in after
+        is_plain = is_ascii(after)
         bytes_of_character = 1 if is_plain else 4
         width = fixed_width(after) if is_plain else -1
         return cls(literal, width, trigger.reach * bytes_of_character)
@@ -379,7 +381,6 @@ def _run_around(data: bytes, place: int) -> tuple[int, int]:
 
 
 # A class with its repeat, an escape, or any other character.
-# A class with what is said of how often, an escape, or any other character.
 _TOKEN = re.compile(
     r"(?P<set>\[\^?(?:\\.|[^\]\\])+\])(?:(?P<maybe>\?)|\{(?P<least>\d+),(?P<most>\d+)\})?"
     r"|(?P<other>\\.|.)",
@@ -418,7 +419,6 @@ def _without_wide(match: re.Match[str]) -> str:
 
 
 # A class, or an alternative of a group that cannot match in ASCII.
-# A class, or one way of a group that cannot match in ASCII.
 _CLASS_OR_WAY = re.compile(
     r"\[(?:\\.|[^\]\\])+\]|\|[^\x00-\x7f]+(?=[|)])|(?<=\(\?:)[^\x00-\x7f]+\|"
 )
