@@ -1,7 +1,7 @@
 .POSIX:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots \
-	fuzz clean
+	fuzz release-check clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -62,6 +62,9 @@ help:
 	@echo "             measure what HTTP adds to an append, and the delay of tails"
 	@echo "make screenshots"
 	@echo "             take the screenshots of the page for the documentation"
+	@echo "make release-check"
+	@echo "             build the package, and install and use it with each extra in an"
+	@echo "             empty environment; ARGS='--extra tui' checks one"
 	@echo "make clean   remove everything that these targets created"
 
 # Two stamps: changed requirements reinstall the dependencies; a changed pyproject.toml
@@ -192,6 +195,7 @@ check: .venv/.refold
 	@$(BIN)/python -m tools.model_reference --check
 	@$(BIN)/python -m tools.tampering_reference --check
 	@$(BIN)/python -m tools.python_reference --check
+	@$(BIN)/python -m tools.public_api --check
 
 fix: .venv/.refold
 	@$(BIN)/ruff check --quiet --fix .
@@ -239,6 +243,11 @@ bench-server: .venv/.refold
 
 screenshots: .venv/.browser
 	@$(BIN)/python -m tools.screenshots
+
+# Installs more than a gigabyte, so it is not part of `make test`.
+release-check: .venv/.refold
+	@$(PYTHON_RUN) -m pytest tests/release tests/test_publishing.py </dev/null
+	@$(BIN)/python -m tests.release $(ARGS)
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \

@@ -63,6 +63,9 @@ GIVEN: Final[Mapping[str, Given]] = {
             "your agent ──┐": "a drawing",
         }
     ),
+    "docs/how-to/install.md": Given(
+        without={"python3 -m venv": INSTALLED, "pip install": INSTALLED}
+    ),
     "docs/how-to/export-a-user.md": Given(before=ADA),
     "docs/how-to/extend-refold.md": Given(before=f"{PIP}{ADA}"),
     "examples/plugin/README.md": Given(before=PIP),

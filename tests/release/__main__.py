@@ -1,0 +1,91 @@
+"""Check a release: build it, and install it into empty environments.
+
+``make release-check`` runs it.  Each extra gets an environment of its own, with the
+versions of `requirements/frameworks.txt`, and runs ``smoke.py`` there, outside of the
+repository.  It prints the packages and the size of each extra, as
+`docs/how-to/install.md` shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.release.packages import build, extras, tracked_copy
+from tests.support.warm import ROOT
+
+_UV: Final = str(Path(sys.executable).with_name("uv"))
+_LOCK: Final = ROOT / "requirements" / "frameworks.txt"
+_SMOKE: Final = ROOT / "tests" / "release" / "smoke.py"
+
+
+class Size(NamedTuple):
+    """What an environment contains."""
+
+    packages: int
+    megabytes: float
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check the extras that are named, or all; return 1 if one fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.release")
+    parser.add_argument("--extra", action="append", choices=[*extras(), "all", "none"])
+    parser.add_argument("--out", type=Path, help="keep the wheel and the sdist there")
+    options = parser.parse_args(arguments)
+    names = options.extra or ["none", *extras(), "all"]
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        dist = options.out or place / "dist"
+        built = build(tracked_copy(place / "source"), dist)
+        print(f"built {built.wheel.name} and {built.sdist.name}")
+        for name in names:
+            try:
+                size = check(built.wheel, name, place / f"env-{name}")
+            except subprocess.CalledProcessError as error:
+                failed.append(name)
+                print(f"{name}: failed\n{error.stdout}{error.stderr}")
+            else:
+                print(
+                    f"{name}: ok, {size.packages} packages, {size.megabytes:.0f} MB",
+                    flush=True,
+                )
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def check(wheel: Path, extra: str, environment: Path) -> Size:
+    """Install a wheel with an extra into an empty environment, and use it there.
+
+    Raises CalledProcessError, with the output, if that fails.
+    """
+    suffix = "" if extra == "none" else f"[{extra}]"
+    python = environment / "bin" / "python"
+    _run(_UV, "venv", "--quiet", "--python", sys.executable, str(environment))
+    _run(
+        _UV, "pip", "install", "--quiet", "--python", str(python),
+        "--constraint", str(_LOCK), f"refold{suffix} @ {wheel.as_uri()}",
+    )  # fmt: skip
+    smoke = [str(python), "-I", str(_SMOKE)]
+    _run(*smoke, *([] if extra == "none" else [extra]), cwd=environment)
+    _run(_UV, "pip", "check", "--quiet", "--python", str(python))
+    (packages,) = environment.glob("lib/python*/site-packages")
+    files = [file for file in packages.rglob("*") if file.is_file()]
+    compiled = [file for file in files if file.suffix == ".pyc"]
+    used = sum(file.stat().st_size for file in files)
+    used -= sum(file.stat().st_size for file in compiled)
+    return Size(len(list(packages.glob("*.dist-info"))), used / 1e6)
+
+
+def _run(*command: str, cwd: Path | None = None) -> None:
+    subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
