@@ -1,4 +1,4 @@
-"""A store that holds what later rules find."""
+"""A store with data that later rules find."""
 
 from __future__ import annotations
 

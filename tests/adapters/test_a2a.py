@@ -1,4 +1,4 @@
-"""A2A: a task is delivered once, survives its processes, and is told as it is."""
+"""A2A: a task is delivered once, survives its processes, and reports its state."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Json = dict[str, Any]
 EXAMPLE = ROOT / "examples" / "two_agents.py"
 
 
-def message(name: str, *parts: Json, **more: Any) -> Json:
+def a2a_message(name: str, *parts: Json, **more: Any) -> Json:
     fields = {"messageId": name, "role": "ROLE_USER", "parts": [*parts]}
     return {"message": {**fields, **more}}
 
 
-def text(words: str) -> Json:
+def text_part(words: str) -> Json:
     return {"text": words}
 
 
@@ -40,49 +40,49 @@ def session_of(store: SessionStore, answer: Json) -> Session:
     return store.session(user_id="team", session_id=answer["id"])
 
 
-def state(answer: Json) -> str:
+def state_of(answer: Json) -> str:
     return str(answer["status"]["state"]).removeprefix("TASK_STATE_")
 
 
 def test_a_task_goes_through_its_states(store: SessionStore) -> None:
-    received = receive(store, message("m-1", text("Look.")), user_id="team")
+    received = receive(store, a2a_message("m-1", text_part("Look.")), user_id="team")
     session = session_of(store, received)
-    seen = [state(received)]
+    seen = [state_of(received)]
 
     session.append(refold.ToolCall(call_id="c", tool_name="ls"))
-    seen.append(state(task(session)))
+    seen.append(state_of(task(session)))
     session.append(refold.ToolResult(call_id="c", content="a"))
     session.append(HumanReview(trigger="unsure", question="Which of them?"))
     asking = task(session)
-    seen.append(state(asking))
-    answer = message("m-2", text("The first."), taskId=received["id"])
-    seen.append(state(receive(store, answer, user_id="team")))
+    seen.append(state_of(asking))
+    answer = a2a_message("m-2", text_part("The first."), taskId=received["id"])
+    seen.append(state_of(receive(store, answer, user_id="team")))
     final = refold.Final(text="It is a.", outcome="success", result={"found": ["a"]})
     session.append(final)
-    seen.append(state(task(session)))
+    seen.append(state_of(task(session)))
 
     assert seen == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
-    assert asking["status"]["message"]["parts"] == [text("Which of them?")]
+    assert asking["status"]["message"]["parts"] == [text_part("Which of them?")]
     (artifact,) = task(session)["artifacts"]
-    assert artifact["parts"] == [text("It is a."), {"data": {"found": ["a"]}}]
+    assert artifact["parts"] == [text_part("It is a."), {"data": {"found": ["a"]}}]
     assert [entry["messageId"] for entry in task(session)["history"]][::2] == [
         "m-1",
         "m-2",
     ]
 
 
-def test_a_failed_task_says_so(store: SessionStore) -> None:
-    received = receive(store, message("m-1", text("Look.")), user_id="team")
+def test_a_failed_task_reports_its_failure(store: SessionStore) -> None:
+    received = receive(store, a2a_message("m-1", text_part("Look.")), user_id="team")
     session_of(store, received).append(refold.Final(text="No.", outcome="failure"))
 
-    assert state(task(session_of(store, received))) == "FAILED"
+    assert state_of(task(session_of(store, received))) == "FAILED"
 
 
-def test_a_message_is_taken_once(store: SessionStore) -> None:
-    asked = message("m-1", text("Look."), {"data": {"a": 1}}, contextId="ctx")
+def test_a_message_is_accepted_once(store: SessionStore) -> None:
+    asked = a2a_message("m-1", text_part("Look."), {"data": {"a": 1}}, contextId="ctx")
     first = receive(store, asked, user_id="team")
     again = receive(store, asked, user_id="team")
-    more = message("m-2", text("More."), taskId=first["id"])
+    more = a2a_message("m-2", text_part("More."), taskId=first["id"])
     receive(store, more, user_id="team")
     third = receive(store, more, user_id="team")
 
@@ -95,11 +95,11 @@ def test_a_message_is_taken_once(store: SessionStore) -> None:
     ]
     assert len(store.sessions("team")) == 1
     with pytest.raises(IdempotencyConflict):
-        receive(store, message("m-1", text("Something else.")), user_id="team")
+        receive(store, a2a_message("m-1", text_part("Something else.")), user_id="team")
 
 
 @pytest.mark.parametrize(
-    "request_", [{}, {"message": None}, message(""), {"message": {"parts": []}}]
+    "request_", [{}, {"message": None}, a2a_message(""), {"message": {"parts": []}}]
 )
 def test_an_invalid_message_is_refused(store: SessionStore, request_: Json) -> None:
     with pytest.raises(InvalidEvent, match="messageId"):
@@ -110,21 +110,29 @@ def test_an_invalid_message_is_refused(store: SessionStore, request_: Json) -> N
 def test_only_tasks_of_the_user_are_reached(store: SessionStore) -> None:
     own = store.session(user_id="team", session_id="private")
     own.append(refold.UserInput(text="mine"))
-    received = receive(store, message("m-1", text("Look.")), user_id="team")
+    received = receive(store, a2a_message("m-1", text_part("Look.")), user_id="team")
 
     for user, name in (("team", "private"), ("eve", received["id"]), ("team", "none")):
         with pytest.raises(SessionNotFound):
-            receive(store, message("m-2", text("x"), taskId=name), user_id=user)
+            receive(
+                store, a2a_message("m-2", text_part("x"), taskId=name), user_id=user
+            )
     assert len(own.events()) == 1
 
     session_of(store, received).append(refold.Final(text="Done."))
     with pytest.raises(InvalidEvent, match="has ended"):
-        receive(store, message("m-3", text("x"), taskId=received["id"]), user_id="team")
-    assert state(receive(store, message("m-1", text("Look.")), user_id="team"))
+        receive(
+            store,
+            a2a_message("m-3", text_part("x"), taskId=received["id"]),
+            user_id="team",
+        )
+    assert state_of(
+        receive(store, a2a_message("m-1", text_part("Look.")), user_id="team")
+    )
 
 
-class There:
-    """The other agent's store, and how often it was asked."""
+class OtherAgent:
+    """The other agent's store, and the number of requests to it."""
 
     def __init__(self, store: SessionStore) -> None:
         self.store, self.asked = store, list[Json]()
@@ -140,12 +148,12 @@ class There:
 
 
 @pytest.fixture
-def there() -> There:
-    return There(refold.open("memory://"))
+def other_agent() -> OtherAgent:
+    return OtherAgent(refold.open("memory://"))
 
 
 @pytest.fixture
-def here() -> Session:
+def session_here() -> Session:
     session = refold.open("memory://").session(user_id="ada", session_id="s-1")
     call = refold.ToolCall(
         call_id="c1", tool_name="research", arguments={"task": "What is tea?"}
@@ -155,63 +163,72 @@ def here() -> Session:
 
 
 def test_a_call_has_its_result_when_the_task_is_done(
-    here: Session, there: There
+    session_here: Session, other_agent: OtherAgent
 ) -> None:
-    assert state(deliver(here, "c1", there.send)) == "SUBMITTED"
-    assert len(here.history.open_calls()) == 1
-    there.session.append(HumanReview(trigger="unsure", question="Which?"))
-    assert state(deliver(here, "c1", there.send)) == "INPUT_REQUIRED"
+    assert state_of(deliver(session_here, "c1", other_agent.send)) == "SUBMITTED"
+    assert len(session_here.history.open_calls()) == 1
+    other_agent.session.append(HumanReview(trigger="unsure", question="Which?"))
+    assert state_of(deliver(session_here, "c1", other_agent.send)) == "INPUT_REQUIRED"
     for _ in range(2):
-        assert state(deliver(here, "c1", there.send, answer="Green.")) == "WORKING"
-    there.session.append(refold.Final(text="A drink. " * 20_000, outcome="success"))
+        assert (
+            state_of(deliver(session_here, "c1", other_agent.send, answer="Green."))
+            == "WORKING"
+        )
+    other_agent.session.append(
+        refold.Final(text="A drink. " * 20_000, outcome="success")
+    )
     for _ in range(2):
-        assert state(deliver(here, "c1", there.send)) == "COMPLETED"
+        assert state_of(deliver(session_here, "c1", other_agent.send)) == "COMPLETED"
 
-    assert here.history.open_calls() == []
-    (result,) = [e for e in here.events() if e.type == "tool_result"]
+    assert session_here.history.open_calls() == []
+    (result,) = [e for e in session_here.events() if e.type == "tool_result"]
     assert (result.agent, result.payload.payload()["status"]) == ("lead", "ok")
     assert result.payload.payload()["untrusted"]
-    assert len(there.asked[-1]["message"]["parts"][0]["text"]) == len("What is tea?")
-    inputs = [e.payload for e in there.session.events() if e.type == "user_input"]
+    assert len(other_agent.asked[-1]["message"]["parts"][0]["text"]) == len(
+        "What is tea?"
+    )
+    inputs = [e.payload for e in other_agent.session.events() if e.type == "user_input"]
     assert inputs == [
         refold.UserInput(text="What is tea?"),
         refold.UserInput(text="Green."),
     ]
     (blob,) = result.blobs
-    whole = here.history.blob(blob)
+    whole = session_here.history.blob(blob)
     assert whole == "A drink. " * 20_000
 
 
-def test_a_task_that_failed_is_an_error_of_its_call(
-    here: Session, there: There
+def test_a_failed_task_is_an_error_of_its_call(
+    session_here: Session, other_agent: OtherAgent
 ) -> None:
-    deliver(here, "c1", there.send)
-    there.session.append(refold.Final(text="", outcome="failure"))
+    deliver(session_here, "c1", other_agent.send)
+    other_agent.session.append(refold.Final(text="", outcome="failure"))
 
-    deliver(here, "c1", there.send)
+    deliver(session_here, "c1", other_agent.send)
 
-    (result,) = [e for e in here.events() if e.type == "tool_result"]
+    (result,) = [e for e in session_here.events() if e.type == "tool_result"]
     assert result.payload.payload()["status"] == "error"
     assert result.payload.payload()["content"] == "failed"
 
 
-def test_a_call_that_is_not_there_is_refused(here: Session, there: There) -> None:
+def test_an_unknown_call_is_refused(
+    session_here: Session, other_agent: OtherAgent
+) -> None:
     with pytest.raises(InvalidEvent, match="no call 'c2'"):
-        deliver(here, "c2", there.send)
-    assert there.asked == []
+        deliver(session_here, "c2", other_agent.send)
+    assert other_agent.asked == []
 
 
 DONE: Json = {
     "id": "t",
     "contextId": "c",
     "status": {"state": "TASK_STATE_COMPLETED"},
-    "artifacts": [{"artifactId": "a", "parts": [text("x"), {"data": {"a": 1}}]}],
+    "artifacts": [{"artifactId": "a", "parts": [text_part("x"), {"data": {"a": 1}}]}],
 }
 
 
 @pytest.mark.parametrize("place", range(len(places(DONE)) + 1))
 def test_any_answer_of_the_other_agent_is_stored_or_refused(
-    here: Session, place: int
+    session_here: Session, place: int
 ) -> None:
     for odd in (None, 1, "", "x", [], {}, [1], {"a": 1}):
         answer: Any = copy.deepcopy(DONE)
@@ -221,9 +238,9 @@ def test_any_answer_of_the_other_agent_is_stored_or_refused(
         else:
             answer = odd
         with suppress(refold.RefoldError):
-            deliver(here, "c1", lambda _, answer=answer: answer)  # type: ignore[misc]
+            deliver(session_here, "c1", lambda _, answer=answer: answer)  # type: ignore[misc]
 
-    assert here.verify().problems == []
+    assert session_here.verify().problems == []
 
 
 def test_an_agent_is_a_tool() -> None:
@@ -254,7 +271,7 @@ def test_a_task_outlives_both_of_its_processes(
     running = {role: start(role, tmp_path) for role in ("research", "lead")}
     database = tmp_path / "lead.db"
     while kills < 12:
-        time.sleep(chance.random() * 0.1)  # to be somewhere, not to wait
+        time.sleep(chance.random() * 0.1)  # a random moment, not a wait
         role = chance.choice(["research", "lead"])
         running[role].send_signal(signal.SIGKILL)
         running[role].communicate()

@@ -1,4 +1,4 @@
-"""An anchor in a file keeps what was added, whoever is cut off while adding."""
+"""An anchor file keeps every added head, even if a process dies while adding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TestFileAnchor(AnchorContract):
 
 
 class Noop:
-    """Keeps nothing, and nobody waiting."""
+    """An anchor that stores nothing and lets nobody wait."""
 
     def held(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -43,13 +43,13 @@ class Noop:
         "test_heads_not_larger_than_the_newest_are_skipped",
     ],
 )
-def test_the_contract_bites(promise: str) -> None:
+def test_the_contract_detects_an_anchor_without_effect(promise: str) -> None:
     with pytest.raises(AssertionError):
         getattr(AnchorContract(), promise)(Noop)
 
 
 @pytest.mark.parametrize("cut", [1, 100, -1])
-def test_a_line_that_was_cut_off_is_none_and_is_written_over(
+def test_a_truncated_line_counts_as_none_and_is_overwritten(
     tmp_path: Path, cut: int
 ) -> None:
     anchor = FileAnchor(tmp_path / "anchor.jsonl")
@@ -66,7 +66,7 @@ def test_a_line_that_was_cut_off_is_none_and_is_written_over(
     assert anchor.path.read_bytes() == whole + last
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_an_anchor(tmp_path: Path) -> None:
     anchor = FileAnchor(tmp_path / "anchor.jsonl")
     anchor.add(HEADS)
 

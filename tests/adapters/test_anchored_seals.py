@@ -1,4 +1,4 @@
-"""What was said outside the database cannot be unsaid by changing the database."""
+"""A change of the database cannot revoke a head that was published outside of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
     return one_engine(request)
 
 
-def replaced(path: Path, place: int, line: bytes) -> None:
+def replace_line(path: Path, place: int, line: bytes) -> None:
     lines = path.read_bytes().splitlines()
     lines[place] = line
     path.write_bytes(b"".join(kept_line + b"\n" for kept_line in lines))
@@ -43,7 +43,7 @@ def test_an_anchor_that_names_another_tree_stops_the_sealer(
         head = store.seal()
         assert head is not None
         other = head._replace(root=bytes(32)).to_json()
-        replaced(anchor_file(), 1, json.dumps(other).encode())
+        replace_line(anchor_file(), 1, json.dumps(other).encode())
         append_to_each(store, "a")
 
         with pytest.raises(SealBroken, match="not in the database"):
@@ -56,12 +56,12 @@ def test_an_anchor_that_names_another_tree_stops_the_sealer(
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"\xff", b'{"size": "1"}'])
-def test_an_anchor_that_holds_something_else_is_named(
+def test_an_anchor_with_other_contents_is_reported(
     store: SessionStore, line: bytes
 ) -> None:
     append_to_each(store, "a")
     store.seal()
-    replaced(anchor_file(), 0, line)
+    replace_line(anchor_file(), 0, line)
 
     with pytest.raises(SealBroken, match="not a tree head"):
         store.seal()
@@ -70,7 +70,7 @@ def test_an_anchor_that_holds_something_else_is_named(
     assert "anchor" in {problem.code for problem in verified.problems}
 
 
-def test_an_anchor_that_is_gone_is_named_and_written_again(store: SessionStore) -> None:
+def test_a_missing_anchor_is_reported_and_written_again(store: SessionStore) -> None:
     append_to_each(store, "a")
     store.seal()
     before = anchor_file().read_bytes()
@@ -84,7 +84,7 @@ def test_an_anchor_that_is_gone_is_named_and_written_again(store: SessionStore) 
     assert anchor_file().read_bytes() == before
 
 
-def test_a_backup_that_was_restored_is_sealed_anew_once_the_anchor_is_put_away(
+def test_a_restored_backup_is_sealed_again_once_the_anchor_is_moved_away(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -115,7 +115,7 @@ def test_a_backup_that_was_restored_is_sealed_anew_once_the_anchor_is_put_away(
         assert next(FileAnchor(anchor_file()).read()) == first
 
 
-def test_a_head_that_was_not_signed_here_is_not_anchored(
+def test_a_head_with_a_foreign_signature_is_not_anchored(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -137,7 +137,7 @@ def test_anchored_events_are_on_disk_before_the_anchor(
 ) -> None:
     done: list[str] = []
     for owner, name in ((Recorder, "flush"), (FileAnchor, "add")):
-        monkeypatch.setattr(owner, name, _noted(getattr(owner, name), name, done))
+        monkeypatch.setattr(owner, name, _recording(getattr(owner, name), name, done))
     append_to_each(store, "a")
 
     store.seal()
@@ -145,15 +145,15 @@ def test_anchored_events_are_on_disk_before_the_anchor(
     assert done == ["flush", "add"]
 
 
-def _noted(method: Callable[..., Any], name: str, done: list[str]) -> Any:
-    def noted(*arguments: Any) -> Any:
+def _recording(method: Callable[..., Any], name: str, done: list[str]) -> Any:
+    def recording_call(*arguments: Any) -> Any:
         done.append(name)
         return method(*arguments)
 
-    return noted
+    return recording_call
 
 
-def test_an_anchor_that_cannot_be_written_is_said(
+def test_an_anchor_that_cannot_be_written_is_reported(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -1,4 +1,4 @@
-"""Every sink takes all records, and every table keeps the same promises of them."""
+"""Every sink accepts all records, and every table keeps the same promises."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class TestLogger(AccessSinkContract):
         return lambda: [json.loads(record.message) for record in caplog.records]
 
 
-class _Nothing:
-    """Takes everything and keeps nothing."""
+class _NoSink:
+    """A sink that accepts everything and stores nothing."""
 
     def write(self, records: Sequence[AccessRecord]) -> None:
         pass
@@ -107,15 +107,17 @@ class _Nothing:
 
 
 @pytest.mark.parametrize(("contract", "promise"), PROMISES)
-def test_the_promise_fails_on_what_does_nothing(contract: type, promise: str) -> None:
-    nothing = _Nothing()
+def test_the_contract_detects_a_sink_without_effect(
+    contract: type, promise: str
+) -> None:
+    nothing = _NoSink()
     ports = [nothing, list] if contract is AccessSinkContract else [nothing]
 
     with pytest.raises((AssertionError, LookupError)):
         getattr(contract(), promise)(*ports)
 
 
-def test_a_file_of_lines_is_its_owners_and_may_be_moved_away(tmp_path: Path) -> None:
+def test_a_file_of_lines_is_private_and_may_be_moved_away(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     sink = LinesSink.file(path)
     sink.write([record(1)])
@@ -129,7 +131,7 @@ def test_a_file_of_lines_is_its_owners_and_may_be_moved_away(tmp_path: Path) -> 
     assert json.loads(path.read_text())["state_version"] == 2
 
 
-def test_a_line_is_logged_at_the_level_of_what_happened(
+def test_the_level_of_a_logged_line_depends_on_its_outcome(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)

@@ -1,4 +1,4 @@
-"""What is noted is written soon, once and in order, and no append ever waits for it."""
+"""Records are written soon, once and in order, and no append ever waits for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ APPENDED = "session_append_event"
 
 
 class Gate(Table):
-    """Takes nothing until it is opened."""
+    """A sink that blocks until it is opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Gate(Table):
 
 
 class Failing(Table):
-    """Takes nothing as long as it fails."""
+    """A sink that fails until it is repaired."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ def trail(*sinks: AccessSink, most: int = MOST, every: float = 0.01) -> StoredTr
     return StoredTrail(sinks, rows, names, clock=clock, most=most, every=every)
 
 
-def note(trail: StoredTrail, numbers: Sequence[int]) -> None:
+def add_records(trail: StoredTrail, numbers: Sequence[int]) -> None:
     for number in numbers:
         trail.note(Access("session_load", counts={"n": number}))
 
 
-def noted(rows: Table) -> list[int]:
+def written_numbers(rows: Table) -> list[int]:
     return [record.meta.get("n", -1) for record in rows.find(limit=99_999)]
 
 
@@ -85,78 +85,78 @@ def test_flush_writes_all_records_in_order() -> None:
     rows = Table()
     audit = trail(rows, every=3600)
 
-    note(audit, range(3 * BATCH + 7))
+    add_records(audit, range(3 * BATCH + 7))
     audit.flush()
 
-    assert noted(rows) == list(range(3 * BATCH + 7))
+    assert written_numbers(rows) == list(range(3 * BATCH + 7))
 
 
 def test_records_are_written_without_a_flush() -> None:
     gate = Gate()
     audit = trail(gate)
 
-    note(audit, range(3))
+    add_records(audit, range(3))
 
     assert gate.asked.wait(60)
     gate.opened.set()
     audit.close()
-    assert noted(gate) == [0, 1, 2]
+    assert written_numbers(gate) == [0, 1, 2]
 
 
 def test_a_batch_does_not_wait_for_its_time() -> None:
     gate = Gate()
     audit = trail(gate, every=3600)
 
-    note(audit, range(BATCH))
+    add_records(audit, range(BATCH))
 
     assert gate.asked.wait(60)
     gate.opened.set()
     audit.close()
 
 
-def test_close_writes_what_waits_and_ends_the_thread() -> None:
+def test_close_writes_waiting_records_and_ends_the_thread() -> None:
     rows = Table()
     audit = trail(rows, every=3600)
-    note(audit, range(5))
+    add_records(audit, range(5))
 
     audit.close()
     audit.close()
-    note(audit, [99])
+    add_records(audit, [99])
 
-    assert noted(rows) == [0, 1, 2, 3, 4]
+    assert written_numbers(rows) == [0, 1, 2, 3, 4]
     assert "refold-audit" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_nobody_waits_for_a_sink_that_takes_nothing() -> None:
+def test_no_caller_waits_for_a_blocked_sink() -> None:
     gate = Gate()
     audit = trail(gate, most=10)
-    note(audit, [0])
+    add_records(audit, [0])
     assert gate.asked.wait(60)
 
-    note(audit, range(1, 101))
+    add_records(audit, range(1, 101))
 
     gate.opened.set()
     audit.close()
     records = gate.find(limit=999)
-    assert noted(gate) == [*range(11), -1]
+    assert written_numbers(gate) == [*range(11), -1]
     assert (records[-1].event, records[-1].meta) == (OVERFLOW, {"lost": 90})
     assert (records[-1].status, records[-1].level) == ("error", "ERROR")
 
 
-def test_a_sink_that_fails_is_given_the_same_again(
+def test_a_failed_write_is_repeated_with_the_same_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failing, other = Failing(), Table()
     audit = trail(failing, other)
-    note(audit, range(4))
+    add_records(audit, range(4))
     for _ in range(3):
         assert failing.tries.acquire(timeout=60)
-    note(audit, range(4, 8))
+    add_records(audit, range(4, 8))
 
     failing.fails = False
     audit.close()
 
-    assert noted(failing) == noted(other) == list(range(8))
+    assert written_numbers(failing) == written_numbers(other) == list(range(8))
     assert caplog.text.count("audit records wait") == 1
 
 
@@ -164,7 +164,7 @@ def test_close_reports_records_that_cannot_be_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     audit = trail(Failing())
-    note(audit, range(4))
+    add_records(audit, range(4))
 
     audit.close()
 
@@ -175,50 +175,52 @@ def test_records_of_one_moment_keep_their_order() -> None:
     rows, log = Table(), memory_log()
     audit = StoredTrail([rows], rows, AccessNames(log.keys), clock=lambda: 1)
 
-    note(audit, range(50))
+    add_records(audit, range(50))
     audit.close()
 
-    assert noted(rows) == list(range(50))
+    assert written_numbers(rows) == list(range(50))
 
 
 def test_a_record_made_during_another_is_kept() -> None:
     rows, log, within = Table(), memory_log(), iter([7])
 
     def clock() -> int:
-        note(audit, list(within))  # as the garbage collector may
+        add_records(audit, list(within))  # as the garbage collector may
         return 1
 
     audit = StoredTrail([rows], rows, AccessNames(log.keys), clock=clock)
 
-    note(audit, [1])
+    add_records(audit, [1])
     audit.close()
 
-    assert sorted(noted(rows)) == [1, 7]
+    assert sorted(written_numbers(rows)) == [1, 7]
 
 
-def test_threads_note_at_once_and_none_is_lost() -> None:
+def test_records_of_concurrent_threads_are_all_written() -> None:
     rows = Table()
     audit = trail(rows)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: note(audit, range(n, n + 50)), range(0, 400, 50)))
+        list(
+            pool.map(lambda n: add_records(audit, range(n, n + 50)), range(0, 400, 50))
+        )
     audit.close()
 
-    assert sorted(noted(rows)) == list(range(400))
+    assert sorted(written_numbers(rows)) == list(range(400))
 
 
-def test_flushes_at_once_all_return() -> None:
+def test_concurrent_flushes_all_return() -> None:
     rows = Table()
     audit = trail(rows)
 
     def work(number: int) -> None:
-        note(audit, [number])
+        add_records(audit, [number])
         audit.flush()
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(200)))
 
-    assert sorted(noted(rows)) == list(range(200))
+    assert sorted(written_numbers(rows)) == list(range(200))
     audit.close()
 
 
@@ -237,14 +239,12 @@ def test_an_append_does_not_wait_for_its_record() -> None:
     assert len(gate.find(limit=99)) == 21
 
 
-def appended(store: SessionStore, session_id: str) -> int:
+def count_appended(store: SessionStore, session_id: str) -> int:
     records = store.access_log.records("ada", session_id=session_id)
     return sum(record.event == APPENDED for record in records)
 
 
-def test_kill_9_loses_the_newest_records_and_no_more(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_kill_9_loses_only_the_newest_records(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path) as store:
         writer = warm.module("tests.support.audit_writer", "load", store_url)
         acknowledged = int(lines(writer, 30)[-1])
@@ -278,15 +278,15 @@ def test_a_process_that_ends_without_closing_loses_nothing(
     with open_at(store_url, tmp_path):
         pass
     code = "import sys; from tests.support.audit_writer import end; end(sys.argv[1])"
-    ran = plain_python(code, store_url)
+    ran = run_plain_python(code, store_url)
 
     assert ran == ""
     with open_at(store_url, tmp_path) as store:
-        assert appended(store, "s") == 3
+        assert count_appended(store, "s") == 3
 
 
-def plain_python(code: str, *arguments: str) -> str:
-    """What an interpreter of its own says on stderr; it ends as interpreters do."""
+def run_plain_python(code: str, *arguments: str) -> str:
+    """Return the stderr of a separate interpreter that ends normally."""
     import subprocess
     import sys
 
@@ -300,7 +300,9 @@ def plain_python(code: str, *arguments: str) -> str:
     return ran.stderr
 
 
-def test_a_forked_child_writes_what_is_its_own(store_url: str, tmp_path: Path) -> None:
+def test_a_forked_child_writes_only_its_own_records(
+    store_url: str, tmp_path: Path
+) -> None:
     with open_at(store_url, tmp_path):
         pass
     forking = warm.module("tests.support.audit_writer", "fork", store_url)
@@ -309,23 +311,23 @@ def test_a_forked_child_writes_what_is_its_own(store_url: str, tmp_path: Path) -
 
     assert forking.returncode == 0, errors
     with open_at(store_url, tmp_path) as store:
-        assert appended(store, "parent") == 2
-        assert appended(store, "child") == 1
+        assert count_appended(store, "parent") == 2
+        assert count_appended(store, "child") == 1
 
 
-def test_where_the_log_goes_is_chosen_by_words(tmp_path: Path) -> None:
+def test_the_destination_of_the_log_is_set_by_words(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with refold.open("memory://", access_log=f"table, file:{path}") as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
         assert len(list(store.access_log.records())) == 1
 
-    assert len(path.read_text().splitlines()) == 2  # the reading of it is the second
+    assert len(path.read_text().splitlines()) == 2  # reading it is the second record
 
 
 @pytest.mark.parametrize(
     "word", ["tables", "file:", "on", "table;log", "file:/no/dir/x"]
 )
-def test_a_word_that_says_nowhere_is_refused(word: str) -> None:
+def test_an_unknown_destination_is_refused(word: str) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="audit"):
         refold.open("memory://", access_log=word)
 
@@ -339,7 +341,7 @@ def test_lines_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_a_casual_write_leaves_appends_as_durable_as_they_were(
+def test_a_record_does_not_change_the_durability_of_appends(
     store_url: str,
 ) -> None:
     dialect = SqliteDatabase(make_url(store_url))
@@ -356,7 +358,7 @@ def test_a_casual_write_leaves_appends_as_durable_as_they_were(
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_a_casual_write_does_not_wait_for_the_servers_disk(store_url: str) -> None:
+def test_a_record_does_not_wait_for_the_servers_disk(store_url: str) -> None:
     dialect = PostgresDatabase(make_url(store_url))
     level = "SHOW synchronous_commit"
 

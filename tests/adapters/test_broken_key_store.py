@@ -1,4 +1,4 @@
-"""A key store that holds anything else than keys is named, and breaks nothing else."""
+"""Invalid values in a key store are reported, and break nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ COLUMNS = [
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+def store_and_key_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Path]:
     """A store with keys of erased and held users, and of re-encrypted sessions."""
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     keys = tmp_path / "keys.db"
@@ -43,14 +45,14 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     return url, keys
 
 
-def _broken(keys: Path, table: str, column: str, value: Any) -> bool:
-    """Put the value there, if the table takes it."""
+def _is_accepted(keys: Path, table: str, column: str, value: Any) -> bool:
+    """Write the value, and return whether the table accepts it."""
     engine = create_engine(f"sqlite:///{keys}", poolclass=NullPool)
     try:
         with engine.begin() as connection:
             query = f"UPDATE OR IGNORE {table} SET {column}=:value"
             return connection.execute(text(query), {"value": value}).rowcount > 0
-    except Exception:  # it takes no NULL there
+    except Exception:  # the column accepts no NULL
         return False
 
 
@@ -71,33 +73,33 @@ USES: Any = (
 )
 
 
-def _used(url: str, use: Any) -> None:
+def _use(url: str, use: Any) -> None:
     with refold.open(url) as store:
         use(store)
 
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_any_value_in_a_column_raises_only_refold_errors(
-    places: tuple[str, Path], table: str, column: str
+    store_and_key_file: tuple[str, Path], table: str, column: str
 ) -> None:
-    url, keys = places
+    url, keys = store_and_key_file
     whole = keys.read_bytes()
 
     for value in JUNK:
         keys.write_bytes(whole)
-        if _broken(keys, table, column, value):
+        if _is_accepted(keys, table, column, value):
             for use in USES:
                 with suppress(RefoldError):
-                    _used(url, use)
+                    _use(url, use)
             with suppress(RefoldError):
                 reconcile_keys(url)
 
 
 @pytest.mark.parametrize("value", ["x", b"\xff", "", 1.5])
-def test_a_generation_that_is_no_number_is_a_key_that_is_not_available(
-    places: tuple[str, Path], value: Any
+def test_a_generation_that_is_no_number_makes_the_keys_unavailable(
+    store_and_key_file: tuple[str, Path], value: Any
 ) -> None:
-    url, keys = places
+    url, keys = store_and_key_file
     engine = create_engine(f"sqlite:///{keys}", poolclass=NullPool)
     with engine.begin() as connection:
         query = "UPDATE settings SET value=:value WHERE name='generation'"

@@ -1,4 +1,4 @@
-"""Claude writes summaries, and whatever goes wrong with it changes no context."""
+"""Claude writes summaries, and no failure of it changes a context."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def summarizer(api: MessagesApi, **options: Any) -> AnthropicSummarizer:
     return AnthropicSummarizer(client=api.client(), **{"max_retries": 0, **options})
 
 
-def why(api: MessagesApi, *replies: Reply, **options: Any) -> str:
-    """The reason for which no summary came of these replies."""
+def refusal_reason(api: MessagesApi, *replies: Reply, **options: Any) -> str:
+    """Return the reason for which these replies gave no summary."""
     api.reply(*replies)
     with pytest.raises(refold.errors.SummarizerFailed) as failed:
         summarizer(api, **options).summarise(SOURCE, target_tokens=40)
@@ -86,7 +86,7 @@ def test_the_model_is_sent_the_prompt_and_the_source_in_tags(api: MessagesApi) -
     assert body["messages"] == [{"role": "user", "content": content}]
 
 
-def test_a_summary_may_not_be_wished_longer_than_its_source(api: MessagesApi) -> None:
+def test_the_requested_length_is_at_most_that_of_the_source(api: MessagesApi) -> None:
     api.reply(GOOD)
 
     summarizer(api).summarise(SOURCE, target_tokens=4_000)
@@ -94,7 +94,7 @@ def test_a_summary_may_not_be_wished_longer_than_its_source(api: MessagesApi) ->
     assert "at most 65 words" in api.requests[0].body["system"]
 
 
-def test_a_digest_of_the_scope_has_a_prompt_of_its_own(api: MessagesApi) -> None:
+def test_a_digest_of_the_scope_has_its_own_prompt(api: MessagesApi) -> None:
     api.reply(GOOD)
     asked = summarizer(api, prompt="My own, {words} words, <summary>.")
 
@@ -105,7 +105,7 @@ def test_a_digest_of_the_scope_has_a_prompt_of_its_own(api: MessagesApi) -> None
     assert written.by.params["prompt"] == "scope-1"
 
 
-def test_notes_are_rewritten_as_the_strategy_asks(api: MessagesApi) -> None:
+def test_notes_are_rewritten_if_the_strategy_asks_for_it(api: MessagesApi) -> None:
     api.reply(GOOD)
     wanted = Notes(
         compression_prompt="Bring it down to {compression_target} lines.",
@@ -125,7 +125,7 @@ def test_notes_are_rewritten_as_the_strategy_asks(api: MessagesApi) -> None:
     assert written.by.params["prompt"] == "notes-1"
 
 
-def test_notes_that_nothing_asks_to_rewrite_are_not_sent(api: MessagesApi) -> None:
+def test_notes_are_not_sent_if_no_strategy_asks_for_a_rewrite(api: MessagesApi) -> None:
     with pytest.raises(refold.errors.SummarizerFailed, match="no prompt says how"):
         summarizer(api).summarise(
             replace(SOURCE, kind="notes", notes=Notes()), target_tokens=40
@@ -135,7 +135,9 @@ def test_notes_that_nothing_asks_to_rewrite_are_not_sent(api: MessagesApi) -> No
 
 
 @pytest.mark.parametrize("log", ["", "user: And now?"])
-def test_earlier_summaries_stand_apart_from_the_log(api: MessagesApi, log: str) -> None:
+def test_earlier_summaries_are_separate_from_the_log(
+    api: MessagesApi, log: str
+) -> None:
     summaries = ("I was asked to fix it.", "I found the fault.")
     text = "\n".join((*summaries, *filter(None, [log])))
     source = Source(text=text, words=12, events=9, summaries=summaries)
@@ -161,7 +163,7 @@ def test_a_source_cannot_close_its_own_tags(api: MessagesApi) -> None:
     assert last not in text
 
 
-def test_a_prompt_of_ones_own_is_sent_instead(api: MessagesApi) -> None:
+def test_a_custom_prompt_replaces_the_built_in_one(api: MessagesApi) -> None:
     api.reply(GOOD)
 
     written = summarizer(
@@ -176,7 +178,7 @@ def test_a_prompt_of_ones_own_is_sent_instead(api: MessagesApi) -> None:
     assert str(written.by.params["prompt"]).startswith("own-")
 
 
-def test_it_knows_what_it_wrote_from_what_another_would_have(api: MessagesApi) -> None:
+def test_the_summarizer_recognizes_its_own_summaries(api: MessagesApi) -> None:
     api.reply(GOOD)
     settings: dict[str, Any] = {"prompt": "In {words} words.", "temperature": 0.5}
 
@@ -192,7 +194,7 @@ def test_it_knows_what_it_wrote_from_what_another_would_have(api: MessagesApi) -
     )
 
 
-def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:
+def test_a_prompt_without_a_length_gets_the_length_rule() -> None:
     assert Prompt.own("Summarise.").within(50) == (
         "Summarise.\n\nUse at most 50 words."
     )
@@ -227,14 +229,14 @@ def test_temporary_errors_are_retried(api: MessagesApi) -> None:
 
 
 def test_permanent_errors_are_not_retried(api: MessagesApi) -> None:
-    reason = why(api, *[overloaded(retry_after=0.01)] * 3, max_retries=2)
+    reason = refusal_reason(api, *[overloaded(retry_after=0.01)] * 3, max_retries=2)
 
     assert reason.startswith("HTTP 529 overloaded_error after 3 attempts (req_")
     assert len(api.requests) == 3
 
 
-def test_a_wrong_key_is_no_matter_of_trying_again(api: MessagesApi) -> None:
-    reason = why(api, error(401), max_retries=2)
+def test_a_wrong_key_is_not_retried(api: MessagesApi) -> None:
+    reason = refusal_reason(api, error(401), max_retries=2)
 
     assert reason.startswith("HTTP 401 authentication_error (req_")
     assert reason.endswith(": check the key in ANTHROPIC_API_KEY")
@@ -244,11 +246,11 @@ def test_a_wrong_key_is_no_matter_of_trying_again(api: MessagesApi) -> None:
 def test_errors_do_not_quote_the_server(api: MessagesApi) -> None:
     long = error(400, f"prompt is too long: {SECRET}", kind=f"x {SECRET}")
 
-    assert why(api, long).endswith("): the source is too long for the model")
+    assert refusal_reason(api, long).endswith("): the source is too long for the model")
 
 
-def test_an_answer_that_does_not_come_is_not_waited_for(api: MessagesApi) -> None:
-    assert why(api, silence(), timeout=0.1) == "no answer within 0.1 s"
+def test_a_missing_answer_is_not_waited_for(api: MessagesApi) -> None:
+    assert refusal_reason(api, silence(), timeout=0.1) == "no answer within 0.1 s"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +284,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(api: MessagesApi) -> Non
 def test_an_answer_without_a_summary_is_an_error(
     api: MessagesApi, reply: Reply, reason: str
 ) -> None:
-    assert why(api, reply) == reason
+    assert refusal_reason(api, reply) == reason
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def test_a_source_without_words_is_not_sent(api: MessagesApi) -> None:
     assert api.requests == []
 
 
-class TestByTheVariablesOfTheSdk:
+class TestWithVariablesOfTheSdk:
     @pytest.fixture(autouse=True)
     def _variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
@@ -387,7 +389,7 @@ class TestInASession:
         assert "question 1: why why" in shown
         assert session.verify().problems == []
 
-    def test_the_model_is_told_which_words_stay(
+    def test_the_model_is_instructed_which_words_stay(
         self, api: MessagesApi, session: Session
     ) -> None:
         api.reply(GOOD)
@@ -402,7 +404,7 @@ class TestInASession:
         assert entry.payload.summarizer.params["prompt"] == "summary-2"
         assert summarizer(api).wrote(entry.payload.summarizer)
 
-    def test_without_words_that_stay_the_model_writes_them_down(
+    def test_without_retained_words_the_model_writes_them_down(
         self, api: MessagesApi, session: Session
     ) -> None:
         api.reply(GOOD)
@@ -458,7 +460,7 @@ class TestInASession:
         assert "expected an indented block" in shown
         assert worked.verify().problems == []
 
-    def test_only_what_was_redacted_reaches_the_model(
+    def test_only_redacted_text_reaches_the_model(
         self, api: MessagesApi, session: Session
     ) -> None:
         other = session.fork(2, session_id="s-2")
@@ -490,7 +492,7 @@ class TestInASession:
         assert note.phase == "failed"
         assert note.why.startswith("HTTP 529 overloaded_error (req_")
 
-    def test_cancelling_leaves_nothing(
+    def test_a_cancelled_summary_leaves_nothing(
         self, api: MessagesApi, session: Session
     ) -> None:
         def cancel(*_: object) -> Any:
@@ -510,6 +512,6 @@ class TestInASession:
 
 
 def notes(session: Session) -> list[refold.Envelope]:
-    """What the derived streams tell."""
+    """Return the events of the derived streams."""
     _, *derived = session.history.streams()
     return [event for stream in derived for event in session.history.derived(stream)]

@@ -1,4 +1,4 @@
-"""Stores in SQLite share what SQLAlchemy compiles, and nothing that is theirs."""
+"""SQLite stores share the statements that SQLAlchemy compiled, and no data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDDLCompiler
 import refold
 
 
-def _used(path: Path | str, text: str) -> list[str]:
-    """The texts of a new store after everything was done that most stores do."""
+def _texts_of_used_store(path: Path | str, text: str) -> list[str]:
+    """Use most operations of a new store, and return its texts."""
     with refold.open(path) as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append(refold.UserInput(text=text))
@@ -29,19 +29,19 @@ def test_a_second_store_compiles_nothing_again(
     compiled: list[str] = []
     for kind in (SQLiteCompiler, SQLiteDDLCompiler):
 
-        def noted(
+        def counting_init(
             self: Any, *args: Any, begin: Any = kind.__init__, **options: Any
         ) -> None:
             begin(self, *args, **options)
             compiled.append(str(self))
 
-        monkeypatch.setattr(kind, "__init__", noted)
+        monkeypatch.setattr(kind, "__init__", counting_init)
     first, second = (
         "memory://" if in_memory else tmp_path / f"{name}.db" for name in "ab"
     )
 
-    assert _used(first, "one") == ["one"]
+    assert _texts_of_used_store(first, "one") == ["one"]
     compiled.clear()
-    assert _used(second, "two") == ["two"]
+    assert _texts_of_used_store(second, "two") == ["two"]
 
     assert compiled == []

@@ -23,7 +23,7 @@ MORE_THAN_STAY: Final = files._IDLE + 3
 
 
 class ConnectionsHolder:
-    """Lets go of its connections before a fork, as stores do."""
+    """Releases its connections before a fork, as stores do."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -34,7 +34,7 @@ class ConnectionsHolder:
     def close_before_fork(self) -> None:
         self.connections.close()
 
-    def leave_to_parent(self, *, in_use: bool) -> None:  # the port's
+    def leave_to_parent(self, *, in_use: bool) -> None:  # the port's name
         self.connections.forget()
 
 
@@ -44,7 +44,7 @@ def holder(tmp_path: Path) -> ConnectionsHolder:
 
 
 def open_descriptors(path: Path) -> list[str]:
-    """The names of this process's descriptors of the file and those next to it."""
+    """Return the names of this process's descriptors of the file and its neighbors."""
     gc.collect()
     names = []
     for descriptor in os.listdir("/proc/self/fd"):
@@ -58,7 +58,7 @@ def open_descriptors(path: Path) -> list[str]:
 
 
 def status_of_child(work: Callable[[], None]) -> int:
-    """Run ``work`` in a forked child; returns the child's exit status."""
+    """Run ``work`` in a forked child, and return the child's exit status."""
     child = os.fork()
     if child == 0:
         status = 1

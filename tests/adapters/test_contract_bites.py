@@ -1,4 +1,4 @@
-"""The contract is worth something: each promise fails on a log that does nothing."""
+"""The contract is strict: each of its tests fails on a log that does nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PROMISES = [name for name in dir(EventLogContract) if name.startswith("test_")]
 
 
 class NoopLeases:
-    """Gives every lease to everybody."""
+    """Gives every lease to every caller."""
 
     def take_lease(
         self, stream: StreamId, owner: str, *, clock: Clock, period: int
@@ -69,14 +69,14 @@ class NoopLeases:
 
 
 class NoopRetention:
-    """Says that it froze whom it was asked to."""
+    """Reports every freeze as done."""
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
         return True
 
 
 class NoopLog:
-    """Says yes to everything and keeps nothing."""
+    """Reports success for everything and stores nothing."""
 
     def head(self, stream: StreamId) -> Head:
         return Head(SessionState(stream))
@@ -223,7 +223,7 @@ class NoopLog:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_the_promise_fails_on_a_log_that_does_nothing(promise: str) -> None:
+def test_each_contract_test_fails_on_a_log_that_does_nothing(promise: str) -> None:
     log: EventLog = NoopLog()
 
     with pytest.raises(
@@ -232,5 +232,5 @@ def test_the_promise_fails_on_a_log_that_does_nothing(promise: str) -> None:
         getattr(EventLogContract(), promise)(log)
 
 
-def test_there_are_promises() -> None:
+def test_the_contract_has_tests() -> None:
     assert len(PROMISES) > 20

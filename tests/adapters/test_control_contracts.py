@@ -1,4 +1,4 @@
-"""Erasing, retention, repairs and seals keep their promises on every engine."""
+"""Erasures, retention, repairs and seals keep their promises on every engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTRACTS = (ErasuresContract, RetentionContract, RepairsContract, SealsContract
 
 @pytest.fixture
 def log(store_url: str) -> Iterator[EncryptedLog]:
-    """An empty log, its keys in memory."""
+    """An empty log with its keys in memory."""
     url = make_url(store_url)
     sqlite = url.get_backend_name() == "sqlite"
     database = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
@@ -64,7 +64,7 @@ class TestSeals(SealsContract):
 
 
 class Noop:
-    """A port that says yes to everything and keeps nothing."""
+    """A port that reports success for everything and stores nothing."""
 
     def __init__(self, **answers: Any) -> None:
         self._answers = answers
@@ -106,8 +106,8 @@ SEALS = Noop(
 )
 
 
-class DoesNothing:
-    """A log that writes and reads, and neither erases, nor keeps, nor repairs."""
+class NoControls:
+    """A log that writes and reads, and neither erases, retains nor repairs."""
 
     erasures, retention, repairs = ERASURES, RETENTION, REPAIRS
 
@@ -122,8 +122,10 @@ class DoesNothing:
     ("contract", "promise"),
     [(c, name) for c in CONTRACTS for name in dir(c) if name.startswith("test_")],
 )
-def test_the_promise_fails_on_what_does_nothing(contract: Any, promise: str) -> None:
-    log = DoesNothing(memory_log())
+def test_each_contract_test_fails_without_an_effect(
+    contract: Any, promise: str
+) -> None:
+    log = NoControls(memory_log())
     arguments: list[Any] = [log, SEALS][: 2 if contract is SealsContract else 1]
     test = getattr(contract(), promise)
     if "conditions" in test.__annotations__:

@@ -1,4 +1,4 @@
-"""Processes that are killed or race each other leave a log that is whole."""
+"""Processes that are killed or race each other leave an intact log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def problems(store: SessionStore) -> list[object]:
 
 
 @pytest.mark.parametrize("size", [1, 7])
-def test_kill_9_loses_nothing_acknowledged_and_writes_no_half(
+def test_kill_9_loses_no_acknowledged_event_and_writes_no_partial_batch(
     store_url: str, tmp_path: Path, size: int
 ) -> None:
     with open_at(store_url, tmp_path):
@@ -50,7 +50,7 @@ def test_kill_9_loses_nothing_acknowledged_and_writes_no_half(
             )
 
 
-def test_of_eight_processes_with_one_expected_seq_one_wins(
+def test_one_of_eight_processes_with_the_same_expected_seq_wins(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -81,7 +81,7 @@ def test_unchecked_appends_of_eight_processes_leave_no_gap(
         assert problems(store) == []
 
 
-def test_a_server_that_restarts_in_mid_append_costs_nothing(
+def test_a_server_restart_during_an_append_loses_nothing(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     url = prepare(own_postgres.create_database("restart"), tmp_path)
@@ -98,7 +98,7 @@ def test_a_server_that_restarts_in_mid_append_costs_nothing(
         assert problems(store) == []
 
 
-def test_a_server_that_stays_away_is_said_in_one_sentence(
+def test_an_unreachable_server_is_reported_in_one_sentence(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     url = prepare(own_postgres.create_database("away"), tmp_path)

@@ -1,4 +1,4 @@
-"""An erasure takes its own leaves from the tree, and nothing from anybody else."""
+"""An erasure removes its own leaves from the tree, and no others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.sealing import (
 def paused(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Event, Event]]:
-    """A sealer that stops in the middle, and what lets it go on."""
+    """A sealer that stops in the middle, and the event that lets it continue."""
     with paused_sealer(store, monkeypatch) as events:
         yield events
 
 
-def test_a_session_that_is_erased_meanwhile_has_no_leaf(
+def test_a_session_erased_during_sealing_has_no_leaf(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_to_each(store, "a", "b")
@@ -55,7 +55,7 @@ def checked(store: SessionStore, proof: Any) -> str:
     return auditor.check(proof, store.seals.public_key())
 
 
-def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) -> None:
+def test_an_erasure_leaves_every_proof_of_others_unchanged(store: SessionStore) -> None:
     append_to_each(store, "a", "b")
     store.session(user_id="bob", session_id="s").append(user_inputs("x", "y"))
     old = store.seal()
@@ -84,7 +84,7 @@ def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) 
 
 
 def proofs_of_a(store: SessionStore, old: TreeHead) -> list[Any]:
-    """Proofs of ada's events against two tree heads, and from one to the other."""
+    """Return proofs of ada's events in two trees, and from one tree to the other."""
     stream = store.session(user_id="ada", session_id="a").stream
     proofs: list[Any] = [
         store.seals.prove(stream, 1, size=old.size),
@@ -95,7 +95,7 @@ def proofs_of_a(store: SessionStore, old: TreeHead) -> list[Any]:
     return proofs
 
 
-def test_one_session_that_is_erased_takes_its_leaves_alone(store: SessionStore) -> None:
+def test_erasing_one_session_removes_only_its_leaves(store: SessionStore) -> None:
     append_to_each(store, "a", "b")
     store.seal()
 
@@ -105,17 +105,17 @@ def test_one_session_that_is_erased_takes_its_leaves_alone(store: SessionStore) 
     assert verified_seals(store) == SealsVerified(1, 2, 1, 1, 0, [])
 
 
-def test_a_leaf_that_is_added_while_its_user_is_erased_is_certified_too(
+def test_a_leaf_added_during_the_erasure_of_its_user_is_certified_too(
     store: SessionStore, paused: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = paused
     forgetting, forget = Event(), Tree.forget
 
-    def forgets(*arguments: Any) -> None:
+    def forget_after_append(*arguments: Any) -> None:
         forgetting.set()
         forget(*arguments)
 
-    monkeypatch.setattr(Tree, "forget", forgets)
+    monkeypatch.setattr(Tree, "forget", forget_after_append)
     append_to_each(store, "a")
     with ThreadPoolExecutor(2) as pool:
         sealing = pool.submit(store.seal)

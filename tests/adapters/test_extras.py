@@ -1,4 +1,4 @@
-"""What needs a framework that is not installed says which extra brings it."""
+"""An adapter whose framework is not installed names the extra to install."""
 
 import sys
 from importlib import import_module

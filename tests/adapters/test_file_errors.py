@@ -1,4 +1,4 @@
-"""What the file system refuses is an error of Refold that says what to do."""
+"""A refusal of the file system is an error of Refold that says what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = "x" * 300
         "http://[",
     ],
 )
-def test_a_url_that_cannot_be_read_is_a_wrong_setting(
+def test_an_invalid_url_is_an_invalid_setting(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -39,12 +39,12 @@ def test_a_url_that_cannot_be_read_is_a_wrong_setting(
     assert "secret" not in str(raised.value)
 
 
-def test_a_url_of_keys_that_cannot_be_read_is_a_wrong_setting() -> None:
+def test_an_invalid_key_url_is_an_invalid_setting() -> None:
     with pytest.raises(refold.InvalidConfiguration, match="not a database URL"):
         SqlKeyStore("postgresql://user:secret@[::1/x")
 
 
-def test_a_master_key_that_cannot_be_written_says_what_to_do(
+def test_a_master_key_that_cannot_be_written_has_advice(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -57,7 +57,7 @@ def test_a_master_key_that_cannot_be_written_says_what_to_do(
 
 
 @pytest.mark.parametrize("name", ["REFOLD_HOME", "REFOLD_KEYS", "REFOLD_DB"])
-def test_a_name_that_is_too_long_says_so(
+def test_a_name_that_is_too_long_is_reported(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / LONG / "x"
@@ -70,7 +70,7 @@ def test_a_name_that_is_too_long_says_so(
         refold.open()
 
 
-def test_an_anchor_that_may_not_grow_says_so(tmp_path: Path) -> None:
+def test_an_anchor_that_cannot_grow_is_reported(tmp_path: Path) -> None:
     anchor = FileAnchor(tmp_path / "anchor.jsonl")
     with refold.open(tmp_path / "refold.db", anchor=anchor) as store:
         session = store.session(user_id="ada", session_id="s")
@@ -104,7 +104,7 @@ def test_a_disk_without_room_for_the_index_of_a_log_is_full(sqlite_url: str) -> 
         assert len(store.session(user_id="ada", session_id="s").events()) == 1
 
 
-def test_an_export_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_an_export_that_cannot_be_written_is_an_error_of_refold(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with refold.open(tmp_path / "refold.db") as store:
         session = store.session(user_id="ada", session_id="s")

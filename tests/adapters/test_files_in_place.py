@@ -1,4 +1,4 @@
-"""Nothing is acknowledged that goes into a file which nobody will find again."""
+"""No write is acknowledged that goes into a file which no later process will find."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_process_without_the_index_harms_nothing_that_others_write(
     with pytest.raises(refold.StoreUnavailable, match="end the process"):
         refold.open(path)
 
-    assert _length_elsewhere(path) == "1"
+    assert _count_elsewhere(path) == "1"
 
 
 def test_a_log_is_watched_behind_a_symbolic_link(path: Path) -> None:
@@ -229,8 +229,8 @@ def _append_elsewhere(path: Path) -> None:
     subprocess.run([sys.executable, "-c", _APPEND, path], check=True)
 
 
-def _length_elsewhere(path: Path) -> str:
-    """How many events another process sees."""
+def _count_elsewhere(path: Path) -> str:
+    """Return the number of events that another process reads."""
     command = [sys.executable, "-c", _LENGTH, str(path)]
     process = subprocess.run(command, check=True, capture_output=True, text=True)
     return process.stdout.strip()
@@ -282,8 +282,8 @@ def test_a_key_store_that_another_process_keeps_locked_says_so(
     keys.close()
 
 
-def test_a_closed_connection_says_nothing_about_later_files(tmp_path: Path) -> None:
-    """Its log is removed when it closes, and the next open makes another one."""
+def test_a_closed_connection_does_not_report_later_files(tmp_path: Path) -> None:
+    """Its log is removed when it closes, and the next open creates another one."""
     url = f"sqlite:///{tmp_path / 'agent.db'}"
     connections: list[object] = []
     with refold.open(url) as store:

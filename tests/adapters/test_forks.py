@@ -1,4 +1,4 @@
-"""What a process acknowledges is in the store, however the process was forked."""
+"""Every event that a forked process acknowledges is in the store."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.support import warm
 from tests.support.stores import open_at, prepare
 
 
-def run(history: str, url: str, folder: Path, *more: str) -> list[str]:
-    """Returns the output lines of a history of ``tests.support.forked``.
+def run_history(history: str, url: str, folder: Path, *more: str) -> list[str]:
+    """Return the output lines of a history of ``tests.support.forked``.
 
-    Fails if a process of it failed, or the store lacks what one acknowledged.
+    Fails if one of its processes failed, or the store lacks an acknowledged event.
     """
     prepare(url, folder)
     process = warm.module("tests.support.forked", history, url, *more)
@@ -47,7 +47,7 @@ def run(history: str, url: str, folder: Path, *more: str) -> list[str]:
 
 
 def check_written(store: refold.SessionStore, line: str) -> None:
-    """The store has exactly the events that the line counts."""
+    """Check that the store has exactly the events that the line counts."""
     words = line.split()
     session_id, count = " ".join(words[1:-1]), int(words[-1])
     session = store.session(user_id=f"user {session_id}", session_id=session_id)
@@ -58,7 +58,7 @@ def check_written(store: refold.SessionStore, line: str) -> None:
     assert (session_id, stored) == (session_id, count)
 
 
-def refused(lines: list[str]) -> list[str]:
+def refusals_in(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("refused")]
 
 
@@ -66,9 +66,9 @@ def refused(lines: list[str]) -> list[str]:
 def test_a_forked_process_loses_nothing_that_it_acknowledged(
     history: str, store_url: str, tmp_path: Path
 ) -> None:
-    lines = run(history, store_url, tmp_path)
+    lines = run_history(history, store_url, tmp_path)
 
-    assert refused(lines) == []
+    assert refusals_in(lines) == []
     assert all(line.endswith(" 4") for line in lines)
 
 
@@ -76,27 +76,27 @@ def test_a_forked_process_loses_nothing_that_it_acknowledged(
 def test_processes_of_multiprocessing_lose_nothing(
     method: str, store_url: str, tmp_path: Path
 ) -> None:
-    lines = run("processes", store_url, tmp_path, method)
+    lines = run_history("processes", store_url, tmp_path, method)
 
     assert sorted(lines) == ["wrote before 4", "wrote process 0 4", "wrote process 1 4"]
 
 
 @pytest.mark.parametrize("history", ["busy", "forkers", "loops"])
-def test_a_fork_beside_threads_that_write_lets_parent_and_child_go_on(
+def test_parent_and_child_continue_after_a_fork_during_other_writes(
     history: str, store_url: str, tmp_path: Path
 ) -> None:
-    lines = run(history, store_url, tmp_path)
+    lines = run_history(history, store_url, tmp_path)
 
-    assert refused(lines) == []
+    assert refusals_in(lines) == []
     assert len([line for line in lines if line.startswith("wrote child")]) >= 4
 
 
 def test_a_child_of_a_fork_in_c_is_refused_and_harms_nothing(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    lines = run("unseen", sqlite_url, tmp_path)
+    lines = run_history("unseen", sqlite_url, tmp_path)
 
-    append, opening = refused(lines)
+    append, opening = refusals_in(lines)
     assert "was open when this process was forked" in append
     assert "was open when this process was forked" in opening
     assert "start the process with spawn or forkserver" in opening
@@ -107,17 +107,17 @@ def test_a_child_of_a_fork_in_c_is_refused_and_harms_nothing(
 def test_a_worker_that_a_server_in_c_forks_is_refused(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    lines = run("hosted", sqlite_url, tmp_path)
+    lines = run_history("hosted", sqlite_url, tmp_path)
 
-    assert "was open when this process was forked" in refused(lines)[0]
+    assert "was open when this process was forked" in refusals_in(lines)[0]
     written = [line for line in lines if line.startswith("wrote")]
     assert written == ["wrote before 4", "wrote child 0", "wrote after 4"]
 
 
-def test_a_child_of_a_fork_in_c_makes_its_own_connections_to_a_server(
+def test_a_child_of_a_fork_in_c_opens_its_own_connections_to_a_server(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    lines = run("unseen", postgres_url, tmp_path)
+    lines = run_history("unseen", postgres_url, tmp_path)
 
     written = [line for line in lines if line.startswith("wrote")]
     assert "wrote after 4" in written
@@ -125,30 +125,30 @@ def test_a_child_of_a_fork_in_c_makes_its_own_connections_to_a_server(
 
 
 @pytest.mark.parametrize("history", ["held", "within"])
-def test_a_fork_inside_a_transaction_is_refused_in_the_child_and_never_waits_for_ever(
+def test_a_fork_inside_a_transaction_is_refused_in_the_child_and_ends(
     history: str, sqlite_url: str, tmp_path: Path
 ) -> None:
-    lines = run(history, sqlite_url, tmp_path)
+    lines = run_history(history, sqlite_url, tmp_path)
 
-    assert "was open when this process was forked" in refused(lines)[-1]
+    assert "was open when this process was forked" in refusals_in(lines)[-1]
     written = [line for line in lines if line.startswith("wrote")]
     assert written == ["wrote before 4", "wrote child 0", "wrote after 4"]
 
 
 @pytest.mark.parametrize("history", ["held", "within"])
-def test_a_child_never_speaks_through_its_parents_connection_to_a_server(
+def test_a_child_never_uses_its_parents_connection_to_a_server(
     history: str, postgres_url: str, tmp_path: Path
 ) -> None:
-    lines = run(history, postgres_url, tmp_path)
+    lines = run_history(history, postgres_url, tmp_path)
 
     written = [line for line in lines if line.startswith("wrote")]
     assert written == ["wrote before 4", "wrote child 4", "wrote after 4"]
 
 
-def test_a_handler_of_a_signal_may_append_while_a_fork_waits(
+def test_a_signal_handler_may_append_while_a_fork_waits(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    lines = run("signals", sqlite_url, tmp_path)
+    lines = run_history("signals", sqlite_url, tmp_path)
 
     assert lines == ["wrote handler 2"]
 
@@ -156,7 +156,7 @@ def test_a_handler_of_a_signal_may_append_while_a_fork_waits(
 def test_a_child_of_a_fork_in_c_that_closes_a_store_leaves_its_parents_connection(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    lines = run("abandoned", postgres_url, tmp_path)
+    lines = run_history("abandoned", postgres_url, tmp_path)
 
     assert lines == ["wrote before 4", "wrote after 4"]
 
@@ -164,15 +164,15 @@ def test_a_child_of_a_fork_in_c_that_closes_a_store_leaves_its_parents_connectio
 def test_a_file_that_another_library_had_open_is_refused_in_the_child(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    lines = run("looking", sqlite_url, tmp_path)
+    lines = run_history("looking", sqlite_url, tmp_path)
 
-    assert "was open when this process was forked" in refused(lines)[0]
+    assert "was open when this process was forked" in refusals_in(lines)[0]
 
 
 def test_reads_that_the_parent_counted_are_written_once(
     store_url: str, tmp_path: Path
 ) -> None:
-    lines = run("counting", store_url, tmp_path)
+    lines = run_history("counting", store_url, tmp_path)
 
     assert "read 3" in lines
 

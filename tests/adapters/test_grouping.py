@@ -1,4 +1,4 @@
-"""Writers that meet share a commit, and none of them suffers from another."""
+"""Concurrent writers share a commit, and none is affected by another's failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_SEC, until
 
 
 class Recording:
-    """A database that writes when it is let, and remembers what came together."""
+    """A database that writes when the test lets it, and remembers each group."""
 
     def __init__(self) -> None:
         self.groups: list[list[Any]] = []
@@ -36,16 +36,16 @@ class Recording:
 
 
 def write(group: GroupCommit, name: Any) -> object:
-    """Write ``name`` in place of a batch: a group looks into none."""
+    """Write ``name`` instead of a batch: a group does not inspect its batches."""
     return group.write(name)
 
 
-def wrote(name: Any) -> Wrote:
-    """The outcome of ``Recording`` for ``name``."""
+def outcome_of(name: Any) -> Wrote:
+    """Return the outcome of ``Recording`` for ``name``."""
     return Wrote(name)
 
 
-def started(work: Callable[[], object]) -> Thread:
+def start_thread(work: Callable[[], object]) -> Thread:
     thread = Thread(target=work)
     thread.start()
     return thread
@@ -57,14 +57,14 @@ def test_a_single_append_is_written_alone() -> None:
     group = GroupCommit(database)
 
     for name in "abc":
-        assert write(group, name) == wrote(name)
+        assert write(group, name) == outcome_of(name)
     assert database.groups == [["a"], ["b"], ["c"]]
 
 
 def queue_up(
     group: GroupCommit, database: Recording, names: Sequence[str]
 ) -> dict[str, object]:
-    """Write ``first``, and ``names`` while it is being written."""
+    """Write ``first``, and queue ``names`` during that write."""
     results: dict[str, object] = {}
 
     def caller(name: str) -> None:
@@ -73,9 +73,9 @@ def queue_up(
         except ValueError as error:
             results[name] = error
 
-    threads = [started(partial(caller, "first"))]
+    threads = [start_thread(partial(caller, "first"))]
     assert database.entered.wait(PATIENCE_SEC)
-    threads += [started(partial(caller, name)) for name in names]
+    threads += [start_thread(partial(caller, name)) for name in names]
     until(lambda: len(group._queue) == len(names), "all others in the queue")
     database.gate.set()
     for thread in threads:
@@ -84,7 +84,7 @@ def queue_up(
     return results
 
 
-def test_those_who_come_meanwhile_share_the_next_commit() -> None:
+def test_batches_queued_during_a_commit_share_the_next_one() -> None:
     database = Recording()
 
     results = queue_up(GroupCommit(database), database, [f"{n}" for n in range(10)])
@@ -101,7 +101,7 @@ def test_a_group_is_bounded() -> None:
     assert [len(group) for group in database.groups] == [1, MOST, 5]
 
 
-def test_the_failure_of_one_is_its_own() -> None:
+def test_a_failed_batch_fails_alone() -> None:
     database = Recording()
 
     results = queue_up(GroupCommit(database), database, ["a", "bad", "b"])
@@ -123,7 +123,7 @@ def test_a_leader_that_dies_leaves_the_lead_to_the_next() -> None:
     with pytest.raises(KeyboardInterrupt):
         write(group, "a")
 
-    assert write(group, "b") == wrote("b")
+    assert write(group, "b") == outcome_of("b")
 
 
 def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
@@ -137,7 +137,7 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
             super().wait(timeout)
             raise KeyboardInterrupt
 
-    leader = started(partial(write, group, "first"))
+    leader = start_thread(partial(write, group, "first"))
     assert database.entered.wait(PATIENCE_SEC)
 
     def interrupted() -> None:
@@ -147,14 +147,14 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
                 write(group, "second")
         meet.wait(PATIENCE_SEC)
 
-    waiter = started(interrupted)
+    waiter = start_thread(interrupted)
     until(lambda: waits, "the second to wait")
     database.gate.set()
     meet.wait(PATIENCE_SEC)
     for thread in (leader, waiter):
         thread.join(PATIENCE_SEC)
 
-    assert write(group, "third") == wrote("third")
+    assert write(group, "third") == outcome_of("third")
     assert ["second"] not in database.groups
 
 
@@ -170,7 +170,7 @@ REFUSE_BAD = {
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["first", "later"])
-def test_an_unexpected_failure_in_a_database_fails_only_its_own(
+def test_an_unexpected_failure_in_a_database_fails_only_its_own_batch(
     store_url: str, begun: bool
 ) -> None:
     kind = "sqlite" if store_url.startswith("sqlite") else "postgresql"
@@ -198,7 +198,7 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
     log.close()
 
 
-def test_a_leaders_interrupt_is_its_own() -> None:
+def test_an_interrupted_leader_interrupts_no_other() -> None:
     database = Recording()
     calls: list[list[Any]] = []
 
@@ -217,10 +217,10 @@ def test_a_leaders_interrupt_is_its_own() -> None:
             results[name] = error
 
     group = GroupCommit(write_group)
-    threads = [started(partial(caller, "first"))]
+    threads = [start_thread(partial(caller, "first"))]
     assert database.entered.wait(PATIENCE_SEC)
     for name in "abc":
-        threads.append(started(partial(caller, name)))
+        threads.append(start_thread(partial(caller, name)))
         waiting = len(threads) - 1
         until(lambda: len(group._queue) == waiting, f"{waiting} in the queue")  # noqa: B023  # awaited here
     database.gate.set()
@@ -229,5 +229,5 @@ def test_a_leaders_interrupt_is_its_own() -> None:
 
     interrupted = [n for n, r in results.items() if isinstance(r, KeyboardInterrupt)]
     assert interrupted == ["a"]
-    assert results["b"] == wrote("b")
-    assert results["c"] == wrote("c")
+    assert results["b"] == outcome_of("b")
+    assert results["c"] == outcome_of("c")

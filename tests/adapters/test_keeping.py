@@ -1,4 +1,4 @@
-"""What keeps keys keeps the promises of its port."""
+"""Every key store and master key keeps the promises of its port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contracts of what keeps keys bite: one that keeps none fails them."""
+"""The contracts of keys are strict: implementations without effect fail them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.contracts import KeyStoreContract
 
 
 class NoopMaster:
-    """Wraps nothing."""
+    """A master key that wraps nothing."""
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
         return key
@@ -26,7 +26,7 @@ class NoopMaster:
 
 
 class NoopKeys:
-    """Says yes to everything and keeps nothing."""
+    """A key store that reports success for everything and stores nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         answers: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Keys are made once, kept apart, and never replaced in silence."""
+"""Keys are created once, stored apart, and never replaced silently."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fill(url: str, folder: Path) -> None:
         )
 
 
-def test_the_master_key_is_made_once_private_and_said(
+def test_the_master_key_is_created_once_private_and_reported(
     sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(sqlite_url, tmp_path)
@@ -50,7 +50,7 @@ def test_the_master_key_is_made_once_private_and_said(
     assert str(path) in messages[0]
 
 
-def test_the_key_file_is_private_and_names_nobody(sqlite_url: str) -> None:
+def test_the_key_file_is_private_and_names_no_user(sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
         session = store.session(user_id="someone-by-name", session_id="session-one")
         session.append(refold.UserInput(text="hello"))
@@ -61,7 +61,7 @@ def test_the_key_file_is_private_and_names_nobody(sqlite_url: str) -> None:
     assert b"session-one" not in file.read_bytes()
 
 
-def test_another_master_key_is_told_apart(
+def test_another_master_key_is_recognized(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store_url, tmp_path)
@@ -84,7 +84,9 @@ def test_a_master_key_of_another_size_is_refused(
         open_at(sqlite_url, tmp_path)
 
 
-def test_a_lost_master_key_is_not_made_anew(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_lost_master_key_is_not_created_again(
+    sqlite_url: str, tmp_path: Path
+) -> None:
     fill(sqlite_url, tmp_path)
     (config.home() / "master.key").unlink()
 
@@ -93,7 +95,7 @@ def test_a_lost_master_key_is_not_made_anew(sqlite_url: str, tmp_path: Path) -> 
     assert not (config.home() / "master.key").exists()
 
 
-def test_a_lost_key_store_is_not_made_anew(store_url: str, tmp_path: Path) -> None:
+def test_a_lost_key_store_is_not_created_again(store_url: str, tmp_path: Path) -> None:
     fill(store_url, tmp_path)
     for file in [*tmp_path.glob("keys.db"), *(config.home() / "keys").glob("*.db")]:
         file.unlink()
@@ -118,7 +120,7 @@ def test_keys_of_another_database_open_nothing(tmp_path: Path) -> None:
         refold.open(own_url, keys=f"sqlite:///{tmp_path / 'k2.db'}")
 
 
-def test_an_old_backup_of_the_keys_does_not_mint_new_ones(tmp_path: Path) -> None:
+def test_an_old_backup_of_the_keys_creates_no_new_ones(tmp_path: Path) -> None:
     url, keys = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "k.db"
     with refold.open(url, keys=f"sqlite:///{keys}") as store:
         store.session(user_id="ada", session_id="one").append(
@@ -139,7 +141,7 @@ def test_an_old_backup_of_the_keys_does_not_mint_new_ones(tmp_path: Path) -> Non
             )
 
 
-def test_two_that_make_a_key_at_once_end_with_one(tmp_path: Path) -> None:
+def test_two_processes_that_create_a_key_concurrently_use_one(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'keys.db'}"
     master = LocalMasterKey(os.urandom(32), origin="a test")
 
@@ -156,7 +158,7 @@ def test_two_that_make_a_key_at_once_end_with_one(tmp_path: Path) -> None:
     assert len(checks) == 1
 
 
-def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_private_file_appears_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "key"
 
     with ThreadPoolExecutor(8) as pool:
@@ -190,17 +192,19 @@ def test_a_destroyed_key_is_an_erasure_not_a_new_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", ["sqlite://", "sqlite:///:memory:", "mysql://x/y", "x"]
 )
-def test_a_key_store_that_keeps_nothing_is_refused(wrong: str, sqlite_url: str) -> None:
+def test_a_key_store_that_stores_nothing_is_refused(
+    wrong: str, sqlite_url: str
+) -> None:
     with pytest.raises(refold.InvalidConfiguration):
         refold.open(sqlite_url, keys=wrong)
 
 
-def test_postgresql_needs_a_key_store_that_all_can_reach(postgres_url: str) -> None:
+def test_postgresql_needs_a_shared_key_store(postgres_url: str) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="set REFOLD_KEYS"):
         refold.open(postgres_url)
 
 
-def test_postgresql_has_no_master_key_made_unasked(
+def test_postgresql_gets_no_master_key_by_default(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "another home"))
@@ -224,7 +228,7 @@ def test_keys_can_live_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
             assert len(store.session(user_id="ada", session_id="s").events()) >= 1
 
 
-def test_keys_beside_the_data_are_warned_of(
+def test_keys_next_to_the_data_cause_a_warning(
     postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with refold.open(postgres_url, keys=postgres_url) as store:

@@ -1,4 +1,4 @@
-"""Statements that go past the driver's cursors fail with the errors of the server."""
+"""Statements that bypass the driver's cursors fail with the server's errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def connection(postgres_url: str) -> Iterator[PreparedConnection]:
 
 
 def without_parent() -> Command:
-    """A statement whose commit fails."""
+    """Return a statement whose commit fails."""
     return Statement.of("INSERT INTO child VALUES (:id)", ["id:int"]), [1]
 
 

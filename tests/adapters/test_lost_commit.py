@@ -1,7 +1,7 @@
 """A change whose COMMIT got no answer takes effect once, and its caller learns that.
 
-A real server is reached through a proxy that cuts the connection at a COMMIT: before
-the server gets it, or after the server has answered.
+A proxy to a real server cuts the connection at a COMMIT: before the server gets it, or
+after the server has answered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CutWire(Wire):
         self._is_answer_lost = False
 
     def cut_after(self, part: str, cut: str) -> None:
-        """Cut at the next COMMIT that follows a statement with this part."""
+        """Cut at the next COMMIT after a statement with this part."""
         self._part, self._cut = part, cut
 
     def statement(self, statement: Statement) -> None:
@@ -238,7 +238,7 @@ def test_the_server_reports_every_outcome_of_a_transaction(
 
 
 def _results(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A list to which every call of a method adds what it returned."""
+    """Return a list to which every call of a method adds its result."""
     method = getattr(owner, name)
     results: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""A store moves as it is, whatever is written or killed meanwhile, and closes."""
+"""A move copies a store exactly, even during writes and kills, and closes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AGAIN = ("views", "leases")
 
 
 def fill(case: Tampered) -> None:
-    """All that a store can hold, a held erasure, a fork, consent, the access log."""
+    """Fill a store: all kinds of rows, a held erasure, consent, the access log."""
     tampered.fill(case)
     with case.store() as store:
         ada = store.session(user_id="ada", session_id="s-1")
@@ -62,7 +62,7 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def case(_filled: Path, tmp_path: Path) -> Tampered:
-    """A copy of a filled store on SQLite, which nobody has open."""
+    """A copy of a filled store on SQLite that no process has open."""
     shutil.copytree(_filled, tmp_path, dirs_exist_ok=True)
     copied = Tampered(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path)
     with copied.store():
@@ -70,7 +70,7 @@ def case(_filled: Path, tmp_path: Path) -> Tampered:
 
 
 def rows(url: str) -> dict[str, set[tuple[Any, ...]]]:
-    """Every row of a store but those that are made again, by table."""
+    """Return every row of a store except derived ones, by table."""
     database = _database(url)
     try:
         return {
@@ -86,7 +86,7 @@ def problems(store: SessionStore) -> list[Any]:
     return [p for _, verified in store.verify() for p in verified.problems]
 
 
-def test_every_row_is_there_as_it_was(case: Tampered, postgres_url: str) -> None:
+def test_every_row_is_copied_unchanged(case: Tampered, postgres_url: str) -> None:
     before = rows(case.url)
 
     counts = move(case.url, to=postgres_url)
@@ -145,7 +145,7 @@ def test_a_follower_gets_new_events_after_the_moved_ones(
         assert [note.originator_version for note in notifications] == [1, 2]
 
 
-def test_the_old_store_says_where_it_is_now(case: Tampered, postgres_url: str) -> None:
+def test_the_old_store_names_the_new_one(case: Tampered, postgres_url: str) -> None:
     with case.store() as store:
         writer = store.session(user_id="ada", session_id="s-1")
         there = rows(case.url)
@@ -170,7 +170,7 @@ def test_the_old_store_says_where_it_is_now(case: Tampered, postgres_url: str) -
     assert left == there
 
 
-def test_moving_again_does_nothing(case: Tampered, postgres_url: str) -> None:
+def test_a_repeated_move_does_nothing(case: Tampered, postgres_url: str) -> None:
     move(case.url, to=postgres_url)
     with Tampered(postgres_url, case.folder).store() as store:
         store.session(user_id="ada", session_id="new").append(user_inputs("since then"))
@@ -181,7 +181,7 @@ def test_moving_again_does_nothing(case: Tampered, postgres_url: str) -> None:
     assert rows(postgres_url) == there
 
 
-def test_a_moved_store_is_not_moved_elsewhere(
+def test_a_moved_store_cannot_be_moved_elsewhere(
     case: Tampered, postgres_url: str, postgres: Postgres
 ) -> None:
     move(case.url, to=postgres_url)
@@ -193,16 +193,16 @@ def test_a_moved_store_is_not_moved_elsewhere(
     postgres.drop_database("elsewhere")
 
 
-def test_a_move_that_was_cut_off_does_not_go_on_once_the_store_is_elsewhere(
+def test_an_interrupted_move_does_not_resume_once_the_store_is_elsewhere(
     case: Tampered, postgres_url: str, postgres: Postgres
 ) -> None:
     other = postgres.create_database("elsewhere")
 
-    def cut_off(_: int) -> None:
+    def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        move(case.url, to=other, on_progress=cut_off)
+        move(case.url, to=other, on_progress=interrupt)
     move(case.url, to=postgres_url)
 
     with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
@@ -213,7 +213,7 @@ def test_a_move_that_was_cut_off_does_not_go_on_once_the_store_is_elsewhere(
     postgres.drop_database("elsewhere")
 
 
-def test_a_database_with_another_store_is_refused_and_left_as_it_is(
+def test_a_database_with_another_store_is_refused_and_unchanged(
     case: Tampered, postgres_url: str
 ) -> None:
     with Tampered(postgres_url, case.folder).store() as store:
@@ -250,9 +250,7 @@ def test_an_empty_store_is_not_moved_onto_itself(
         store.session(user_id="ada", session_id="s").append(user_inputs("still here"))
 
 
-def test_a_store_that_is_not_there_is_not_moved(
-    tmp_path: Path, postgres_url: str
-) -> None:
+def test_a_missing_store_is_not_moved(tmp_path: Path, postgres_url: str) -> None:
     with pytest.raises(refold.StoreUnavailable, match="there is no store"):
         move(f"sqlite:///{tmp_path / 'none.db'}", to=postgres_url)
 
@@ -295,7 +293,7 @@ def test_a_copy_that_differs_is_not_the_store(
     assert rows(postgres_url) == there
 
 
-def test_the_last_step_outlasts_the_time_that_a_server_gives_to_who_is_idle(
+def test_the_last_step_outlasts_the_idle_timeout_of_the_server(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with Tampered(postgres_url, tmp_path).store():
@@ -312,7 +310,7 @@ def test_the_last_step_outlasts_the_time_that_a_server_gives_to_who_is_idle(
     database.close()
 
 
-def test_two_moves_at_once_are_one(
+def test_two_concurrent_moves_are_one(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = list[Any]()
@@ -328,8 +326,8 @@ def test_two_moves_at_once_are_one(
     assert refused
 
 
-def changes(url: str, to: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often a move changes a database."""
+def count_changes(url: str, to: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the number of times that a move changes a database."""
     count = 0
 
     def counting(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -347,14 +345,14 @@ def changes(url: str, to: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return count
 
 
-def test_it_goes_on_wherever_it_was_killed(
+def test_a_killed_move_resumes_at_every_change(
     case: Tampered, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = rows(case.url)
     copy = case.folder / "kept.db"
     shutil.copy(case.folder / "refold.db", copy)
     monkeypatch.setattr(moving, "_ROWS_PER_COPY", 3)
-    last = changes(case.url, postgres.create_database("counted"), monkeypatch)
+    last = count_changes(case.url, postgres.create_database("counted"), monkeypatch)
     postgres.drop_database("counted")
     dice = random.Random(21)  # no secret
     points = {*dice.sample(range(1, last - 2), 5), last - 2, last - 1, last}
@@ -375,7 +373,7 @@ def test_it_goes_on_wherever_it_was_killed(
         postgres.drop_database("killed")
 
 
-def test_writers_lose_nothing_and_double_nothing(
+def test_concurrent_writers_lose_and_repeat_nothing(
     case: Tampered, postgres_url: str
 ) -> None:
     with case.store():
@@ -438,7 +436,7 @@ def rows_without_moved(url: str) -> dict[str, set[tuple[Any, ...]]]:
     return all_rows
 
 
-def test_keys_go_to_a_key_store_of_all(
+def test_keys_move_to_a_shared_key_store(
     case: Tampered, postgres_url: str, postgres: Postgres
 ) -> None:
     keys = postgres.create_database("moved_keys")
@@ -453,7 +451,7 @@ def test_keys_go_to_a_key_store_of_all(
     postgres.drop_database("moved_keys")
 
 
-def test_keys_are_not_put_among_those_of_others(
+def test_keys_are_not_added_to_another_stores_keys(
     case: Tampered, postgres_url: str, tmp_path: Path
 ) -> None:
     others = f"sqlite:///{tmp_path / 'others.db'}"
@@ -472,10 +470,10 @@ def test_keys_are_not_put_among_those_of_others(
         )
 
 
-def test_a_server_that_counts_less_transactions_catches_up(
+def test_a_server_with_fewer_transactions_catches_up(
     case: Tampered, postgres_url: str, postgres: Postgres
 ) -> None:
-    """Positions on PostgreSQL come of the server's transactions."""
+    """Positions on PostgreSQL derive from the server's transaction ids."""
     move(case.url, to=postgres_url)
     database = _database(postgres_url)
     newest = database.read(None, select(func.max(database.tables.events.c.position)))
@@ -539,7 +537,7 @@ def test_keys_are_not_copied_onto_themselves_or_into_nothing(
         store.session(user_id="ada", session_id="new").append(user_inputs("still here"))
 
 
-def test_keys_that_are_not_there_are_not_moved(
+def test_missing_keys_are_not_moved(
     case: Tampered, postgres_url: str, tmp_path: Path
 ) -> None:
     none = f"sqlite:///{tmp_path / 'misspelt.db'}"
@@ -552,7 +550,7 @@ def test_keys_that_are_not_there_are_not_moved(
         store.session(user_id="ada", session_id="new").append(user_inputs("still here"))
 
 
-def test_keys_that_stayed_are_not_said_to_be_copied(
+def test_keys_that_stayed_are_not_reported_as_copied(
     case: Tampered, postgres_url: str, tmp_path: Path
 ) -> None:
     to = f"sqlite:///{tmp_path / 'moved.db'}"
@@ -563,7 +561,7 @@ def test_keys_that_stayed_are_not_said_to_be_copied(
             move(case.url, to=postgres_url, keys_to=to)
 
 
-def test_a_move_that_is_done_is_done_with_its_keys(
+def test_a_finished_move_is_finished_with_its_keys(
     case: Tampered, postgres_url: str, tmp_path: Path
 ) -> None:
     to = f"sqlite:///{tmp_path / 'moved.db'}"

@@ -1,4 +1,4 @@
-"""What is stored is small, and reads back; what cannot be read says so."""
+"""Stored values are small and can be read back; unreadable values are reported."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ def test_an_event_takes_less_than_half_of_its_json() -> None:
 def test_the_dictionary_is_the_one_that_rows_were_written_with() -> None:
     dictionary = PLACE.joinpath("events-1.zdict").read_bytes()
 
-    # Rows are read with it for ever: another is another file, with a mark of its own.
+    # Rows are read with it forever: another dictionary is another file with its own
+    # mark.
     assert sha256(dictionary).hexdigest() == (
         "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
     )
 
 
 @pytest.mark.parametrize("there", [None, b"", b"lpayoad"])
-def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
+def test_without_the_right_dictionary_nothing_is_packed_or_read(
     there: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = pack(orjson.dumps(RESULT))
@@ -69,7 +70,7 @@ def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
         unpack(packed)
 
 
-def test_many_threads_pack_at_once() -> None:
+def test_many_threads_pack_concurrently() -> None:
     texts = [f"{number} is said here. " * 40 for number in range(200)]
 
     with ThreadPoolExecutor(8) as pool:
@@ -92,7 +93,7 @@ def test_unreadable_values_are_refused(packed: bytes) -> None:
         unpack(packed)
 
 
-def test_threads_pack_beside_each_other() -> None:
+def test_concurrent_threads_do_not_wait_for_each_other() -> None:
     texts = [orjson.dumps({**RESULT, "number": number}) for number in range(400)]
 
     with ThreadPoolExecutor(8) as threads:

@@ -1,4 +1,4 @@
-"""Reads and appends are right through a pooler in transaction mode."""
+"""Reads and appends are correct through a pooler in transaction mode."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pooled_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
 
 @contextmanager
 def pooler(postgres_url: str, folder: Path, *, mode: str) -> Iterator[str]:
-    """Start a real PgBouncer with two connections to the server; yields its URL."""
+    """Start a real PgBouncer with two connections to the server, and yield its URL."""
     program = shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin")
     if program is None:
         pytest.fail("PgBouncer is missing: sudo apt-get install pgbouncer")
@@ -87,7 +87,7 @@ def pooler(postgres_url: str, folder: Path, *, mode: str) -> Iterator[str]:
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Return when the pooler answers; fail if it ended."""
+    """Wait until the pooler answers; fail if it ended."""
     while True:
         try:
             psycopg.connect(url).close()
@@ -127,7 +127,7 @@ def _servers_process(_database: PostgresDatabase, driver: PsycopgConnection) -> 
 
 
 def _is_pooled(store: SessionStore) -> bool:
-    """Whether the store prepares nothing, on the connection that it reads with."""
+    """Whether the store prepares no statement on the connection that it reads with."""
     database = cast("EncryptedLog", store.log).recorder.database
     assert isinstance(database, PostgresDatabase)
     with database._connected() as driver:
@@ -171,7 +171,7 @@ def test_a_key_store_is_not_reached_through_a_pooler(
 
 
 def _wrong_reads(url: str) -> list[str]:
-    """What four clients of a pooler, each with a user, read that is not their own."""
+    """Return rows of other users that four clients of a pooler read."""
 
     def work(name: str) -> list[str]:
         with refold.open(url) as store:

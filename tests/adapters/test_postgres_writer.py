@@ -1,4 +1,4 @@
-"""What is written to PostgreSQL past the driver's cursors is written once, or not."""
+"""A write past the driver's cursors happens once, or not at all."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.support.statements import Wire
 from tests.support.stores import open_at
 
 
-class Written(NamedTuple):
-    """A log on PostgreSQL, what it writes with, and somebody else at the server."""
+class WriterUnderTest(NamedTuple):
+    """A log on PostgreSQL, its writing connection, and another client of the server."""
 
     log: EncryptedLog
     database: PostgresDatabase
@@ -39,7 +39,7 @@ class Written(NamedTuple):
     url: str
 
     def batch(self, name: str, *lines: str) -> Batch:
-        """The next lines of that session."""
+        """Return the next lines of that session as a batch."""
         stream = StreamId("ada", name)
         self.log.keys.session(*stream[:2], now=1)
         batch: Batch = self.log.batch(
@@ -48,11 +48,11 @@ class Written(NamedTuple):
         return batch
 
     def write(self, *batches: Batch) -> list[WriteOutcome | Exception]:
-        """Write them as one group."""
+        """Write the batches as one group."""
         return self.database.write_group(batches)
 
     def lines(self, name: str) -> list[str]:
-        """What that session holds."""
+        """Return the lines of that session."""
         return texts(self.log.read(StreamId("ada", name)))
 
     def backend(self) -> int:
@@ -63,28 +63,28 @@ class Written(NamedTuple):
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Written]:
+def opened(url: str) -> Iterator[WriterUnderTest]:
     database = PostgresDatabase(make_url(url))
     log = memory_log(Recorder(database))
     with psycopg.connect(url, autocommit=True) as other:
-        yield Written(log, database, other, url)
+        yield WriterUnderTest(log, database, other, url)
     log.close()
 
 
 @pytest.fixture
-def written(_postgres_store: str) -> Iterator[Written]:
+def written(_postgres_store: str) -> Iterator[WriterUnderTest]:
     with opened(_postgres_store) as written:
         yield written
 
 
-def begin(written: Written, *names: str) -> None:
+def begin(written: WriterUnderTest, *names: str) -> None:
     assert all(
         isinstance(outcome, Wrote)
         for outcome in written.write(*(written.batch(name, "a") for name in names))
     )
 
 
-Batches = Callable[[Written], list[Batch]]
+Batches = Callable[[WriterUnderTest], list[Batch]]
 ALONE: Batches = lambda written: [written.batch("one", "b")]  # noqa: E731 - a case
 GROUP: Batches = lambda written: [  # noqa: E731 - a case
     written.batch(name, "b") for name in ("one", "new", "two")
@@ -97,7 +97,7 @@ EACH_WAY = pytest.mark.parametrize("batches_of", [ALONE, GROUP], ids=["alone", "
     "forget", ["DISCARD ALL", "DEALLOCATE ALL"], ids=["discard", "deallocate"]
 )
 def test_dropped_statements_are_prepared_again(
-    written: Written, batches_of: Batches, forget: str
+    written: WriterUnderTest, batches_of: Batches, forget: str
 ) -> None:
     begin(written, "one", "two")
     written.write(*batches_of(written))
@@ -113,7 +113,7 @@ def test_dropped_statements_are_prepared_again(
 
 @EACH_WAY
 def test_a_statement_that_another_client_prepared_is_used(
-    written: Written, batches_of: Batches
+    written: WriterUnderTest, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
     written.write(*batches_of(written))
@@ -128,8 +128,8 @@ def test_a_statement_that_another_client_prepared_is_used(
 
 
 @EACH_WAY
-def test_a_connection_that_was_cut_is_replaced(
-    written: Written, batches_of: Batches
+def test_a_closed_connection_is_replaced(
+    written: WriterUnderTest, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
     pid = written.backend()
@@ -144,8 +144,8 @@ def test_a_connection_that_was_cut_is_replaced(
 
 
 @EACH_WAY
-def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
-    written: Written, batches_of: Batches
+def test_a_writer_disconnected_during_a_write_asks_for_the_outcome(
+    written: WriterUnderTest, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
     batches, pid = batches_of(written), written.backend()
@@ -154,11 +154,11 @@ def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
     with psycopg.connect(written.url) as holder:
         holder.execute(lock)
 
-        def let_go() -> None:
+        def release_lock() -> None:
             holder.execute(cut, (pid,))
             holder.commit()
 
-        timer = Timer(0.3, let_go)
+        timer = Timer(0.3, release_lock)
         timer.start()
         outcomes = written.write(*batches)
         timer.join()
@@ -169,7 +169,7 @@ def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
 
 @EACH_WAY
 def test_a_refused_commit_is_not_reported_as_written(
-    written: Written, batches_of: Batches
+    written: WriterUnderTest, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
     batches = batches_of(written)
@@ -191,13 +191,13 @@ def test_a_refused_commit_is_not_reported_as_written(
 
 
 @EACH_WAY
-def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
-    written: Written, batches_of: Batches
+def test_ctrl_c_during_a_write_ends_it_and_affects_no_later_one(
+    written: WriterUnderTest, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
     batches = batches_of(written)
     lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
-    # Who was started in the background ignores it, unless told otherwise.
+    # A process started in the background ignores it unless set otherwise.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with written.other.transaction():
@@ -216,23 +216,23 @@ def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
     assert written.lines("one") == ["a", "later"]
 
 
-def keyed(batch: Batch, key: bytes) -> Batch:
+def with_idempotency_key(batch: Batch, key: bytes) -> Batch:
     first, last = batch.events[0].seq, batch.events[-1].seq
     return replace(batch, receipt=key, uses=(Use(key, first, last),))
 
 
-def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:
+def test_each_batch_of_a_group_has_its_own_outcome(written: WriterUnderTest) -> None:
     begin(written, "goes on", "moved", "used", "with blob")
-    used = keyed(written.batch("used", "b"), b"key")
+    used = with_idempotency_key(written.batch("used", "b"), b"key")
     written.write(used)
     blob = BlobRow(b"address", b"sealed", 6)
     batches = [
         replace(written.batch("with blob", "b"), blobs=(blob,)),
         written.batch("moved", "b"),
-        keyed(written.batch("used", "c"), b"key"),
+        with_idempotency_key(written.batch("used", "c"), b"key"),
         written.batch("new", "b", "c"),
         written.batch("goes on", "b", "c"),
-        keyed(written.batch("goes on", "d"), b"other"),
+        with_idempotency_key(written.batch("goes on", "d"), b"other"),
     ]
     written.write(written.batch("moved", "sooner"))
 
@@ -253,7 +253,7 @@ def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:
     assert written.lines("with blob") == ["a", "b"]
 
 
-def test_events_of_one_group_have_distinct_positions(written: Written) -> None:
+def test_events_of_one_group_have_distinct_positions(written: WriterUnderTest) -> None:
     names = [f"s{number}" for number in range(9)]
     begin(written, *names)
     written.write(*(written.batch(name, "b", "c") for name in [*names, "new"]))
@@ -284,14 +284,14 @@ def test_a_group_is_one_statement_and_one_round_trip(
     wire.close()
 
 
-def test_a_group_looks_at_no_other_head(written: Written) -> None:
+def test_a_group_reads_no_other_head(written: WriterUnderTest) -> None:
     names = [f"s{number}" for number in range(40)]
     begin(written, *names)
     batches = [written.batch(name, "b") for name in names[:16]]
     connection = written.database._writer._connection
     assert connection is not None
 
-    def looked() -> tuple[int, int]:
+    def head_reads() -> tuple[int, int]:
         connection.driver.execute("SELECT pg_stat_force_next_flush()")
         connection.driver.execute("SELECT 1")
         query = "SELECT seq_scan, n_tup_upd FROM pg_stat_user_tables"
@@ -299,13 +299,15 @@ def test_a_group_looks_at_no_other_head(written: Written) -> None:
         assert statistics is not None
         return statistics[0], statistics[1]
 
-    scans, updates = looked()
+    scans, updates = head_reads()
     written.write(*batches)
 
-    assert looked() == (scans, updates + 16)
+    assert head_reads() == (scans, updates + 16)
 
 
-def test_the_writing_connection_is_closed_with_the_store(written: Written) -> None:
+def test_the_writing_connection_is_closed_with_the_store(
+    written: WriterUnderTest,
+) -> None:
     begin(written, "one")
     pid = written.backend()
 
@@ -319,7 +321,9 @@ def test_the_writing_connection_is_closed_with_the_store(written: Written) -> No
         pytest.fail("the connection is still there")
 
 
-def test_reads_work_after_the_server_dropped_statements(written: Written) -> None:
+def test_reads_work_after_the_server_dropped_statements(
+    written: WriterUnderTest,
+) -> None:
     begin(written, "one")
     for _ in range(3):
         written.lines("one")
@@ -329,7 +333,7 @@ def test_reads_work_after_the_server_dropped_statements(written: Written) -> Non
     assert [written.lines("one") for _ in range(3)] == [["a"]] * 3
 
 
-def test_a_reader_that_was_cut_is_replaced(written: Written) -> None:
+def test_a_disconnected_reader_is_replaced(written: WriterUnderTest) -> None:
     begin(written, "one")
     written.lines("one")
     others = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
@@ -340,8 +344,8 @@ def test_a_reader_that_was_cut_is_replaced(written: Written) -> None:
     assert written.lines("one") == ["a"]
 
 
-def test_a_connection_prepares_what_comes_again_and_not_without_end(
-    written: Written,
+def test_a_connection_prepares_repeated_statements_up_to_a_limit(
+    written: WriterUnderTest,
 ) -> None:
     query = "SELECT {} WHERE ?=1"
     for number in [*range(150), *range(150)]:
@@ -393,10 +397,10 @@ def test_a_server_that_dies_during_a_commit_leaves_the_outcome_unknown(
 
 
 def never_answer_commits(url: str) -> None:
-    """Have every commit wait for a replica that does not exist.
+    """Make every commit wait for a replica that does not exist.
 
-    The server's checkpointer puts the setting into force, at a moment that no
-    client can observe: commits until then still return.
+    The server's checkpointer applies the setting at a moment that no client can
+    observe: commits until then still return.
     """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
@@ -404,7 +408,7 @@ def never_answer_commits(url: str) -> None:
 
 
 def wait_for_commit(url: str) -> None:
-    """Return when a commit is on the server's disk and waits for the replica."""
+    """Wait until a commit is on the server's disk and waits for the replica."""
     query = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     with psycopg.connect(url, autocommit=True) as connection:
         while not connection.execute(query).fetchone():

@@ -1,4 +1,4 @@
-"""The schema that is printed is the one that migrations make."""
+"""The printed schema equals the one that migrations create."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def catalogue(url: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_on_postgresql(store_url: str, postgres_url: str, tmp_path: Path) -> None:
+def test_the_printed_schema_of_postgresql_equals_the_migrated_one(
+    store_url: str, postgres_url: str, tmp_path: Path
+) -> None:
     with psycopg.connect(postgres_url) as connection:
         for statement in schema("postgresql"):
             connection.execute(statement)
@@ -60,7 +62,9 @@ def test_on_postgresql(store_url: str, postgres_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_on_sqlite(store_url: str, tmp_path: Path) -> None:
+def test_the_printed_schema_of_sqlite_equals_the_migrated_one(
+    store_url: str, tmp_path: Path
+) -> None:
     created = Path(store_url.removeprefix("sqlite:///"))
     printed = tmp_path / "printed.db"
     with closing(sqlite3.connect(printed)) as connection:
@@ -82,7 +86,7 @@ def master(path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-def test_it_is_the_same_each_time(engine: Any) -> None:
+def test_the_printed_schema_is_reproducible(engine: Any) -> None:
     assert schema(engine) == schema(engine)
     assert roles() == roles()
 

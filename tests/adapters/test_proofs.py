@@ -1,4 +1,4 @@
-"""A proof is checked by one file, without Refold; what is changed in it is seen."""
+"""One file checks a proof without Refold, and detects every change in it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 
 class Proofs(NamedTuple):
-    """Proofs of one store, and the key to check them with."""
+    """Proofs of one store, and the key that verifies them."""
 
     event: dict[str, Any]
     growth: dict[str, Any]
@@ -54,7 +54,7 @@ def proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proofs]:
 
 
 def make_proofs(store: SessionStore) -> Proofs:
-    """Proofs of the second event of a session that was sealed three times."""
+    """Create proofs of the second event of a session that was sealed three times."""
     for number in range(3):
         for name in ("s-1", "s-2", "s-3"):
             store.session(user_id="ada", session_id=name).append(
@@ -69,47 +69,47 @@ def make_proofs(store: SessionStore) -> Proofs:
 
 @BOTH
 @pytest.mark.parametrize("which", ["event", "growth"])
-def test_a_proof_holds_on_both_engines(store: SessionStore, which: str) -> None:
+def test_a_proof_verifies_on_both_engines(store: SessionStore, which: str) -> None:
     proofs = make_proofs(store)
 
     assert auditor.check(getattr(proofs, which), proofs.key).startswith("holds: ")
 
 
 @pytest.mark.parametrize("which", ["event", "growth"])
-def test_one_file_checks_it_by_itself(
+def test_one_file_checks_a_proof_by_itself(
     proofs: Proofs, tmp_path: Path, which: str
 ) -> None:
-    ran = run(proofs, tmp_path, getattr(proofs, which))
+    ran = run_checker(proofs, tmp_path, getattr(proofs, which))
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("holds: ")
 
 
-def test_one_file_refuses_a_proof_that_is_wrong(proofs: Proofs, tmp_path: Path) -> None:
+def test_one_file_refuses_a_wrong_proof(proofs: Proofs, tmp_path: Path) -> None:
     wrong = copy.deepcopy(proofs.event)
     wrong["event"]["ts"] += 1
 
-    ran = run(proofs, tmp_path, wrong)
+    ran = run_checker(proofs, tmp_path, wrong)
 
     assert ran.returncode == 1
     assert ran.stdout.startswith("does not hold: ")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"proof": 1}', "[" * 100_000])
-def test_one_file_says_what_is_no_proof(
+def test_one_file_reports_what_is_no_proof(
     proofs: Proofs, tmp_path: Path, text: str
 ) -> None:
-    ran = run(proofs, tmp_path, text)
+    ran = run_checker(proofs, tmp_path, text)
 
     assert ran.returncode == 2
     assert ran.stderr.startswith("cannot be checked: ")
     assert "Traceback" not in ran.stderr
 
 
-def run(
+def run_checker(
     proofs: Proofs, folder: Path, proof: Any, *options: str, encoding: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a copy of the file, away from ours.
+    """Run a copy of the file outside of the project.
 
     encoding: that of its console; empty for the default of this machine.
     """
@@ -131,7 +131,7 @@ def run(
     )
 
 
-def test_the_file_is_short_and_imports_nothing_of_ours() -> None:
+def test_the_file_is_short_and_imports_nothing_of_refold() -> None:
     source = AUDITOR.read_text()
     tree = ast.walk(ast.parse(source))
     names = {
@@ -150,7 +150,7 @@ def test_the_file_is_short_and_imports_nothing_of_ours() -> None:
 
 
 def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of each number and text in a proof."""
+    """Yield the path of each number and text in a proof."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, part in items:
@@ -160,7 +160,7 @@ def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def changed(proof: Any, path: tuple[Any, ...]) -> Any:
-    """The proof with the value at that path changed a little."""
+    """Return the proof with a small change of the value at that path."""
     proof = copy.deepcopy(proof)
     parent = proof
     for key in path[:-1]:
@@ -174,7 +174,7 @@ def changed(proof: Any, path: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("which", ["event", "growth"])
-def test_a_changed_proof_does_not_hold(proofs: Proofs, which: str) -> None:
+def test_a_changed_proof_does_not_verify(proofs: Proofs, which: str) -> None:
     proof = getattr(proofs, which)
     unsigned = {("tree_head", "key_id"), ("old", "key_id"), ("new", "key_id")}
     paths = [path for path in leaves_of(proof) if path not in unsigned]
@@ -192,20 +192,20 @@ def test_a_changed_proof_does_not_hold(proofs: Proofs, which: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["chain", "inclusion"])
-def test_a_part_that_is_left_out_or_twice_is_missed(proofs: Proofs, part: str) -> None:
+def test_a_missing_or_repeated_part_is_detected(proofs: Proofs, part: str) -> None:
     for others in (proofs.event[part][1:], proofs.event[part] * 2):
         with pytest.raises(auditor.Refused):
             auditor.check({**proofs.event, part: others}, proofs.key)
 
 
-def test_a_key_of_somebody_else_proves_nothing(proofs: Proofs) -> None:
+def test_a_foreign_key_proves_nothing(proofs: Proofs) -> None:
     other = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
 
     with pytest.raises(auditor.Refused, match="not signed with this key"):
         auditor.check(proofs.event, other)
 
 
-def test_an_anchor_with_another_tree_is_believed_more_than_the_proof(
+def test_an_anchor_with_another_tree_wins_over_the_proof(
     proofs: Proofs,
 ) -> None:
     head = proofs.event["tree_head"]
@@ -216,7 +216,7 @@ def test_an_anchor_with_another_tree_is_believed_more_than_the_proof(
 
 
 @pytest.mark.parametrize("anchored", [[], [{"store_id": "other", "size": 1}]])
-def test_a_tree_that_the_anchor_does_not_have_is_not_believed(
+def test_a_tree_that_the_anchor_lacks_is_not_accepted(
     proofs: Proofs, anchored: list[Any]
 ) -> None:
     other = [{**proofs.event["tree_head"], **head} for head in anchored]
@@ -237,7 +237,7 @@ def test_hex_digits_of_a_root_may_be_in_upper_case(proofs: Proofs) -> None:
 @pytest.mark.parametrize(
     "wrong", [{}, "", None, {"store_id": "x", "size": 1, "root": "00"}]
 )
-def test_a_malformed_anchor_is_blamed_on_the_anchor(proofs: Proofs, wrong: Any) -> None:
+def test_a_malformed_anchor_is_reported_as_such(proofs: Proofs, wrong: Any) -> None:
     head = proofs.event["tree_head"]
 
     with pytest.raises(ValueError, match="entry 2 of the anchor is no tree head"):
@@ -248,7 +248,7 @@ def test_an_anchor_file_may_have_empty_lines(proofs: Proofs, tmp_path: Path) -> 
     line = json.dumps(proofs.event["tree_head"])
     (tmp_path / "anchor.jsonl").write_text(f"\n{line}\n\n")
 
-    ran = run(proofs, tmp_path, proofs.event, "--anchor", "anchor.jsonl")
+    ran = run_checker(proofs, tmp_path, proofs.event, "--anchor", "anchor.jsonl")
 
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -265,7 +265,7 @@ def test_the_exit_code_does_not_depend_on_the_encoding_of_the_console(
         key = store.seals.public_key()
     proofs = Proofs(event=proof, growth={}, key=key)
 
-    ran = run(proofs, tmp_path, proof, encoding=encoding)
+    ran = run_checker(proofs, tmp_path, proof, encoding=encoding)
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ("日本" if encoding == "utf-8" else r"\u65e5\u672c") in ran.stdout
@@ -287,7 +287,7 @@ def test_a_key_in_base64_has_no_other_characters(proofs: Proofs) -> None:
         auditor.read_key(f"!!!!{key}")
 
 
-def test_growth_beyond_the_anchor_holds(proofs: Proofs) -> None:
+def test_growth_beyond_the_anchor_verifies(proofs: Proofs) -> None:
     assert auditor.check(proofs.growth, proofs.key, [proofs.growth["old"]])
 
 
@@ -300,7 +300,7 @@ def test_both_trees_of_a_growth_are_compared_with_an_anchor_read_once(
         auditor.check(proofs.growth, proofs.key, iter(anchored))
 
 
-def test_a_proof_holds_no_text(proofs: Proofs) -> None:
+def test_a_proof_contains_no_text(proofs: Proofs) -> None:
     (_, *others) = proofs.event["chain"]
 
     assert set(proofs.event["event"]) == {
@@ -371,14 +371,14 @@ def test_trees_that_were_not_signed_have_no_proof(
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_anything_else_is_no_proof(value: Any) -> None:
+def test_other_values_are_no_proof(value: Any) -> None:
     for proof in (value, {"proof": "refold event proof 1", "event": value}):
         with pytest.raises(ValueError, match="not a proof"):
             auditor.check(proof, bytes(32))
 
 
 @BOTH
-def test_a_tree_size_over_64_bits_is_one_that_no_tree_has(store: SessionStore) -> None:
+def test_a_tree_size_over_64_bits_is_refused(store: SessionStore) -> None:
     make_proofs(store)
 
     with pytest.raises(LookupError, match="no tree head of size 1000"):

@@ -1,4 +1,4 @@
-"""Nothing but ciphertext is ever replaced, and what nobody bound is found."""
+"""Only ciphertext is ever replaced, and a replacement without an event is detected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.redacting import aware
 from tests.support.rewritten import engine_at, problems, schema_prefix, tamper
 
 
-def body(url: str, seq: int) -> bytes:
+def body_of_event(url: str, seq: int) -> bytes:
     query = (
         f"SELECT body FROM {schema_prefix(url)}events WHERE stream='main' AND seq={seq}"
     )
@@ -23,7 +23,7 @@ def body(url: str, seq: int) -> bytes:
 
 
 def test_restored_old_rows_are_found(url: str) -> None:
-    old = body(url, 1)
+    old = body_of_event(url, 1)
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
     hexed = f"x'{old.hex()}'" if url.startswith("sqlite") else f"'\\x{old.hex()}'"
@@ -53,8 +53,8 @@ def test_a_replacement_that_no_event_binds_is_found(url: str) -> None:
     assert (1, "chain") in reported
 
 
-def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None:
-    """As who has the key could make: it opens, and is not what is bound."""
+def test_a_body_of_another_time_under_the_current_key_is_detected(url: str) -> None:
+    """Somebody with the key can make one: it decrypts, and is not the bound one."""
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
         log = store.log
@@ -73,7 +73,7 @@ def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None
         assert problems(store) == [(7, "replaced")]
 
 
-def open_door(connection: Connection) -> None:
+def allow_rewriting(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         connection.execute(text("INSERT INTO settings VALUES ('rewriting', 'on')"))
     else:
@@ -89,20 +89,20 @@ def open_door(connection: Connection) -> None:
         "seq=seq+100, first_digest=@",
     ],
 )
-def test_even_the_open_door_lets_nothing_but_ciphertext_through(
+def test_even_during_rewriting_only_ciphertext_may_change(
     url: str, change: str
 ) -> None:
     digest = "zeroblob(32)" if url.startswith("sqlite") else "sha256(body)"
     change = change.replace("@", digest)
 
     with engine_at(url).begin() as connection:
-        open_door(connection)
+        allow_rewriting(connection)
         with pytest.raises(DBAPIError, match="events are immutable"):
             connection.execute(text(f"UPDATE {schema_prefix(url)}events SET {change}"))
         connection.rollback()
 
 
-def test_the_door_is_closed_again(url: str) -> None:
+def test_rewriting_is_forbidden_again_afterwards(url: str) -> None:
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
 

@@ -1,4 +1,4 @@
-"""Sealing a session anew survives kill -9, shreds what was, and is proved."""
+"""Encrypting a session again survives kill -9, destroys old data, and is proved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.stores import prepare
 
 
 def wrapped_keys(tmp_path: Path) -> list[bytes]:
-    """The wrapped session keys of the key file."""
+    """Return the wrapped session keys of the key file."""
     with sqlite3.connect(key_file(tmp_path)) as keys:
         keys_found = keys.execute(
             "SELECT wrapped FROM session_keys UNION ALL "
@@ -45,7 +45,7 @@ def key_file(tmp_path: Path) -> Path:
     return shared if shared.exists() else next((config.home() / "keys").glob("*.db"))
 
 
-def killed_at(url: str, step: str) -> None:
+def kill_at_step(url: str, step: str) -> None:
     process = warm.module("tests.support.rewriter", url, step)
     output = process.communicate()
     assert process.returncode == -signal.SIGKILL, output
@@ -55,7 +55,7 @@ def killed_at(url: str, step: str) -> None:
 def test_kill_9_at_any_step_leaves_a_session_that_is_whole_and_can_be_finished(
     url: str, tmp_path: Path, step: str
 ) -> None:
-    killed_at(url, step)
+    kill_at_step(url, step)
     committed = list(STEPS).index(step) >= list(STEPS).index("all is committed")
 
     left = readable_text(url)
@@ -72,7 +72,7 @@ def test_kill_9_at_any_step_leaves_a_session_that_is_whole_and_can_be_finished(
     assert len(wrapped_keys(tmp_path)) == 1
 
 
-def test_the_old_key_is_not_in_the_key_file_any_more(url: str, tmp_path: Path) -> None:
+def test_the_old_key_is_no_longer_in_the_key_file(url: str, tmp_path: Path) -> None:
     (old,) = wrapped_keys(tmp_path)
     assert old in key_file(tmp_path).read_bytes()
 
@@ -86,8 +86,8 @@ def test_the_old_key_is_not_in_the_key_file_any_more(url: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def stolen(url: str, postgres: Postgres, tmp_path: Path) -> Iterator[str]:
-    """A copy of the database, made before it was redacted again."""
+def stolen_copy(url: str, postgres: Postgres, tmp_path: Path) -> Iterator[str]:
+    """A copy of the database from before it was redacted again."""
     if url.startswith("sqlite"):
         copy = tmp_path / "copy.db"
         shutil.copy(url.removeprefix("sqlite:///"), copy)
@@ -100,10 +100,10 @@ def stolen(url: str, postgres: Postgres, tmp_path: Path) -> Iterator[str]:
     postgres.drop_database(f"{name}_copy")
 
 
-def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
-    url: str, stolen: str, tmp_path: Path
+def test_an_old_copy_opens_with_the_old_keys_and_not_with_the_new(
+    url: str, stolen_copy: str, tmp_path: Path
 ) -> None:
-    with refold.open(stolen, redactor=aware()) as store:
+    with refold.open(stolen_copy, redactor=aware()) as store:
         session = store.session(user_id="ada", session_id="s")
         digest = str(session.events()[-1].payload.payload()["text"])
         digest = digest.split('session.blob("')[1][:64]
@@ -112,7 +112,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
 
-    with refold.open(stolen, redactor=aware()) as store:
+    with refold.open(stolen_copy, redactor=aware()) as store:
         session = store.session(user_id="ada", session_id="s")
         log = store.log
         assert isinstance(log, EncryptedLog)
@@ -127,7 +127,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
         assert {code for _, code in problems(store)} >= {"key"}
 
 
-def test_the_address_stands_nowhere_on_the_disk(url: str, tmp_path: Path) -> None:
+def test_the_address_is_nowhere_on_the_disk(url: str, tmp_path: Path) -> None:
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
 
@@ -137,7 +137,7 @@ def test_the_address_stands_nowhere_on_the_disk(url: str, tmp_path: Path) -> Non
             with psycopg.connect(url) as server:
                 folders += [Path(row[0]) for row in server.execute(query)]
         for folder in folders:
-            for parent, _, names in os.walk(folder):  # passes over removed folders
+            for parent, _, names in os.walk(folder):  # skips removed folders
                 for name in names:
                     with suppress(FileNotFoundError):  # of another test's database
                         file = Path(parent, name)
@@ -195,7 +195,7 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
     ]
 
 
-def test_an_acknowledgement_that_was_lost_is_found_out(
+def test_a_lost_acknowledgement_is_detected(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refold.open(url, redactor=aware()) as store:

@@ -1,4 +1,4 @@
-"""The database itself refuses to change events; Refold keeps to its own."""
+"""The database itself refuses changes of events; Refold uses only its own schema."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_postgresql_refuses_to_truncate_events(
         connection.execute(text("TRUNCATE refold.events"))
 
 
-# They hold no user's data: settings, the tree's, and those that know only keyed hashes.
+# Tables without user data: settings, the tree, and tables with keyed hashes only.
 NOBODYS = {"settings", "leaves", "tree_heads"} | {
     "subjects",
     "erasures",
@@ -100,7 +100,7 @@ def test_a_database_of_a_newer_refold_stops_it(store_url: str, tmp_path: Path) -
         open_at(store_url, tmp_path)
 
 
-def test_a_store_of_before_exports_were_recorded_is_upgraded(
+def test_a_store_from_before_export_records_is_upgraded(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -118,7 +118,7 @@ def test_a_store_of_before_exports_were_recorded_is_upgraded(
 
 
 @pytest.mark.parametrize("value", ["", "x"])
-def test_a_database_that_says_no_schema_stops_it(
+def test_a_database_without_a_schema_version_is_refused(
     store_url: str, tmp_path: Path, value: str
 ) -> None:
     with open_at(store_url, tmp_path):
@@ -132,7 +132,7 @@ def test_a_database_that_says_no_schema_stops_it(
         open_at(store_url, tmp_path)
 
 
-def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE songs (name)")
@@ -144,7 +144,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.glob("other.db*")] == ["other.db"]
 
 
-def test_a_schema_of_another_program_is_left_alone(
+def test_a_schema_of_another_program_is_unchanged(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with raw(postgres_url).begin() as connection:
@@ -156,9 +156,7 @@ def test_a_schema_of_another_program_is_left_alone(
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"\x89PNG" * 900])
-def test_a_file_that_is_no_database_is_said_to_be_none(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(content)
 
@@ -196,14 +194,14 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
         open_at(f"sqlite:///{tmp_path / 'none' / 'a.db'}", tmp_path)
 
 
-def test_no_server_is_said_without_the_password(tmp_path: Path) -> None:
+def test_a_missing_server_is_reported_without_the_password(tmp_path: Path) -> None:
     with pytest.raises(refold.StoreUnavailable) as caught:
         open_at("postgresql://me:pa55word@127.0.0.1:1/db", tmp_path)
     assert "pa55word" not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
-def test_many_that_start_at_once_make_one_schema(
+def test_many_concurrent_starts_create_one_schema(
     empty_url: str, tmp_path: Path
 ) -> None:
     parsed = make_url(empty_url)

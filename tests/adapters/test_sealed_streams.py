@@ -1,4 +1,4 @@
-"""Receipts and events with idempotency keys are of each other, seq by seq."""
+"""Receipts and events with idempotency keys match, seq by seq."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.testing.event_log import user_inputs
 
 
 def spans(seqs: set[int]) -> list[Span]:
-    """The runs of these seqs, in order."""
+    """Return the runs of these seqs, in order."""
     runs: list[Span] = []
     for seq in sorted(seqs):
         if runs and runs[-1][1] + 1 == seq:
@@ -40,7 +40,7 @@ def test_minus_keeps_only_positions_missing_from_the_other(
 
 
 @given(st.lists(st.integers(-5, 9), max_size=4), st.lists(st.integers(-5, 9)))
-def test_positions_are_of_one_digest_only_if_they_are_the_same(
+def test_positions_have_one_digest_only_if_they_are_equal(
     first: list[int], second: list[int]
 ) -> None:
     assert (positions_digest(first) == positions_digest(second)) == (first == second)
@@ -50,7 +50,7 @@ uses = st.builds(Use, st.binary(max_size=3), st.integers(1, 9), st.integers(1, 9
 
 
 @given(st.lists(uses, max_size=4), st.lists(uses, max_size=4))
-def test_receipts_are_of_one_digest_only_if_they_are_the_same(
+def test_receipts_have_one_digest_only_if_they_are_equal(
     first: list[Use], second: list[Use]
 ) -> None:
     same = sorted(first) == sorted(second)
@@ -58,7 +58,7 @@ def test_receipts_are_of_one_digest_only_if_they_are_the_same(
     assert (receipts_digest(first) == receipts_digest(second)) == same
 
 
-def test_a_leaf_is_of_all_that_it_is_made_of() -> None:
+def test_a_leaf_depends_on_all_of_its_parts() -> None:
     leaf = Leaf.of(b"h" * 32, [1, 2], [Use(b"a", 1, 1)])
 
     others = {
@@ -69,7 +69,7 @@ def test_a_leaf_is_of_all_that_it_is_made_of() -> None:
     assert len(others | {leaf.hashed()}) == 4
 
 
-def test_keys_that_were_used_here_and_there_verify(store: SessionStore) -> None:
+def test_keys_on_some_events_verify(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     for number in range(30):
         key = f"k-{number}" if number % 3 else None

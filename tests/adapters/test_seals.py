@@ -1,4 +1,4 @@
-"""Every head is sealed once, whoever dies meanwhile, and appends wait for nobody."""
+"""Every head is sealed once, also after deaths of sealers, and appends do not wait."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_only_streams_that_moved_have_a_new_leaf(store: SessionStore) -> None:
     assert verified_seals(store) == SealsVerified(2, 4, 0, 2, 0, [])
 
 
-def test_a_derived_stream_has_leaves_of_its_own(store: SessionStore) -> None:
+def test_a_derived_stream_has_its_own_leaves(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     for number in range(4):
         session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
@@ -70,7 +70,7 @@ def test_a_derived_stream_has_leaves_of_its_own(store: SessionStore) -> None:
     assert head.size == 2
 
 
-def test_sealing_what_is_sealed_changes_nothing(store: SessionStore) -> None:
+def test_sealing_again_changes_nothing(store: SessionStore) -> None:
     append_to_each(store, "a")
     first = store.seal()
     before = anchor_file().read_bytes()
@@ -79,7 +79,7 @@ def test_sealing_what_is_sealed_changes_nothing(store: SessionStore) -> None:
     assert anchor_file().read_bytes() == before
 
 
-def test_nothing_is_sealed_of_an_empty_store(store: SessionStore) -> None:
+def test_an_empty_store_gets_no_seal(store: SessionStore) -> None:
     assert store.seal() is None
     assert store.verify_seals() == SealsVerified(0, 0, 0, 0, 0, [])
 
@@ -92,7 +92,7 @@ def test_unsealed_leaves_are_counted(store: SessionStore) -> None:
     assert verified_seals(store).unsealed == 2
 
 
-def test_the_head_is_signed_and_holds_no_name(store: SessionStore) -> None:
+def test_the_head_is_signed_and_contains_no_name(store: SessionStore) -> None:
     append_to_each(store, "some-session")
 
     head = store.seal()
@@ -101,7 +101,7 @@ def test_the_head_is_signed_and_holds_no_name(store: SessionStore) -> None:
     assert signed_by(store.seals.public_key(), head.signature, head.message())
     anchored = anchor_file().read_text()
     assert TreeHead.from_json(json.loads(anchored)) == head
-    assert '"ada"' not in anchored  # in hex, it may stand by chance
+    assert '"ada"' not in anchored  # in hex, it may occur by chance
     assert "some-session" not in anchored
 
 
@@ -131,7 +131,7 @@ def test_a_sweep_finds_what_the_positions_hide(store: SessionStore) -> None:
     ]
 
 
-def test_a_sweep_that_was_cut_off_is_gone_on_with(
+def test_an_interrupted_sweep_resumes(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_tree, "STREAMS", 2)
@@ -139,14 +139,14 @@ def test_a_sweep_that_was_cut_off_is_gone_on_with(
     tree: Any = store.seals
     seal, done = type(tree)._seal, list[int]()
 
-    def cut_off(*args: Any) -> None:
+    def interrupt(*args: Any) -> None:
         if done:
             raise KeyboardInterrupt
         done.append(len(args[1]))
         seal(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(tree), "_seal", cut_off)
+        patch.setattr(type(tree), "_seal", interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.seal(sweep=True)
 
@@ -157,7 +157,7 @@ def test_a_sweep_that_was_cut_off_is_gone_on_with(
 
 @BOTH
 @pytest.mark.parametrize("step", STEPS)
-def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
+def test_kill_9_at_any_step_leaves_an_intact_tree_that_can_grow(
     store_url: str, tmp_path: Path, step: str
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -217,7 +217,7 @@ def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
 
 
 @BOTH
-def test_of_several_sealers_each_head_is_sealed_by_one(
+def test_each_head_is_sealed_by_one_of_several_sealers(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
@@ -246,13 +246,13 @@ def test_of_several_sealers_each_head_is_sealed_by_one(
 def paused(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Event, Event]]:
-    """A sealer that stops in the middle, and what lets it go on."""
+    """A sealer that stops in the middle, and the event that lets it continue."""
     with paused_sealer(store, monkeypatch) as events:
         yield events
 
 
 @BOTH
-def test_appends_go_on_while_a_sealer_is_at_work(
+def test_appends_continue_while_a_sealer_works(
     store: SessionStore, paused: tuple[Event, Event]
 ) -> None:
     reached, go_on = paused
@@ -270,7 +270,7 @@ def test_appends_go_on_while_a_sealer_is_at_work(
     assert sealed_heads(store)[0] == ("a", 1)
 
 
-def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
+def test_an_append_that_commits_after_later_ones_is_sealed_too(
     postgres_url: str, tmp_path: Path
 ) -> None:
     reached, go_on = Event(), Event()
@@ -322,7 +322,7 @@ def test_verify_raises_no_alarm_while_others_append_and_seal(
     assert [other.returncode for other in others] == [0, 0], printed
 
 
-def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
+def test_the_sealer_continues_after_an_error_and_reports_new_heads(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: SimpleQueue[int] = SimpleQueue()
@@ -351,7 +351,7 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
 
 
 @pytest.mark.parametrize("every", [0, -1, 1e9])
-def test_a_sealer_seals_at_times(store: SessionStore, every: float) -> None:
+def test_a_sealer_seals_at_intervals(store: SessionStore, every: float) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="intervals"):
         Worker(store, duties={"seal": every})
 

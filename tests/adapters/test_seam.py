@@ -1,4 +1,4 @@
-"""Nothing reaches storage but what redaction passed and the mapper sealed."""
+"""Storage receives only redacted events that the mapper encrypted."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def redacted() -> RedactedEvent:
     return event
 
 
-def test_nobody_but_redaction_makes_a_redacted_event() -> None:
+def test_only_redaction_creates_a_redacted_event() -> None:
     with pytest.raises(TypeError, match="only redaction"):
         RedactedEvent(refold.UserInput(), 1, 1, b"{}", {}, (), object())
     with pytest.raises(TypeError):
         replace(redacted(), passed=None)
 
 
-def test_nobody_but_the_mapper_makes_a_sealed_event() -> None:
+def test_only_the_mapper_creates_an_encrypted_event() -> None:
     with pytest.raises(TypeError, match="only the encrypting mapper"):
         EncryptedEvent(
             str(ADA), 1, "user_input/1", b"x", COLUMNS, GENESIS, b"", object()
@@ -94,7 +94,7 @@ KEY: Any = None
     ],
     ids=["event", "placed", "lookalike", "bytes"],
 )
-def test_the_mapper_seals_only_what_passed_redaction(event: Any) -> None:
+def test_the_mapper_encrypts_only_redacted_events(event: Any) -> None:
     mapper = EncryptingMapper(memory_log().keys)
 
     with pytest.raises(TypeError, match="passed redaction"):
@@ -113,7 +113,9 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
         EncryptingMapper(memory_log().keys).to_stored_event(placed)
 
 
-def test_a_recorder_takes_only_sealed_events_with_their_head(log: EncryptedLog) -> None:
+def test_a_recorder_accepts_only_encrypted_events_with_their_head(
+    log: EncryptedLog,
+) -> None:
     raw: Any = StoredEvent(str(ADA), 1, "user_input/1", b"secret")
     no_batch: Any = "x"
     head = HeadRow(1, GENESIS, "open", b"", b"", 1, 1, 1)
@@ -127,7 +129,7 @@ def test_a_recorder_takes_only_sealed_events_with_their_head(log: EncryptedLog) 
     assert log.recorder.stats(Scope(), now=0)["events"] == 0
 
 
-def test_sealed_events_are_for_the_stream_they_were_sealed_for(
+def test_encrypted_events_belong_to_one_stream(
     log: EncryptedLog,
 ) -> None:
     write(log, ADA, *user_inputs("a"))
@@ -151,7 +153,8 @@ def test_events_are_inserted_in_one_place_for_each_engine_and_by_a_move() -> Non
         "refold/adapters/sql/data/sqlite.sql": 1,
         "refold/adapters/sql/data/postgres.sql": 1,
         "refold/adapters/sql/data/citus.sql": 1,
-        "refold/adapters/sql/move.py": 1,  # rows of a store, into one nobody can open
+        # Rows of a store, into one that no process can open.
+        "refold/adapters/sql/move.py": 1,
     }
 
 
@@ -168,7 +171,7 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(
     assert [event.seq for event in newest] == [3]
 
 
-def test_an_event_of_a_newer_version_is_refused_where_it_is_read(
+def test_an_event_of_a_newer_version_is_refused_by_the_reader(
     log: EncryptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(log, ADA, *user_inputs("a"))
@@ -195,7 +198,7 @@ def test_notifications_come_in_order_with_rising_ids(log: EncryptedLog) -> None:
     write(log, StreamId("bob", "s"), *user_inputs("c"))
     recorder = log.recorder
 
-    # Not at once: a transaction elsewhere on the server holds the tail back.
+    # Not at once: a transaction elsewhere on the server delays the tail.
     with recorder.subscribe(gt=0) as subscription:
         notifications = [next(subscription) for _ in range(3)]
     ids = [notification.id for notification in notifications]
@@ -236,7 +239,9 @@ def pour(log: EncryptedLog, stream: StreamId) -> None:
         write(log, stream, *user_inputs("x", "y"))
 
 
-def test_the_factory_hands_out_nothing_that_goes_around(log: EncryptedLog) -> None:
+def test_the_factory_returns_nothing_that_bypasses_the_library(
+    log: EncryptedLog,
+) -> None:
     factory = LogFactory(log.recorder, log.keys)
 
     assert type(factory.mapper()) is EncryptingMapper
@@ -265,7 +270,7 @@ class Seam(NamedTuple):
 
     @classmethod
     def watch(cls, patch: pytest.MonkeyPatch) -> Seam:
-        """Note what passes from here on."""
+        """Record everything that passes from now on."""
         seam = cls(set(), set(), set(), set(), [])
 
         def watch(kind: Any, name: str, note: Callable[[Any, Any], object]) -> None:
@@ -306,7 +311,7 @@ class Seam(NamedTuple):
 
 
 def rows_in(store: refold.SessionStore) -> Places:
-    """Every row of the database, read beside the library."""
+    """Return every row of the database, read without the library."""
     database: Any = store.log.recorder.database  # type: ignore[attr-defined]  # a store over SQL
     query = "SELECT user_id, session_id, stream, seq, body FROM {events}"
     stored = database.fetch("", query, ())
@@ -386,15 +391,17 @@ def is_adas(arguments: Any) -> bool:
     return stream[1:] == ADA[1:]
 
 
-def test_a_path_around_the_library_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def around(log: EncryptedLog, request: Append) -> object:
+def test_a_path_that_bypasses_the_library_is_detected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bypass(log: EncryptedLog, request: Append) -> object:
         if request.base.seq == 0:
             log._admit(request)
         batch = log.batch(request)
         log.recorder.write(batch)
         return Appended(head_of(request.state, batch.head))
 
-    monkeypatch.setattr(EncryptedLog, "append", around)
+    monkeypatch.setattr(EncryptedLog, "append", bypass)
     with refold.open("memory://", redactor=unaware()) as store:
         seam = Seam.watch(monkeypatch)
 

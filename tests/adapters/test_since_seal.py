@@ -1,4 +1,4 @@
-"""What came after the newest seal is proved alone, and from what was sealed on."""
+"""Events after the newest seal are proved alone, starting at the sealed head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tampered import Tampered
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Tampered:
-    """A store with three events of each of two sessions sealed, and two of one not."""
+    """A store with three sealed events in each of two sessions, and two new ones."""
     kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
     case = Tampered(request.getfixturevalue(kind), tmp_path)
     with case.store() as store:
@@ -25,7 +25,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Tampered:
 
 
 def checked(store: SessionStore) -> tuple[int, list[tuple[str, int | None]]]:
-    """Returns the number of checked events, and each problem with its seq."""
+    """Return the number of checked events, and each problem with its seq."""
     proved = [verified for _, verified in store.verify_since_seal()]
     problems = [p for verified in proved for p in verified.problems]
     problems += store.seals.verify(newest=True).problems
@@ -33,7 +33,7 @@ def checked(store: SessionStore) -> tuple[int, list[tuple[str, int | None]]]:
     return looked, [(problem.code, problem.seq) for problem in problems]
 
 
-def test_only_new_events_are_looked_at(case: Tampered) -> None:
+def test_only_new_events_are_checked(case: Tampered) -> None:
     with case.store() as store:
         assert checked(store) == (2, [])
         store.seal()
@@ -41,21 +41,21 @@ def test_only_new_events_are_looked_at(case: Tampered) -> None:
         assert checked(store) == (0, [])
 
 
-def test_a_new_event_that_was_changed_is_found(case: Tampered) -> None:
+def test_a_changed_new_event_is_found(case: Tampered) -> None:
     case.do("UPDATE events SET token_estimate=77 WHERE session_id='grown' AND seq=4")
 
     with case.store() as store:
         assert checked(store) == (2, [("chain", 4)])
 
 
-def test_a_new_event_that_is_gone_is_found(case: Tampered) -> None:
+def test_a_missing_new_event_is_found(case: Tampered) -> None:
     case.do("DELETE FROM events WHERE session_id='grown' AND seq=4")
 
     with case.store() as store:
         assert checked(store)[1] == [("gap", 4)]
 
 
-def test_new_events_follow_on_what_was_sealed(case: Tampered) -> None:
+def test_new_events_must_continue_the_sealed_ones(case: Tampered) -> None:
     case.do("DELETE FROM events WHERE session_id='grown' AND seq=3")
 
     with case.store() as store:
@@ -70,21 +70,21 @@ def test_earlier_events_need_a_full_proof(case: Tampered) -> None:
         assert "chain" in [p.code for _, v in store.verify() for p in v.problems]
 
 
-def test_a_leaf_that_was_changed_is_found(case: Tampered) -> None:
+def test_a_changed_leaf_is_found(case: Tampered) -> None:
     case.do("DELETE FROM leaves WHERE leaf=0")
 
     with case.store() as store:
         assert ("leaf", 0) in checked(store)[1]
 
 
-def test_a_tree_head_that_the_anchor_does_not_name_is_found(case: Tampered) -> None:
+def test_a_tree_head_that_the_anchor_lacks_is_found(case: Tampered) -> None:
     anchor_file().write_bytes(b"")
 
     with case.store() as store:
         assert checked(store) == (2, [("anchor", None)])
 
 
-def test_a_store_that_was_never_sealed_is_proved_whole(
+def test_a_store_without_seals_is_proved_completely(
     store: SessionStore,
 ) -> None:
     append_to_each(store, "one", "one", "two")

@@ -1,4 +1,4 @@
-"""Whoever still holds a key that was replaced writes nothing with it."""
+"""A process that still holds a replaced key writes nothing with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTE = CompactionNote(phase="retired")
 
 
 class Pair(NamedTuple):
-    """Two processes at one store: each has its own memory of the keys."""
+    """Two processes with one store, each with its own key cache."""
 
     first: EncryptedLog
     second: EncryptedLog
@@ -67,7 +67,7 @@ def rewrite(log: EncryptedLog) -> None:
     log.rewrite(ADA, WordReplacement("secret"), now=NOW)
 
 
-def whole(log: EncryptedLog) -> bool:
+def verifies(log: EncryptedLog) -> bool:
     return not any(
         isinstance(item, Problem) for s in (ADA, DERIVED) for item in log.audit(s)
     )
@@ -86,11 +86,11 @@ def test_an_append_with_the_old_key_is_a_conflict_and_the_next_is_not(
 
     assert isinstance(outcome, Conflict)
     assert isinstance(pair.second.append(append_to(outcome.head, event)), Appended)
-    assert whole(pair.first)
-    assert whole(pair.second)
+    assert verifies(pair.first)
+    assert verifies(pair.second)
 
 
-def test_a_stream_does_not_begin_under_the_old_key(pair: Pair) -> None:
+def test_a_stream_cannot_begin_under_the_old_key(pair: Pair) -> None:
     new = ADA._replace(stream="e" * 64)
     batch = pair.second.batch(append_to(pair.second.head(new), NOTE))
     rewrite(pair.first)
@@ -100,7 +100,7 @@ def test_a_stream_does_not_begin_under_the_old_key(pair: Pair) -> None:
     assert len(pair.first.read(new)) == 1
 
 
-def test_a_view_is_not_kept_under_the_old_key(pair: Pair) -> None:
+def test_a_view_is_not_stored_under_the_old_key(pair: Pair) -> None:
     view = StoredView(1, 0, {"n": 1})
     rewrite(pair.first)
 
@@ -115,11 +115,13 @@ def test_everything_is_read_with_the_new_key(pair: Pair) -> None:
 
     assert texts(pair.second.read(ADA)) == ["a -"]
     assert pair.second.head(ADA).seq == pair.first.head(ADA).seq == 3
-    assert whole(pair.second)
+    assert verifies(pair.second)
 
 
-def test_rows_that_were_read_before_and_opened_after_are_read_again(pair: Pair) -> None:
-    fresh = EncryptedLog(pair.second.recorder, _forgetful(pair.second.keys))
+def test_rows_that_were_read_before_and_decrypted_after_are_read_again(
+    pair: Pair,
+) -> None:
+    fresh = EncryptedLog(pair.second.recorder, _without_cache(pair.second.keys))
     rows = fresh.recorder.select_events
     pages = iter([rows(ADA)])
     rewrite(pair.first)
@@ -132,7 +134,7 @@ def test_rows_that_were_read_before_and_opened_after_are_read_again(pair: Pair) 
 def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh = EncryptedLog(pair.second.recorder, _forgetful(pair.second.keys))
+    fresh = EncryptedLog(pair.second.recorder, _without_cache(pair.second.keys))
     kind = type(fresh.recorder)
     now, before = kind.head_row, fresh.recorder.head_row(ADA)
     rewrite(pair.first)
@@ -142,6 +144,6 @@ def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
     assert fresh.head(ADA).seq == 3
 
 
-def _forgetful(ring: KeyRing) -> KeyRing:
-    """The same keys, none of them in memory."""
+def _without_cache(ring: KeyRing) -> KeyRing:
+    """Return the same keys with an empty cache."""
     return KeyRing(ring.store, ring.master)

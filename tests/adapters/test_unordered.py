@@ -28,7 +28,7 @@ USERS = [f"u-{number}" for number in range(4)]
 
 @pytest.fixture
 def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
-    """A store whose positions say nothing: all of them are the same on PostgreSQL."""
+    """A store without usable positions: on PostgreSQL all of them are equal."""
     with open_at(store_url, tmp_path) as store:
         log_of(store).recorder.database.ordered = False
         yield store
@@ -79,7 +79,7 @@ def test_each_stream_is_followed_in_its_own_order(store: SessionStore) -> None:
         assert [notification.originator_version for notification in own] == [1, 2, 3]
 
 
-def test_topics_are_passed_over(store: SessionStore) -> None:
+def test_other_topics_are_skipped(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     session.append([refold.UserInput(text="a"), refold.AgentResponse(text="b")])
     topic = "agent_response/1"
@@ -101,7 +101,9 @@ def test_followers_skip_erased_events(store: SessionStore) -> None:
     assert users == [USERS[1]] * 2
 
 
-def test_a_seal_covers_every_stream_whatever_positions_say(store: SessionStore) -> None:
+def test_a_seal_covers_every_stream_without_usable_positions(
+    store: SessionStore,
+) -> None:
     database = log_of(store).recorder.database
     events = database.tables.events
     for user in USERS:

@@ -1,4 +1,4 @@
-"""The URL of a SQLite file names the same file, whoever reads it and in any form."""
+"""The URL of a SQLite file names the same file for every reader and in every form."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def file_of(url: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_comes_back_from_its_url(name: str) -> None:
+def test_a_path_survives_its_url(name: str) -> None:
     for path in (name, f"/data/{name}", Path("data", name)):
         assert file_of(url_of_file(path)) == os.fspath(path)
 

@@ -18,8 +18,8 @@ from tests.store.test_sharing import clock as clock, stores as stores
 from tests.support.engines import on_any
 
 SAME = (
-    crash.test_kill_9_loses_nothing_acknowledged_and_writes_no_half,
-    crash.test_of_eight_processes_with_one_expected_seq_one_wins,
+    crash.test_kill_9_loses_no_acknowledged_event_and_writes_no_partial_batch,
+    crash.test_one_of_eight_processes_with_the_same_expected_seq_wins,
     crash.test_unchecked_appends_of_eight_processes_leave_no_gap,
     appends.test_a_batch_is_written_completely_or_not_at_all,
     appends.test_a_forked_process_opens_its_own_connections,
@@ -42,11 +42,11 @@ SAME = (
     races.test_a_fork_made_while_the_erasure_of_its_origin_begins_is_erased_too,
     races.test_a_fork_of_an_erased_session_is_refused,
     races.test_two_concurrent_erasures_of_one_user_sign_one_certificate,
-    seals.test_appends_go_on_while_a_sealer_is_at_work,
+    seals.test_appends_continue_while_a_sealer_works,
     seals.test_kill_9_after_any_statement_leaves_each_head_sealed_once,
-    seals.test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on,
+    seals.test_kill_9_at_any_step_leaves_an_intact_tree_that_can_grow,
     seals.test_many_streams_are_sealed_some_at_a_time,
-    seals.test_of_several_sealers_each_head_is_sealed_by_one,
+    seals.test_each_head_is_sealed_by_one_of_several_sealers,
     seals.test_only_streams_that_moved_have_a_new_leaf,
     seals.test_verify_raises_no_alarm_while_others_append_and_seal,
     sharing.test_a_pending_compaction_is_made_once,
