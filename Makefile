@@ -1,7 +1,7 @@
 .POSIX:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots \
-	fuzz release-check clean
+	fuzz release-check docs clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -62,6 +62,8 @@ help:
 	@echo "             measure what HTTP adds to an append, and the delay of tails"
 	@echo "make screenshots"
 	@echo "             take the screenshots of the page for the documentation"
+	@echo "make docs    build the documentation's site into build/site, with the search and"
+	@echo "             the reference of the public API"
 	@echo "make release-check"
 	@echo "             build the package, and install and use it with each extra in an"
 	@echo "             empty environment; ARGS='--extra tui' checks one"
@@ -211,6 +213,7 @@ lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	@$(COMPILE) --upgrade pyproject.toml --all-extras --group frameworks \
 		-o requirements/frameworks.txt
+	@$(COMPILE) --upgrade --group docs -o requirements/docs.txt
 
 # A separate environment, because the compared tools need other versions.
 .venv/bench/.ready: pyproject.toml .venv/.refold
@@ -243,6 +246,18 @@ bench-server: .venv/.refold
 
 screenshots: .venv/.browser
 	@$(BIN)/python -m tools.screenshots
+
+# A separate environment, because only the site needs these packages.
+.venv/docs/.ready: requirements/docs.txt .venv/.refold
+	@test -x .venv/docs/bin/python || $(PYTHON) -m venv .venv/docs
+	@echo "installing MkDocs into .venv/docs"
+	@$(UV) pip sync --quiet --require-hashes --python .venv/docs/bin/python requirements/docs.txt
+	@touch $@
+
+docs: .venv/docs/.ready
+	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --quiet --strict
+	@$(BIN)/python -m tools.site.check
+	@echo "read it with: python3 -m http.server --directory build/site"
 
 # Installs more than a gigabyte, so it is not part of `make test`.
 release-check: .venv/.refold
