@@ -121,10 +121,14 @@ class Auditor:
     def _pages(self, after: int = 0) -> Iterator[Sequence[EncryptedEvent]]:
         """Yield the rows to verify in pages."""
         select_events = self._log.recorder.select_events
-        while page := select_events(self._stream, gt=after, lte=self._upto, limit=PAGE):
-            self._last = page[-1]
-            after = self._last.seq
-            yield page
+        while True:
+            page = select_events(self._stream, gt=after, lte=self._upto, limit=PAGE)
+            if page:
+                self._last = page[-1]
+                after = self._last.seq
+                yield page
+            if len(page) < PAGE:
+                return
 
     def _chain_problems(self, row: EncryptedEvent, expected: int) -> list[Problem]:
         """Return the problems of a row's place in the chain, and of its replacement.

@@ -579,17 +579,22 @@ class Compactor:
         source: compaction.Source,
         written: compaction.Written,
         started: int,
+        *,
+        head_seq: int | None = None,
     ) -> events.Summary:
         """Return the event of a written summary.
 
-        started: when the work began, in microseconds since 1970.
+        started:  when the work began, in microseconds since 1970.
+        head_seq: the head of the main stream; None reads it.
         """
+        if head_seq is None:
+            head_seq = self.writer.log.head(self.viewer.stream).seq
         return compaction.summary_of(
             decision,
             source,
             written,
             strategy=self.strategy.ref,
-            appended_at_seq=self.writer.log.head(self.viewer.stream).seq,
+            appended_at_seq=head_seq,
             duration_ms=(self.writer.clock() - started) / 1000,
         )
 

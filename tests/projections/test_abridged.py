@@ -28,6 +28,7 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.tokens import estimate_text
+from refold.projections.context import abridged as abridged_module
 from refold.projections.context.abridged import TOOLS, Abridged, on_file
 from refold.projections.context.compaction import (
     Compaction,
@@ -433,6 +434,27 @@ def test_turns_shrink_before_the_oldest_are_left_out() -> None:
 
     assert text.count("<turn ") == 3
     assert estimate_text(text) <= 800
+
+
+def test_each_version_of_a_turn_is_made_once_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[int, Any]] = []
+    turn_text = abridged_module._turn_text
+
+    def noting(turn: Any, limits: Limits, level: Any) -> str:
+        made.append((turn.first, level))
+        return turn_text(turn, limits, level)
+
+    monkeypatch.setattr(abridged_module, "_turn_text", noting)
+    read = call("c", tool_name="Read", arguments={"file_path": "/app/main.py"})
+    turn = [UserInput(text="u " * 500), read, result("c"), ANSWER]
+
+    abridged(*turn, *turn[:1], ANSWER, *turn[:1], ANSWER, tokens=400)
+
+    assert len(made) == len(set(made))
+    levels = {level for _, level in made}
+    assert 2 <= len(levels) < len(abridged_module._LEVELS)
 
 
 def test_the_oldest_turns_are_left_out_and_counted() -> None:

@@ -126,6 +126,19 @@ def test_an_executor_gives_the_same_result_as_one_process(
     )
 
 
+def test_the_longest_sessions_begin_first(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="z")
+    append_turns(session, 3)
+
+    with ThreadPoolExecutor(1) as executor:
+        spy = Mock(wraps=executor)
+        list(store.verify(executor=spy))
+
+    sizes = [call.args[-1].head_seq for call in spy.submit.mock_calls]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+
+
 @pytest.mark.each_engine
 @pytest.mark.parametrize("kind", ["threads", "processes", "dask"])
 def test_processes_seal_ranges_of_streams(

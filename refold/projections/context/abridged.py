@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args, overload
 
 from refold.domain import events
 from refold.domain.canonical import load_packaged_toml
@@ -399,13 +399,16 @@ class Abridged:
             turns = _without_words_of_user(turns)
         if source.judgments_stay:
             turns = _without_judgments(turns)
-        shortest = _shortest_chars(source, turns, self.limits)
+        versions = _Versions(self.limits)
+        shortest = _shortest_chars(source, turns, versions)
         historian = self._beside_user(source, shortest)
-        text = historian._history(source, turns, target_tokens, historian.limits)
+        text = historian._history(
+            source, turns, versions, target_tokens, historian.limits
+        )
         if ledger.missing(text):
             share = historian._ledger_share(source, ledger, target_tokens, shortest)
             with_ledger = historian._with_ledger(
-                source, turns, ledger, target_tokens, share
+                source, turns, versions, ledger, target_tokens, share
             )
             # The seqs of a ledger are words that its source may not have.
             if markup.own_words(with_ledger) <= source.words:
@@ -446,6 +449,7 @@ class Abridged:
         self,
         source: Source,
         turns: Sequence[AbridgedTurn],
+        versions: _Versions,
         ledger: Ledger,
         target_tokens: int,
         share: float,
@@ -460,7 +464,7 @@ class Abridged:
         history_tokens = target_tokens - of_ledger
         history_chars = max(1, total_chars - chars_of_ledger)
         limits = self.limits.model_copy(update={"total_chars": history_chars})
-        history = self._history(source, turns, history_tokens, limits)
+        history = self._history(source, turns, versions, history_tokens, limits)
         tokens_left = target_tokens - estimate_text(history) - 1
         chars_left = total_chars - len(history) - 1
         ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
@@ -499,6 +503,7 @@ class Abridged:
         self,
         source: Source,
         turns: Sequence[AbridgedTurn],
+        versions: _Versions,
         tokens: int,
         limits: Limits,
     ) -> str:
@@ -508,14 +513,14 @@ class Abridged:
             earlier += markup.turns_in(summary)
         has_prose = not all(turn.startswith("<turn ") for turn in earlier)
         if has_prose:
-            new = [_turn_text(turn, limits, _LEVELS[1]) for turn in turns]
+            new = [versions.of_turn(turn, _LEVELS[1]) for turn in turns]
             return _fitted_prose([*source.summaries, *new], tokens, limits)
         has_room = self.newest_first and tokens >= _FEWEST_TOKENS_FOR_ANSWERS
         levels = _LEVELS if has_room else _LEVELS_OF_NAMES
-        versions = [_versions_of_text(turn, limits, levels) for turn in earlier]
-        versions += [_versions_of_turn(turn, limits, levels) for turn in turns]
+        of_turns = [versions.of_text_at(turn, levels) for turn in earlier]
+        of_turns += [versions.of_turn_at(turn, levels) for turn in turns]
         return _fitted_versions(
-            versions,
+            of_turns,
             tokens,
             limits,
             left_out=markup.left_out_in(source.summaries),
@@ -559,14 +564,14 @@ def _begins_turn(envelope: Envelope) -> bool:
 
 
 def _shortest_chars(
-    source: Source, turns: Iterable[AbridgedTurn], limits: Limits
+    source: Source, turns: Iterable[AbridgedTurn], versions: _Versions
 ) -> int:
     """The characters of all turns of a source in their shortest versions."""
     shortest = _LEVELS[-1]
-    chars = sum(len(_turn_text(turn, limits, shortest)) + 1 for turn in turns)
+    chars = sum(len(versions.of_turn(turn, shortest)) + 1 for turn in turns)
     for summary in source.summaries:
         for turn in _TURN.finditer(summary):
-            chars += len(_version_of_text(turn[0], limits, shortest)) + 1
+            chars += len(versions.of_text(turn[0], shortest)) + 1
     return chars
 
 
@@ -1240,17 +1245,19 @@ def _list_items(
     turn: AbridgedTurn, name: str, limits: Limits, level: _Level
 ) -> list[str]:
     """The lines of a list of the turn within these limits at this level."""
+    if name == "results":
+        items = [f"{tool}: {text}" for tool, text in turn.results.items()]
+    else:
+        items = turn.lists.get(name, [])
+    if not items:
+        return []
     most = limits.of(name)
     if most:
         most = max(most // level.lists, 1)
     chars = max(limits.action_chars // level.lists, 1)
     if name == "steps":
-        longest = _longest_items(turn.lists.get(name, []), level.steps)
+        longest = _longest_items(items, level.steps)
         return [_short(item, 2 * chars) for item in longest]
-    if name == "results":
-        items = [f"{tool}: {text}" for tool, text in turn.results.items()]
-    else:
-        items = turn.lists.get(name, [])
     if name == "results":
         most = min(most, level.results)
     newest = _newest_items(items, most)
@@ -1347,17 +1354,73 @@ def _fitted_prose(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
     return "\n".join(_cut(summary, share, limits) for summary in summaries)
 
 
-def _versions_of_turn(
-    turn: AbridgedTurn, limits: Limits, levels: Iterable[_Level]
-) -> list[str]:
-    """The turn at each level, the longest version first."""
-    return [_turn_text(turn, limits, level) for level in levels]
+class _Versions:
+    """The texts of turns at levels; each is made once, when it is first needed.
+
+    Most histories fit at one of the first levels, and a source is abridged twice if it
+    has a ledger.
+
+    limits: those of the texts and lists of a turn.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        # By level, and by the number of a turn's first event or the text of a turn.
+        self._made: dict[tuple[_Level, int | str], str] = {}
+
+    def of_turn(self, turn: AbridgedTurn, level: _Level) -> str:
+        """A turn of new events at a level."""
+        key = (level, turn.first)
+        text = self._made.get(key)
+        if text is None:
+            text = _turn_text(turn, self._limits, level)
+            self._made[key] = text
+        return text
+
+    def of_text(self, turn: str, level: _Level) -> str:
+        """A turn of an earlier summary at a level."""
+        key = (level, turn)
+        text = self._made.get(key)
+        if text is None:
+            text = _version_of_text(turn, self._limits, level)
+            self._made[key] = text
+        return text
+
+    def of_turn_at(self, turn: AbridgedTurn, levels: Sequence[_Level]) -> Sequence[str]:
+        """A turn of new events at each level, the longest version first."""
+        return _AtLevels(levels, partial(self.of_turn, turn))
+
+    def of_text_at(self, turn: str, levels: Sequence[_Level]) -> Sequence[str]:
+        """A turn of an earlier summary, and its shorter versions."""
+
+        def version(level: _Level) -> str:
+            return turn if level is levels[0] else self.of_text(turn, level)
+
+        return _AtLevels(levels, version)
 
 
-def _versions_of_text(turn: str, limits: Limits, levels: Sequence[_Level]) -> list[str]:
-    """A turn of an earlier summary at each level, the longest version first."""
-    shorter = [_version_of_text(turn, limits, level) for level in levels[1:]]
-    return [turn, *shorter]
+class _AtLevels(Sequence[str]):
+    """The versions of one turn at several levels, which are made on demand."""
+
+    def __init__(
+        self, levels: Sequence[_Level], version: Callable[[_Level], str]
+    ) -> None:
+        self._levels = levels
+        self._version = version
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self._version(level) for level in self._levels[index]]
+        return self._version(self._levels[index])
 
 
 def _version_of_text(turn: str, limits: Limits, level: _Level) -> str:

@@ -514,7 +514,7 @@ def of_events(envelopes: Sequence[Envelope]) -> Source:
     texts: list[str] = []
     words = 0
     for envelope in envelopes:
-        thread, placed = place(thread, envelope)
+        thread, placed = place(thread, envelope, _as_it_is)
         entry = markup.entry_of(envelope.payload, questions)
         if placed is not None and entry is not None:
             if isinstance(envelope.payload, events.ToolResult):
@@ -522,6 +522,11 @@ def of_events(envelopes: Sequence[Envelope]) -> Source:
             texts.append(entry.text(seq=envelope.seq))
             words += markup.count_value_words(entry.content)
     return Source("\n".join(texts), words, len(texts), tuple(envelopes))
+
+
+def _as_it_is(text: str) -> str:
+    """Return the key of an id or a text in a thread that is not stored."""
+    return text
 
 
 def summary_text(summary: Summary) -> str:

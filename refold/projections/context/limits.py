@@ -19,6 +19,10 @@ def protected_tokens(window_tokens: int) -> int:
     return min(wished, int(window_tokens * _SMALL_WINDOW_SHARE))
 
 
+# The lists that can have a limit of their own.
+_LISTS: Final = frozenset({"modified", "created", "deleted", "viewed", "commands"})
+
+
 class Limits(BaseModel):
     """The limits of an abridged history.
 
@@ -54,5 +58,7 @@ class Limits(BaseModel):
 
     def of(self, name: str) -> int:
         """Return the number of items that this list may have."""
-        most: int | None = getattr(self, name, None)
+        most: int | None = None
+        if name in _LISTS:
+            most = getattr(self, name)
         return self.listed if most is None else most

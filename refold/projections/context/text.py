@@ -120,9 +120,15 @@ def outside_placeholders(text: str, place: int, *, earlier: bool) -> int:
     return place
 
 
+# A text that needs no escapes and no cut, such as the name of most tools.
+_PLAIN_ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
+
+
 def _attribute(value: object) -> str:
     if type(value) is int:
         return str(value)
+    if type(value) is str and _PLAIN_ATTRIBUTE.fullmatch(value):
+        return value
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return escape(" ".join(cut_middle(text, 200).split()))
 

@@ -106,7 +106,10 @@ def spread(
 
     try:
         while True:
-            for item in islice(waiting, _MOST_SUBMITTED - len(running)):
+            batch = islice(waiting, _MOST_SUBMITTED - len(running))
+            # The longest sessions first: one that begins last would keep one process
+            # busy while the others have nothing left to do.
+            for item in sorted(batch, key=_size, reverse=True):
                 submit(item)
             if not running:
                 return
@@ -129,6 +132,11 @@ def spread(
             future.cancel()
         if is_shared_by_this:
             _open_stores.pop(open_again, None)  # another thread may have removed it
+
+
+def _size(item: Any) -> int:
+    """Return the number of events of an item that is a session; 0 for others."""
+    return int(getattr(item, "head_seq", 0))
 
 
 class _Processes(futures.Executor):

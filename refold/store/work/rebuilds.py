@@ -149,8 +149,9 @@ class Rebuilder:
         log = self.writer.log
         result = Rebuilt(stream.user_id, stream.session_id)
         while True:
-            viewer = Viewer(log, History.of(log, log.head(stream).state))
-            walk = _Walk(self, viewer, result, progress, lease)
+            head = log.head(stream)
+            viewer = Viewer(log, History.of(log, head.state))
+            walk = _Walk(self, viewer, head.seq, result, progress, lease)
             try:
                 outline = walk.run()
             except errors.StaleSession:
@@ -184,11 +185,13 @@ class _DecisionPoint(NamedTuple):
 class _Walk:
     """One walk from a session's first event to its newest.
 
+    head_seq: the head of the main stream when the walk began.
     result: the result so far, to which each summary is added.
     """
 
     _rebuilder: Rebuilder
     _viewer: Viewer
+    _head_seq: int
     result: Rebuilt
     _progress: Progress
     _lease: HeldLease | None
@@ -358,8 +361,9 @@ class _Walk:
         if self._lease is not None and not self._lease.renew():
             raise _Overtaken
         rebuilder = self._rebuilder
-        own = (event for event in self._recent if event.seq > 0)
         spans = compaction.new_in(decision, self._derived)
+        first_new_seq = max(spans[0][0], 1) if spans else 1
+        own = [event for event in self._recent if event.seq >= first_new_seq]
         new_events = self._viewer.history.read_spans(spans, own)
         source = compaction.source_of(
             decision,
@@ -390,7 +394,14 @@ class _Walk:
         compactor = Compactor(
             self._writer, self._viewer, self._strategy, rebuilder.summarizer
         )
-        summary = compactor.summary(decision, source, written, started)
+        summary = compactor.summary(
+            decision,
+            source,
+            written,
+            started,
+            # Nobody reads a summary that is not written: its head costs no statement.
+            head_seq=None if rebuilder.writes else self._head_seq,
+        )
         self._record(summary, now)
         tokens_out = summary.tokens_after
         if rebuilder.dry_run:
