@@ -1172,9 +1172,9 @@ class StoredRetention:
         accesses = self._t.accesses.c
         is_main = (heads.user_id == whose.user_id, heads.stream == MAIN)
         every = connection.scalars(sa.select(heads.session_id).where(*is_main))
-        if set(every) != set(unused.known):
+        if set(every) != set(unused.all_sessions):
             return True
-        names = list(whose.sessions or unused.known)
+        names = list(whose.sessions or unused.all_sessions)
         query = sa.select(heads.updated_at).where(*is_main, heads.session_id.in_(names))
         query = query.order_by(heads.session_id).with_for_update()
         if any(updated_at > unused.since for updated_at in connection.scalars(query)):

@@ -1,7 +1,7 @@
 """A client of the Messages API whose calls are captured in a session, and its tools.
 
 The context of each call comes from the session.  A call records the new content,
-compacts where that is due, records the request, and then sends it.
+compacts the session if its strategy decides to, records the request, and then sends it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FILES_BETA: Final = "files-api-2025-04-14"
 
 
-class Brought(ExtraArgs, total=False):
+class CallArgs(ExtraArgs, total=False):
     """The keyword arguments of a call: those of ExtraArgs, and these.
 
     request_id: the id by which the call is traced.
@@ -71,8 +71,8 @@ class Brought(ExtraArgs, total=False):
     options: Mapping[str, Any] | None
 
 
-class Asked(NamedTuple):
-    """A request that is recorded and may be sent.
+class RecordedRequest(NamedTuple):
+    """A request that is recorded, so that it may be sent.
 
     body:     the arguments of the SDK's method.
     api:      the resource of the client that has the method.
@@ -99,16 +99,16 @@ class BatchRequest(NamedTuple):
 class _Call(NamedTuple):
     """The arguments of a call, which the SDK accepts.
 
-    handed:        those that the context is made of.
-    options:       those that are sent beside it.
-    recorded:      what the request records of both.
-    api:           the resource of the client that takes them.
-    system_blocks: the system prompt, if it is in blocks.
+    context_args:     those from which the context is made (ExtraArgs).
+    options:          those that are sent with the context.
+    recorded_options: the options that the recorded request names.
+    api:              the resource of the client that takes them.
+    system_blocks:    the system prompt, if it is in blocks.
     """
 
-    handed: Any
+    context_args: Any
     options: dict[str, Any]
-    recorded: JsonObject
+    recorded_options: JsonObject
     api: Any
     request_id: str | None
     system_blocks: Any
@@ -122,7 +122,7 @@ class _Captured:
     summarizer: the writer of summaries; by default ``abridged``.
     agent:      the agent that the events belong to, if the session has several.  Of
                 the other agents, a context shows what this one sees.
-    handed:     system, tools, examples and so on for every call (ExtraArgs); arguments
+    defaults:   system, tools, examples and so on for every call (ExtraArgs); arguments
                 of a call override them.
     """
 
@@ -136,7 +136,7 @@ class _Captured:
         strategy: str | Strategy | None = None,
         summarizer: Summarizer | None = None,
         agent: str | None = None,
-        **handed: Unpack[ExtraArgs],
+        **defaults: Unpack[ExtraArgs],
     ) -> None:
         if not model.strip():
             raise errors.InvalidConfiguration("the capture needs the name of a model")
@@ -154,7 +154,7 @@ class _Captured:
         self._agent = agent
         self._strategy = strategy
         self._summarizer = summarizer
-        self._handed = handed
+        self._defaults = defaults
         self._rehearsal = options.Rehearsal(getattr(client, "timeout", None))
 
     def record(
@@ -172,15 +172,15 @@ class _Captured:
                   Without messages, only the response is recorded.
         response: the SDK's, its raw response (``with_raw_response``), or JSON.
 
-        The request says whether exactly the session's context was sent.  It was not if
-        a text had to be redacted.  A response that is recorded already is not recorded
-        again, and neither are its messages.
+        The request records whether exactly the session's context was sent.  It was not
+        if a text had to be redacted.  A response that is recorded already is not
+        recorded again, and neither are its messages.
 
         If the messages do not contain the end of the session, those after their last
         answer are recorded, and ``meta.warnings`` has ``history_differs``.
 
-        Raises InvalidEvent for a message that cannot be recorded, and what ``append``
-        raises; RecordingFailed if the response cannot be recorded.
+        Raises InvalidEvent for a message that cannot be recorded, and the errors of
+        ``append``; RecordingFailed if the response cannot be recorded.
         """
         response = chat.parsed(response)
         if messages:
@@ -192,16 +192,16 @@ class _Captured:
                 warnings.append({"code": "history_differs"})
             if new.events:
                 self._append(new.events, request_id, {"warnings": warnings})
-            handed: ExtraArgs = {**self._window(), "tools": tools}
+            context_args: ExtraArgs = {**self._window(), "tools": tools}
             system = chat.system_text(system)
             if system is not None:
-                handed["system"] = system
-            view = self.session.context(self._chosen(), **handed)
+                context_args["system"] = system
+            view = self.session.context(self._current_strategy(), **context_args)
             has_same_messages = chat.normal(messages) == chat.normal(view.messages)
             matches = has_same_messages and system == view.system
             self._append(view.request(model=self._model, matches=matches), request_id)
         if response is not None:
-            self._answer(response, request_id)
+            self._record_answer(response, request_id)
 
     def _has_recorded(self, response: Any) -> bool:
         """Whether the session has a response with the same id of the provider."""
@@ -211,15 +211,21 @@ class _Captured:
         responses = self.session.events(types=("agent_response",))
         return any(event.meta.response_id == response_id for event in responses)
 
-    def _chosen(self, *, prepares: bool = False) -> str | Strategy | None:
-        """The strategy; for this agent if the session has several."""
+    def _current_strategy(self, *, prepares: bool = False) -> str | Strategy | None:
+        """Return the strategy; if the session has several agents, that of this agent.
+
+        prepares: whether the default is that of ``session.prepare``.
+        """
         if self._agent is None:
             return self._strategy
         settings = self.session.settings
         return settings.for_agent(self._agent, self._strategy, prepares=prepares)
 
     def _window(self) -> ExtraArgs:
-        """The part of the model's window for a request; empty if it is not known."""
+        """Return the tokens of the model's window that a request may take.
+
+        Returns no argument for an unknown model.
+        """
         try:
             return {"window": max(1, window_of(self._model) - self._max_tokens)}
         except errors.UnknownModel:
@@ -233,6 +239,10 @@ class _Captured:
         *,
         key: str | None = None,
     ) -> None:
+        """Append events of this agent.
+
+        key: the idempotency key.
+        """
         self.session.append(
             events,
             request_id=request_id,
@@ -243,7 +253,9 @@ class _Captured:
             unscanned="stub",
         )
 
-    def _ask(self, content: Content, brought: Brought, method: str = "create") -> Asked:
+    def _record_request(
+        self, content: Content, arguments: CallArgs, method: str = "create"
+    ) -> RecordedRequest:
         """Record the content and the request, before anything is sent.
 
         method: the method of the SDK that will send it.
@@ -252,7 +264,7 @@ class _Captured:
         would refuse.
         """
         events = chat.events_of_user(content)
-        call = self._checked(brought, method)
+        call = self._checked(arguments, method)
         if events:
             try:
                 self._append(events, call.request_id)
@@ -264,17 +276,18 @@ class _Captured:
                 if new:
                     self._append(new, call.request_id)
         view = self.session.prepare(
-            self._chosen(prepares=True),
+            self._current_strategy(prepares=True),
             summarizer=self._summarizer,
             model=self._model,
-            **call.handed,
+            **call.context_args,
         )
         view = self.session.vault.reveal_view(view)
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
         blocks = call.system_blocks
         if blocks is not None:
-            is_sent = chat.system_text(body.get("system")) == call.handed["system"]
-            if is_sent:
+            system = call.context_args["system"]
+            is_unchanged = chat.system_text(body.get("system")) == system
+            if is_unchanged:
                 body["system"] = chat.plain([*blocks])
         body |= call.options
         api = call.api
@@ -283,41 +296,49 @@ class _Captured:
             body["betas"] = list(dict.fromkeys(betas))
             api = self.client.beta.messages
         meta: dict[str, Any] = {"max_tokens": self._max_tokens}
-        if call.recorded:
-            meta["options"] = call.recorded
+        if call.recorded_options:
+            meta["options"] = call.recorded_options
         request = view.request(model=self._model, matches=True)
         self._append(request, call.request_id, meta)
-        return Asked(body, api, self.session.writer.clock(), call.request_id)
+        began_at = self.session.writer.clock()
+        return RecordedRequest(body, api, began_at, call.request_id)
 
-    def _checked(self, brought: Brought, method: str) -> _Call:
+    def _checked(self, arguments: CallArgs, method: str) -> _Call:
         """Check the arguments of a call without recording anything.
 
         Raises InvalidConfiguration.
         """
-        arguments: dict[str, Any] = {**brought}
-        request_id = arguments.pop("request_id", None)
-        call_options = dict(arguments.pop("options", None) or {})
+        rest: dict[str, Any] = {**arguments}
+        request_id = rest.pop("request_id", None)
+        call_options = dict(rest.pop("options", None) or {})
         options.check_settable(call_options)
-        recorded = options.recorded(call_options)
+        recorded_options = options.recorded(call_options)
         api = options.api_for(self.client, method, call_options)
-        handed: Any = {**self._window(), **self._handed, **arguments}
-        blocks = handed.get("system")
+        context_args: Any = {**self._window(), **self._defaults, **rest}
+        blocks = context_args.get("system")
         if isinstance(blocks, str | None):
             blocks = None
         else:
-            handed["system"] = chat.system_text(blocks)
-            recorded["system_blocks"] = chat.layout(blocks)
+            context_args["system"] = chat.system_text(blocks)
+            recorded_options["system_blocks"] = chat.layout(blocks)
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._max_tokens,
             "messages": [{"role": "user", "content": "(The SDK checks this.)"}],
             **call_options,
         }
-        if handed.get("tools"):
-            body["tools"] = handed["tools"]
+        if context_args.get("tools"):
+            body["tools"] = context_args["tools"]
         is_beta = api is not self.client.messages
         self._rehearsal.check(method, body, beta=is_beta)
-        return _Call(handed, call_options, recorded, api, request_id, blocks)
+        return _Call(
+            context_args=context_args,
+            options=call_options,
+            recorded_options=recorded_options,
+            api=api,
+            request_id=request_id,
+            system_blocks=blocks,
+        )
 
     def thread(self, *_: object, **__: object) -> NoReturn:
         """Refuse threads, whose messages the provider holds.
@@ -327,20 +348,21 @@ class _Captured:
         raise errors.InvalidConfiguration(options.NO_THREADS)
 
     def _counting(
-        self, content: Content, brought: Brought
+        self, content: Content, arguments: CallArgs
     ) -> tuple[Any, dict[str, Any]]:
         """Return the resource and the arguments that count the tokens of a call."""
         events = chat.events_of_user(content)
-        call = self._checked(brought, "create")
+        call = self._checked(arguments, "create")
+        context_args = call.context_args
         try:
-            view = self.session.context(self._chosen(), **call.handed)
+            view = self.session.context(self._current_strategy(), **context_args)
         except errors.SessionNotFound:
             messages: list[dict[str, Any]] = []
             body: dict[str, Any] = {"model": self._model, "messages": messages}
-            if call.handed.get("system"):
-                body["system"] = call.handed["system"]
-            if call.handed.get("tools"):
-                body["tools"] = [*call.handed["tools"]]
+            if context_args.get("system"):
+                body["system"] = context_args["system"]
+            if context_args.get("tools"):
+                body["tools"] = [*context_args["tools"]]
         else:
             body = view.to_request(model=self._model, max_tokens=self._max_tokens)
         body["messages"] = chat.with_user_events(body["messages"], events)
@@ -352,9 +374,9 @@ class _Captured:
             api = self.client.beta.messages
         return api, options.accepted_by(api, "count_tokens", body)
 
-    def _structured(self, brought: Brought, output_format: Any) -> Brought:
+    def _structured(self, arguments: CallArgs, output_format: Any) -> CallArgs:
         """Return the arguments of a call whose answer has a type's JSON schema."""
-        call_options = dict(brought.get("options") or {})
+        call_options = dict(arguments.get("options") or {})
         output_config = dict(call_options.get("output_config") or {})
         if "format" in output_config:
             raise errors.InvalidConfiguration(
@@ -363,27 +385,26 @@ class _Captured:
         schema = options.schema_of(output_format)
         output_config["format"] = {"type": "json_schema", "schema": schema}
         call_options["output_config"] = output_config
-        return {**brought, "options": call_options}
+        return {**arguments, "options": call_options}
 
     def _batched(
-        self, content: Content, brought: Brought, custom_id: str
+        self, content: Content, arguments: CallArgs, custom_id: str
     ) -> BatchRequest:
         """Record a request for a batch."""
         if not _CUSTOM_ID.fullmatch(custom_id):
             raise errors.InvalidConfiguration(
                 "custom_id: 1 to 64 letters, digits, _ and -"
             )
-        unfit = sorted(
-            options.NOT_IN_BATCHES.intersection(brought.get("options") or {})
-        )
-        if unfit:
+        call_options = arguments.get("options") or {}
+        refused = sorted(options.NOT_IN_BATCHES.intersection(call_options))
+        if refused:
             raise errors.InvalidConfiguration(
-                f"options: a request in a batch has no {unfit[0]}; give it to "
+                f"options: a request in a batch has no {refused[0]}; give it to "
                 "batches.create"
             )
-        asked = self._ask(content, brought)
-        betas = asked.body.pop("betas", [])
-        return BatchRequest({"custom_id": custom_id, "params": asked.body}, betas)
+        request = self._record_request(content, arguments)
+        betas = request.body.pop("betas", [])
+        return BatchRequest({"custom_id": custom_id, "params": request.body}, betas)
 
     def record_batch(self, response: Any) -> None:
         """Record the answer to a request of ``batch_request``.
@@ -397,13 +418,13 @@ class _Captured:
         """
         result = chat.batch_result(response)
         if not isinstance(result, AgentError):
-            self._answer(result, None)
+            self._record_answer(result, None)
             return
         request_seq = self.session.head().state.last_request
         self._append(result, None, key=f"batch:{request_seq}:{result.code}")
 
-    def _answer(
-        self, answer: Any, request_id: str | None, took: float | None = None
+    def _record_answer(
+        self, answer: Any, request_id: str | None, duration_ms: float | None = None
     ) -> None:
         """Record a whole answer, unless it is recorded already.
 
@@ -413,13 +434,15 @@ class _Captured:
             message = plain(answer)
             name, _ = repaired(message.get("id"))
             key = f"response:{name}" if name else None
-            self._append(events_of(message), request_id, _meta(message, took), key=key)
+            meta = _meta(message, duration_ms)
+            self._append(events_of(message), request_id, meta, key=key)
         except Exception as error:
             raise errors.RecordingFailed(answer, error) from error
 
-    def _answered(self, asked: Asked, message: Any) -> None:
-        """Record the whole answer to a request of ``_ask``."""
-        self._answer(message, asked.request_id, self._took(asked))
+    def _record_answer_to(self, request: RecordedRequest, message: Any) -> None:
+        """Record the whole answer to a request, with the time that it took."""
+        duration_ms = self._duration_ms(request)
+        self._record_answer(message, request.request_id, duration_ms)
 
     def _reveal(self, message: Any) -> None:
         """Put real values into the arguments of calls, as the store's vault allows."""
@@ -433,29 +456,33 @@ class _Captured:
         self._reveal(copy)
         return copy
 
-    def _broke_off(
-        self, asked: Asked, message: Any, error: BaseException | None
+    def _record_received(
+        self, request: RecordedRequest, message: Any, error: BaseException | None
     ) -> None:
-        """Record an answer that broke off: the part that came, and the reason.
+        """Record an answer that may be incomplete.
 
-        Raises RecordingFailed if a part came and cannot be recorded.
+        Of an incomplete one, record the received part and the error.
+
+        message: None if no part was received.
+
+        Raises RecordingFailed if a part was received and cannot be recorded.
         """
         if message is not None and message.stop_reason is not None:
-            self._answered(asked, message)
+            self._record_answer_to(request, message)
             return
         partial_message = plain(message)
         try:
-            meta = _meta(partial_message or {}, self._took(asked))
+            meta = _meta(partial_message or {}, self._duration_ms(request))
             events = chat.broken_off(partial_message, chat.error_of(error))
-            self._append(events, asked.request_id, meta)
+            self._append(events, request.request_id, meta)
         except errors.RefoldError as failure:
             if message is not None:
                 raise errors.RecordingFailed(message, failure) from failure
             log.warning("a failed call of the model could not be recorded: %s", failure)
 
-    def _took(self, asked: Asked) -> float:
+    def _duration_ms(self, request: RecordedRequest) -> float:
         """Return the milliseconds since the request was sent."""
-        return max(0, self.session.writer.clock() - asked.began_at) / 1000
+        return max(0, self.session.writer.clock() - request.began_at) / 1000
 
 
 class Capture(_Captured):
@@ -463,56 +490,57 @@ class Capture(_Captured):
 
     client: Anthropic
 
-    def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
-        """Send the session's context with what the user adds to it.
+    def create(self, content: Content = None, **more: Unpack[CallArgs]) -> Message:
+        """Add the user's message to the session, and send the session's context.
 
         content: a text; blocks of a user's message, such as results of tools; events;
                  or None if everything is recorded already.
-        more:    the other arguments of the call (Brought).
+        more:    the other arguments of the call (CallArgs).
 
         Raises InvalidConfiguration, with nothing recorded, for a call that the SDK
-        refuses; what ``session.append`` and ``session.prepare`` raise, before anything
-        is sent; what the SDK raises, recorded as an ``error``; RecordingFailed, which
-        has the answer, if it cannot be recorded.
+        refuses; the errors of ``session.append`` and ``session.prepare``, before
+        anything is sent; the errors of the SDK, recorded as an ``error``;
+        RecordingFailed, which has the answer, if it cannot be recorded.
         """
-        asked = self._ask(content, more)
+        request = self._record_request(content, more)
         try:
-            message: Message = asked.api.create(**asked.body)
+            message: Message = request.api.create(**request.body)
             chat.check_message(message)
         except BaseException as error:
-            self._broke_off(asked, None, error)
+            self._record_received(request, None, error)
             raise
-        self._answered(asked, message)
+        self._record_answer_to(request, message)
         self._reveal(message)
         return message
 
     @contextmanager
     def stream(
-        self, content: Content = None, **more: Unpack[Brought]
+        self, content: Content = None, **more: Unpack[CallArgs]
     ) -> Iterator[MessageStream]:
         """Return the SDK's stream; the answer is recorded when the block ends.
 
-        If it breaks off, or the block is left early, the part that came is recorded
-        with the ``stop_reason`` ``interrupted``, and an ``error`` that has its calls.
+        If the stream breaks off, or the block is left early, the received part is
+        recorded with the ``stop_reason`` ``interrupted``, and an ``error`` that has
+        its calls.
         """
-        asked = self._ask(content, more, "stream")
+        request = self._record_request(content, more, "stream")
         stream = None
         try:
-            with asked.api.stream(**asked.body) as stream:
-                whole = stream.get_final_message
+            with request.api.stream(**request.body) as stream:
+                get_final_message = stream.get_final_message
 
                 def revealed() -> Any:
-                    return self._revealed(whole())
+                    return self._revealed(get_final_message())
 
                 stream.get_final_message = revealed
                 yield stream
         except BaseException as error:
-            self._broke_off(asked, _came(stream), error)
+            self._record_received(request, _received(stream), error)
             raise
-        self._broke_off(asked, _came(stream), None)
+        self._record_received(request, _received(stream), None)
 
     def parse(
-        self, content: Content, output_format: type[T], **more: Unpack[Brought]
+        self, content: Content, output_format: type[T], **more: Unpack[CallArgs]
     ) -> ParsedMessage[T]:
         """``create`` with an answer that is JSON of a type: ``parsed_output`` has it.
 
@@ -521,15 +549,15 @@ class Capture(_Captured):
         The answer is recorded before it is parsed.
 
         Raises pydantic.ValidationError, as the SDK does, for an answer that is not of
-        the type, and what ``create`` raises.
+        the type, and the errors of ``create``.
         """
         message = self.create(content, **self._structured(more, output_format))
         return structured.parsed(message, output_format)
 
     def count_tokens(
-        self, content: Content = None, **more: Unpack[Brought]
+        self, content: Content = None, **more: Unpack[CallArgs]
     ) -> MessageTokensCount:
-        """Have the API count the tokens of a call, which is not made.
+        """Let the API count the tokens of a call, which is not made.
 
         It records nothing and compacts nothing: ``create`` may send less.
         """
@@ -538,7 +566,7 @@ class Capture(_Captured):
         return count
 
     def batch_request(
-        self, content: Content = None, *, custom_id: str, **more: Unpack[Brought]
+        self, content: Content = None, *, custom_id: str, **more: Unpack[CallArgs]
     ) -> BatchRequest:
         """Record a request that is sent in a batch, and return it.
 
@@ -546,7 +574,7 @@ class Capture(_Captured):
         ``record_batch``.
 
         Raises InvalidConfiguration, with nothing recorded, for an option that a batch
-        cannot have, and what ``create`` raises before it sends.
+        cannot have, and the errors that ``create`` raises before it sends.
         """
         return self._batched(content, more, custom_id)
 
@@ -565,8 +593,8 @@ class Capture(_Captured):
         max_iterations: the most messages.
         more:           the other arguments of ``create``.
 
-        Every result is recorded with the call that follows it.  Nothing is sent before
-        the first message is asked for.
+        Every result is recorded with the next request to the model.  Nothing is sent
+        before the iteration begins.
 
         Raises InvalidConfiguration for a tool that it cannot run.
         """
@@ -582,49 +610,53 @@ class AsyncCapture(_Captured):
 
     client: AsyncAnthropic
 
-    async def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
+    async def create(
+        self, content: Content = None, **more: Unpack[CallArgs]
+    ) -> Message:
         """``Capture.create`` for asyncio."""
-        asked = await asyncio.to_thread(self._ask, content, more)
+        request = await asyncio.to_thread(self._record_request, content, more)
         try:
-            message: Message = await asked.api.create(**asked.body)
+            message: Message = await request.api.create(**request.body)
             chat.check_message(message)
         except BaseException as error:
-            await _in_thread(self._broke_off, asked, None, error)
+            await _in_thread(self._record_received, request, None, error)
             raise
-        await _in_thread(self._answered, asked, message)
+        await _in_thread(self._record_answer_to, request, message)
         await asyncio.to_thread(self._reveal, message)
         return message
 
     @asynccontextmanager
     async def stream(
-        self, content: Content = None, **more: Unpack[Brought]
+        self, content: Content = None, **more: Unpack[CallArgs]
     ) -> AsyncIterator[AsyncMessageStream]:
         """``Capture.stream`` for asyncio."""
-        asked = await asyncio.to_thread(self._ask, content, more, "stream")
+        request = await asyncio.to_thread(self._record_request, content, more, "stream")
         stream = None
         try:
-            async with asked.api.stream(**asked.body) as stream:
-                whole = stream.get_final_message
+            async with request.api.stream(**request.body) as stream:
+                get_final_message = stream.get_final_message
 
                 async def revealed() -> Any:
-                    return await asyncio.to_thread(self._revealed, await whole())
+                    message = await get_final_message()
+                    return await asyncio.to_thread(self._revealed, message)
 
                 stream.get_final_message = revealed
                 yield stream
         except BaseException as error:
-            await _in_thread(self._broke_off, asked, _came(stream), error)
+            received = _received(stream)
+            await _in_thread(self._record_received, request, received, error)
             raise
-        await _in_thread(self._broke_off, asked, _came(stream), None)
+        await _in_thread(self._record_received, request, _received(stream), None)
 
     async def parse(
-        self, content: Content, output_format: type[T], **more: Unpack[Brought]
+        self, content: Content, output_format: type[T], **more: Unpack[CallArgs]
     ) -> ParsedMessage[T]:
         """``Capture.parse`` for asyncio."""
         message = await self.create(content, **self._structured(more, output_format))
         return structured.parsed(message, output_format)
 
     async def count_tokens(
-        self, content: Content = None, **more: Unpack[Brought]
+        self, content: Content = None, **more: Unpack[CallArgs]
     ) -> MessageTokensCount:
         """``Capture.count_tokens`` for asyncio."""
         api, body = await asyncio.to_thread(self._counting, content, more)
@@ -632,7 +664,7 @@ class AsyncCapture(_Captured):
         return count
 
     async def batch_request(
-        self, content: Content = None, *, custom_id: str, **more: Unpack[Brought]
+        self, content: Content = None, *, custom_id: str, **more: Unpack[CallArgs]
     ) -> BatchRequest:
         """``Capture.batch_request`` for asyncio."""
         return await asyncio.to_thread(self._batched, content, more, custom_id)
@@ -690,7 +722,7 @@ class LiveModel:
 
 
 async def _in_thread(record: Any, *arguments: Any) -> None:
-    """Record completely, even if the task is cancelled."""
+    """Call ``record`` in a thread; it runs to its end even if the task is cancelled."""
     await asyncio.shield(asyncio.to_thread(record, *arguments))
 
 
@@ -699,21 +731,21 @@ def _api(client: Any, body: Mapping[str, Any]) -> Any:
     return client.beta.messages if body.get("betas") else client.messages
 
 
-def _came(stream: Any) -> Any:
-    """Return the received part of the message; None if there is none."""
+def _received(stream: Any) -> Any:
+    """Return the received part of a stream's message; None if there is none."""
     try:
         return stream.current_message_snapshot
     except (AssertionError, AttributeError):
         return None
 
 
-def _meta(message: JsonObject, took: float | None) -> Meta:
+def _meta(message: JsonObject, duration_ms: float | None) -> Meta:
     """Return the meta of an answer's events."""
     return Meta.of(
         {
             "model": message.get("model"),
             "response_id": message.get("id"),
-            "duration_ms": took,
+            "duration_ms": duration_ms,
         }
     )
 

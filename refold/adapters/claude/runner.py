@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class _Runner:
     """The tools of a runner, and the number of messages that it may ask for.
 
-    content: what the user adds to the first request.
-    brought: the other arguments of ``create``.
+    content:   the user's message in the first request.
+    arguments: the other arguments of ``create``.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class _Runner:
         content: Any,
         tools: Sequence[Any],
         max_iterations: int | None,
-        brought: Mapping[str, Any],
+        arguments: Mapping[str, Any],
     ) -> None:
         if max_iterations is not None and max_iterations < 1:
             raise InvalidConfiguration("max_iterations must be at least 1")
-        if brought.get("stream") or (brought.get("options") or {}).get("stream"):
+        if arguments.get("stream") or (arguments.get("options") or {}).get("stream"):
             raise InvalidConfiguration(
                 "stream: a runner gives whole messages; call stream for each of them, "
                 "with the results of the calls in its content"
@@ -55,10 +55,10 @@ class _Runner:
             definition = _definition_of(tool)
             definitions.append(definition)
             self._runnable[str(definition["name"])] = tool
-        self._brought: dict[str, Any] = {**brought, "tools": definitions}
+        self._arguments: dict[str, Any] = {**arguments, "tools": definitions}
 
     def _continues(self, message: Any, count: int) -> bool:
-        """Whether the model is asked again after this message."""
+        """Whether another request follows this message."""
         if self._max_iterations is not None and count >= self._max_iterations:
             return False
         if message.stop_reason == "pause_turn":
@@ -67,7 +67,10 @@ class _Runner:
 
 
 def _definition_of(tool: Any) -> JsonObject:
-    """The definition of a tool that can be run.  Raises InvalidConfiguration."""
+    """Return the definition of a tool that can be run.
+
+    Raises InvalidConfiguration for a tool that cannot be run, or has no name.
+    """
     to_dict = getattr(tool, "to_dict", None)
     if to_dict is None or not callable(getattr(tool, "call", None)):
         raise InvalidConfiguration(
@@ -81,11 +84,12 @@ def _definition_of(tool: Any) -> JsonObject:
 
 
 def _calls(message: Any) -> list[Any]:
+    """Return the blocks of a message that call tools."""
     return [block for block in message.content if block.type == "tool_use"]
 
 
 def _result(block: Any, content: Any, *, is_error: bool = False) -> JsonObject:
-    """The result of a call as a block of a user's message."""
+    """Return the result of a call as a block of a user's message."""
     if not isinstance(content, str):
         content = list(content)
     result: JsonObject = {
@@ -99,7 +103,7 @@ def _result(block: Any, content: Any, *, is_error: bool = False) -> JsonObject:
 
 
 def _failure(block: Any, error: Exception) -> JsonObject:
-    """The result of a call whose tool raised an error."""
+    """Return the result of a call whose tool raised an error."""
     content: Any = repr(error)
     if isinstance(error, ToolError):
         content = error.content
@@ -107,12 +111,12 @@ def _failure(block: Any, error: Exception) -> JsonObject:
 
 
 def _missing(block: Any) -> JsonObject:
-    """The result of a call of a tool that the runner does not have."""
+    """Return the result of a call of a tool that the runner does not have."""
     return _result(block, f"There is no tool {block.name!r}.", is_error=True)
 
 
 class ToolRunner(_Runner):
-    """The messages of a model that calls tools, asked for one after another.
+    """The messages of a model that calls tools; each is one step of an iteration.
 
     create: the method of a capture.
     """
@@ -123,9 +127,9 @@ class ToolRunner(_Runner):
         content: Any,
         tools: Sequence[Any],
         max_iterations: int | None,
-        brought: Mapping[str, Any],
+        arguments: Mapping[str, Any],
     ) -> None:
-        super().__init__(content, tools, max_iterations, brought)
+        super().__init__(content, tools, max_iterations, arguments)
         for name, tool in self._runnable.items():
             if iscoroutinefunction(tool.call):
                 raise InvalidConfiguration(
@@ -137,7 +141,7 @@ class ToolRunner(_Runner):
         content = self._content
         count = 0
         while True:
-            message = self._create(content, **self._brought)
+            message = self._create(content, **self._arguments)
             count += 1
             yield message
             if not self._continues(message, count):
@@ -168,16 +172,16 @@ class AsyncToolRunner(_Runner):
         content: Any,
         tools: Sequence[Any],
         max_iterations: int | None,
-        brought: Mapping[str, Any],
+        arguments: Mapping[str, Any],
     ) -> None:
-        super().__init__(content, tools, max_iterations, brought)
+        super().__init__(content, tools, max_iterations, arguments)
         self._create = create
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         content = self._content
         count = 0
         while True:
-            message = await self._create(content, **self._brought)
+            message = await self._create(content, **self._arguments)
             count += 1
             yield message
             if not self._continues(message, count):

@@ -257,7 +257,7 @@ def _span(first: int | None, last: int | None) -> str:
 
 
 def _changes(edit: events.ProviderEdit) -> str:
-    """What an edit of a client changes, a line for each kind of change."""
+    """Return the changes of a client's edit, with a line for each kind of change."""
     changes = {
         "leaves out": edit.left_out,
         "shows again": edit.restored,

@@ -81,7 +81,8 @@ def as_stored(
     """Return the items in the form in which the log would store them.
 
     Items that are stored already are returned unchanged, because the numbered
-    placeholders in them are the session's own.  In other items, somebody wrote them.
+    placeholders in them are the session's own.  Placeholders in other items are text
+    that somebody wrote.
 
     read_stored: reads the stored items; without it, all items of the session are read.
     """
@@ -97,12 +98,12 @@ def as_stored(
     if not stored:
         return session.native.would_store(format, repaired_items)
 
-    is_stored = [canonical(item) in stored for item in repaired_items]
-    new_items = [
-        item for item, known in zip(repaired_items, is_stored, strict=True) if not known
-    ]
+    new_items = [item for item in repaired_items if canonical(item) not in stored]
     redacted_items = iter(session.native.would_store(format, new_items))
     result = []
-    for item, known in zip(repaired_items, is_stored, strict=True):
-        result.append(item if known else next(redacted_items))
+    for item in repaired_items:
+        if canonical(item) in stored:
+            result.append(item)
+        else:
+            result.append(next(redacted_items))
     return result

@@ -148,28 +148,28 @@ def deliver(
     message_id = str(call.event_id)
     context = {"contextId": str(session.events(limit=1)[0].event_id)}
     request = {**_message(message_id, "USER", _instructions(session, call)), **context}
-    done = _send(send, request)
+    remote_task = _send(send, request)
 
-    if answer is not None and _state(done) == _INPUT_REQUIRED:
-        question_and_answer = canonical([done["status"], answer])
+    if answer is not None and _state(remote_task) == _INPUT_REQUIRED:
+        question_and_answer = canonical([remote_task["status"], answer])
         digest = sha256(question_and_answer).hexdigest()[:32]
         reply = _message(f"{message_id}-{digest}", "USER", answer)
-        done = _send(send, {**reply, **context, "taskId": done["id"]})
+        remote_task = _send(send, {**reply, **context, "taskId": remote_task["id"]})
 
-    state = _state(done)
+    state = _state(remote_task)
     if state in _ENDED:
         session.append(
             kinds.ToolResult(
                 call_id=call_id,
-                content=_result(done) or state.removeprefix(_STATE).lower(),
+                content=_result(remote_task) or state.removeprefix(_STATE).lower(),
                 status="ok" if state == _COMPLETED else "error",
                 untrusted=True,
             ),
             agent=call.agent,
-            meta={_META: {"taskId": done["id"], **context}},
+            meta={_META: {"taskId": remote_task["id"], **context}},
             idempotency_key=f"{_META}:{message_id}",
         )
-    return done
+    return remote_task
 
 
 def tool_definition(card: Mapping[str, Any]) -> Json:
@@ -177,7 +177,7 @@ def tool_definition(card: Mapping[str, Any]) -> Json:
     lines = [str(card.get("description") or "")]
     for skill in base.each(card, "skills"):
         lines.append(f"{skill.get('name')}: {skill.get('description', '')}")
-    task_description = "All that the agent must know: it sees nothing else."
+    task_description = "Everything that the agent must know: it sees nothing else."
     return {
         "name": re.sub("[^a-zA-Z0-9_-]+", "_", str(card.get("name")))[:64],
         "description": "\n".join(lines),
@@ -247,7 +247,7 @@ def _state(received: Json) -> str:
 
 
 def _meta(event: Envelope) -> Json:
-    """What an event's meta says about its task."""
+    """Return the part of an event's meta that describes its task; else empty."""
     return base.mapping((event.meta.model_extra or {}).get(_META))
 
 

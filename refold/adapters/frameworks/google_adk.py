@@ -35,7 +35,7 @@ from google.adk.sessions.session import Session as AdkSession
 
 _NAME: Final = "google-adk"
 _VERSION: Final = 2  # of the folded state
-# Prefixes of keys of a state, which say who shares a value.
+# Prefixes of keys of a state, which name the sessions that share a value.
 _APP: Final = "app:"
 _USER: Final = "user:"
 _TEMP: Final = "temp:"
@@ -43,7 +43,7 @@ _SECRET: Final = "secret:"  # noqa: S105  # a prefix, no password
 
 
 class _Place(NamedTuple):
-    """What identifies a session of the ADK."""
+    """The app, the user and the name that identify a session of the ADK."""
 
     app: str
     user_id: str
@@ -72,15 +72,22 @@ def _compaction_of(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _summary(compaction: Mapping[str, Any]) -> Iterator[base.PieceOrSkipped]:
-    """What the ADK sends in place of the events that it compacted."""
-    parts = base.each(compaction, "compacted_content", "parts")
-    texts = [text for part in parts if (text := base.text(part, "text"))]
+    """Yield the content that the ADK sends in place of the events that it compacted."""
+    texts: list[str] = []
+    for part in base.each(compaction, "compacted_content", "parts"):
+        text = base.text(part, "text")
+        if text:
+            texts.append(text)
     yield from messages.response(texts)
 
 
 def _pieces(
     value: Mapping[str, Any], calls: Mapping[str, Any]
 ) -> Iterator[base.PieceOrSkipped]:
+    """Yield the pieces of an ADK event: texts, calls, results, a summary, an error.
+
+    calls: the open calls, by their ids.
+    """
     parts = (value.get("content") or {}).get("parts") or []
     texts = []
     thinking = []
@@ -149,6 +156,7 @@ def _step(state: Any, item: NativeItem) -> Any:
 
 
 def _native(event_id: str | None, value: Any) -> Native:
+    """Return an ADK event as an item."""
     return Native(FORMAT, "event", event_id, value)
 
 
@@ -228,9 +236,9 @@ class RefoldSessionService(adk.BaseSessionService):
         """Begin a session.  Raises AlreadyExistsError."""
         name = (session_id or "").strip() or new_uuid()
         place = _Place(app_name, user_id, name)
-        given_state = state or {}
+        start_state = state or {}
         stored_state = to_jsonable_python(
-            _without_prefix(given_state, _TEMP, _SECRET), fallback=str
+            _without_prefix(start_state, _TEMP, _SECRET), fallback=str
         )
 
         def create() -> Any:
@@ -242,7 +250,7 @@ class RefoldSessionService(adk.BaseSessionService):
                 )
             except StaleSession:
                 raise AlreadyExistsError(f"Session {name} already exists.") from None
-            self._keep_secrets(place, given_state)
+            self._keep_secrets(place, start_state)
             self._share(place, None, change)
             return self._read(place)
 
@@ -316,7 +324,7 @@ class RefoldSessionService(adk.BaseSessionService):
     async def before_model_callback(
         self, callback_context: Any, llm_request: Any
     ) -> None:
-        """A callback for an agent that redacts what the model is sent."""
+        """Redact a request to the model; a callback for an agent."""
         adk_session = callback_context.session
         session = self._session(
             _Place(adk_session.app_name, adk_session.user_id, adk_session.id)
@@ -347,6 +355,7 @@ class RefoldSessionService(adk.BaseSessionService):
         ]
 
     def _append(self, place: _Place, adk_session: Any, event: Any) -> None:
+        """Append an event, and share the keys of its state that other sessions see."""
         session = self._session(place)
         head = self._store.log.head(session.stream).seq
         if not head:
@@ -395,7 +404,10 @@ class RefoldSessionService(adk.BaseSessionService):
             self._last_shared[place] = item_id
 
     def _share_unshared(self, place: _Place, folded: Mapping[str, Any]) -> None:
-        """Share the newest change that a process which died may not have shared."""
+        """Share the newest change of a session, unless this process has shared it.
+
+        The process that appended it may have died before it shared it.
+        """
         unshared = folded["to_share"]
         if unshared and self._last_shared.get(place, "") != unshared["key"]:
             change = {"at": unshared["at"], "state": unshared["state"], "late": True}
@@ -429,7 +441,7 @@ class RefoldSessionService(adk.BaseSessionService):
     ) -> Any:
         """The session without its events; None if it does not exist.
 
-        share: first share what a process which died may not have shared.
+        share: first share the newest change (see ``_share_unshared``).
         """
         head = self._store.log.head(session.stream).seq
         if not head:
@@ -450,6 +462,7 @@ class RefoldSessionService(adk.BaseSessionService):
         return adk_session
 
     def _listed(self, app: str, user_id: str) -> Iterator[Any]:
+        """Yield the sessions of a user in an app, without their events."""
         label = {"framework": _NAME, "adk_app": app}
         for info in self._store.sessions(user_id, label=label):
             session = self._store.session(user_id=user_id, session_id=info.session_id)
@@ -457,6 +470,7 @@ class RefoldSessionService(adk.BaseSessionService):
             yield self._without_events(session, _Place(app, user_id, name))
 
     def _session(self, place: _Place) -> Session:
+        """Return the session of the store for a session of the ADK."""
         labels = {"framework": _NAME, "adk_app": place.app, "adk_session": place.name}
         name = f"{_NAME}\0{place.app}\0{place.name}"
         return self._store.named(name, user_id=place.user_id, labels=labels)

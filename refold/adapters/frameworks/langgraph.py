@@ -212,14 +212,15 @@ class _Recent(OrderedDict[Any, Any]):
 def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
     """Fold an item into the state of a thread, which is stored with its session.
 
-    seq:    of the newest event.
+    seq:    the seq of the newest event.
     parts:  the seqs of each item of lists, by digest.
     said:   the digests of messages that are events.
-    blobs:  by namespace, channel and version: the place of a value, or of a list its
-            previous version, the number of items that it keeps, and those that it adds.
+    blobs:  by namespace, channel and version: the place of a value; or for a list, its
+            previous version, the number of items at the start that both have, and the
+            items after them.
     last:   the newest version of the list of each channel.
     points: the seqs of each checkpoint, by namespace and id.
-    writes: the seqs of what tasks wrote, by checkpoint.
+    writes: the seqs of the writes of tasks, by checkpoint.
     gone:   the digests of messages that contexts leave out.
     """
     value = item.value
@@ -261,11 +262,11 @@ def _add_version(
     if not stored or stored[0] != "list":
         state["blobs"][name] = [*span, index, ""]
         return
-    previous_version, kept, added = stored[1]
+    previous_version, shared, added = stored[1]
     previous = ""
     if previous_version:
         previous = json.dumps([ns, channel, previous_version])
-    state["blobs"][name] = [previous, kept, added]
+    state["blobs"][name] = [previous, shared, added]
     state["last"][json.dumps([ns, channel])] = name
 
 
@@ -281,7 +282,7 @@ class _Changes(NamedTuple):
 
 
 class _Items(NamedTuple):
-    """Items to be appended, and what contexts show differently after them."""
+    """Items to append, and the edit after them that changes what contexts show."""
 
     natives: Sequence[Native]
     edit: Draft | None = None
@@ -295,7 +296,10 @@ def _joined(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _leading(digests: Sequence[str], new: Mapping[str, Any]) -> list[str]:
-    """The new messages at the front of a list, if older ones follow."""
+    """Return the new messages at the front of a list; none if no older ones follow.
+
+    new: the items that are not stored yet, by kind and digest.
+    """
     leading: list[str] = []
     for digest in digests:
         if f"message {digest}" not in new:
@@ -390,7 +394,7 @@ class _Thread:
     ) -> None:
         """Append new items; fold them without reading them back, if possible.
 
-        edit: what contexts show differently from there on.
+        edit: changes the messages that contexts show from there on.
         """
         session = self.session
         first = self.state["seq"] + 1
@@ -411,7 +415,7 @@ class _Thread:
     def changes(
         self, channel: tuple[str, str], value: Any, stored: Any, new: Mapping[str, Any]
     ) -> _Changes:
-        """What a version of a channel changes in the messages that contexts show.
+        """Return the changes that a channel's new version makes to shown messages.
 
         value, stored: the new value of the channel, and its stored form.
         new:           the items that are not stored yet.
@@ -420,35 +424,33 @@ class _Thread:
         if not previous or not isinstance(value, list):
             return _Changes()
         gone = self.state["gone"]
-        kept = 0
+        shared = 0  # items at the front that both versions have
         added: Sequence[str] = ()
         if value:
-            base_version, kept, text = stored[1]
+            base_version, shared, text = stored[1]
             added = text.split()
-            is_longer = base_version and kept == self._length(previous)
+            is_longer = base_version and shared == self._length(previous)
             if is_longer and not any(digest in gone for digest in added):
                 return _Changes()
-        old = self.listed(previous)
-        said = self.state["said"]
-        others = self._in_other_channels(channel)
-        left_out = [
-            digest
-            for digest in old[kept:]
-            if said.get(digest)
-            and digest not in gone
-            and digest not in added
-            and digest not in others
-        ]
+        shown_elsewhere = self._in_other_channels(channel)
+        left_out: list[str] = []
+        for digest in self.listed(previous)[shared:]:
+            is_shown = self.state["said"].get(digest) and digest not in gone
+            if is_shown and digest not in added and digest not in shown_elsewhere:
+                left_out.append(digest)
         restored = [digest for digest in added if digest in gone]
-        return _Changes(left_out, restored, _leading(added, new) if not kept else [])
+        in_place: Sequence[str] = ()
+        if not shared:
+            in_place = _leading(added, new)
+        return _Changes(left_out, restored, in_place)
 
     def _length(self, name: str) -> int:
-        """The number of items of a version of a list."""
-        _, kept, added = self.state["blobs"][name]
-        return int(kept) + len(added.split())
+        """Return the number of items of a version of a list."""
+        _, shared, added = self.state["blobs"][name]
+        return int(shared) + len(added.split())
 
     def _in_other_channels(self, channel: tuple[str, str]) -> set[str]:
-        """The digests in the newest lists of the other channels of the namespace."""
+        """Return the digests in the newest lists of the namespace's other channels."""
         digests: set[str] = set()
         for name, version in self.state["last"].items():
             ns, other = json.loads(name)
@@ -473,9 +475,9 @@ class _Thread:
         return [values[first] for first, _ in spans]
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """The digests of the items of a version of a list."""
-        previous, kept, added = self.state["blobs"][name]
-        items = self.listed(previous)[:kept] if previous else ()
+        """Return the digests of the items of a version of a list."""
+        previous, shared, added = self.state["blobs"][name]
+        items = self.listed(previous)[:shared] if previous else ()
         return (*items, *added.split())
 
     def chain_length(self, name: str) -> int:
@@ -549,16 +551,18 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             for channel, version in new_versions.items():
                 stored = None
                 if channel in values:
-                    place_of = (ns, channel)
+                    full_channel = (ns, channel)
                     value = values[channel]
-                    stored = self._stored(thread, value, new, place_of)
-                    changes.append(thread.changes(place_of, value, stored, new))
+                    stored = self._stored(thread, value, new, full_channel)
+                    changes.append(thread.changes(full_channel, value, stored, new))
                 blobs.append([channel, version, stored])
             edit = _edit_of(changes)
             stored_point = {**point, "blobs": blobs}
             if edit is not None:
-                stored_point["left_out"] = _joined(one.left_out for one in changes)
-                stored_point["restored"] = _joined(one.restored for one in changes)
+                left_out = _joined(change.left_out for change in changes)
+                restored = _joined(change.restored for change in changes)
+                stored_point["left_out"] = left_out
+                stored_point["restored"] = restored
             natives = [*new.values(), Native(FORMAT, "point", None, stored_point)]
             return _Items(natives, edit)
 
@@ -572,7 +576,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task wrote before its checkpoint."""
+        """Store the writes of a task before its checkpoint."""
         place = config["configurable"]
 
         def items_of(thread: _Thread) -> _Items:
@@ -581,14 +585,14 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             for index, (channel, value) in enumerate(writes):
                 position = lg.WRITES_IDX_MAP.get(channel, index)
                 rows.append([position, channel, self._stored(thread, value, new)])
-            written = {
+            item = {
                 "ns": place.get("checkpoint_ns", ""),
                 "id": place["checkpoint_id"],
                 "task": task_id,
                 "path": task_path,
                 "writes": rows,
             }
-            natives = [*new.values(), Native(FORMAT, "writes", None, written)]
+            natives = [*new.values(), Native(FORMAT, "writes", None, item)]
             return _Items(natives)
 
         self._append(place["thread_id"], items_of)
@@ -616,12 +620,14 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """The checkpoints of a thread, or of all, the newest first."""
         place = config["configurable"] if config else {}
         wanted = lg.get_checkpoint_id(config) if config else None
-        stop = lg.get_checkpoint_id(before) if before else None
+        end = lg.get_checkpoint_id(before) if before else None
         names = [place["thread_id"]] if config else self.threads()
-        left = -1 if limit is None else max(limit, 0)
+        left = -1 if limit is None else max(limit, 0)  # -1 is no limit
         for name in names:
             for ns, checkpoint in self._points(name, place.get("checkpoint_ns")):
-                if wanted not in (None, checkpoint) or (stop and checkpoint >= stop):
+                if wanted not in (None, checkpoint):
+                    continue
+                if end and checkpoint >= end:
                     continue
                 with self._lock:
                     entry = self._tuple(self._thread(name), name, ns, checkpoint)
@@ -693,7 +699,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             target.native.append(FORMAT, items, opaque="keep")
 
     def pre_model_hook(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        """Hand the model the redacted messages; for ``create_react_agent``."""
+        """Send the model the redacted messages; for ``create_react_agent``."""
         with self._lock:
             thread = self._thread(config["configurable"]["thread_id"])
             digests: list[str] = []
@@ -775,9 +781,9 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         new: dict[str, Native],
         channel: tuple[str, str] | None = None,
     ) -> Any:
-        """The stored form of a value; the items of a list are stored apart, once each.
+        """Return the stored form of a value; items of a list are stored separately.
 
-        new:     takes the items that are not stored yet.
+        new:     the items that are not stored yet are added to it.
         channel: the channel of a checkpoint, by namespace and name; its messages become
                  events.
         """
@@ -789,13 +795,13 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             previous = thread.state["last"].get(json.dumps(channel))
         if not previous or thread.chain_length(previous) >= _LONGEST_CHAIN:
             return ["list", ["", 0, " ".join(digests)]]
-        kept = 0  # items at the front that both versions have
+        shared = 0  # items at the front that both versions have
         for old, digest in zip(thread.listed(previous), digests, strict=False):
             if old != digest:
                 break
-            kept += 1
+            shared += 1
         previous_version = json.loads(previous)[2]
-        return ["list", [previous_version, kept, " ".join(digests[kept:])]]
+        return ["list", [previous_version, shared, " ".join(digests[shared:])]]
 
     def _digests(
         self,
@@ -804,16 +810,19 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         new: dict[str, Native],
         channel: tuple[str, str] | None,
     ) -> Sequence[str]:
-        """The digests of the redacted values, which are equal when they come back.
+        """Return the digests of the redacted values.
+
+        A value that a graph read back, and stores again, has the same digest.
 
         Adds to ``new`` the values that are not stored, and the messages that are no
         events yet.
         """
-        said = thread.state["said"]
+        message_events = thread.state["said"]
         parts = thread.state["parts"]
         old_states, old_digests = thread.lists.get(channel, ([], []))
         is_unchanged = _states(values[: len(old_digests)]) == old_states
-        if not is_unchanged or not all(said.get(digest) for digest in old_digests):
+        are_events = all(message_events.get(digest) for digest in old_digests)
+        if not is_unchanged or not are_events:
             old_states = []
             old_digests = []
         states = [*old_states]
@@ -822,7 +831,8 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             seen = _seen_before(thread, value) or self._judged(thread, value)
             digest, is_message = seen.stored
             is_event = bool(channel) and is_message
-            if digest not in (said if is_event else parts):
+            stored_items = message_events if is_event else parts
+            if digest not in stored_items:
                 kind = "message" if is_event else "part"
                 native = thread.judged.get(digest)
                 if native is None:
@@ -894,7 +904,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """A checkpoint with the values of its channels and its pending writes."""
         state = thread.state
         writes = state["writes"].get(json.dumps([ns, checkpoint]), [])
-        point, *written = thread.at([state["points"][ns][checkpoint], *writes])
+        point, *entries = thread.at([state["points"][ns][checkpoint], *writes])
         fields = self._value(point["checkpoint"])
         parent = point["parent"]
         return lg.CheckpointTuple(
@@ -902,7 +912,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             {**fields, "channel_values": self._channel_values(thread, ns, fields)},
             self._value(point["metadata"]),
             _config(name, ns, parent) if parent else None,
-            self._pending(thread, written),
+            self._pending(thread, entries),
         )
 
     def _channel_values(
@@ -935,10 +945,10 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         loaded = self._loaded(thread, [*stored.values()])
         return dict(zip(stored, loaded, strict=True))
 
-    def _pending(self, thread: _Thread, written: Sequence[Any]) -> Any:
-        """The writes of tasks, in LangGraph's order: task, channel, and value."""
+    def _pending(self, thread: _Thread, entries: Sequence[Any]) -> Any:
+        """Return the writes of tasks, in LangGraph's order: task, channel, value."""
         rows: dict[tuple[str, int], Any] = {}
-        for entry in written:
+        for entry in entries:
             for index, channel, tree in entry["writes"]:
                 key = (entry["task"], index)
                 # Special channels have negative indexes, and their last write counts.
@@ -991,6 +1001,7 @@ def _has_metadata(entry: Any, wanted: Mapping[str, Any]) -> bool:
 
 
 def _is_message(tree: Any) -> bool:
+    """Whether a stored value is a message of LangChain with an id."""
     match tree[1]:
         case {"$ext": [code, [module, _, {"id": name}, *_], *_]} if code == _PYDANTIC:
             return str(module).startswith("langchain_core.messages") and bool(name)
@@ -998,7 +1009,7 @@ def _is_message(tree: Any) -> bool:
 
 
 def _seen_before(thread: _Thread, value: Any) -> _Seen | None:
-    """The message as it was seen before, if it has not changed since."""
+    """Return the message as it was seen before; None if it is new or has changed."""
     name = getattr(value, "id", None)
     if not isinstance(name, str):
         return None
@@ -1015,7 +1026,7 @@ _IMMUTABLE: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def _copier(value: Any) -> Callable[[], Any]:
-    """A function that makes copies of a value, which are safe to change."""
+    """Return a function that makes copies of a value, which are safe to change."""
     if getattr(value, "__pydantic_private__", value) is not None:
         return partial(deepcopy, value)
     # It copies like pydantic, but faster: each read copies all messages of a thread.
@@ -1052,12 +1063,13 @@ def _copier(value: Any) -> Callable[[], Any]:
 
 
 def _copied(part: Any) -> Any:
-    kind = part.__class__
-    if kind is dict:
+    """Return a deep copy of a part of a message."""
+    part_class = part.__class__
+    if part_class is dict:
         return {name: _copied(item) for name, item in part.items()} if part else {}
-    if kind is list:
+    if part_class is list:
         return [*map(_copied, part)] if part else []
-    return part if kind in _IMMUTABLE else deepcopy(part)
+    return part if part_class in _IMMUTABLE else deepcopy(part)
 
 
 def _states(messages: Sequence[Any]) -> list[Any]:

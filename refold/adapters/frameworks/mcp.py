@@ -1,7 +1,8 @@
 """A server for the Model Context Protocol: agents read back the log of one user.
 
-``refold mcp`` runs it.  It writes no event.  Its results were written by users, tools
-and models, so each of them says that it is to be read and not to be followed.
+``refold mcp`` runs it.  It writes no event.  Its results contain text of users, tools
+and models, so each result has a note that asks the agent not to follow instructions in
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ABOUT: Final = (
 
 
 def _cut(value: Any) -> Any:
-    """The value with long texts cut."""
+    """Return the value with long texts cut."""
     if isinstance(value, str) and len(value) > _MAX_CHARS:
         return f"{value[:_MAX_CHARS]} (… {len(value) - _MAX_CHARS} characters more)"
     if isinstance(value, list | tuple):
@@ -115,7 +116,7 @@ class Readable:
         return self._session(session_id).why(at=seq).to_json()
 
     def verify(self, session_id: str) -> dict[str, Any]:
-        """Check that the stored session is what was written."""
+        """Check that the session's stored data is what was written."""
         session = self._session(session_id)
         session.head()
         verification = session.verify()
@@ -135,7 +136,7 @@ TOOLS: Final = ("sessions", "search", "events", "context_at", "why", "verify", "
 
 
 def server(store: SessionStore, whose: Callable[[], str]) -> Any:
-    """The server, an ``mcp`` object; its ``run()`` serves over stdio.
+    """Return the server, an ``mcp`` object whose ``run()`` serves over stdio.
 
     whose: returns the user of the current call.
     """

@@ -93,8 +93,9 @@ def _check_read(
     source: Source, importer: Importer, transcripts: Sequence[Transcript]
 ) -> None:
     """Refuse a file without any event; it probably has another format."""
-    if any(each.drafts or each.forked_from for each in transcripts):
-        return
+    for transcript in transcripts:
+        if transcript.drafts or transcript.forked_from:
+            return
     if not importer.recognises(source):
         why = f"holds nothing of the format {importer.NAME}"
         raise source.failed(f"{why}: use --format {AUTO}, or another")
@@ -138,7 +139,7 @@ def _importer(source: Source, name: str) -> Importer:
     refusal: ImportFailed | None = None
     recognised: list[Importer] = []
     try:
-        recognised = [each for each in IMPORTERS if each.recognises(source)]
+        recognised = [importer for importer in IMPORTERS if importer.recognises(source)]
     except ImportFailed as error:  # it is no JSON, which a plugin may read
         refusal = error
     names = [importer.NAME for importer in recognised or IMPORTERS]
@@ -169,6 +170,7 @@ def _importer(source: Source, name: str) -> Importer:
 
 
 def _named_importer(source: Source, name: str) -> Importer:
+    """Return the importer of this name, built in or added.  Raises ImportFailed."""
     for importer in IMPORTERS:
         if name == importer.NAME:
             return importer
@@ -278,7 +280,10 @@ def named(
 
 
 def _main_names(mains: Sequence[Outline], session: str | None) -> list[str]:
-    """The names of conversations; those without one get their file's and a number."""
+    """Return the names of conversations, in their order.
+
+    A conversation without a name gets the name of its file and a number.
+    """
     if session is not None:
         if len(mains) == 1:
             return [session]
@@ -335,7 +340,7 @@ def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The files that a path stands for; for other folders, the path itself."""
+    """Return the files that a path stands for; for other folders, the path itself."""
     try:
         if not path.is_dir() or own.is_folder(path):
             return [path]

@@ -35,7 +35,7 @@ class AddedImporter:
             raise self._failed(source, error) from error
 
     def read(self, source: Source) -> Iterator[Transcript]:
-        """The transcripts that the plugin reads in the file."""
+        """Yield the transcripts that the plugin reads in the file."""
         try:
             yield from self._importer.read(source)
         except (ImportFailed, RecursionError):
@@ -44,6 +44,7 @@ class AddedImporter:
             raise self._failed(source, error) from error
 
     def _failed(self, source: Source, error: Exception) -> ImportFailed:
+        """Return the error for an unexpected error of the plugin."""
         problem = f"cannot read this file ({type(error).__name__})"
         return source.failed(str(self._plugin.failed(problem)))
 
@@ -52,7 +53,7 @@ class Loaded(NamedTuple):
     """The importers of all plugins.
 
     names:   the names of those that could be loaded.
-    remarks: what an error says about the others; empty if there are none.
+    remarks: the end of an error message, which names the others; empty without any.
     """
 
     usable: list[Importer]
@@ -61,12 +62,12 @@ class Loaded(NamedTuple):
 
 
 def installed(built_in: Collection[str]) -> Installed:
-    """The importers that installed packages name; none is loaded."""
+    """Return the importers that installed packages name, without loading them."""
     return plugins.installed(plugins.IMPORTERS, built_in)
 
 
 def find(name: str, built_in: Collection[str]) -> Plugin | None:
-    """The importer of that name, not loaded; None if no package adds it.
+    """Return the importer of that name, not loaded; None if no package adds it.
 
     Raises InvalidConfiguration for a name that is refused.
     """
@@ -74,7 +75,7 @@ def find(name: str, built_in: Collection[str]) -> Plugin | None:
 
 
 def load(name: str, built_in: Collection[str]) -> Importer:
-    """The importer of that name, which a package must add.
+    """Load the importer of that name, which a package must add.
 
     Raises InvalidConfiguration if it is refused, or cannot be loaded.
     """
@@ -86,11 +87,11 @@ def load(name: str, built_in: Collection[str]) -> Importer:
 
 def importers(built_in: Collection[str]) -> Loaded:
     """Load the importers of all plugins, except those that cannot be loaded."""
-    known = installed(built_in)
+    plugins_found = installed(built_in)
     usable: list[Importer] = []
     names: list[str] = []
-    remarks = known.remarks()
-    for plugin in known.usable.values():
+    remarks = plugins_found.remarks()
+    for plugin in plugins_found.usable.values():
         try:
             usable.append(_load(plugin))
         except InvalidConfiguration as error:
@@ -103,7 +104,7 @@ def importers(built_in: Collection[str]) -> Loaded:
 def recognising(
     source: Source, importers: Iterable[Importer]
 ) -> tuple[list[Importer], str]:
-    """The importers that recognise a file, and a remark about each that fails."""
+    """Return the importers that recognise a file, and a remark on each that fails."""
     recognised: list[Importer] = []
     problems = ""
     for importer in importers:
@@ -116,6 +117,7 @@ def recognising(
 
 
 def _load(plugin: Plugin) -> Importer:
+    """Load a plugin, and check that it is an importer of its name."""
     loaded = plugin.load()
     for function in ("recognises", "read"):
         if not callable(getattr(loaded, function, None)):

@@ -1,7 +1,7 @@
 """ATIF, the Agent Trajectory Interchange Format of Harbor: import and export.
 
-Steps become events, and events steps.  Fields of a step that events lack are kept in
-``meta.source``; an export restores them.
+Steps become events, and events become steps.  Fields of a step that events lack are
+stored in ``meta.source``; an export restores them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "atif"
 VERSION: Final = "ATIF-v1.7"
 _VERSION_WITH_SOUND: Final = "ATIF-v1.8"
 _PREFIX: Final = "ATIF-v"
-# The fields of a trajectory that are kept beside its first event.
+# The fields of a trajectory that are stored with its first event.
 _HEADER: Final = frozenset(
     {
         "agent",
@@ -34,7 +34,7 @@ _HEADER: Final = frozenset(
         "trajectory_id",
     }
 )
-# The fields of a step that its events hold.
+# The fields of a step that its events contain.
 _STEP: Final = frozenset(
     {
         "message",
@@ -47,14 +47,14 @@ _STEP: Final = frozenset(
         "tool_calls",
     }
 )
-# The metrics of a step that its usage holds.
+# The metrics of a step that its usage contains.
 _COUNTED: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
-# The fields of a call or a result that are kept beside its event.
+# The fields of a call or a result that are stored with its event.
 _EXTRA_FIELDS: Final = ("extra", "subagent_trajectory_ref")
 # The fields of a result that an export of Refold adds.
 _RESULT_FIELDS: Final = ("status", "untrusted", "duration_ms")
 _ACTION: Final = "action"  # the tool of a result without a call
-_OWN: Final = "refold"  # the key in ``extra`` of what no other field can hold
+_OWN: Final = "refold"  # the key in ``extra`` of data that no field of ATIF can hold
 # Events about the log itself, which other programs cannot use.
 _BOOKKEEPING: Final = {"request", "fork", "redaction_applied", "compaction"}
 _EDIT: Final = "context_management"
@@ -115,13 +115,13 @@ def _recording(
         continues = path is not None and path.name not in read_files and path.is_file()
         if name and not continues:
             header[_NEXT] = name
-            why = "no such file beside it: import that into a session of its own"
+            why = "no such file in its folder: import it into a separate session"
             recording.skip(f"continuation: {why}", place)
         steps = _Steps(recording, context, header, place)
-        rest = [*enumerate(base.each(trajectory, "steps"))]
+        numbered = list(enumerate(base.each(trajectory, "steps")))
         if continues_run:
-            rest = steps.go_on(rest)
-        for index, step in rest:
+            numbered = steps.take_copied_context(numbered)
+        for index, step in numbered:
             steps.add(index, step)
         if path is None or not continues:
             return recording
@@ -136,14 +136,15 @@ _Numbered = tuple[int, dict[str, Any]]
 
 
 class _Context:
-    """The steps of a run, and which of them are in the context of the agent.
+    """The steps of a run, and those of them that are in the context of the agent.
 
-    The system prompt is none of them: it stays whatever an edit replaces.
+    The system prompt is none of them: no edit replaces it.
     """
 
     def __init__(self) -> None:
-        # By key, a digest of what each step says.
+        # The digest of the content of each step, by its key.
         self._steps: dict[str, str] = {}
+        # The keys of the steps in the context, in order.
         self._shown: dict[str, None] = {}
         self._has_prompt = False
 
@@ -156,7 +157,7 @@ class _Context:
         self._shown[key] = None
 
     def replace(self, shown: Sequence[str] = ()) -> Mark:
-        """Let the context consist of some steps, and return the change."""
+        """Replace the context by steps with these keys, and return the change."""
         left_out = tuple(key for key in self._shown if key not in shown)
         restored = tuple(key for key in shown if key not in self._shown)
         self._shown = dict.fromkeys(shown)
@@ -165,17 +166,17 @@ class _Context:
     def key_of(self, copy: dict[str, Any], others: Collection[str]) -> str | None:
         """Return the key of the newest step that a copy repeats, or None.
 
-        others: keys that other copies have.
+        others: the keys of the steps that other copies repeat.
         """
-        wanted = _content_digest(copy)
-        for key, content in reversed(self._steps.items()):
-            if content == wanted and key not in others:
+        digest_of_copy = _content_digest(copy)
+        for key, digest in reversed(self._steps.items()):
+            if digest == digest_of_copy and key not in others:
                 return key
         return None
 
 
 def _content_digest(step: dict[str, Any]) -> str:
-    """A digest of what a step says; copies of a step have the same."""
+    """Return a digest of a step's content; copies of a step have the same digest."""
     names = ("source", "message", "reasoning_content", "tool_calls", "observation")
     content = [step.get(name) or None for name in names]
     return text_digest(canonical(repaired(content)[0]).decode())
@@ -185,7 +186,7 @@ class _Steps:
     """Reads the steps of one file.
 
     context: the steps of this file and of those that it continues.
-    header:  the fields of the trajectory, which its first event keeps.
+    header:  the fields of the trajectory, which are stored with its first event.
     """
 
     def __init__(
@@ -199,16 +200,15 @@ class _Steps:
         self._context = context
         self._header = header
         self._place = place
-        # Whether the last step was an edit that replaces the context and does not say
-        # by what: the user's next message then is a summary.
+        # Whether the last step was an edit that replaces the context, without the new
+        # content.  Then the user's next message is a summary.
         self._replaces_context = False
 
-    def go_on(self, steps: list[_Numbered]) -> list[_Numbered]:
-        """Begin with the context that a continuing file was started with.
+    def take_copied_context(self, steps: list[_Numbered]) -> list[_Numbered]:
+        """Set the context to the copied steps at the start of a continuing file.
 
-        The copied steps at its front are that context.  Those that the run has already
-        are not recorded again, and what they lack is left out.  Returns the steps that
-        are still to be added.
+        Copies of steps that the run has are not recorded again.  Other steps of the
+        earlier context are left out.  Returns the steps that remain to be added.
         """
         copies: list[_Numbered] = []
         for index, step in steps:
@@ -237,6 +237,7 @@ class _Steps:
         return [*new, *steps[len(copies) :]]
 
     def _place_of(self, index: int) -> str:
+        """Return the place of a step in the file."""
         return f"{self._place} steps[{index}]".strip()
 
     def add(self, index: int, step: dict[str, Any]) -> None:
@@ -256,17 +257,17 @@ class _Steps:
         if boundary == "replace" and step.get("source") == "system":
             self._replace(step, origin, _other_fields(step, metrics))
             return
-        # Only the first event keeps the other fields of the step.
-        kept_fields: JsonObject = {"step": _other_fields(step, metrics)}
+        # The other fields of the step are stored with its first event only.
+        step_fields: JsonObject = {"step": _other_fields(step, metrics)}
         if self._header:
-            kept_fields["trajectory"] = self._header
+            step_fields["trajectory"] = self._header
             self._header = {}
         for piece, own_fields in self._pieces(step, place):
-            source = {**kept_fields, **own_fields}
+            source = {**step_fields, **own_fields}
             self._recording.take([piece], replace(origin, source=source))
             if isinstance(piece, base.Piece):
                 origin = replace(origin, usage=None)
-                kept_fields = {}
+                step_fields = {}
         self._context.add(key, step)
         if boundary == "replace":
             self._replace(step, origin, None)
@@ -277,11 +278,12 @@ class _Steps:
     def _replace(
         self, step: dict[str, Any], origin: base.Origin, fields: JsonObject | None
     ) -> None:
-        """Record that a step replaced the context, and what took its place.
+        """Record that a step replaced the context, and the summary that replaces it.
 
-        That is the content of its observation, or without one the user's next message.
+        The summary is the text of the step's observation, or without one the user's
+        next message.
 
-        fields: the other fields of a step that has no other event.
+        fields: the other fields of the step, if it has no other event.
         """
         edit = base.mapping(step, "extra", _EDIT)
         message = step.get("message")
@@ -317,7 +319,7 @@ class _Steps:
     def _pieces(
         self, step: dict[str, Any], place: str
     ) -> Iterator[tuple[base.PieceOrSkipped, JsonObject]]:
-        """Yield the events of a step in order, each with the fields kept beside it."""
+        """Yield the events of a step in order, each with the fields stored with it."""
         has_event = False
         message = step.get("message")
         is_hand_off = self._replaces_context and step.get("source") == "user"
@@ -399,7 +401,7 @@ def _other_fields(step: dict[str, Any], metrics: dict[str, Any]) -> JsonObject:
 
 
 def _boundary(step: dict[str, Any]) -> str | None:
-    """How a step changes the context for the steps after it; None if it does not."""
+    """Return how a step changes the context for later steps; None if it does not."""
     edit = base.mapping(step, "extra").get(_EDIT)
     if not isinstance(edit, dict):
         return None
@@ -418,6 +420,7 @@ def _observed_texts(step: dict[str, Any]) -> list[str]:
 
 
 def _edit_piece(edit: dict[str, Any]) -> base.Piece:
+    """Return an edit of the context as an event."""
     return base.Piece("provider_edit", {"edits": [edit]})
 
 
@@ -440,6 +443,7 @@ def _read_message(message: Any) -> tuple[list[str], list[JsonObject]]:
 
 
 def _read_call(call: dict[str, Any]) -> base.PieceOrSkipped:
+    """Return the event of a call."""
     arguments = call.get("arguments")
     if _own(call).get("text") is True:
         arguments = base.at(arguments, "arguments")
@@ -449,6 +453,7 @@ def _read_call(call: dict[str, Any]) -> base.PieceOrSkipped:
 
 
 def _read_result(call_id: str, result: dict[str, Any]) -> base.Piece:
+    """Return the event of a result."""
     content = result.get("content")
     own = _own(result)
     if own.get("json") is True and isinstance(content, str):
@@ -589,19 +594,16 @@ class _Writer:
         }
 
     def _step(self, envelope: Envelope, source: Mapping[str, Any]) -> dict[str, Any]:
-        """The step of an event: that of its call or response, else a new one."""
+        """Return the step of an event: that of its call or response, or a new one."""
         event = envelope.payload
         if isinstance(event, events.ToolResult) and event.call_id in self._calls:
             if self._response_id == _UNNAMED:
                 self._response_id = None
             return self._calls[event.call_id].step
         response_id = envelope.meta.response_id or _UNNAMED
-        same_response = self._response_id == response_id and "step" not in source
-        if (
-            isinstance(event, events.ToolCall)
-            and self._response is not None
-            and same_response
-        ):
+        is_same_response = self._response_id == response_id and "step" not in source
+        is_call = isinstance(event, events.ToolCall)
+        if is_call and is_same_response and self._response is not None:
             return self._response
         step: dict[str, Any] = {
             "step_id": len(self.steps) + 1,
@@ -620,10 +622,10 @@ class _Writer:
         return step
 
     def _message(self, event: Event) -> dict[str, Any]:
-        """The source and the message of the step that an event begins.
+        """Return the source and the message of the step that an event begins.
 
         A reader takes the first system step for the prompt, and others for texts in
-        the conversation.  Where that is wrong, the step holds the event itself.
+        the conversation.  Where that is wrong, the step contains the event itself.
         """
         if not isinstance(event, events.SystemPrompt) or event.text is None:
             return _message(event)
@@ -699,7 +701,7 @@ def _message(event: Event) -> dict[str, Any]:
 
 
 def _own_step(event: Event) -> dict[str, Any]:
-    """A step that holds an event as Refold records it."""
+    """Return a step that contains an event as Refold records it."""
     own = {"type": event.type, "payload": event.payload()}
     return {"source": "system", "message": "", "extra": {_OWN: own}}
 
@@ -730,6 +732,7 @@ def _input_message(event: events.UserInput) -> str | Sequence[JsonObject]:
 
 
 def _call(event: events.ToolCall, source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call in the form of ATIF."""
     call: dict[str, Any] = {
         "tool_call_id": event.call_id,
         "function_name": event.tool_name,
@@ -742,9 +745,9 @@ def _call(event: events.ToolCall, source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(content: Any, own: dict[str, Any]) -> Any:
-    """The content of a result, as JSON in a text if ATIF has no other form for it.
+    """Return the content of a result, as JSON in a text if ATIF has no form for it.
 
-    own: gets a note of that.
+    own: Refold's fields of the result.  They record that the text is JSON.
     """
     if isinstance(content, str | None):
         return content
@@ -768,4 +771,5 @@ def _is_part(part: Any) -> bool:
 
 
 def _timestamp(envelope: Envelope) -> str:
+    """Return the time of an event in the form of ATIF."""
     return envelope.ts.isoformat().replace("+00:00", "Z")

@@ -1,8 +1,8 @@
-"""Attachments of Claude Code: what the client sent beside the user's words.
+"""Attachments of Claude Code: content that the client adds to the user's words.
 
-The client keeps an attachment as fields, and sends it as text between
-``<system-reminder>`` tags in a user message.  The texts here say the same; the client's
-own wording changes between its versions.
+The client stores an attachment as fields, and sends it as text between
+``<system-reminder>`` tags in a user message.  The texts here have the same content; the
+client's wording changes between its versions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Attachment: TypeAlias = dict[str, Any]
 
 
 def text_of(attachment: _Attachment) -> str | None:
-    """Return what the client sent for an attachment; None if that is not known."""
+    """Return the text that the client sent for an attachment; None if it is unknown."""
     kind = base.text(attachment, "type") or ""
     text: str | None = None
     if kind in _TEXTS:
@@ -70,7 +70,7 @@ _NEVER_SENT: Final = frozenset(
 
 
 def _own_text(attachment: _Attachment) -> str | None:
-    """The content that the attachment has as text."""
+    """Return the text that the attachment itself contains; None without one."""
     for name in ("content", "text", "message", "prompt"):
         text = _joined(attachment.get(name))
         if text:
@@ -79,7 +79,7 @@ def _own_text(attachment: _Attachment) -> str | None:
 
 
 def _joined(value: Any) -> str:
-    """A text, or the lines of a list of texts."""
+    """Return a text, or a list of texts as lines; empty for another value."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -109,6 +109,7 @@ def _file(attachment: _Attachment) -> str | None:
 
 
 def _called(tool: str, arguments: str) -> str:
+    """Return the sentence about a call that the client made for the user."""
     return f"Called the {tool} tool with the following input: {arguments}"
 
 
@@ -175,19 +176,20 @@ def _memories(attachment: _Attachment) -> str:
 def _added(
     introduction: str, added: str, gone: str = ""
 ) -> Callable[[_Attachment], str | None]:
-    """A change of a list: what was added, and what is gone.
+    """Return the function for an attachment that describes a change of a list.
 
-    added, gone: the fields with these.
+    introduction: the words before the added entries.
+    added, gone:  the fields with the added and the removed entries.
     """
 
     def text(attachment: _Attachment) -> str | None:
         parts: list[str] = []
-        lines = _joined(attachment.get(added))
-        if lines:
-            parts.append(f"{introduction}\n{lines}")
-        removed = _joined(attachment.get(gone))
-        if removed:
-            parts.append(f"No longer available:\n{removed}")
+        added_lines = _joined(attachment.get(added))
+        if added_lines:
+            parts.append(f"{introduction}\n{added_lines}")
+        removed_lines = _joined(attachment.get(gone))
+        if removed_lines:
+            parts.append(f"No longer available:\n{removed_lines}")
         return "\n\n".join(parts)
 
     return text
@@ -227,8 +229,8 @@ def _todos(attachment: _Attachment) -> str:
     lines: list[str] = []
     for number, item in enumerate(base.each(attachment, "content"), start=1):
         status = base.text(item, "status") or ""
-        what = base.text(item, "content") or base.text(item, "subject") or ""
-        lines.append(f"{number}. [{status}] {what}")
+        task = base.text(item, "content") or base.text(item, "subject") or ""
+        lines.append(f"{number}. [{status}] {task}")
     listing = "\n".join(lines)
     return f"The list of tasks has not been used recently. It is:\n\n{listing}"
 
@@ -249,13 +251,12 @@ def _blocking_hook(attachment: _Attachment) -> str:
     return f"{name} hook blocking error: {error}"
 
 
-def _queued(attachment: _Attachment) -> str:
+def _task_status(attachment: _Attachment) -> str:
     status = base.text(attachment, "status") or ""
     task = base.text(attachment, "taskId") or ""
-    about = base.text(attachment, "description") or ""
-    return (
-        f'Task "{about}" ({task}) {status}. {_joined(attachment.get("deltaSummary"))}'
-    )
+    description = base.text(attachment, "description") or ""
+    summary = _joined(attachment.get("deltaSummary"))
+    return f'Task "{description}" ({task}) {status}. {summary}'
 
 
 _TEXTS: Final[Mapping[str, Callable[[_Attachment], str | None]]] = {
@@ -286,6 +287,6 @@ _TEXTS: Final[Mapping[str, Callable[[_Attachment], str | None]]] = {
     "selected_lines_in_ide": _selected_lines,
     "skill_listing": _skills,
     "task_reminder": _todos,
-    "task_status": _queued,
+    "task_status": _task_status,
     "todo_reminder": _todos,
 }

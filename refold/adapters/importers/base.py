@@ -47,7 +47,7 @@ from refold.domain.session import (
     with_recorded_id,
 )
 
-Given = TypeVar("Given")
+T = TypeVar("T")
 
 MAX_FILE = 256 << 20
 _SNIFFED = 4096  # bytes
@@ -106,11 +106,11 @@ class Source:
         self._sniff()
 
     def at(self, *places: str) -> str:
-        """The file's name and a place in it, for a message."""
+        """Return the file's name and a place in it, for a message."""
         return " ".join(place for place in (self.name, *places) if place)
 
     def failed(self, why: str, *, line: int | None = None) -> ImportFailed:
-        """The error that refuses this file."""
+        """Return the error that refuses this file."""
         where = shown(self.path).replace("\0", "?")
         return ImportFailed(f"{where} line {line}" if line else where, why)
 
@@ -134,7 +134,10 @@ class Source:
 
     @computed_once
     def kind(self) -> Kind:
-        """The layout, by the first lines: a document's first line is no whole value."""
+        """The layout of the file.
+
+        It is judged by the first lines: that of a document is no whole value.
+        """
         start = list(islice(self._raw_lines(), 2))
         if not start:
             raise self.failed("is empty: there is nothing to import")
@@ -149,17 +152,17 @@ class Source:
         with suppress(ValueError, RecursionError):
             loads(self._bytes())
             return False
-        sound = 0
-        damaged = 0
+        whole_lines = 0
+        damaged_lines = 0
         for _, raw in islice(self._raw_lines(), _SAMPLED_LINES):
             content = parse_line(raw)
             if content.damage:
-                damaged += 1
-            elif all(isinstance(each.value, dict) for each in content.values):
-                sound += 1
+                damaged_lines += 1
+            elif all(isinstance(value.value, dict) for value in content.values):
+                whole_lines += 1
         if self.path.suffix.lower() in _LINES_SUFFIXES:
-            return sound > 0
-        return sound > damaged
+            return whole_lines > 0
+        return whole_lines > damaged_lines
 
     @property
     def is_lines(self) -> bool:
@@ -195,9 +198,14 @@ class Source:
         return self._value(None, self._bytes())
 
     def _bytes(self) -> bytes:
+        """Return the whole file."""
         return b"".join(raw for _, raw in self._raw_lines(blank=True))
 
     def _value(self, line: int | None, raw: bytes) -> Any:
+        """Return the JSON value of a line, or without a number of the file.
+
+        Raises ImportFailed.
+        """
         try:
             value, changes = loads(raw)
         except (ValueError, RecursionError) as error:
@@ -208,6 +216,7 @@ class Source:
         return value
 
     def _refused(self, raw: bytes, error: Exception) -> ImportFailed:
+        """Return the error that refuses a document, with the line of its fault."""
         if isinstance(error, json.JSONDecodeError):
             if error.lineno <= 2:
                 refusal = self._broken_first_line()
@@ -220,7 +229,10 @@ class Source:
         return self.failed(problem(error))
 
     def _broken_first_line(self) -> ImportFailed | None:
-        """The refusal of a file of lines whose first line is broken."""
+        """Return the refusal of a file of lines whose first line is broken.
+
+        Returns None if the second line is no whole value: then it is no file of lines.
+        """
         start = list(islice(self._raw_lines(), 2))
         if len(start) < 2 or len(start[0][1].strip()) < 2 or not _is_json(start[1][1]):
             return None
@@ -231,6 +243,7 @@ class Source:
         return None
 
     def _check(self) -> None:
+        """Raise ImportFailed for a path that is no readable file of allowed size."""
         try:
             info = self.path.stat()
         except FileNotFoundError:
@@ -252,6 +265,7 @@ class Source:
             raise self.failed(_too_large(info.st_size))
 
     def _sniff(self) -> None:
+        """Raise ImportFailed if the first bytes are not those of JSON in UTF-8."""
         with self._read(lambda: self.path.open("rb")) as file:
             head = self._read(lambda: file.read(_SNIFFED))
         for magic, packing in _PACKED.items():
@@ -274,6 +288,7 @@ class Source:
             raise self.failed("is a binary file; transcripts are JSON text")
 
     def _unreadable(self, error: Exception) -> ImportFailed:
+        """Return the error for a file that cannot be opened or read."""
         if isinstance(error, PermissionError):
             return self.failed("cannot be read: check its permissions")
         reason = error.strerror if isinstance(error, OSError) else None
@@ -297,6 +312,7 @@ class Source:
                     yield line.number, raw
 
     def _refuse_long(self, line: int) -> None:
+        """Leave out a line that is too long, and report it; if strict, raise."""
         why = (
             f"is longer than {MAX_LINE:,} bytes: remove it, or split a "
             "single JSON document into lines with `python -m json.tool`"
@@ -305,9 +321,10 @@ class Source:
             raise self.failed(why, line=line)
         self.damage[line, 0] = why
 
-    def _read(self, do: Callable[[], Given]) -> Given:
+    def _read(self, read: Callable[[], T]) -> T:
+        """Call a function that reads the file.  Raises ImportFailed for its OSError."""
         try:
-            return do()
+            return read()
         except OSError as error:
             raise self._unreadable(error) from None
 
@@ -624,7 +641,7 @@ class Recording:
         self._drafts.append(self._keyed(draft, origin.key))
 
     def _all_keys(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """The keys of all drafts of these entries."""
+        """Return the keys of all drafts of these entries."""
         whole: list[str] = []
         for key in keys:
             whole.append(key)
@@ -688,7 +705,7 @@ class Recording:
         return place != origin.place and call == before
 
     def _keyed(self, draft: Draft, key: str | None) -> Draft:
-        """The draft with the key of its entry; later drafts get a numbered key."""
+        """Return the draft with its entry's key, numbered from the second draft on."""
         if key is None:
             return draft
         place = self._keys[key]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from refold.adapters.importers import base, decisions, messages, openai
 from refold.adapters.importers.codex_history import Change, History
@@ -16,31 +16,38 @@ from refold.domain.envelope import Draft, Format, Mark
 from refold.domain.events import EditReason, JsonObject, ProviderEdit, is_busy
 
 NAME = "codex"
-_AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
-_BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
+# Notes that repeat an item.
+_REPETITIONS: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
+# Notes of errors.
+_ERRORS: Final = frozenset({"error", "stream_error", "turn_aborted"})
+# Items that are stored as the client wrote them.
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
 _DIGITS: Final = 16  # of the digest that names a response
 _NOTHING_TAKEN_BACK: Final = "the user took back turns, and none stands before"
 _OF_CLIENT: Final = "record of the client, no message"
-# What the client writes in the user's name, between tags.
+# Text that the client writes in the user's name, between tags.
 _CONTEXT: Final = re.compile(r"\s*<(environment_context|user_instructions)\b")
-# How a command ended, in the lines before its output.
+# The exit code of a command, in the lines before its output.
 _EXIT_CODE: Final = re.compile(r"(?m)^(?:Process exited with code|Exit code:) (-?\d+)$")
 _OUTPUT: Final = re.compile(r"(?m)^Output:")
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether the first line tells of a session, framed or not."""
+    """Whether the first line is a record about a session.
+
+    Lines of the first versions have no ``type`` and ``payload`` around their content.
+    """
     lines = (base.mapping(line.value) for line in source.lines())
     first = next(lines, {})
     if "type" in first:
         return first["type"] == "session_meta" and "payload" in first
-    framed = {"id", "timestamp"} <= first.keys()
-    return framed and bool(next(lines, {}).keys() & {"type", "record_type"})
+    second = next(lines, {})
+    is_session = {"id", "timestamp"} <= first.keys()
+    return is_session and bool(second.keys() & {"type", "record_type"})
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """One transcript, named as Codex names it; lines may have no frame, as once."""
+    """Yield the one transcript of a rollout, with the name that Codex gives it."""
     recording = base.Recording(NAME, source.name)
     reading = _Rollout(recording, whole=True)
     identities = Identities()
@@ -60,28 +67,39 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     yield recording.transcript(reading.name, parent=reading.parent)
 
 
+class _Pending(NamedTuple):
+    """The pieces of an entry that are not recorded yet."""
+
+    pieces: list[base.PieceOrSkipped]
+    origin: base.Origin
+
+
 class _Answer:
-    """The entries since a response of the model began, until its tokens are known."""
+    """The entries since a response of the model began, until its tokens are known.
+
+    is_open: whether only items of the model came so far, so that a further one belongs
+             to the same response.
+    """
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
-        self.goes_on = True  # nothing but items of the model came so far
-        self.found: list[tuple[list[base.PieceOrSkipped], base.Origin]] = []
+        self.is_open = True
+        self.entries: list[_Pending] = []
 
-    def spent(self, usage: JsonObject) -> None:
+    def set_usage(self, usage: JsonObject) -> None:
         """Put the tokens on the first event of the response."""
-        for place, (found, origin) in enumerate(self.found):
-            is_first = any(isinstance(one, base.Piece) for one in found)
-            if is_first and origin.response_id == self.response_id:
-                self.found[place] = found, replace(origin, usage=usage)
+        for index, (pieces, origin) in enumerate(self.entries):
+            has_event = any(isinstance(piece, base.Piece) for piece in pieces)
+            if has_event and origin.response_id == self.response_id:
+                self.entries[index] = _Pending(pieces, replace(origin, usage=usage))
                 return
 
 
 class _Rollout:
     """Reads the lines of a rollout one after another.
 
-    whole: whether it is given every line from the first on.  A capture gives it one
-           line alone: then the tokens of an answer cannot be put on it.
+    whole: whether it gets all lines.  A capture passes a single line: then the tokens
+           of an answer cannot be put on the answer.
     """
 
     def __init__(
@@ -95,7 +113,7 @@ class _Rollout:
         self._session = ""
         self._model = model
         self.parent: str | None = None
-        self._spent: Any = None
+        self._counted: Any = None  # the total of the last count of tokens
         self._whole = whole
         self._answer: _Answer | None = None
 
@@ -104,43 +122,45 @@ class _Rollout:
         answer = self._answer
         self._answer = None
         if answer is not None:
-            for found, origin in answer.found:
-                self._recording.take(found, origin)
+            for pieces, origin in answer.entries:
+                self._recording.take(pieces, origin)
 
-    def _take(self, found: Iterable[base.PieceOrSkipped], origin: base.Origin) -> None:
-        """Record this behind the entries that wait for the tokens of a response."""
+    def _take(self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin) -> None:
+        """Record pieces, after the entries that wait for the tokens of a response."""
         if self._answer is None:
-            self._recording.take(found, origin)
+            self._recording.take(pieces, origin)
         else:
-            self._answer.found.append(([*found], origin))
+            self._answer.entries.append(_Pending(list(pieces), origin))
 
     def _take_of_model(
-        self, found: list[base.PieceOrSkipped], origin: base.Origin
+        self, pieces: list[base.PieceOrSkipped], origin: base.Origin
     ) -> None:
         """Record an item of the model, which begins a response or belongs to one."""
         if not self._whole:
-            self._recording.take(found, origin)
+            self._recording.take(pieces, origin)
             return
-        if self._answer is None or not self._answer.goes_on:
+        if self._answer is None or not self._answer.is_open:
             self.end()
             name = text_digest(origin.key or origin.place)[:_DIGITS]
             self._answer = _Answer(f"msg:{name}")
-        self._take(found, replace(origin, response_id=self._answer.response_id))
+        self._take(pieces, replace(origin, response_id=self._answer.response_id))
 
     def _take_of_others(
-        self, found: Iterable[base.PieceOrSkipped], origin: base.Origin
+        self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin
     ) -> None:
         """Record an item that the model did not write: its response is complete."""
         if self._answer is not None:
-            self._answer.goes_on = False
-        self._take(found, origin)
+            self._answer.is_open = False
+        self._take(pieces, origin)
 
     @property
     def name(self) -> str:
+        """The session's name; that of a sub-agent has its parent's before it."""
         name = f"{self.parent}~{self._session}" if self.parent else self._session
         return base.session_name(name)
 
     def line(self, number: int, entry: dict[str, Any], key: str | None = None) -> None:
+        """Take the next line; ``key`` identifies its entry."""
         kind = entry.get("type")
         payload = entry.get("payload")
         if not isinstance(payload, dict):  # as the first versions wrote it
@@ -160,7 +180,7 @@ class _Rollout:
             self._take_of_others(self._about(str(kind), payload), origin)
 
     def change(self, number: int, entry: dict[str, Any], change: Change) -> None:
-        """Record what a line changes in the history."""
+        """Record a change of the history by a line, and the items that it adds."""
         ts = base.moment(entry, "timestamp")
         source: JsonObject = {"replacement": True}
         origin = base.Origin(f"line {number}", ts=ts, source=source)
@@ -188,10 +208,12 @@ class _Rollout:
                 source = base.mapping(payload, "source", "subagent", "thread_spawn")
                 self.parent = base.session_name(source, "parent_thread_id") or None
             prompt = base.text(payload, "base_instructions", "text")
-            if prompt := prompt or base.text(payload, "instructions"):
+            prompt = prompt or base.text(payload, "instructions")
+            if prompt:
                 yield messages.system(prompt)
 
     def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
+        """Take an item of the conversation: a message, call, result, or thought."""
         role = item.get("role")
         kind = base.text(item, "type") or ""
         is_of_model = role not in ("developer", "system", "user")
@@ -199,28 +221,32 @@ class _Rollout:
             origin = replace(origin, source={"meta": True, "role": role})
             self._take_of_others([_developer_message(item)], origin)
             return
+        context = _context_of(item)
         if is_of_model:
             origin = replace(origin, model=self._model)
-        elif context := _context_of(item):
+        elif context is not None:
             origin = replace(origin, source={"meta": True, "context": context})
-        found = [*openai.response_item(item)]
-        if kind.endswith("_output") and found:
-            found = [_returned(item)]
+        is_result = kind.endswith("_output")
+        pieces = list(openai.response_item(item))
+        if is_result and pieces:
+            pieces = [_returned(item)]
         elif kind in _OPAQUE:
-            found = [base.Piece("provider_edit", {"blocks": [item]})]
-        why = f"item without a text: {base.shown(kind)}"
-        found = [*decisions.in_codex(found)] or [base.Skipped("", why)]
-        if is_of_model and not kind.endswith("_output"):
-            self._take_of_model(found, origin)
+            pieces = [base.Piece("provider_edit", {"blocks": [item]})]
+        pieces = list(decisions.in_codex(pieces))
+        if not pieces:
+            why = f"item without a text: {base.shown(kind)}"
+            pieces = [base.Skipped("", why)]
+        if is_of_model and not is_result:
+            self._take_of_model(pieces, origin)
         else:
-            self._take_of_others(found, origin)
+            self._take_of_others(pieces, origin)
 
     def _event(self, payload: dict[str, Any], origin: base.Origin) -> None:
         """Take a note of the client: tokens, errors, and plans; skip the others."""
         kind = base.text(payload, "type") or ""
         if kind == "token_count":
-            self._spend(base.mapping(payload, "info"), origin)
-        elif kind in _BROKEN:
+            self._count(base.mapping(payload, "info"), origin)
+        elif kind in _ERRORS:
             why = base.text(payload, "message") or base.text(payload, "reason") or ""
             fields = {"code": kind, "message": why, "where": "codex"}
             self._take_of_others([base.Piece("error", fields)], origin)
@@ -229,21 +255,21 @@ class _Rollout:
         elif kind == "item_completed" and base.at(payload, "item", "type") == "Plan":
             plan = base.text(payload, "item", "text") or ""
             self._take([decisions.plan(plan)], origin)
-        elif kind not in _AGAIN and kind != "thread_rolled_back":
+        elif kind not in _REPETITIONS and kind != "thread_rolled_back":
             self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
 
-    def _spend(self, info: dict[str, Any], origin: base.Origin) -> None:
-        """Record the tokens of a response; Codex repeats the same count.
+    def _count(self, info: dict[str, Any], origin: base.Origin) -> None:
+        """Record the tokens of a response, unless Codex repeats its last count.
 
         They stand on the first event of the response, if that is known.  The count is
         an event, too, which names the response: a capture, or an import of a file that
-        ended before the count, recorded the response without them.
+        ended before the count, recorded the response without its tokens.
         """
         total = info.get("total_token_usage")
         last = info.get("last_token_usage")
-        if total == self._spent or not isinstance(last, dict):
+        if total == self._counted or not isinstance(last, dict):
             return
-        self._spent = total
+        self._counted = total
         input_tokens = int(base.number(last, "input_tokens") or 0)
         cached_tokens = int(base.number(last, "cached_input_tokens") or 0)
         usage: JsonObject = {
@@ -252,27 +278,34 @@ class _Rollout:
             "cache_read_input_tokens": cached_tokens,
         }
         item = {"format": NAME, "kind": "token_count", "value": last}
-        counted = replace(origin, model=self._model)
         answer = self._answer
         if answer is None:
-            counted = replace(counted, usage=usage)
+            count_origin = replace(origin, model=self._model, usage=usage)
         else:
-            answer.spent(usage)
-            source = {**origin.source, "usage": usage}
-            name = answer.response_id
-            counted = replace(counted, response_id=name, source=source)
-        self._take([base.Piece("item", item)], counted)
+            answer.set_usage(usage)
+            count_origin = replace(
+                origin,
+                model=self._model,
+                response_id=answer.response_id,
+                source={**origin.source, "usage": usage},
+            )
+        self._take([base.Piece("item", item)], count_origin)
         self.end()
 
 
 def _returned(item: dict[str, Any]) -> base.Piece:
-    """A result.  Some commands write JSON with their exit code and their duration."""
+    """Return the result in an item.
+
+    The output of some commands is JSON with their exit code and duration.
+    """
     output = item.get("output")
     content = output
     if isinstance(output, dict) and "content" in output:
         content = output["content"]
-    parsed = base.parsed(content)[0] if isinstance(content, str) else None
-    metadata = base.mapping(parsed, "metadata")
+    output_json = None
+    if isinstance(content, str):
+        output_json, _ = base.parsed(content)
+    metadata = base.mapping(output_json, "metadata")
     failed = (
         base.at(output, "success") is False
         or bool(metadata.get("exit_code"))
@@ -284,19 +317,24 @@ def _returned(item: dict[str, Any]) -> base.Piece:
 
 
 def _exit_code(content: Any) -> int:
-    """The exit code in the lines before a command's output; 0 without one."""
+    """Return the exit code in the lines before a command's output; 0 without one."""
     text = content
     if isinstance(content, list):
-        text = next(filter(None, (base.text(part, "text") for part in content)), None)
+        texts = [base.text(part, "text") for part in content]
+        text = next((text for text in texts if text), None)
     if not isinstance(text, str):
         return 0
     output = _OUTPUT.search(text)
-    code = _EXIT_CODE.search(text, 0, output.start() if output else len(text))
-    return int(code[1]) if code and output else 0
+    if output is None:
+        return 0
+    code = _EXIT_CODE.search(text, 0, output.start())
+    if code is None:
+        return 0
+    return int(code[1])
 
 
 def _developer_message(item: dict[str, Any]) -> base.PieceOrSkipped:
-    """A message that the client sent beside its system prompt, where it stands."""
+    """Return a message of the client that is not its system prompt."""
     content = item.get("content")
     texts = [base.text(part, "text") for part in base.each(item, "content")]
     if isinstance(content, str):
@@ -308,20 +346,29 @@ def _developer_message(item: dict[str, Any]) -> base.PieceOrSkipped:
 
 
 def _context_of(item: dict[str, Any]) -> str | None:
-    """Which part of its context the client wrote as the user's message."""
+    """Return the tag of the context that the client wrote as the user's message.
+
+    Returns None for a message that the user wrote.
+    """
     text = base.text(next(base.each(item, "content"), {}), "text")
-    named = _CONTEXT.match(text) if text else None
-    return named[1] if named else None
+    tag = _CONTEXT.match(text) if text else None
+    return tag[1] if tag else None
+
+
+# The status of a provider's answer, in the JSON of an error.
+_STATUS: Final = re.compile(r"\b(?:status|HTTP)\D{0,8}([45]\d\d)\b")
 
 
 def _failed_turn(error: Any) -> base.Piece:
-    """The error that ended a turn without an answer."""
-    why = error if isinstance(error, str) else base.text(error, "message")
-    fields: dict[str, Any] = {"code": "task_failed", "where": "codex"}
-    fields["message"] = why or canonical(error).decode()
-    status = re.search(
-        r"\b(?:status|HTTP)\D{0,8}([45]\d\d)\b", canonical(error).decode()
-    )
+    """Return the error that ended a turn without an answer."""
+    error_json = canonical(error).decode()
+    message = error if isinstance(error, str) else base.text(error, "message")
+    fields: dict[str, Any] = {
+        "code": "task_failed",
+        "where": "codex",
+        "message": message or error_json,
+    }
+    status = _STATUS.search(error_json)
     if status:
         fields["context"] = {"status": int(status[1])}
         fields["retryable"] = is_busy(int(status[1]))
@@ -329,60 +376,68 @@ def _failed_turn(error: Any) -> base.Piece:
 
 
 class _Drafts:
-    """Takes the events of a line as drafts; the session checks them later."""
+    """Collects the events of a line as drafts; the session checks them later.
+
+    It has the methods of a ``base.Recording`` that a rollout uses.
+    """
 
     def __init__(self) -> None:
-        self.taken: list[Draft] = []
+        self.drafts: list[Draft] = []
 
-    def take(self, found: Iterable[base.PieceOrSkipped], origin: base.Origin) -> None:
-        drafts = [*base.drafts_of(found, origin)]
-        if origin.key is None:  # the key is that of the line
-            self.taken += drafts
+    def take(self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin) -> None:
+        """Add the drafts of pieces; those of an origin with a key get keys, too."""
+        drafts = list(base.drafts_of(pieces, origin))
+        if origin.key is None:  # the append gives them the key of the line
+            self.drafts += drafts
             return
         for place, draft in enumerate(drafts):
             key = f"{origin.key}\0{place}" if place else origin.key
             meta = draft.meta.model_copy(update={"source": origin.source})
             keyed = replace(draft, key=key, continues=place > 0, meta=meta)
-            self.taken.append(keyed)
+            self.drafts.append(keyed)
 
     def mark(self, mark: Mark, origin: base.Origin, reason: EditReason) -> None:
-        """Take a change of the history; its seqs are filled in by the append."""
+        """Add a change of the history; the append replaces its keys by seqs."""
         edit = ProviderEdit(reason=reason)
-        self.taken.append(Draft(edit, origin.ts, key=origin.key, mark=mark))
+        self.drafts.append(Draft(edit, origin.ts, key=origin.key, mark=mark))
 
     def skip(self, why: str, *places: str, note: bool = False) -> None:
-        """Do nothing: the item of the line keeps it."""
+        """Do nothing: the session has the whole line as an item."""
 
 
 def drafts_of(change: Change, entry: dict[str, Any], model: str | None) -> list[Draft]:
-    """The events of what a line changes, as a capture appends them behind it."""
+    """Return the events of a change, as a capture appends them after its line."""
     drafts = _Drafts()
     _Rollout(drafts, model).change(0, entry, change)
-    return drafts.taken
+    return drafts.drafts
 
 
 @cache
 def format_of(model: str | None) -> Format:
-    """The format of a line; ``model`` answers unless the line names another."""
+    """Return the format of a line; ``model`` answers unless the line names another."""
     return Format(
         NAME, partial(_view, model), lambda entry: base.text(entry, "type") or "", _id
     )
 
 
 def _view(model: str | None, _: str, entry: Any, __: object) -> list[Draft]:
+    """Return the events of a line that the log stores as an item."""
     drafts = _Drafts()
     _Rollout(drafts, model).line(0, base.mapping(entry))
-    return drafts.taken
+    return drafts.drafts
 
 
 def _id(entry: Any) -> str | None:
-    """The id of a count of tokens, which Codex repeats; other lines have no ids."""
+    """Return the id of a count of tokens, which Codex repeats; None for other lines."""
     total = base.at(entry, "payload", "info", "total_token_usage")
     return text_digest(str(total)) if total else None
 
 
 def name_of(entry: dict[str, Any]) -> str:
-    """The session that a first line names, a sub-agent's behind its parent's."""
+    """Return the session that a first line names; empty if it names none.
+
+    The name of a sub-agent's session has that of its parent before it.
+    """
     rollout = _Rollout(_Drafts())
     rollout.line(0, entry)
     return rollout.name

@@ -1,8 +1,9 @@
-"""The history that Codex sends: what compactions and rollbacks leave of a rollout.
+"""The history that Codex sends: the items that compactions and rollbacks leave.
 
-A rollout is only added to.  A line ``compacted`` says which items take the place of the
-history before it, and ``thread_rolled_back`` how many turns the user took back.
-``History`` follows the lines as they come, and says what each of these two changes.
+Codex only appends lines to a rollout.  The line ``compacted`` has the items that
+replace the history before it, and ``thread_rolled_back`` the number of turns that the
+user took back.  ``History`` follows the lines in order, and returns the change that
+each of these two makes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from refold.domain.canonical import canonical
 from refold.domain.envelope import Mark
 from refold.domain.events import EditReason
 
-# What the client writes in the user's name begins so; it begins no turn.
+# The first words of texts that the client writes in the user's name.  They begin no
+# turn.
 _OF_CLIENT: Final = (
     "<environment_context",
     "<user_instructions",
@@ -25,20 +27,20 @@ _OF_CLIENT: Final = (
     "<turn_aborted",
     "<user_shell_command",
 )
-# What the client notes of errors, which contexts show.
+# Notes of the client about errors, which contexts show.
 _ERRORS: Final = frozenset({"error", "stream_error", "turn_aborted", "task_complete"})
-# Fields of an item that say nothing about what the model is sent.
-_ASIDE: Final = frozenset({"id", "status", "phase", "end_turn"})
+# Fields of an item that the model does not get.
+_NOT_SENT: Final = frozenset({"id", "status", "phase", "end_turn"})
 
 
 class Item(NamedTuple):
     """An item of the history.
 
     key:       of its draft.
-    identity:  the same for items that a model sees as equal.
+    identity:  equal for items that a model sees as equal.
     is_turn:   whether it is an input of the user, which begins a turn.
     of_client: whether the client wrote it to describe its state.
-    in_place:  whether it stands in the place of an earlier history.
+    in_place:  whether it replaces an earlier history.
     """
 
     key: str
@@ -49,17 +51,18 @@ class Item(NamedTuple):
 
 
 class New(NamedTuple):
-    """An item that a compaction added, to be recorded under ``key``."""
+    """An item that a compaction added, and the key to record it under."""
 
     key: str
     value: dict[str, Any]
 
 
 class Change(NamedTuple):
-    """What the client changed in its history.
+    """A change of the client to its history.
 
-    key: of the draft that records it.
-    new: the items to be recorded before it.
+    key:  of the draft that records the change.
+    mark: the items that it leaves out or restores, by the keys of their drafts.
+    new:  the items to record before the change.
     """
 
     reason: EditReason
@@ -73,11 +76,11 @@ class History:
 
     def __init__(self) -> None:
         self._items: tuple[Item, ...] = ()
-        # For each turn that stands, the history before it.
+        # The history before each turn that was not taken back.
         self._before_turns: list[tuple[Item, ...]] = []
 
     def take(self, entry: dict[str, Any], key: str) -> Change | None:
-        """Take the next line; returns what it changes, or None.
+        """Take the next line; returns the change that it makes, or None.
 
         key: of the line's entry.
         """
@@ -98,24 +101,25 @@ class History:
         return None
 
     def _add(self, item: Item) -> None:
+        """Add an item to the end of the history."""
         if item.is_turn:
             self._before_turns.append(self._items)
         self._items = (*self._items, item)
 
     def _rolled_back(self, payload: dict[str, Any], key: str) -> Change | None:
-        """The user took back the last turns."""
+        """Return to the history before the last turns, which the user took back."""
         count = int(base.number(payload, "num_turns") or 0)
         if count <= 0 or not self._before_turns:
             return None
         first = max(0, len(self._before_turns) - count)
-        kept = self._before_turns[first]
+        history = self._before_turns[first]
         if first > 0:
-            kept = _without_state(kept)
+            history = _without_state(history)
         self._before_turns = self._before_turns[:first]
-        return self._changed("rollback", key, kept)
+        return self._changed("rollback", key, history)
 
     def _compacted(self, payload: dict[str, Any], key: str) -> Change | None:
-        """A summary, and perhaps more, took the place of the history."""
+        """Replace the history by the items in a line: a summary, and perhaps others."""
         values = [*base.each(payload, "replacement_history")]
         if not values:
             return self._summarized(payload, key)
@@ -125,23 +129,23 @@ class History:
             item_key = f"{key}\0item{number}"
             new.append(New(item_key, value))
             items.append(_item(item_key, value)._replace(is_turn=False))
-        lead, kept = _kept(self._items, items)
-        end = lead + len(kept)
-        in_place = [item._replace(in_place=True) for item in items[:lead]]
-        history = (*in_place, *kept, *items[end:])
-        return self._changed("compaction", key, history, (*new[:lead], *new[end:]))
+        start, retained = _retained_run(self._items, items)
+        end = start + len(retained)
+        in_place = [item._replace(in_place=True) for item in items[:start]]
+        history = (*in_place, *retained, *items[end:])
+        return self._changed("compaction", key, history, (*new[:start], *new[end:]))
 
     def _summarized(self, payload: dict[str, Any], key: str) -> Change | None:
-        """Older versions kept the user's inputs, and put a summary behind them."""
-        kept = tuple(item for item in self._items if item.is_turn)
+        """Keep only the user's inputs, and add a summary, as older versions do."""
+        inputs = tuple(item for item in self._items if item.is_turn)
         summary = base.text(payload, "message")
         if summary is None:
-            return self._changed("compaction", key, kept)
+            return self._changed("compaction", key, inputs)
         content = [{"type": "input_text", "text": summary}]
         value = {"type": "message", "role": "user", "content": content}
         new = New(f"{key}\0summary", value)
         item = _item(new.key, value)._replace(is_turn=False)
-        return self._changed("compaction", key, (*kept, item), (new,))
+        return self._changed("compaction", key, (*inputs, item), (new,))
 
     def _changed(
         self,
@@ -150,20 +154,26 @@ class History:
         history: tuple[Item, ...],
         new: tuple[New, ...] = (),
     ) -> Change | None:
-        """Go on with another history, and say how it differs."""
-        before = {item.key for item in self._items}
-        after = {item.key for item in history}
-        added = {item.key for item in new}
+        """Continue with another history; return the difference, or None.
+
+        new: the items in it that a compaction added.
+        """
+        keys_before = {item.key for item in self._items}
+        keys_after = {item.key for item in history}
+        keys_of_new = {item.key for item in new}
+        restored: list[str] = []
+        in_place: list[str] = []
+        for item in history:
+            if item.key in keys_of_new:
+                if item.in_place:
+                    in_place.append(item.key)
+            elif item.key not in keys_before:
+                restored.append(item.key)
+        left_out = [item.key for item in self._items if item.key not in keys_after]
         mark = Mark(
-            left_out=tuple(item.key for item in self._items if item.key not in after),
-            restored=tuple(
-                item.key
-                for item in history
-                if item.key not in before and item.key not in added
-            ),
-            in_place=tuple(
-                item.key for item in history if item.key in added and item.in_place
-            ),
+            left_out=tuple(left_out),
+            restored=tuple(restored),
+            in_place=tuple(in_place),
         )
         self._items = history
         if not mark.keys and not new:
@@ -171,14 +181,14 @@ class History:
         return Change(reason, f"{key}\0mark", mark, new)
 
 
-def _kept(
+def _retained_run(
     history: Sequence[Item], replacement: Sequence[Item]
 ) -> tuple[int, tuple[Item, ...]]:
-    """The run of a replacement that the history has: its start, and those items.
+    """Return the run of items of a replacement that the history has, after its start.
 
-    What stands before the run takes the place of the history, what stands behind it
-    follows.  An item that stood in the place of a history before is recorded again, so
-    that the order is that of the replacement.
+    The start is an index in the replacement.  The items before the run replace the
+    history; those after it follow it.  An item that replaced an earlier history is not
+    in the run: it is recorded again, so that the order is that of the replacement.
     """
     for start in range(len(replacement)):
         run = tuple(_run(history, replacement[start:]))
@@ -188,23 +198,24 @@ def _kept(
 
 
 def _run(history: Sequence[Item], replacement: Iterable[Item]) -> Iterator[Item]:
-    """The items of the history that a replacement begins with, in their order."""
-    at = 0
+    """Yield the items of the history that a replacement begins with, in their order."""
+    index = 0
     for item in replacement:
-        while at < len(history) and not _is_same(history[at], item):
-            at += 1
-        if at == len(history):
+        while index < len(history) and not _is_same(history[index], item):
+            index += 1
+        if index == len(history):
             return
-        yield history[at]
-        at += 1
+        yield history[index]
+        index += 1
 
 
-def _is_same(known: Item, item: Item) -> bool:
-    return known.identity == item.identity and not known.in_place
+def _is_same(old: Item, new: Item) -> bool:
+    """Whether an item of the history is retained as an item of a replacement."""
+    return old.identity == new.identity and not old.in_place
 
 
 def _without_state(items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The items without the state that the client wrote before the next turn."""
+    """Return the items without the state that the client wrote at their end."""
     end = len(items)
     while end and items[end - 1].of_client:
         end -= 1
@@ -212,25 +223,26 @@ def _without_state(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def _item(key: str, value: dict[str, Any]) -> Item:
+    """Return the item in a line, or in the replacement of a compaction."""
     role = value.get("role")
-    texts = messages.joined_text(_plain_parts(value.get("content")))
-    is_message = base.text(value, "type") in ("message", None) and bool(texts)
+    text = messages.joined_text(_plain_parts(value.get("content")))
+    is_message = base.text(value, "type") in ("message", None) and bool(text)
     if not is_message:
-        content = {name: part for name, part in value.items() if name not in _ASIDE}
+        content = {name: part for name, part in value.items() if name not in _NOT_SENT}
         return Item(key, canonical(content))
     is_of_client = role in ("developer", "system")
     if role == "user":
-        is_of_client = texts.lstrip().startswith(_OF_CLIENT)
+        is_of_client = text.lstrip().startswith(_OF_CLIENT)
     return Item(
         key=key,
-        identity=canonical([role, texts]),
+        identity=canonical([role, text]),
         is_turn=role == "user" and not is_of_client,
         of_client=is_of_client,
     )
 
 
 def _plain_parts(content: Any) -> Any:
-    """The content with its texts as the words that they are, whatever their type."""
+    """Return the content, with each part that has a text replaced by the text."""
     if not isinstance(content, list):
         return content
     return [base.text(part, "text") or part for part in content]

@@ -1,9 +1,9 @@
 """Decisions of people and plans of agents, which clients record in calls and results.
 
-Clients have no entries of their own for them: a refusal is the result of the call, a
-plan the arguments of one.  The events made here say the same in a typed form, so no
-context shows them.  Each depends on one entry alone, so that a capture, which reads
-each line by itself, records the same as an import.
+Clients have no separate entries for them: a refusal is the result of a call, a plan the
+arguments of one.  The events made here repeat both in a typed form, so no context shows
+them.  Each depends on one entry alone, so that a capture, which reads single lines,
+records the same events as an import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _USER: Final = "user"
 _SETTINGS: Final = "settings"
 PLAN_MODE: Final = {"mode": "plan"}
 
-# How Claude Code begins the result of a call that the user refused.
+# The first words of Claude Code's result of a call that the user refused.
 _CLAUDE_PLAN_REFUSAL: Final = "The agent proposed a plan that was rejected by the user."
 _CLAUDE_REFUSALS: Final = (
     "The user doesn't want to proceed with this tool use.",
@@ -33,13 +33,13 @@ _CLAUDE_REFUSALS: Final = (
     _CLAUDE_PLAN_REFUSAL,
 )
 _CLAUDE_REASON: Final = "he user said:\n"
-# How it begins the result of a call that a rule of the settings refused.
+# The first words of the result of a call that a rule of the settings refused.
 _CLAUDE_RULE: Final = "Permission to use "
 _CLAUDE_DENIED: Final = "has been denied"
-# Kinds of refusals: the user's, and those that are none.
+# The kind of the user's refusals, and kinds that are no refusals.
 _CLAUDE_USER: Final = "user-rejected"
 _CLAUDE_INTERRUPTIONS: Final = frozenset({"interrupted", "cancelled"})
-# Tools of Claude Code that write the list of tasks, one task a call.
+# Tools of Claude Code that write the list of tasks, one task for each call.
 _CLAUDE_TASKS: Final = frozenset({"TaskCreate", "TaskUpdate"})
 
 # The whole result that Codex writes for a call that the user refused.
@@ -63,9 +63,12 @@ def decision(
     by: str = _USER,
     reason: str = "",
 ) -> base.Piece:
-    """The decision of a person on a call.
+    """Return the decision of a person on a call.
 
-    reason: what the person said about it.
+    trigger: the kind of the decision: ``TOOL``, ``PLAN``, or ``QUESTION``.
+    answer:  the decision itself.
+    by:      the person or the settings that decided.
+    reason:  the words of the person about it.
     """
     bundle: JsonObject = {}
     if call_id:
@@ -83,44 +86,41 @@ def decision(
 
 
 def plan(content: Any) -> base.Piece:
-    """A plan, or the next version of one."""
+    """Return a plan, or the next version of one."""
     return base.Piece("planner", {"plan": content}, in_context=False)
 
 
 def in_claude_code(
-    found: Iterable[base.PieceOrSkipped], entry: dict[str, Any]
+    pieces: Iterable[base.PieceOrSkipped], entry: dict[str, Any]
 ) -> Iterator[base.PieceOrSkipped]:
-    """What was found in an entry of Claude Code, then its decisions and plans."""
-    result_count = 0
-    restated: list[base.Piece] = []
-    pieces: list[base.Piece] = []
-    for item in found:
-        yield item
-        if isinstance(item, base.Piece):
-            pieces.append(item)
-            result_count += item.type == "tool_result"
+    """Yield the pieces of an entry of Claude Code, then its decisions and plans."""
+    events: list[base.Piece] = []
+    for piece in pieces:
+        yield piece
+        if isinstance(piece, base.Piece):
+            events.append(piece)
     details: dict[str, Any] = {}
     refusal = None
-    if result_count == 1:  # these fields do not say of which result they are
+    results = [event for event in events if event.type == "tool_result"]
+    if len(results) == 1:  # these fields do not name the result that they are about
         details = base.mapping(entry, "toolUseResult")
         refusal = base.text(entry, "toolDenialKind")
-    for piece in pieces:
-        if piece.type == "tool_result":
-            restated += _claude_decisions(piece, details, refusal)
-        elif piece.type == "tool_call":
-            restated += _claude_plans(piece)
-        elif piece.type == "user_input" and entry.get("permissionMode") == "plan":
-            restated.append(plan(PLAN_MODE))
-    yield from restated
+    for event in events:
+        if event.type == "tool_result":
+            yield from _claude_decisions(event, details, refusal)
+        elif event.type == "tool_call":
+            yield from _claude_plans(event)
+        elif event.type == "user_input" and entry.get("permissionMode") == "plan":
+            yield plan(PLAN_MODE)
 
 
 def _claude_decisions(
     result: base.Piece, details: dict[str, Any], refusal: str | None
 ) -> Iterator[base.Piece]:
-    """The decision that a result contains.
+    """Yield the decision that a result contains, if any.
 
     details: fields of the result that were not sent to the model.
-    refusal: the kind of refusal, which newer versions write down.
+    refusal: the kind of refusal, which newer versions record.
     """
     call_id = result.fields["call_id"]
     text = _text(result)
@@ -134,6 +134,11 @@ def _claude_decisions(
 
 
 def _claude_refusal(call_id: str, text: str, kind: str | None) -> Iterator[base.Piece]:
+    """Yield the refusal of a call, if its result is one.
+
+    text: of the result.
+    kind: of refusal, which newer versions record.
+    """
     by = None
     if text.startswith(_CLAUDE_REFUSALS):
         by = _USER
@@ -149,23 +154,24 @@ def _claude_refusal(call_id: str, text: str, kind: str | None) -> Iterator[base.
 
 
 def in_attachment(entry: dict[str, Any]) -> Iterator[base.Piece]:
-    """The answer of a hook to a request for permission, which Claude Code attaches."""
+    """Yield the answer of a hook to a request for permission, if an entry has one."""
     attachment = base.mapping(entry, "attachment")
     if attachment.get("type") != "hook_permission_decision":
         return
-    allowed = attachment.get("decision") == "allow"
+    is_allowed = attachment.get("decision") == "allow"
     yield decision(
         TOOL,
-        APPROVED if allowed else REJECTED,
+        APPROVED if is_allowed else REJECTED,
         call_id=base.text(attachment, "toolUseID"),
         by="hook",
     )
 
 
 def _claude_answers(call_id: str, details: dict[str, Any]) -> base.Piece:
-    """The user's answers, in the order of the questions.
+    """Return the user's answers, in the order of the questions.
 
-    A capture reads an entry whose names are sorted, so their order says nothing.
+    A capture reads entries whose names are sorted, so the order of the answers is not
+    that of the questions.
     """
     questions: list[str] = []
     for item in base.each(details, "questions"):
@@ -192,7 +198,7 @@ def _claude_answers(call_id: str, details: dict[str, Any]) -> base.Piece:
 
 
 def _claude_plans(call: base.Piece) -> Iterator[base.Piece]:
-    """The plan that a call makes or changes."""
+    """Yield the plan that a call makes or changes, if any."""
     name = call.fields["tool_name"]
     arguments = base.mapping(call.fields["arguments"])
     if name == "TodoWrite":
@@ -206,39 +212,40 @@ def _claude_plans(call: base.Piece) -> Iterator[base.Piece]:
         yield plan(base.text(arguments, "plan") or {**PLAN_MODE, "submitted": True})
 
 
-def in_codex(found: Iterable[base.PieceOrSkipped]) -> Iterator[base.PieceOrSkipped]:
-    """What was found in an item of Codex, then its decisions and plans."""
-    restated: list[base.Piece] = []
-    for item in found:
-        yield item
-        if not isinstance(item, base.Piece):
+def in_codex(pieces: Iterable[base.PieceOrSkipped]) -> Iterator[base.PieceOrSkipped]:
+    """Yield the pieces of an item of Codex, then its decisions and plans."""
+    decided: list[base.Piece] = []
+    for piece in pieces:
+        yield piece
+        if not isinstance(piece, base.Piece):
             continue
-        if item.type == "tool_result":
-            restated += _codex_decisions(item)
-        elif item.type == "tool_call" and item.fields["tool_name"] == "update_plan":
-            restated.append(plan(item.fields["arguments"]))
-    yield from restated
+        if piece.type == "tool_result":
+            decided += _codex_decisions(piece)
+        elif piece.type == "tool_call" and piece.fields["tool_name"] == "update_plan":
+            decided.append(plan(piece.fields["arguments"]))
+    yield from decided
 
 
 def refused_in_codex(content: Any) -> bool:
     """Whether a result says that the user refused the call."""
-    return _codex_words(content) in _CODEX_REFUSALS
+    return _codex_output(content) in _CODEX_REFUSALS
 
 
-def _codex_words(content: Any) -> str:
-    """The words of a result; some stand in JSON with other fields."""
+def _codex_output(content: Any) -> str:
+    """Return the text of a result, or the field ``output`` if the text is JSON."""
     text = messages.joined_text(content)
-    inner = base.text(base.parsed(text)[0], "output")
-    return (inner or text).strip()
+    value, _ = base.parsed(text)
+    return (base.text(value, "output") or text).strip()
 
 
 def _codex_decisions(result: base.Piece) -> Iterator[base.Piece]:
+    """Yield the decision in a result, if any: a refusal, a grant, or answers."""
     call_id = result.fields["call_id"]
     content = result.fields["content"]
     if refused_in_codex(content):
         yield decision(TOOL, REJECTED, call_id=call_id)
         return
-    value = base.parsed(messages.joined_text(content))[0]
+    value, _ = base.parsed(messages.joined_text(content))
     if not isinstance(value, dict):
         return
     if value.keys() == {"permissions", "scope"}:
@@ -252,10 +259,12 @@ def _codex_decisions(result: base.Piece) -> Iterator[base.Piece]:
 
 
 def _are_codex_answers(value: Any) -> bool:
+    """Whether a value has a list of answers for each question."""
     if not isinstance(value, dict) or not value:
         return False
     return all(isinstance(base.at(item, "answers"), list) for item in value.values())
 
 
 def _text(result: base.Piece) -> str:
+    """Return the text of a result."""
     return messages.joined_text(result.fields["content"])

@@ -1,8 +1,9 @@
-"""Live capture: what a client adds to its transcripts is appended as they grow.
+"""Live capture: appends the entries that a client adds to its transcripts.
 
-An entry is known by its id, else by its content and by how many equal ones stand before
-it in the file: reading it again after a kill, a move or a rewrite of the file appends
-nothing.  Where reading stopped is saved among the settings, only to save work.
+An entry is identified by its id, or else by its content and the number of equal entries
+before it in the file.  So nothing is appended twice if an entry is read again, because
+the process was killed, or the file was moved or rewritten.  The place where reading
+stopped is saved only to save work.
 """
 
 from __future__ import annotations
@@ -31,24 +32,33 @@ from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 _log = logging.getLogger(__name__)
-_TAIL: Final = 1024  # bytes before a place, by which a rewritten file is known
+_TAIL: Final = 1024  # bytes before a place, which show whether a file was rewritten
 _ENTRIES: Final = 200  # that are appended at once
-_BYTES: Final = 4 << 20  # of them
-_OPEN: Final = 32  # files that are held, so that what is swept away is read to its end
-_IDLE: Final = 1600  # of so many seconds one is spent with looking for changes
+_BYTES: Final = 4 << 20  # of lines that are appended at once
+_OPEN: Final = 32  # files that stay open, so that deleted ones are read to their end
+# The listing of a folder takes one part in this number of the time.
+_IDLE: Final = 1600
 _SHORTEST: Final = 0.25  # seconds between two looks
 _LONGEST: Final = 30.0  # seconds between two looks at all files
 _REFUSALS: Final = 20  # the newest, which are saved for ``status``
-_LOG_LINES: Final = 5  # of a process that a hook started, which ``status`` shows
-_STORES: Final = (errors.StoreUnavailable, errors.KeyUnavailable, errors.Frozen)
+_LOG_LINES: Final = 5  # that ``status`` shows of a process that a hook started
+# Errors of the whole store or user, after which no other entry can be appended either.
+_STORE_ERRORS: Final = (errors.StoreUnavailable, errors.KeyUnavailable, errors.Frozen)
 
 
 @dataclass(slots=True)
 class Place:
-    """Where reading a file stopped, and what was learned in it by then.
+    """The place where reading a file stopped, and facts about the file up to there.
 
-    tail:  a digest of the bytes before ``at``.
-    stamp: size and time of change when it was last read.
+    at:       the byte after the last line that was read.
+    tail:     a digest of the bytes before ``at``.
+    stamp:    the file's size and time of change when it was last read.
+    session:  the session of the file; empty if no entry has named it yet.
+    model:    the model that the last turn of Codex named.
+    queued:   whether messages wait in the client's queue.
+    leaf:     the id of the last entry, if an entry that names it as its parent can be
+              appended without reading the earlier ones again.
+    document: whether the file is a JSON document of several lines.
     """
 
     path: str
@@ -57,27 +67,30 @@ class Place:
     stamp: tuple[int, int] = (0, 0)
     session: str = ""
     model: str | None = None
-    queued: bool = False  # messages wait in the program's queue
-    leaf: str = ""  # the entry that the next one continues, if nothing else matters
-    document: bool = False  # the file is a JSON document of several lines
+    queued: bool = False
+    leaf: str = ""
+    document: bool = False
 
 
 def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
-    """Return the session and the format of an entry, as ``refold import`` does."""
+    """Return the session and the format of an entry, as ``refold import`` does.
+
+    Raises _OtherSession if the file belongs to another session than its place says.
+    """
     place = reading.place
     path = Path(place.path)
-    named = claude_code.session_in_name(path)
-    own = base.session_name(entry, "sessionId")
-    if own == named and place.session not in ("", named):
-        place.session = named
+    session_in_path = claude_code.session_in_name(path)
+    names_same_session = base.session_name(entry, "sessionId") == session_in_path
+    if names_same_session and place.session not in ("", session_in_path):
+        place.session = session_in_path
         raise _OtherSession
-    if not place.session and own == named:
-        place.session = named
+    if names_same_session and not place.session:
+        place.session = session_in_path
     if not place.session:
         place.session = claude_code.session_of_file(path, reading.sessions())
-    session = place.session or named
+    session = place.session or session_in_path
     if entry.get("isSidechain") is True:
-        # Only old versions name no agent: then the run is known by its first entry.
+        # Old versions name no agent.  Then the first entry of the run names it.
         run = base.text(entry, "agentId") or reading.memory.runs.run_of(entry)
         if run:
             session = f"{session}~{run}"
@@ -85,42 +98,57 @@ def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]
 
 
 def _codex(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
+    """Return the session and the format of a line of Codex; remember its model."""
     place = reading.place
     if entry.get("type") == "turn_context":
-        told = base.mapping(entry, "payload")
-        place.model = base.text(told, "model") or place.model
+        place.model = base.text(entry, "payload", "model") or place.model
     if not place.session:
         place.session = codex.name_of(entry)
-    return place.session or _stem(place)[-36:], codex.format_of(place.model)
+    id_in_name = _stem(place)[-36:]
+    return place.session or id_in_name, codex.format_of(place.model)
 
 
 def _stem(place: Place) -> str:
+    """Return the name of a file without ``.jsonl`` and anything after it."""
     return Path(place.path).name.partition(".jsonl")[0]
 
 
 class _OtherSession(Exception):
-    """A file turns out to be of another session than its first entries are of."""
+    """The file belongs to another session than its first entries named."""
 
 
-# What names a program's folder, the folder if nothing does, and that of transcripts in
-# it; and what gives the session of an entry and its format, and may note in the place
-# of its reading what later entries of the file do not say.
-CLIENTS: Final[dict[str, tuple[str, str, str, Callable[..., tuple[str, Format]]]]] = {
-    "claude-code": ("CLAUDE_CONFIG_DIR", "~/.claude", "projects", _claude_code),
-    "codex": ("CODEX_HOME", "~/.codex", "sessions", _codex),
+class Client(NamedTuple):
+    """A client whose transcripts can be captured.
+
+    variable:    the variable of the environment that names the client's folder.
+    home:        the folder if the variable is not set.
+    transcripts: the folder of transcripts in it.
+    identify:    returns the session and the format of an entry.  It may store facts in
+                 the place of the reading that later entries do not repeat.
+    """
+
+    variable: str
+    home: str
+    transcripts: str
+    identify: Callable[[dict[str, Any], _Reading], tuple[str, Format]]
+
+
+CLIENTS: Final = {
+    "claude-code": Client("CLAUDE_CONFIG_DIR", "~/.claude", "projects", _claude_code),
+    "codex": Client("CODEX_HOME", "~/.codex", "sessions", _codex),
 }
 
 
 def folder_of(client: str) -> Path:
-    """Where a program keeps its transcripts."""
-    variable, usual, name, _ = CLIENTS[client]
-    return Path(os.environ.get(variable) or usual, name)
+    """Return the folder in which a client stores its transcripts."""
+    variable, home, transcripts, _ = CLIENTS[client]
+    return Path(os.environ.get(variable) or home, transcripts)
 
 
 class AlreadyCaptured(errors.InvalidConfiguration):
     """Another process captures the same folder for the same user into the same store.
 
-    temporary: that process ends by itself.
+    temporary: whether that process ends by itself.
     """
 
     def __init__(self, folder: Path, holder: Holder) -> None:
@@ -130,7 +158,10 @@ class AlreadyCaptured(errors.InvalidConfiguration):
 
 
 class Refusal(NamedTuple):
-    """A line that was not captured whole, and why, as a predicate of the line."""
+    """A line that was not captured, or only in part.
+
+    why: completes the sentence "the line …".
+    """
 
     path: str
     line: int
@@ -141,7 +172,10 @@ class Refusal(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A file or folder that could not be read, and why, as a predicate of its path."""
+    """A file or folder that could not be read.
+
+    why: completes the sentence "the path …".
+    """
 
     path: str
     why: str
@@ -151,42 +185,54 @@ class Unreadable(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """How many entries a process appended, and how many it could not."""
+    """The number of entries that a process appended, and of those that it refused."""
 
     appended: int
     refused: int
 
 
 class _Entry(NamedTuple):
-    """An entry to be appended, and its line, counted from where reading began."""
+    """An entry to append.
+
+    line:   the number of its line, from the place where reading began.
+    before: events that it implies before it: messages and files that the client sent,
+            and changes to its history.
+    after:  changes to the history after it.
+    """
 
     session: str
     native: Native
     line: int
-    before: tuple[Draft, ...] = ()  # what it shows to be sent or changed before it
-    after: tuple[Draft, ...] = ()  # what it changes
+    before: tuple[Draft, ...] = ()
+    after: tuple[Draft, ...] = ()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Entries that are appended at once, and what stood between them, by line."""
+    """Entries that are appended at once.
+
+    damage: lines that cannot be appended, each with the reason.
+    """
 
     entries: list[_Entry] = field(default_factory=list)
     damage: list[tuple[int, str]] = field(default_factory=list)
 
 
 class _Memory(FileMemory):
-    """What the entries of a file mean for later ones in it, for each client."""
+    """Remembers the entries of a file, because later entries depend on them.
+
+    It serves both clients: the base class Claude Code, the history Codex.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.codex_history = History()
 
 
-class _Learned(NamedTuple):
-    """What an entry shows about earlier ones.
+class _Implied(NamedTuple):
+    """The events that an entry implies.
 
-    codex: what a line of Codex changes in the history.
+    codex: the change that a line of Codex makes to the history.
     """
 
     claude_code: ImpliedEvents = ImpliedEvents()
@@ -194,7 +240,12 @@ class _Learned(NamedTuple):
 
 
 class _Reading:
-    """One pass over a file, from where the last one stopped."""
+    """One pass over a file, from the place where the last one stopped.
+
+    key:      identifies the file.
+    memories: the memory of each file, by its key.
+    offset:   the first byte of the current line.
+    """
 
     def __init__(
         self,
@@ -210,54 +261,66 @@ class _Reading:
         self._form = form
         self._memories = memories
         self._start = place.at
-        self.offset = place.at  # of the line that is read
+        self.offset = place.at
         self._lines_before: int | None = None
 
     def line_in_file(self, line: int) -> int:
-        """The number in the file of a line that is counted from where reading began."""
+        """Return the number of a line in the file.
+
+        line: its number from the place where reading began.
+        """
         if self._lines_before is None:
             self._lines_before = _newlines(self.file, self._start)
         return self._lines_before + line
 
     @property
     def memory(self) -> _Memory:
-        """What the entries before say of the next one; they are read again for it."""
+        """The memory of the entries before the current line.
+
+        Without one, the file is read again from its start.
+        """
         if self.key not in self._memories:
             memory = _Memory()
             for entry in self._entries(upto=self.offset):
                 native = memory.identities.native(self._form, entry)
-                self.learn(memory, entry, native)
+                self.take(memory, entry, native)
             self._memories[self.key] = memory
         return self._memories[self.key]
 
-    def learn(self, memory: _Memory, entry: dict[str, Any], native: Native) -> _Learned:
+    def take(self, memory: _Memory, entry: dict[str, Any], native: Native) -> _Implied:
+        """Add the next entry to a memory; return the events that it implies."""
         if self._form is not claude_code.FORMAT:
             change = memory.codex_history.take(entry, native.key or "")
-            return _Learned(codex=change)
+            return _Implied(codex=change)
         run = memory.runs.run_of(entry)
-        return _Learned(memory.take(entry, native, run=run))
+        return _Implied(memory.take(entry, native, run=run))
 
     def continues(self, entry: dict[str, Any]) -> bool:
-        """Whether an entry just continues the one before it."""
+        """Whether an entry only continues the one before, and implies no events.
+
+        If so, the entry becomes the leaf of the place.
+        """
         if self._form is not claude_code.FORMAT:
             return True
+        if entry.get("type") not in ("user", "assistant", "progress"):
+            return False
+        if entry.get("isCompactSummary") is True or is_resumption(entry):
+            return False
         leaf = self.place.leaf
-        is_plain = entry.get("type") in ("user", "assistant", "progress")
-        is_summary = entry.get("isCompactSummary") is True
-        is_plain = is_plain and not is_summary and not is_resumption(entry)
-        if not is_plain or not leaf or entry.get("parentUuid") != leaf:
+        if not leaf or entry.get("parentUuid") != leaf:
             return False
         self.place.leaf = base.text(entry, "uuid") or ""
         return True
 
     def sessions(self) -> Iterator[str]:
-        """The sessions that the entries of the whole file name, in their order."""
+        """Yield the sessions that the entries of the file name, in their order."""
         for entry in self._entries():
-            if session := base.session_name(entry, "sessionId"):
+            session = base.session_name(entry, "sessionId")
+            if session:
                 yield session
 
     def _entries(self, upto: int | None = None) -> Iterator[dict[str, Any]]:
-        """The entries before a place; all of them if no place is given."""
+        """Yield the entries before the byte ``upto``, or all of them."""
         position = self.file.tell()
         try:
             for line in lines.raw_lines(self.file):
@@ -273,11 +336,14 @@ class _Reading:
 
 
 class Follower:
-    """Appends what a client writes, for one user: ``catch_up`` once, or ``run``.
+    """Appends the entries that a client writes, for one user.
 
-    One process at a time follows a folder into the store at ``url``.  ``appended`` and
-    ``refused`` count the entries of all of them; ``refusals`` are the newest ones.
-    ``unreadable`` are the files and folders that the last look could not read.
+    ``catch_up`` looks once, ``run`` follows.  One process at a time follows a folder
+    into the store at ``url``.
+
+    appended, refused: the number of entries that all processes appended and refused.
+    refusals:          the newest refused lines.
+    unreadable:        the files and folders that the last look could not read.
     """
 
     def __init__(
@@ -292,12 +358,12 @@ class Follower:
         self._store = store
         self._user = user_id
         self._client = client
-        *_, self._reads = CLIENTS[client]
+        self._identify = CLIENTS[client].identify
         self.folder = folder.expanduser().absolute()
         self.state = CaptureState.of(
             url=url, user_id=user_id, client=client, folder=self.folder
         )
-        self._lock = -1  # the descriptor that holds it, between two
+        self._lock = -1  # the descriptor that holds the lock during ``alone``
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
         self._memories: dict[str, _Memory] = {}
@@ -305,18 +371,18 @@ class Follower:
         self.refused = 0
         self.refusals: list[Refusal] = []
         self.unreadable: list[Unreadable] = []
-        self._not_saved = ""  # why where reading stopped could not be saved
-        self._changed = False  # since where reading stopped was saved
+        self._not_saved = ""  # why the state could not be saved; empty if it was
+        self._changed = False  # whether the state changed since it was saved
         self._listing_sec = 0.0
 
     @contextmanager
     def alone(
         self, *, inherited: int | None = None, temporary: bool = False
     ) -> Iterator[None]:
-        """Keep other processes from following the same.
+        """Keep other processes from following the folder while the block runs.
 
         inherited: the descriptor of a lock that the parent process acquired.
-        temporary: tell the others that this process ends by itself.
+        temporary: whether this process ends by itself, which the others can read.
 
         Raises AlreadyCaptured if another process follows it.
         """
@@ -343,9 +409,9 @@ class Follower:
             os.close(lock)
 
     def catch_up(self) -> CaughtUp | None:
-        """Append what is new.
+        """Append the new entries.
 
-        Returns None if another process follows: it does the work, as it is asked to.
+        Returns None if another process follows the folder: it takes the request.
 
         Raises StoreUnavailable, KeyUnavailable, Frozen, and Erased for the user.
         """
@@ -374,73 +440,80 @@ class Follower:
         return done
 
     def _take_requests(self) -> int:
+        """Look for new entries once for each waiting request.
+
+        Returns the number of appended entries.
+        """
         appended = 0
-        while (since := self.state.take_request()) is not None:
+        requested_at = self.state.take_request()
+        while requested_at is not None:
             try:
                 appended += self.look()
             except errors.RefoldError:
-                self._request_again(since)
+                self._request_again(requested_at)
                 raise
+            requested_at = self.state.take_request()
         return appended
 
     def run(self, stop: Event, *, linger: float | None = None) -> None:
-        """Follow until ``stop`` is set; while the store is away, wait for it.
+        """Follow until ``stop`` is set; if the store is unavailable, wait for it.
 
-        Files that changed lately are looked at often, the whole folder as seldom as
-        its size asks, and at a request.
+        Files that changed lately are looked at often.  The whole folder is listed at a
+        request, and otherwise more rarely the longer that takes.
 
-        linger: end also after so many seconds without anything new.
+        linger: also end after this number of seconds without new entries.
         """
-        whole_from = 0.0
+        next_listing = 0.0
         busy_at = time.monotonic()
         warning = ""
         while not stop.is_set():
-            since = self.state.take_request()
-            whole = since is not None or time.monotonic() >= whole_from
+            requested_at = self.state.take_request()
+            lists = requested_at is not None or time.monotonic() >= next_listing
             appended = 0
             try:
-                appended = self.look(whole=whole)
+                appended = self.look(whole=lists)
                 warning = ""
-            except _STORES as error:
+            except _STORE_ERRORS as error:
                 if warning != str(error):  # once, not at every look
                     warning = str(error)
                     _log.warning("capture waits: %s", warning)
-                if since is not None:
-                    self._request_again(since)
-                    since = None
-            if whole:
+                if requested_at is not None:
+                    self._request_again(requested_at)
+                    requested_at = None
+            if lists:
                 pause = max(self._listing_sec * _IDLE, _SHORTEST)
-                whole_from = time.monotonic() + min(pause, _LONGEST)
-            if appended or since is not None:
+                next_listing = time.monotonic() + min(pause, _LONGEST)
+            if appended or requested_at is not None:
                 busy_at = time.monotonic()
             if linger is not None and time.monotonic() - busy_at > linger:
                 return
             stop.wait(_SHORTEST)
 
-    def _request_again(self, since: float) -> None:
+    def _request_again(self, requested_at: float) -> None:
         """Leave a request to the next look, or to another process."""
-        with suppress(OSError):  # a full disk; what failed before says more
-            self.state.request(since=since)
+        with suppress(OSError):  # a full disk; the error before says more
+            self.state.request(since=requested_at)
 
     def look(self, *, whole: bool = True) -> int:
-        """Append what is new in all files; gives how many entries that were.
+        """Append the new entries; returns their number.
 
-        whole: not only in those that changed lately; and save where reading stopped.
+        whole: look at all files, and save the state.  Otherwise look only at the files
+               that changed lately.
 
-        Raises StoreUnavailable, KeyUnavailable, Frozen, Erased: the next look reads
-        what was not appended again.
+        Raises StoreUnavailable, KeyUnavailable, Frozen, Erased.  The next look then
+        reads the lines again that were not appended.
         """
         self._check_lock()
         before = self.appended
         if not whole:
-            for key, file in [*self._files.items()]:
+            for key, file in list(self._files.items()):
                 with suppress(OSError):  # the next look at all files reports it
                     self._look_at(key, self._places[key].path, os.fstat(file.fileno()))
             return self.appended - before
-        seen = set[str]()
+        seen: set[str] = set()
         began = time.process_time()
-        # The newest last: those are held.
         unreadable: list[Unreadable] = []
+        # The newest are last, so that they stay open.
         files = sorted(
             _listed(self.folder, unreadable), key=lambda file: file[1].st_mtime
         )
@@ -452,23 +525,30 @@ class Follower:
                 self._look_at(key, path, info)
             except OSError as error:
                 unreadable.append(_unreadable(path, error))
-        for key in self._places.keys() - seen:  # swept away, or moved out of sight
-            if key in self._files:
-                try:
-                    with self._files.pop(key) as file:
-                        self._read(file, key)
-                except OSError as error:
-                    unreadable.append(_unreadable(self._places[key].path, error))
-            del self._places[key]
-            self._memories.pop(key, None)
-            self._changed = True
+        for key in self._places.keys() - seen:
+            self._leave_file(key, unreadable)
         self._report(unreadable)
         if self._changed:
             self._save()
         return self.appended - before
 
+    def _leave_file(self, key: str, unreadable: list[Unreadable]) -> None:
+        """Read a file that was deleted or moved away to its end, and forget it.
+
+        It can be read only if it is still open.  An error is added to ``unreadable``.
+        """
+        if key in self._files:
+            try:
+                with self._files.pop(key) as file:
+                    self._read(file, key)
+            except OSError as error:
+                unreadable.append(_unreadable(self._places[key].path, error))
+        del self._places[key]
+        self._memories.pop(key, None)
+        self._changed = True
+
     def _report(self, unreadable: list[Unreadable]) -> None:
-        """Say once of each file or folder that it cannot be read."""
+        """Warn about each file or folder that cannot be read, once."""
         for problem in unreadable:
             if problem not in self.unreadable:
                 _log.warning("%s", problem)
@@ -477,17 +557,23 @@ class Follower:
             self._changed = True
 
     def _look_at(self, key: str, path: str, info: os.stat_result) -> None:
+        """Read a file if it changed since the last look."""
         place = self._places.setdefault(key, Place(path))
-        stamp = info.st_size, info.st_mtime_ns
-        if place.stamp != stamp or place.path != path:
-            place.path = path
-            self._changed = True
-            if file := self._opened(key, path):
-                self._read(file, key)
-                self._places[key].stamp = stamp
+        stamp = (info.st_size, info.st_mtime_ns)
+        if place.stamp == stamp and place.path == path:
+            return
+        place.path = path
+        self._changed = True
+        file = self._opened(key, path)
+        if file is not None:
+            self._read(file, key)
+            self._places[key].stamp = stamp
 
     def _opened(self, key: str, path: str) -> BinaryIO | None:
-        """The file, which stays open as long as it is among those that change."""
+        """Return the open file; None if it is gone.
+
+        The files that were used last stay open.
+        """
         file = self._files.pop(key, None) or _open(path, key)
         if file is not None:
             self._files[key] = file
@@ -498,36 +584,38 @@ class Follower:
         return file
 
     def _read(self, file: BinaryIO, key: str) -> None:
-        """Append the entries of whole lines, from where reading stopped."""
+        """Append the entries in complete lines, from where reading stopped."""
         place = self._places[key]
         size = os.fstat(file.fileno()).st_size
         if size < place.at or _tail(file, place.at) != place.tail:
-            # Rewritten, or another file by now.  Entries that are known are not
-            # appended again.
-            place = self._places[key] = Place(place.path, document=place.document)
+            # The file was rewritten, or is another one by now.  It is read from its
+            # start; entries that the session has are not appended again.
+            place = Place(place.path, document=place.document)
+            self._places[key] = place
             self._memories.pop(key, None)
         if (not place.at or place.document) and lines.is_document(file):
             self._pass_over(file, place)
             return
-        if place.document:
-            place = self._places[key] = Place(place.path)
+        if place.document:  # it is a transcript by now
+            place = Place(place.path)
+            self._places[key] = place
         form = claude_code.FORMAT
         if self._client == codex.NAME:
             form = codex.format_of(place.model)
         try:
-            self._read_on(_Reading(file, key, place, form, self._memories))
+            self._append_new(_Reading(file, key, place, form, self._memories))
         except _OtherSession:
             place.at = 0
             place.leaf = ""
             self._memories.pop(key, None)
-            self._read_on(_Reading(file, key, place, form, self._memories))
+            self._append_new(_Reading(file, key, place, form, self._memories))
         except BaseException:
             # The next look reads the same lines, and must count them once.
             self._memories.pop(key, None)
             raise
 
     def _pass_over(self, file: BinaryIO, place: Place) -> None:
-        """Report a file that is no transcript once, however many lines it has."""
+        """Skip a file that is no transcript, and report it once."""
         if not place.document:
             why = "starts a JSON document of several lines, which is no transcript"
             self._refuse(Refusal(place.path, 1, why))
@@ -535,7 +623,8 @@ class Follower:
         place.at = os.fstat(file.fileno()).st_size
         place.tail = _tail(file, place.at)
 
-    def _read_on(self, reading: _Reading) -> None:
+    def _append_new(self, reading: _Reading) -> None:
+        """Append the entries of a reading in batches, up to the last complete line."""
         place = reading.place
         batch = _Batch()
         end = place.at
@@ -549,7 +638,7 @@ class Follower:
             else:
                 content = lines.parse_line(line.data)
                 if not line.ended and not _is_whole(content):
-                    break  # somebody still writes it
+                    break  # the client is still writing this line
                 for damage in content.damage:
                     batch.damage.append((line.number, damage.why))
                 for value in content.values:
@@ -565,77 +654,87 @@ class Follower:
         self._append(reading, batch, end)
 
     def _entry(self, reading: _Reading, line: int, value: dict[str, Any]) -> _Entry:
-        session, form = self._reads(value, reading)
+        """Return the entry in a line, with the events that it implies."""
+        session, form = self._identify(value, reading)
         identity = form.id(value)
-        is_known = reading.key in self._memories
-        is_plain = identity and not is_known and not reading.place.queued
-        if is_plain and reading.continues(value):
-            # What the entries before say makes no difference to it.
-            return _Entry(
-                session, Native(form, form.kind(value), identity, value), line
-            )
+        has_memory = reading.key in self._memories
+        may_continue = identity and not has_memory and not reading.place.queued
+        if may_continue and reading.continues(value):
+            # The entries before make no difference, so they need not be read again.
+            native = Native(form, form.kind(value), identity, value)
+            return _Entry(session, native, line)
         memory = reading.memory
         native = memory.identities.native(form, value)
-        learned = reading.learn(memory, value, native)
+        implied = reading.take(memory, value, native)
         reading.place.queued = not memory.queue.is_empty
         reading.place.leaf = ""
         if memory.is_continued(value, memory.runs.run_of(value)):
             reading.place.leaf = str(value["uuid"])
-        before = learned.claude_code.drafts_before()
-        changes = learned.claude_code.changes
+        before = implied.claude_code.drafts_before()
+        changes = implied.claude_code.changes
         before += claude_code.edit_drafts(changes.before, value, native.key)
         after = claude_code.edit_drafts(
             changes.after, value, native.key, first=len(changes.before)
         )
-        if learned.codex is not None:
-            after += codex.drafts_of(learned.codex, value, reading.place.model)
+        if implied.codex is not None:
+            after += codex.drafts_of(implied.codex, value, reading.place.model)
         return _Entry(session, native, line, tuple(before), tuple(after))
 
     def _append(self, reading: _Reading, batch: _Batch, end: int) -> None:
-        """Append what was read up to ``end``, and remember that it was."""
+        """Append a batch, report its damage, and move the place to ``end``."""
         place = reading.place
         labels = {"client": self._client, "folder": Path(place.path).parent.name}
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
             session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
             session = self._store.session(user_id=self._user, session_id=session_id)
-            self._put_all(replace(session, begins=labels), [*group], batch)
+            self._append_entries(replace(session, begins=labels), list(group), batch)
         for line, why in sorted(batch.damage):
             self._refuse(Refusal(place.path, reading.line_in_file(line), why))
         place.at = end
         place.tail = _tail(reading.file, end)
 
-    def _put_all(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
-        """Append entries, each with what it shows to be sent or changed."""
-        waiting: list[_Entry] = []
+    def _append_entries(
+        self, session: Session, entries: list[_Entry], batch: _Batch
+    ) -> None:
+        """Append entries, each between the events that it implies before and after."""
+        adjacent: list[_Entry] = []  # entries without implied events between them
         for entry in entries:
             if entry.before:
-                if waiting:
-                    self._put(session, waiting, batch)
-                self._put_drafts(session, entry, entry.before, batch)
-                waiting = []
-            waiting.append(entry)
+                if adjacent:
+                    self._append_adjacent(session, adjacent, batch)
+                self._append_drafts(session, entry, entry.before, batch)
+                adjacent = []
+            adjacent.append(entry)
             if entry.after:
-                self._put(session, waiting, batch)
-                self._put_drafts(session, entry, entry.after, batch)
-                waiting = []
-        if waiting:
-            self._put(session, waiting, batch)
+                self._append_adjacent(session, adjacent, batch)
+                self._append_drafts(session, entry, entry.after, batch)
+                adjacent = []
+        if adjacent:
+            self._append_adjacent(session, adjacent, batch)
 
-    def _put(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
+    def _append_adjacent(
+        self, session: Session, entries: list[_Entry], batch: _Batch
+    ) -> None:
+        """Append adjacent entries and count the new ones.
+
+        If they are refused together, they are appended one by one.  A refused entry is
+        added to the damage of the batch.
+        """
         natives = [entry.native for entry in entries]
         form = natives[0].format
-        known = 0
-        if len(natives) > 1:  # of one entry, the receipt says whether it was known
+        stored_before = 0
+        if len(natives) > 1:  # for one entry, the receipt says whether it was stored
             keys = {native.key for native in natives if native.key}
             repeated = len(natives) - len(keys)
-            known = repeated + len(session.writer.log.known(session.stream, [*keys]))
+            stored = session.writer.log.known(session.stream, list(keys))
+            stored_before = repeated + len(stored)
         try:
             receipt = session.native.append(
                 form, natives, opaque="keep", unscanned="stub"
             )
             if not receipt.duplicate:
-                self.appended += len(natives) - known
-        except _STORES:
+                self.appended += len(natives) - stored_before
+        except _STORE_ERRORS:
             raise
         except errors.RefoldError as error:
             if isinstance(error, errors.Erased) and error.of_user:
@@ -644,19 +743,22 @@ class Follower:
                 batch.damage.append((entries[0].line, f"was refused: {error}"))
             else:
                 for entry in entries:
-                    self._put(session, [entry], batch)
+                    self._append_adjacent(session, [entry], batch)
 
-    def _put_drafts(
+    def _append_drafts(
         self,
         session: Session,
         entry: _Entry,
         drafts: tuple[Draft, ...],
         batch: _Batch,
     ) -> None:
-        """Append what an entry shows; what is refused is reported with its line."""
+        """Append events that an entry implies.
+
+        A refused event is added to the damage of the batch, with the entry's line.
+        """
         try:
             session.append(drafts, unscanned="stub")
-        except _STORES:
+        except _STORE_ERRORS:
             raise
         except errors.RefoldError as error:
             if isinstance(error, errors.Erased) and error.of_user:
@@ -665,25 +767,27 @@ class Follower:
                 batch.damage.append((entry.line, f"was refused in part: {error}"))
                 return
             for draft in drafts:
-                self._put_drafts(session, entry, (draft,), batch)
+                self._append_drafts(session, entry, (draft,), batch)
 
     def _refuse(self, refusal: Refusal) -> None:
+        """Count a refused line, remember it for ``status``, and warn about it."""
         self.refused += 1
         self.refusals = [*self.refusals, refusal][-_REFUSALS:]
         self._changed = True
         _log.warning("%s", refusal)
 
     def _load(self) -> None:
-        """Read where reading stopped; without that, all files are read again."""
+        """Load the state; without one, all files are read from their start."""
         self._places = {}
         self.appended = 0
         self.refused = 0
         with suppress(OSError, ValueError, TypeError, KeyError):
             saved = json.loads(self.state.places.read_bytes())
-            places = {
-                key: Place(**{**place, "stamp": (0, 0)})
-                for key, place in saved["files"].items()
-            }
+            places: dict[str, Place] = {}
+            for key, fields in saved["files"].items():
+                place = Place(**fields)
+                place.stamp = (0, 0)  # the next look reads each file
+                places[key] = place
             refusals = [Refusal(*refusal) for refusal in saved["refusals"]]
             self.appended = saved["appended"]
             self.refused = saved["refused"]
@@ -691,13 +795,15 @@ class Follower:
             self.refusals = refusals
 
     def _check_lock(self) -> None:
+        """Raise InvalidConfiguration if an erasure removed the state."""
         if self._lock < 0 or not self.state.holds(self._lock):
             raise errors.InvalidConfiguration(
-                f"the state of the capture of {self.folder} was removed, as an erasure "
-                "does it: start the capture again if it is still wanted"
+                f"the state of the capture of {self.folder} was removed, which an "
+                "erasure does: start the capture again if you still want it"
             )
 
     def _save(self) -> None:
+        """Save the state, which ``status`` and the next process read."""
         saved = {
             "client": self._client,
             "user": self._user,
@@ -726,7 +832,7 @@ class Follower:
         self._changed = False
 
     def _warn_not_saved(self, error: OSError) -> None:
-        """Say once that the next process has to read files again from their start."""
+        """Warn, once, that the next process has to read files from their start."""
         why = str(error.strerror).lower()
         if why != self._not_saved:
             self._not_saved = why
@@ -739,7 +845,11 @@ class Follower:
 
 
 def status() -> list[dict[str, Any]]:
-    """What is captured by whom: files, bytes that wait, and whether a process runs."""
+    """Return the state of each capture on this machine, as JSON.
+
+    ``files`` is the number of files, ``bytes`` the number of bytes to read, and
+    ``running`` whether a process captures now.
+    """
     captures = []
     for state in all_states():
         saved: dict[str, Any] = {
@@ -780,6 +890,7 @@ def status() -> list[dict[str, Any]]:
 
 
 def _newest_lines(log: Path) -> list[str]:
+    """Return the last lines of a file; none without a file."""
     with suppress(OSError):
         return log.read_text("utf-8", errors="replace").splitlines()[-_LOG_LINES:]
     return []
@@ -788,9 +899,10 @@ def _newest_lines(log: Path) -> list[str]:
 def _listed(
     folder: Path, unreadable: list[Unreadable]
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """The transcripts below a folder, those that were rotated too.
+    """Yield the transcripts below a folder, also rotated ones.
 
-    Links to folders are followed.  Adds to ``unreadable`` what cannot be read.
+    Links to folders are followed.  Paths that cannot be read are added to
+    ``unreadable``.
     """
     folders = [str(folder)]
     seen: set[str] = set()
@@ -798,7 +910,7 @@ def _listed(
         path = folders.pop()
         try:
             key = _key(os.stat(path))
-            if key in seen:  # by a link, too
+            if key in seen:  # a link leads to it, too
                 continue
             seen.add(key)
             with os.scandir(path) as entries:
@@ -815,20 +927,22 @@ def _listed(
 
 
 def _unreadable(path: str, error: OSError) -> Unreadable:
+    """Return the report of a path that cannot be read."""
     if isinstance(error, PermissionError):
         return Unreadable(path, "cannot be read: check its permissions")
     return Unreadable(path, f"cannot be read ({str(error.strerror).lower()})")
 
 
 def _key(info: os.stat_result) -> str:
-    """What a file is known by, whatever it is called."""
+    """Return the key that identifies a file independently of its name."""
     return f"{info.st_dev}:{info.st_ino}"
 
 
 def _open(path: str, key: str) -> BinaryIO | None:
-    """The file of this key at ``path``; None if it has gone, or another has its name.
+    """Open the file with this key at ``path``.
 
-    A client may rotate its files between the listing and this.
+    Returns None if it is gone, or if another file has its name: a client may rotate its
+    files after they were listed.
 
     Raises OSError if it cannot be read.
     """
@@ -843,13 +957,13 @@ def _open(path: str, key: str) -> BinaryIO | None:
 
 
 def _is_whole(content: lines.Line) -> bool:
-    """Whether nothing can follow in a line that has no end yet."""
-    objects = all(isinstance(value.value, dict) for value in content.values)
-    return objects and not content.damage
+    """Whether a line without an end is complete: it has only whole objects."""
+    has_only_objects = all(isinstance(value.value, dict) for value in content.values)
+    return has_only_objects and not content.damage
 
 
 def _newlines(file: BinaryIO, end: int) -> int:
-    """How many lines end before a place of the file."""
+    """Return how many lines end before the byte ``end`` of the file."""
     count = 0
     at = 0
     while at < end:
@@ -862,5 +976,6 @@ def _newlines(file: BinaryIO, end: int) -> int:
 
 
 def _tail(file: BinaryIO, at: int) -> str:
+    """Return a digest of the last bytes before ``at``."""
     start = max(0, at - _TAIL)
     return sha256(os.pread(file.fileno(), at - start, start)).hexdigest()[:16]

@@ -26,7 +26,7 @@ _CONTEXT = "list of the messages that were in the context when the file was save
 _LEFT_OUT = {
     _IN_CONTEXT_INDICES: _CONTEXT,
     _IN_CONTEXT: _CONTEXT,
-    "core_memory": "memory as saved; the system messages hold it",
+    "core_memory": "memory as saved; the system messages contain it",
 }
 _READ = frozenset({"messages", *_LEFT_OUT})
 
@@ -52,6 +52,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 
 
 def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Transcript:
+    """Return the transcript of an agent; ``place`` is the agent's in the file."""
     recording = base.Recording(NAME, source.name)
     prefix = f"{place} " if place else ""
     calls = openai.UnnamedCalls()
@@ -63,10 +64,10 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
         if message.value.get("role") == "system":
             prompts.add(len(keys))
         keys.append(key)
-        known_key = None if in_context is None else key
-        recording.take(
-            _pieces(message, calls), replace(_origin(message), key=known_key)
-        )
+        origin = _origin(message)
+        if in_context is not None:  # the edit below names the message by its key
+            origin = replace(origin, key=key)
+        recording.take(_pieces(message, calls), origin)
     if in_context is not None:
         mark = _mark(keys, in_context, prompts)
         if mark.keys:
@@ -77,17 +78,18 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
         is_applied = name in (_IN_CONTEXT, _IN_CONTEXT_INDICES) and in_context
         if agent.get(name) and not is_applied:
             recording.skip(why, f"{prefix}{name}")
-    if fields := sorted(agent.keys() - _READ):
+    fields = sorted(agent.keys() - _READ)
+    if fields:
         why = f"fields around the messages: {base.field_names(fields)}"
         recording.skip(why, place, note=True)
     return recording.transcript("")
 
 
 def _in_context(agent: dict[str, Any]) -> list[int] | None:
-    """The places of the messages in the context when the file was saved, in its order.
+    """Return the places of the messages in the context when the file was saved.
 
-    None if the file does not say it clearly: without a list, if the list names messages
-    that the file lacks, or if messages have no ids of their own.
+    They are in the order of the context.  Returns None if they are unclear: without a
+    list, if the list names messages that the file lacks, or if messages have no ids.
     """
     agent_messages = base.sequence(agent, "messages")
     named = base.sequence(agent, _IN_CONTEXT)
@@ -106,14 +108,14 @@ def _in_context(agent: dict[str, Any]) -> list[int] | None:
 
 
 def _mark(keys: Sequence[str], in_context: Sequence[int], prompts: set[int]) -> Mark:
-    """The edit that leaves the context with these messages, in their order.
+    """Return the edit that leaves the context with these messages, in their order.
 
     keys:    of all messages.
     prompts: the places of the system messages, which precede all others anyway.
     """
     shown = set(in_context)
     left_out = [key for place, key in enumerate(keys) if place not in shown]
-    # The summary of a compaction is newer than the messages behind it.
+    # The summary of a compaction is newer than the messages after it.
     in_place: list[str] = []
     others = [place for place in in_context if place not in prompts]
     for index, place in enumerate(others):
@@ -123,7 +125,7 @@ def _mark(keys: Sequence[str], in_context: Sequence[int], prompts: set[int]) -> 
 
 
 def _key(place: int, message: dict[str, Any]) -> str:
-    """The key of the events of a message: its id, or its place and what it says."""
+    """Return the key of a message's events: by its id, or by its place and content."""
     message_id = base.text(message, "id")
     if message_id is not None:
         return f"{NAME}\0{message_id}"
@@ -172,6 +174,7 @@ def _pieces(
 
 
 def _origin(message: Message) -> base.Origin:
+    """Return the fields that the events of a message share."""
     value = message.value
     of_model = value.get("role") in ("assistant", "approval")
     summary = {"summary": True} if value.get("role") == "summary" else {}
@@ -207,6 +210,7 @@ def _assistant(
 
 
 def _thinking_block(part: Any) -> dict[str, Any] | None:
+    """Return a part with thinking as a block; None for another part."""
     names = _THINKING.get(base.text(part, "type") or "")
     if names is None:
         return None
@@ -247,10 +251,12 @@ def _results(value: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
 
 
 def _result(call_id: str, content: Any, status: Any) -> base.Piece:
+    """Return the event of a result."""
     return messages.tool_result(call_id, content, failed=str(status).lower() in _FAILED)
 
 
 def _is_agent(value: Any) -> bool:
+    """Whether a value has the messages and the memory of an agent."""
     agent = base.mapping(value)
     memory = agent.keys() & {"in_context_message_ids", "block_ids"}
     return bool(memory) and isinstance(agent.get("messages"), list)

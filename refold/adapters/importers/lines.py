@@ -1,9 +1,9 @@
-"""Reads the lines of a transcript: whole values, and what is damaged in between.
+"""Reads the lines of a transcript: whole values, and the damage between them.
 
 Programs that die, race or fill a disk leave lines that are not one JSON value: two
 objects without a newline between them, the start of an object that was never finished
-with another object behind it, or a run of NUL bytes.  ``parse_line`` returns every
-object of such a line that is whole, and says where and why bytes were left out.
+with another object after it, or a run of NUL bytes.  ``parse_line`` returns every whole
+object of such a line, and the places of the other bytes with the reasons.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ _BLANK: Final = b" \t\r\n"
 _FILLER: Final = re.compile(rb"[ \t\r\n\0]*")
 _OBJECT_START: Final = re.compile(r'\{[ \t\r\n]*"')
 _LONGEST_TOKEN: Final = 6  # an escape such as \u00e9; true, false and null are shorter
-# Looking for objects behind a torn start may read the bytes of a line this often.
+# The search for objects after a torn start ends when it has read this many times the
+# bytes of the line.
 _MOST_READS: Final = 32
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _MANY_DIGITS: Final = b"0" * 19
 _WIDE_INTEGER: Final = re.compile(rb"\d{20}|-\d{19}")
-# The keys that an entry of a transcript has, one set for each program.  An object
-# behind a torn start counts only if it has all keys of a set: it may also be a part
-# of the object that was torn.
+# The keys that an entry of a transcript has, one set for each program.  An object after
+# a torn start counts only if it has all keys of a set: it may also be a part of the
+# object that was torn.
 _FRAMES: Final = (
     frozenset({"type", "sessionId"}),
     frozenset({"type", "uuid", "timestamp"}),
@@ -41,9 +42,10 @@ _FRAMES: Final = (
 
 
 class Value(NamedTuple):
-    """A JSON value and the bytes of the line that it is read from.
+    """A JSON value, and the bytes of the line that it is read from.
 
-    ``changes`` counts what was replaced because UTF-8 or 64 bits cannot hold it.
+    changes: the number of values in it that were replaced because UTF-8 or 64 bits
+             cannot hold them.
     """
 
     start: int
@@ -53,7 +55,7 @@ class Value(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes of a line that are no whole value, and why."""
+    """Bytes of a line that are no whole value, and the reason."""
 
     start: int
     end: int
@@ -61,26 +63,25 @@ class Damage(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a line holds, in the order of its bytes.
-
-    ``glued``: several values stand in it; a newline between them is missing.
-    """
+    """The values and the damage of a line, each in the order of its bytes."""
 
     values: tuple[Value, ...]
     damage: tuple[Damage, ...]
 
     @property
     def glued(self) -> bool:
+        """Whether it has several values, because newlines between them are missing."""
         return len(self.values) > 1
 
 
 class RawLine(NamedTuple):
-    """A line as it stands in a file, with its newline.
+    """The bytes of a line of a file, with its newline.
 
-    number: counted from the place where reading began, from 1.
-    offset: of its first byte in the file; ``end`` is behind its last one.
+    number: from 1 for the first line that was read.
+    offset: the place of its first byte in the file.
+    end:    the place after its last byte.
     data:   None if the line is longer than the limit.
-    ended:  it ends with a newline; without one, somebody may still be writing it.
+    ended:  whether it ends with a newline; otherwise the client may still write it.
     """
 
     number: int
@@ -93,9 +94,9 @@ class RawLine(NamedTuple):
 def raw_lines(
     file: BinaryIO, offset: int = 0, *, limit: int = MAX_LINE
 ) -> Iterator[RawLine]:
-    """The lines from ``offset`` on, the last one also without a newline.
+    """Yield the lines from ``offset`` on, the last one also without a newline.
 
-    At most ``limit`` bytes are held at once: a longer line is passed over.
+    Of a line with more than ``limit`` bytes, no data is returned.
     """
     file.seek(offset)
     number = 0
@@ -119,10 +120,10 @@ def raw_lines(
 
 
 def parse_line(raw: bytes) -> Line:
-    """The whole values of a line, and its damage.  A blank line has neither.
+    """Return the whole values of a line, and its damage.  A blank line has neither.
 
-    A sound line has one value of any kind.  Of a line that is not sound, objects are
-    found wherever they stand, lists only at its start.
+    An undamaged line has one value of any kind.  In a damaged line, objects are found
+    at any place, and a list only at the start.
     """
     if not raw.strip(_BLANK):
         return Line((), ())
@@ -138,8 +139,8 @@ def parse_line(raw: bytes) -> Line:
 def is_document(file: BinaryIO) -> bool:
     """Whether a file is one JSON value over several lines, or the start of an object.
 
-    A transcript is not: its first line is an entry, or damaged before the second.  Nor
-    is a list of entries, a line each.
+    A transcript is no such file: its first line is an entry, or is damaged.  Nor is a
+    list of entries with one entry in each line.
     """
     first = b""
     for line in raw_lines(file):
@@ -181,21 +182,22 @@ class _Search:
         self._damage: list[Damage] = []
 
     def line(self) -> Line:
+        """Return the values and the damage of the line."""
         at = self._start
         while at < self._end:
-            at = self._filler(at)
+            at = self._skip_filler(at)
             if at >= self._end:
                 break
-            end = self._extent(at)
+            end = self._end_of_object(at)
             if end is None:
-                at = self._torn(at)
+                at = self._skip_damage(at)
             else:
                 self._take(at, end)
                 at = end
         return Line(tuple(self._values), tuple(self._damage))
 
-    def _filler(self, at: int) -> int:
-        """The place behind blanks and NUL bytes; NUL bytes are damage."""
+    def _skip_filler(self, at: int) -> int:
+        """Return the place after blanks and NUL bytes; NUL bytes are damage."""
         filler = _FILLER.match(self._raw, at, self._end)
         end = filler.end() if filler else at
         count = self._raw.count(b"\0", at, end)
@@ -205,8 +207,11 @@ class _Search:
             self._damage.append(Damage(at, end, why))
         return end
 
-    def _extent(self, at: int) -> int | None:
-        """The end of the object that starts here; None if none that is whole does."""
+    def _end_of_object(self, at: int) -> int | None:
+        """Return the end of the object or list that starts here; None if it is torn.
+
+        A list counts only before any other value.
+        """
         if self._text[at] not in "{[":
             return None
         if self._text[at] == "[" and self._values:
@@ -223,6 +228,7 @@ class _Search:
         return end
 
     def _take(self, start: int, end: int) -> None:
+        """Add the value at these bytes, or the reason why it cannot be read."""
         piece = self._raw[start:end]
         try:
             value, changes = loads(piece)
@@ -231,20 +237,20 @@ class _Search:
         else:
             self._values.append(Value(start, end, value, changes))
 
-    def _torn(self, start: int) -> int:
-        """Pass over bytes that are no value; gives where the next entry starts."""
+    def _skip_damage(self, start: int) -> int:
+        """Skip bytes that are no value; return the place of the next entry."""
         end = self._next_entry(start + 1)
         if self._text[start] not in "{[":
             why = "is text that is no JSON object"
         elif end < self._end:
             why = UNFINISHED
         else:
-            why = self._why_not(start)
+            why = self._problem_of_rest(start)
         self._damage.append(Damage(start, end, why))
         return end
 
-    def _why_not(self, start: int) -> str:
-        """Why the rest of the line is no value."""
+    def _problem_of_rest(self, start: int) -> str:
+        """Return the reason why the rest of the line is no value."""
         piece = self._raw[start : self._end].rstrip(b"\0")
         try:
             loads(piece)
@@ -255,23 +261,27 @@ class _Search:
         return UNFINISHED
 
     def _next_entry(self, start: int) -> int:
-        """Where the next whole entry of a transcript starts; the end if none does."""
+        """Return the place of the next whole entry of a transcript.
+
+        Returns the end of the line if there is none, or after too many reads.
+        """
         for match in _OBJECT_START.finditer(self._text, start, self._end):
             if self._budget <= 0:
                 break
             at = match.start()
-            end = self._extent(at)
-            if end is not None and self._ends_well(end) and self._is_entry(at, end):
+            end = self._end_of_object(at)
+            if end is not None and self._is_outermost(end) and self._is_entry(at, end):
                 return at
         return self._end
 
-    def _ends_well(self, end: int) -> bool:
-        """Whether what stands here cannot continue an object or list around it."""
+    def _is_outermost(self, end: int) -> bool:
+        """Whether an object that ends here is not in another object or list."""
         filler = _FILLER.match(self._raw, end, self._end)
-        behind = filler.end() if filler else end
-        return behind >= self._end or self._text[behind] not in ",]}:"
+        next_sign = filler.end() if filler else end
+        return next_sign >= self._end or self._text[next_sign] not in ",]}:"
 
     def _is_entry(self, start: int, end: int) -> bool:
+        """Whether the object at these bytes is an entry of a transcript."""
         try:
             value, _ = loads(self._raw[start:end])
         except (ValueError, RecursionError):
@@ -288,31 +298,35 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 
 
 def loads(data: bytes | str) -> tuple[Any, int]:
-    """The JSON value of ``data`` as UTF-8 can hold it, and how often it was changed.
+    """Return the JSON value in ``data``, and the number of replaced values in it.
+
+    Values that UTF-8 or 64 bits cannot hold are replaced.
 
     Raises ValueError or RecursionError.
     """
     raw = data.encode() if isinstance(data, str) else data
-    # orjson would read an integer over 64 bits as a float.  The table is there because
-    # the expression alone takes most of the time of a read.
-    wide = _MANY_DIGITS in raw.translate(_DIGITS) and _WIDE_INTEGER.search(raw)
-    if not wide:
+    # orjson would read an integer over 64 bits as a float.  The search for many digits
+    # comes first, because the expression alone would take most of the time of a read.
+    has_many_digits = _MANY_DIGITS in raw.translate(_DIGITS)
+    if not (has_many_digits and _WIDE_INTEGER.search(raw)):
         try:
             return orjson.loads(raw), 0
         except orjson.JSONDecodeError:
-            pass  # the slow reader takes more, such as NaN
+            pass  # the slow reader accepts more, such as NaN
     return repaired(json.loads(raw.decode()))
 
 
 def problem(error: Exception, raw: bytes = b"\n") -> str:
-    """What is wrong with ``raw``, and the way out."""
+    """Return the reason why ``raw`` cannot be read, and the remedy."""
     if is_cut(error, raw) and not raw.endswith(b"\n"):
         return (
             "is cut off: import the file again once it is complete, or remove this line"
         )
     if isinstance(error, json.JSONDecodeError):
-        what = error.msg.partition(":")[0]
-        return f"is not valid JSON ({what}, column {error.colno}): correct or remove it"
+        reason = error.msg.partition(":")[0]
+        return (
+            f"is not valid JSON ({reason}, column {error.colno}): correct or remove it"
+        )
     if isinstance(error, UnicodeDecodeError):
         return (
             "is not UTF-8: convert the file, for instance with "
@@ -324,7 +338,7 @@ def problem(error: Exception, raw: bytes = b"\n") -> str:
 
 
 def is_cut(error: Exception, raw: bytes) -> bool:
-    """Whether the value ends before it is whole."""
+    """Whether the error is that the value ends before it is whole."""
     if isinstance(error, UnicodeDecodeError):
         return error.end >= len(raw)
     if isinstance(error, json.JSONDecodeError):

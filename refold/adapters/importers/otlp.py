@@ -1,4 +1,4 @@
-"""OpenTelemetry's GenAI spans, exported and imported: a trace a turn, as OTLP in JSON.
+"""OpenTelemetry's GenAI spans in JSON: export and import, with a trace for each turn.
 
 The names are those of the semantic conventions for generative AI systems, which are
 still in development.  Events without such a name become events of the turn's span,
@@ -78,11 +78,12 @@ class _Turn:
         self._content = content
         self._session = session
         self._trace = _id(first, "trace", 16)
-        self._agent = next((each.agent for each in turn if each.agent), None)
+        agents = [envelope.agent for envelope in turn if envelope.agent]
+        self._agent = agents[0] if agents else None
         self._spans: list[Json] = []
         # The span of the turn, which is the parent of all others.
         self._root = self._span(_TURN, first, first.ts, turn[-1].ts, self._agent)
-        # When the last event happened, before which no model was called.
+        # The time of the last event; the next call of the model began after it.
         self._last_at = first.ts
         # The input messages and system texts of the next request.
         self._input: list[Json] = []
@@ -99,11 +100,13 @@ class _Turn:
             self._note(envelope)
 
     def request(self) -> Json:
+        """Return the turn as a request to ``/v1/traces``."""
         scope = {"scope": {"name": "refold"}, "spans": self._spans}
         resource = {"attributes": _attributes({"service.name": "refold"})}
         return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
     def _add(self, envelope: Envelope) -> None:
+        """Add the next event to the spans of the turn."""
         event = envelope.payload
         if isinstance(event, events.AgentResponse | events.ToolCall):
             first = self._response[0] if self._response else envelope
@@ -267,12 +270,13 @@ class _Turn:
 
 
 def _id(envelope: Envelope, role: str, size: int) -> str:
-    """The id of a span or trace: ``size`` bytes that derive from an event."""
+    """Return the id of a span or trace: ``size`` bytes that derive from an event."""
     name = f"{envelope.event_id} {envelope.seq} {role}"
     return sha256(name.encode()).digest()[:size].hex()
 
 
 def _provider(model: str | None) -> str | None:
+    """Return the provider of a model; None if the name does not show it."""
     for part, provider in _PROVIDERS.items():
         if part in (model or ""):
             return provider
@@ -366,8 +370,8 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
                 spans.append(_Span(_order(part), trace, part, _attributes_of(part)))
     for name, spans in conversations.items():
         reading = _Conversation(base.Recording(NAME, source.name))
-        for each in sorted(spans, key=lambda span: span.order):
-            reading.add(each)
+        for span in sorted(spans, key=lambda span: span.order):
+            reading.add(span)
         reading.end()
         yield reading.recording.transcript(base.session_name(name))
 
@@ -401,20 +405,20 @@ class _Conversation:
                 # In an export of Refold, the result belongs exactly here.
                 self.finish()
             return
-        recorded, _ = base.parsed(attributes.get("refold.event") or "")
-        fields = base.mapping(recorded)
+        event, _ = base.parsed(attributes.get("refold.event") or "")
+        fields = base.mapping(event)
         if fields:
-            kind = str(span.span.get("name")).removeprefix("refold.")
-            self._add_event(kind, fields, span)
+            event_type = str(span.span.get("name")).removeprefix("refold.")
+            self._add_event(event_type, fields, span)
 
-    def _add_event(self, kind: str, fields: Json, span: _Span) -> None:
+    def _add_event(self, event_type: str, fields: Json, span: _Span) -> None:
         """Take an event that an export of Refold recorded whole."""
-        if kind == "request":
+        if event_type == "request":
             # Its digest is of seqs and summaries that an export does not have.
-            fields = {"format": NAME, "kind": kind, "value": fields}
-            kind = "item"
-        piece = base.Piece(kind, fields)
-        if kind == "provider_edit":
+            fields = {"format": NAME, "kind": event_type, "value": fields}
+            event_type = "item"
+        piece = base.Piece(event_type, fields)
+        if event_type == "provider_edit":
             self._edits.append((piece, span))
             self._take_edits()
         else:
@@ -465,17 +469,16 @@ class _Conversation:
             for part in base.each(message, "parts"):
                 self._take_part(base.at(message, "role"), part, span)
         self._take_edits()
-        answers = [*map(base.mapping, _structured(attributes.get(_OUTPUT_MESSAGES)))]
-        for answer in answers:
+        self._messages = list(sent)
+        for value in _structured(attributes.get(_OUTPUT_MESSAGES)):
+            answer = base.mapping(value)
             self._take(_answer_pieces(answer), span, is_answer=True)
-        repeated = [
-            {key: answer[key] for key in ("role", "parts") if key in answer}
-            for answer in answers
-        ]
-        self._messages = [*sent, *repeated]
+            # The next request repeats the answer with these fields.
+            fields = {key: answer[key] for key in ("role", "parts") if key in answer}
+            self._messages.append(fields)
 
     def _count_repeated(self, sent: list[Any]) -> int:
-        """How many of these messages repeat the last request and its answer.
+        """Return how many of these messages repeat the last request and its answer.
 
         A client sends all messages again, or only the new ones.
         """
@@ -504,16 +507,20 @@ class _Conversation:
             self._take([messages.user_input([str(text)])], span)
 
     def _take_result(self, call_id: str, content: Any, span: _Span) -> None:
+        """Record the result of a call, unless it is recorded already.
+
+        span: of the call, or without one of the request that sent the result.
+        """
         if not self.recording.waits(call_id):
-            return  # it was recorded before
+            return
         failed = base.at(span.span, "status", "code") in _FAILED
-        took: float | None = None
+        duration_ms: float | None = None
         if call_id in self._tool_spans:
             _, began, ended = span.order
-            took = (ended - began) / 1e6
+            duration_ms = (ended - began) / 1e6
             del self._tool_spans[call_id]
-        piece = messages.tool_result(call_id, content, failed=failed, took=took)
-        self._take([piece], span, at_end=took is not None)
+        piece = messages.tool_result(call_id, content, failed=failed, took=duration_ms)
+        self._take([piece], span, at_end=duration_ms is not None)
 
     def _take(
         self,
@@ -525,8 +532,8 @@ class _Conversation:
     ) -> None:
         """Record pieces of a span.
 
-        is_answer: they are the model's response, which happened at the end.
-        at_end:    they happened at the end of the span.
+        is_answer: whether they are the model's response, which came at the span's end.
+        at_end:    whether they came at the end of the span for another reason.
         """
         attributes = span.attributes
         origin = base.Origin(
@@ -551,7 +558,7 @@ class _Conversation:
 
 
 def _newest_seq(edit: Json) -> int:
-    """The newest seq that an edit of the history names; 0 if it names none."""
+    """Return the newest seq that an edit of the history names; 0 if it names none."""
     newest = 0
     for name in ("left_out", "restored", "cleared", "in_place"):
         for span in base.sequence(edit, name):
@@ -561,10 +568,12 @@ def _newest_seq(edit: Json) -> int:
 
 
 def _place(span: _Span) -> str:
+    """Return the place of a span, for reports."""
     return f"span {span.span.get('spanId', '')}".strip()
 
 
 def _spans(request: Any) -> Iterator[Json]:
+    """Yield all spans of a request."""
     for resource in base.each(request, "resourceSpans"):
         for scope in base.each(resource, "scopeSpans"):
             yield from base.each(scope, "spans")
@@ -577,6 +586,7 @@ def _attributes_of(span: Json) -> Json:
 
 
 def _value(otlp_value: Any) -> Any:
+    """Return a value of OTLP, such as ``{"intValue": "1"}``, as ordinary JSON."""
     for kind, value in base.mapping(otlp_value).items():
         match kind:
             case "intValue":

@@ -1,8 +1,8 @@
-"""What Claude Code did to its context without a record in the session file.
+"""Changes of Claude Code to its context that the session file does not record.
 
-``Unrecorded`` follows the entries of a conversation, and reports for each what the
-client did before it.  The rules were found in the billed tokens of real sessions of
-versions 2.0.76 to 2.1.42.
+``Unrecorded`` follows the entries of a conversation, and returns for each the changes
+before it.  The rules were found in the billed tokens of real sessions of versions
+2.0.76 to 2.1.42.
 
 Files that are sent again.  After the summary of a compaction, the client sends the
 files that the agent read or changed last.  Later versions write them into the session
@@ -17,21 +17,21 @@ file, as attachments.
 
 A file of which the session file has only a part is left out.
 
-Skills that are sent again.  Behind the files come the skills that were invoked since
+Skills that are sent again.  After the files come the skills that were invoked since
 the client started, the newest first.  A client that resumes a session has forgotten
 them.
 
 Results that are cleared.  When the context nears its limit, the client clears old
 results of tools.  From version 2.1.12 on, an entry names them.  Earlier versions
 cleared by the same rule: the newest results stay while they have at most 40,000 tokens
-in all, at four characters a token.  The older ones go if they have at least 20,000.
-The bill of the next answer shows it, since it falls.
+in all, at four characters a token.  The older ones are cleared if they have at least
+20,000.  The bill of the next answer shows it, since it falls.
 
-A session that is resumed.  The client reads its own file, so what is not in it is gone:
-the files that were sent again, and queued messages.  Before version 2.1.22, results of
-parallel calls were gone too, except those that the next message names as its parent.
-A hook shows that a session is resumed; without one, the bill of the answer to a user
-shows it, since it falls.
+A session that is resumed.  The client reads its own file, so content that is not in the
+file is gone: the files that were sent again, and queued messages.  Before version
+2.1.22, results of parallel calls were gone too, except those that the next message
+names as its parent.  A hook shows that a session is resumed; without one, the bill of
+the answer to a user shows it, since it falls.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _FALL_AFTER_USER: Final = 8_000
 
 
 class Before(NamedTuple):
-    """What the client did before an entry.
+    """The unrecorded changes of the client before an entry.
 
     files:   attachments that it sent, in the form in which later versions write them:
              files, and skills.
@@ -102,7 +102,7 @@ class Unrecorded:
         self._resumed = False
 
     def take(self, entry: dict[str, Any]) -> Before:
-        """Take the next entry; return what the client did before it."""
+        """Take the next entry; return the unrecorded changes before it."""
         if is_resumption(entry):
             self._resumed = True
             self._files.drop_pending()
@@ -127,9 +127,9 @@ class Unrecorded:
         )
 
     def next_may_need_before(self, entry: dict[str, Any]) -> bool:
-        """Whether the next entry may need the entries before it.
+        """Whether the client may have changed its context before the next entry.
 
-        It does if the client may have done anything before it.
+        Then the next entry cannot be read without the entries before it.
         """
         if self._resumed or self._files.is_pending:
             return True
@@ -142,12 +142,16 @@ def is_resumption(entry: dict[str, Any]) -> bool:
 
 
 def _version(entry: dict[str, Any]) -> _Version | None:
+    """Return the version of the client that wrote an entry; None without one."""
     match = _VERSION.match(base.text(entry, "version") or "")
     return None if match is None else tuple(map(int, match.groups()))
 
 
 def _is_ruled_and_before(entry: dict[str, Any], end: _Version) -> bool:
-    """Whether a client from ``_FIRST_VERSION`` on, and before ``end``, wrote it."""
+    """Whether a client from ``_FIRST_VERSION`` on, and before ``end``, wrote an entry.
+
+    The rules do not hold for earlier clients.
+    """
     version = _version(entry)
     return version is not None and _FIRST_VERSION <= version < end
 
@@ -172,8 +176,8 @@ class _ReadFiles:
         # The texts of the invoked skills by folder, the newest last.
         self._skills: dict[str, str] = {}
         self._has_attachments = False
-        self._compacted = False  # a boundary came, but not its summary
-        self._pending = False  # a summary came, but no message after it
+        self._compacted = False  # whether a boundary came, but not its summary yet
+        self._pending = False  # whether a summary came, but no message after it yet
 
     @property
     def is_pending(self) -> bool:
@@ -212,23 +216,26 @@ class _ReadFiles:
         return attachments
 
     def _sent_again(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
-        """The attachments after a summary; ``entry`` is the first message after it."""
+        """Return the attachments that the client sent after a summary.
+
+        entry: the first message after the summary.
+        """
         plan = base.text(entry, "slug")
-        newest = [*reversed(self._used)]
-        plans = [path for path in newest if plan and _is_plan(path, plan)]
-        files = [path for path in newest if path not in plans][:_MOST_FILES]
+        newest_first = list(reversed(self._used))
+        plans = [path for path in newest_first if plan and _is_plan(path, plan)]
+        files = [path for path in newest_first if path not in plans][:_MOST_FILES]
         attachments: list[dict[str, Any]] = []
-        sent: list[str] = []
+        sent_whole: list[str] = []
         for path in files:
             text = self._contents.get(path)
             if text is None:
                 continue
             if _is_short(text):
-                sent.append(path)
+                sent_whole.append(path)
                 attachments.append(_file(path, text))
             else:
                 attachments.append({"type": "compact_file_reference", "filename": path})
-        self._used = dict.fromkeys(reversed(sent))
+        self._used = dict.fromkeys(reversed(sent_whole))
         plan_path = f"plans/{plan}.md"
         plan_text = self._plan
         if plans:
@@ -243,13 +250,13 @@ class _ReadFiles:
                 }
             )
         if self._skills:
-            newest_first = reversed(self._skills.items())
-            skills = [_skill(folder, text) for folder, text in newest_first]
+            newest_skills = reversed(self._skills.items())
+            skills = [_skill(folder, text) for folder, text in newest_skills]
             attachments.append({"type": "invoked_skills", "skills": skills})
         return attachments
 
     def _follow(self, entry: dict[str, Any]) -> None:
-        """Remember the calls of an entry, the files in its results, skill, and plan."""
+        """Remember the calls, files in results, skill and plan of an entry."""
         if entry.get("isMeta") is True:
             self._follow_skill(entry)
         self._plan = base.text(entry, "planContent") or self._plan
@@ -295,9 +302,9 @@ class _ReadFiles:
             text = _edited(result, self._contents.get(path))
         else:
             return
-        known = self._contents.pop(path, None)
+        content_before = self._contents.pop(path, None)
         if text is None and call.tool == "Read":
-            text = known
+            text = content_before
         if text is not None:
             self._contents[path] = text
             if len(self._contents) > _MOST_CONTENTS:
@@ -326,7 +333,7 @@ def _is_plan(path: str, plan: str) -> bool:
 
 
 def _whole_read(file: dict[str, Any]) -> str | None:
-    """The content of a file that was read from its first line to its last."""
+    """Return the content of a file that was read whole; None if only a part was."""
     lines = file.get("numLines")
     if file.get("startLine", 1) != 1:
         return None
@@ -335,11 +342,16 @@ def _whole_read(file: dict[str, Any]) -> str | None:
     return _string(file, "content")
 
 
-def _edited(result: dict[str, Any], known: str | None) -> str | None:
-    """The content after an edit; None if the content before it is not known."""
+def _edited(result: dict[str, Any], content_before: str | None) -> str | None:
+    """Return the content after an edit.
+
+    content_before: the last content that was read or written; None if there is none.
+
+    Returns None if the result does not have the content before the edit either.
+    """
     before = _string(result, "originalFile")
     if before is None:
-        before = known
+        before = content_before
     old = _string(result, "oldString")
     new = _string(result, "newString")
     if before is None or old is None or new is None:
@@ -349,7 +361,7 @@ def _edited(result: dict[str, Any], known: str | None) -> str | None:
 
 
 def _string(fields: dict[str, Any], name: str) -> str | None:
-    """A text, which may be empty."""
+    """Return a text, which may be empty; None for another value."""
     value = fields.get(name)
     return value if isinstance(value, str) else None
 
@@ -365,13 +377,14 @@ def _is_short(text: str) -> bool:
 
 
 def _skill(folder: str, text: str) -> dict[str, Any]:
-    """A skill as the client sends it again; its name is that of its folder."""
+    """Return a skill as the client sends it again; its name is that of its folder."""
     # The path is of the machine of the client, which need not be this one.
     path = PureWindowsPath(folder) if "\\" in folder else PurePosixPath(folder)
     return {"name": path.name, "path": folder, "content": text}
 
 
 def _file(path: str, text: str) -> dict[str, Any]:
+    """Return the attachment of a whole file."""
     content = {"type": "text", "file": {"content": text, "startLine": 1}}
     return {"type": "file", "filename": path, "content": content}
 
@@ -384,10 +397,10 @@ class _Result(NamedTuple):
 
 
 class _Fall(NamedTuple):
-    """What the bill of an entry shows.
+    """The changes that the bill of an answer shows.
 
-    cleared: the calls whose results were cleared before it.
-    fell:    whether it answers a user and its bill fell.
+    cleared: the calls whose results were cleared before the answer.
+    fell:    whether the entry answers a user, and its bill is lower than the last one.
     """
 
     cleared: tuple[str, ...] = ()
@@ -405,22 +418,23 @@ class _Bills:
         self._results: list[_Result] = []
         self._response = ""
         self._bill = 0
-        self._only_results = False  # whether nothing else came since the last answer
+        self._only_results = False  # whether only results came since the last answer
 
     def take(self, entry: dict[str, Any]) -> _Fall:
-        """Take the next entry; return what its bill shows."""
+        """Take the next entry; return the changes that its bill shows."""
         kind = entry.get("type")
         is_boundary = entry.get("subtype") == "compact_boundary"
         if is_boundary or entry.get("isCompactSummary") is True:
             self._results = []
             self._bill = 0
         elif kind == "assistant":
-            return self._answer(entry)
+            return self._take_answer(entry)
         elif kind == "user":
             self._take_results(entry)
         return _NO_FALL
 
-    def _answer(self, entry: dict[str, Any]) -> _Fall:
+    def _take_answer(self, entry: dict[str, Any]) -> _Fall:
+        """Compare the bill of an answer with that of the answer before."""
         for block in base.each(entry, "message", "content"):
             call_id = base.text(block, "id")
             if block.get("type") == "tool_use" and call_id:
@@ -451,7 +465,7 @@ class _Bills:
         return tuple(result.call_id for result in old)
 
     def _old_results(self) -> list[_Result]:
-        """The results before the newest ones that stay."""
+        """Return the results before the newest ones that stay."""
         room = _NOT_CLEARED
         count = len(self._results)
         for result in reversed(self._results):
@@ -462,6 +476,7 @@ class _Bills:
         return self._results[:count]
 
     def _take_results(self, entry: dict[str, Any]) -> None:
+        """Remember the results in an entry that the client may clear later."""
         content = base.at(entry, "message", "content")
         blocks = content if isinstance(content, list) else [content]
         for block in blocks:
@@ -470,21 +485,20 @@ class _Bills:
                 self._only_results = False
             elif self._tools.pop(call_id, "") in _CLEARED_TOOLS:
                 length = _length(base.at(block, "content"))
-                tokens = (
-                    length + _CHARACTERS_PER_TOKEN // 2
-                ) // _CHARACTERS_PER_TOKEN  # rounded
+                half = _CHARACTERS_PER_TOKEN // 2  # it rounds the quotient
+                tokens = (length + half) // _CHARACTERS_PER_TOKEN
                 self._results.append(_Result(call_id, tokens))
 
 
 def _billed(entry: dict[str, Any]) -> int:
-    """The input tokens that were billed for an answer."""
+    """Return the input tokens that were billed for an answer."""
     from refold.projections.tokens import input_tokens
 
     return input_tokens(base.mapping(entry, "message", "usage"))
 
 
 def _length(content: Any) -> int:
-    """The number of characters in the texts of a result."""
+    """Return the number of characters in the texts of a result."""
     if isinstance(content, str):
         return len(content)
     return sum(len(base.text(part, "text") or "") for part in base.each(content))
