@@ -1,4 +1,4 @@
-"""What is remembered of users: procedural memory, profiles, advice and consent."""
+"""The memory of users: procedural memory, profiles, advice and consent."""
 
 from refold.projections.context.budget import Advice as Advice
 from refold.projections.memory.items import (

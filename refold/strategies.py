@@ -1,4 +1,4 @@
-"""What decides what a model is sent: strategies, summarizers, and how tokens count."""
+"""Strategies, summarizers and token counters, which determine a model's context."""
 
 from refold.opener import for_agent as for_agent
 from refold.projections.context.abridged import Abridged as Abridged

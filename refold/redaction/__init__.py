@@ -1,4 +1,4 @@
-"""What must not be written: rules, the redactor, and the size guard."""
+"""Redaction before anything is written: rules, the redactor, and the size guard."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-# What the room offers; each name is loaded when it is first used.
+# The public names of the package; each is loaded when it is first used.
 
 from .checks import Candidate as Candidate
 from .chokepoint import (

@@ -431,11 +431,12 @@ class _Walk:
         """Add a finding in an object, from ``start`` to the end of one of its texts."""
         text = self._flat.texts[index]
         own = finding._replace(start=start, end=len(text))
-        known = prepared.get(index)
-        if known is None:
+        previous = prepared.get(index)
+        if previous is None:
             prepared[index] = Prepared(text, Folded(text), (), [own])
         else:
-            prepared[index] = known._replace(found=[*(known.found or ()), own])
+            findings = [*(previous.found or ()), own]
+            prepared[index] = previous._replace(found=findings)
 
     def _is_clean(self, name: str, key: str) -> bool:
         """Whether nothing is found in ``name`` under ``key``."""
@@ -941,12 +942,13 @@ class Node:
 
 
 class _Kinds(NamedTuple):
-    """What the keys of an object show.
+    """The properties of an object that its keys show.
 
-    has_value, has_columns: one of them is a ``value``, or columns of a table.
-    is_judged: the object is judged as it stands in JSON.
-    paired:    the keys whose strings may name another item.
-    sessions:  the keys of sessions, which a token opens.
+    has_value:   whether one of them is a ``value``.
+    has_columns: whether one of them has the columns of a table.
+    is_judged:   whether the object is judged in its form as JSON.
+    paired:      the keys whose strings may name another item.
+    sessions:    the keys of sessions, which a token opens.
     """
 
     has_value: bool
@@ -957,7 +959,7 @@ class _Kinds(NamedTuple):
 
 
 def _kinds(shape: tuple[str, ...]) -> _Kinds:
-    """What the keys of an object show."""
+    """Return the properties of an object with these keys."""
     lower = {key.lower() for key in shape}
     paired: tuple[str, ...] = ()
     if not _PAIRED.isdisjoint(lower):

@@ -30,10 +30,10 @@ Search = Callable[[Sequence[str]], Sequence[Tally]]
 
 
 class Verdict(NamedTuple):
-    """What is to be stored for a file.
+    """The result of the search in a file.
 
-    text:  the file, unchanged or cleaned; None if the file must not be stored.
-    tally: what was found in it.
+    text:  the file to store, unchanged or cleaned; None if it must not be stored.
+    tally: the findings in it.
     """
 
     text: str | None
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 def declared_type(key: str | int, value: Any, around: Any = None) -> str | None:
-    """Return the type of the file under ``key`` of ``value``, if something says it.
+    """Return the type of the file under ``key`` of ``value``, if the object names it.
 
     around: the object or array around ``value``.
     """
@@ -83,27 +83,27 @@ def judged(
     if data is None or file is None:
         return None
     tally = Tally()
-    bad: list[media.Part] = []
+    with_findings: list[media.Part] = []
     parts = _searched_parts(encoded, file)
-    findings = search([part.text for part in parts])
-    for part, found in zip(parts, findings, strict=True):
+    tallies = search([part.text for part in parts])
+    for part, tally_of_part in zip(parts, tallies, strict=True):
         if not part.is_read:
-            found = Tally({UNSCANNED: 1}, {"file": 1})
-        if found:
-            tally.update(found)
-            bad.append(part)
-    if not bad:
+            tally_of_part = Tally({UNSCANNED: 1}, {"file": 1})
+        if tally_of_part:
+            tally.update(tally_of_part)
+            with_findings.append(part)
+    if not with_findings:
         return Verdict(text, tally) if _is_exempt(encoded, file, declared) else None
-    if not cleans or any(part.replacement is None for part in bad):
+    if not cleans or any(part.replacement is None for part in with_findings):
         return Verdict(None, tally)
-    clean = media.without(data, bad)
+    clean = media.without(data, with_findings)
     return Verdict(text[:start] + b64encode(clean).decode(), tally)
 
 
 def _searched_parts(encoded: str, file: media.File) -> list[media.Part]:
-    """The parts of a file, with the letters of what follows its end.
+    """Return the parts of a file; those after its end also with their letters.
 
-    A key may be spelled in these letters, and not only in the bytes.
+    A key may be spelled in the letters of base64, and not only in the bytes.
     """
     parts: list[media.Part] = []
     for part in file.parts:

@@ -109,7 +109,7 @@ class Learned:
         return f"Learned({len(self.entries)} spellings)"
 
     def before(self, seq: int) -> Learned:
-        """What the session had learned before the event at ``seq``."""
+        """Return the secrets that the session had learned before ``seq``."""
         entries = {entry: at for entry, at in self.entries.items() if at < seq}
         return Learned(self._read_key, entries)
 

@@ -128,18 +128,21 @@ class StreamRedactor:
         return clean[self._shared :]
 
     def _released(self) -> str:
-        """The redacted text up to the last place where the held text can be cut."""
-        held = "".join(self._pieces)
+        """Return the redacted text up to the last place where it can be cut.
+
+        The rest waits for the text that follows.
+        """
+        waiting = "".join(self._pieces)
         clean = ""
-        cut = self._cut(held)
+        cut = self._cut(waiting)
         if cut:
             clean = cut.clean[self._shared :]
-            held = held[cut.place :]
+            waiting = waiting[cut.place :]
             self._shared = 1
             self.tally.update(cut.tally)
-        self._pieces = [held]
-        self._length = len(held)
-        self._tried = len(held)
+        self._pieces = [waiting]
+        self._length = len(waiting)
+        self._tried = len(waiting)
         return clean
 
     def _redacted(self, text: str) -> tuple[str, Tally]:

@@ -265,7 +265,9 @@ class Policy(Part):
 
     def _checked_plan(self) -> Plan:
         packs = self._packs()
-        pack_rules = tuple(rule for rules in packs.values() for rule in rules)
+        pack_rules: list[Rule] = []
+        for rules_of_pack in packs.values():
+            pack_rules += rules_of_pack
         rules = (*pack_rules, *self._own_rules(pack_rules))
         kinds = {*TYPES, *(rule.type for rule in rules)}
         plan = Plan(
@@ -282,12 +284,11 @@ class Policy(Part):
             **self.model_dump(include=_AS_IN_PLAN),
         )
         if plan.numbered and (plan.pseudonyms or plan.labels):
-            raise Wrong(
-                ("numbered",), "it goes with neither pseudonyms nor labels of one's own"
-            )
+            raise Wrong(("numbered",), "it excludes pseudonyms and labels of your own")
         if plan.kept and not plan.numbered:
             raise Wrong(("vault",), "it needs numbered placeholders: numbered = true")
-        if unknown := sorted(plan.kept - kinds):
+        unknown = sorted(plan.kept - kinds)
+        if unknown:
             raise Wrong(("vault", "types"), f"there is no type {unknown[0]}")
         for name, pack in packs.items():
             if name in PACKS:
@@ -299,9 +300,9 @@ class Policy(Part):
         return plan
 
     def _packs(self) -> dict[str, tuple[Rule, ...]]:
-        """The rules of each pack, in the order of the policy."""
+        """Return the rules of each pack, in the order of the policy."""
         packs: dict[str, tuple[Rule, ...]] = {}
-        taken = {rule.id for pack in PACKS.values() for rule in pack}
+        taken = _ids_of_packs()
         for index, name in enumerate(self.packs):
             if name in packs:
                 continue
@@ -323,7 +324,11 @@ class Policy(Part):
         return packs
 
     def _own_rules(self, pack_rules: Iterable[Rule]) -> Iterator[Rule]:
-        taken = {rule.id for pack in PACKS.values() for rule in pack}
+        """Yield the policy's own rules.
+
+        Raises Wrong for a rule with the id of another, and for an invalid rule.
+        """
+        taken = _ids_of_packs()
         taken |= {rule.id for rule in pack_rules}
         for index, own in enumerate(self.rules):
             place: Place = ("rules", index)
@@ -331,6 +336,14 @@ class Policy(Part):
                 raise Wrong((*place, "id"), f"there is another rule {own.id}")
             taken.add(own.id)
             yield _proved_rule(own, place, self.min_score)
+
+
+def _ids_of_packs() -> set[str]:
+    """Return the ids of all rules that Refold ships."""
+    ids: set[str] = set()
+    for pack in PACKS.values():
+        ids.update(rule.id for rule in pack)
+    return ids
 
 
 @contextmanager
@@ -364,19 +377,19 @@ def _loaded(where: str, text: str) -> dict[str, Any]:
 
 
 def _reason(model: type[Part], error: ErrorDetails) -> str:
-    """The problem that pydantic reports about a key, often in clearer words."""
+    """Return the problem that pydantic reports about a key, often in clearer words."""
     *table, key = error["loc"] or ("",)
     if error["type"] == "missing":
         return "it is missing"
     if error["type"] == "extra_forbidden":
-        known = ", ".join(_keys(model, table))
-        return f"there is no key {key!r} here, only {known}"
+        keys = ", ".join(_keys(model, table))
+        return f"there is no key {key!r} here, only {keys}"
     message = error["msg"].removeprefix("Input ")
     return f"it {message}" if message != error["msg"] else message
 
 
 def _keys(model: type[Part], table: Sequence[int | str]) -> list[str]:
-    """The keys that the table at a place may have."""
+    """Return the keys that the table at a place may have."""
     fields = {info.alias or name: info for name, info in model.model_fields.items()}
     if not table:
         return [*fields]
@@ -488,11 +501,11 @@ def _skips(pointers: Sequence[str]) -> Iterator[Path]:
 
 
 def _labels(written: dict[str, str], kinds: Iterable[str]) -> dict[str, str]:
-    """The labels of the locale, replaced by those of single types."""
+    """Return the labels of the locale, replaced by those of single types."""
     locale = written.get("locale", "en")
     if locale not in LOCALES:
-        known = ", ".join(LOCALES)
-        raise Wrong(("labels", "locale"), f"there are no labels for it: {known}")
+        locales = ", ".join(LOCALES)
+        raise Wrong(("labels", "locale"), f"there are no labels for it: {locales}")
     by_type = labels(locale, kinds)
     for name, label in written.items():
         if name == "locale":
@@ -565,8 +578,8 @@ def _check_names(own: OwnRule) -> None:
     if not well_formed(canonical(own.type)):
         raise Wrong(("type",), "a type is 2 to 40 of A-Z, 0-9 and _, a letter first")
     if own.validator and own.validator not in VALIDATORS:
-        known = ", ".join(VALIDATORS)
-        raise Wrong(("validator",), f"there is no validator of that name: {known}")
+        validators = ", ".join(VALIDATORS)
+        raise Wrong(("validator",), f"there is no validator of that name: {validators}")
 
 
 def _pattern(own: OwnRule) -> Pattern:

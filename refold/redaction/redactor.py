@@ -297,7 +297,7 @@ class Redactor:
         )
 
     def receipt(self, tally: Tally) -> JsonObject:
-        """What an event records about its redaction: never a value or its length.
+        """Return the record of an event's redaction: never a value or its length.
 
         The paths of findings, as JSON pointers, are recorded only if the plan's audit
         is ``paths``.  If it is ``silent``, not even their number is.
@@ -315,20 +315,20 @@ class Redactor:
         return receipt
 
     def _tag(self, tag: Tagger | None) -> Tagger | None:
-        """The tagger, if the plan uses it."""
+        """Return the tagger, if the plan uses it."""
         plan = self.plan
         numbers = plan.numbered and hasattr(tag, "with_numbers")
         return tag if plan.pseudonyms or numbers else None
 
     def _until(self) -> float:
-        """The time at which the plan's budget ends; 0 without one."""
+        """Return the time at which the plan's budget ends; 0 without one."""
         budget = self.plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
 
 
 @lru_cache(maxsize=64)
 def _around(skip: Skip, *, context: str) -> Around:
-    """What surrounds a value whose paths ``skip`` are left alone."""
+    """Return the surroundings of a value in which the paths ``skip`` are left alone."""
     from refold.redaction.documents import Around
 
     return Around(skip, context=context)

@@ -39,7 +39,6 @@ WORD: Final = 16
 LEAD: Final = 12
 TRAIL: Final = 24
 # The characters and words that may stand between a word of context and its value.
-# What may stand between a word and the value it speaks of.
 _LINK = (
     r"[0-9]?(?:[\s:：=＝是为\"'`*#_\-–—.?？()+>~/\\|]|(?<![\"'\]}0-9])[,，]"
     r"|(?i:number|num|no|nr|is|was|at|on|to|me|us|home|work|office|value)|号码?|编号){0,24}"
@@ -303,19 +302,19 @@ class Prepared(NamedTuple):
 
 # A rule, and a value that it matched.
 _Match: TypeAlias = tuple[Compiled, Candidate]
-# So many characters, and one text more, are scanned between two looks at the clock.
+# The characters that are scanned between two looks at the clock, plus one text.
 _AT_A_TIME: Final = 262_144
-# The steps of so many candidates are counted together.
+# The number of candidates whose steps are counted together.
 _AT_ONCE: Final = 64
 
 
 class _Matches(NamedTuple):
-    """What rules match in a text, before checks judge it.
+    """The matches of rules in a text, before checks judge them.
 
     anchored: the candidates at literals.
-    runs:     by run of digits, the rules that may find something in it, in the order in
+    runs:     by run of digits, the rules that may find a value in it, in the order in
               which they judge.
-    never:    there is nothing, and no key could change that.
+    never:    whether there is no match, and no key could change that.
     """
 
     anchored: Sequence[_Match]
@@ -789,7 +788,9 @@ class Scanner:
         *,
         number: bool,
     ) -> list[_Match]:
-        """What the rules accept in a run of digits, until one accepts the whole run.
+        """Return the values that rules accept in a run of digits.
+
+        The search ends at a rule that accepts the whole run.
 
         number: the text is an integer, which needs context or a checksum.
         """

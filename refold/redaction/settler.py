@@ -234,17 +234,17 @@ class Settler:
         return clean, verdict.tally
 
     def _tallies(self, texts: Sequence[str], whole: Meter | None = None) -> list[Tally]:
-        """What is found in each of ``texts``, without tags.
+        """Return the findings in each of ``texts``, without tags.
 
         Raises OverBudget, OverTime.
         """
         prepared = self.scanner.survey(texts, whole)
         jobs = [Text(text, prepared.get(index)) for index, text in enumerate(texts)]
         results = self.settle(jobs, None, whole)
-        found: list[Tally] = []
+        tallies: list[Tally] = []
         for text, (clean, tally) in zip(texts, results, strict=True):
-            found.append(Tally() if clean == text else tally)
-        return found
+            tallies.append(Tally() if clean == text else tally)
+        return tallies
 
     def _redacted(self, piece: _Piece) -> Sequence[_Piece]:
         """Redact ``piece`` once; return the pieces of it that still need redaction."""
@@ -350,14 +350,15 @@ class Settler:
         alone = self.scanner.look(value)
         if alone:
             # A value that is found without context is replaced by itself, later.
-            end = min([one.start for one in alone.found or ()], default=len(value))
+            starts = [finding.start for finding in alone.found or ()]
+            end = min(starts, default=len(value))
             finding = self._found_at(f"{context}{value[:end]}", start, piece.source)
             if finding is None:
                 return None
         return finding._replace(start=0, end=finding.end - start)
 
     def _found_at(self, text: str, start: int, source: Text) -> Finding | None:
-        """The finding in ``text`` that begins at ``start``, if there is one."""
+        """Return the finding in ``text`` that begins at ``start``; None without one."""
         prepared = self.scanner.look(text) or Prepared(text, Folded(text))
         concern = NO_CONCERN if start else source.concern
         for finding in self.scanner.findings(prepared, concern, whole=not start):
@@ -514,7 +515,7 @@ class Settler:
             number=source.number,
         )
         for finding in prepared.found or ():
-            # What the object around a text shows is not seen in the text alone.
+            # Some findings follow from the object around a text, not from the text.
             if finding.rule in self.scanner.of_objects and finding not in findings:
                 findings.append(finding)
         return findings

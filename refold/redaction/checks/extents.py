@@ -83,7 +83,7 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
         if any(map(_is_full, runs)) or (
             is_last and runs and _is_only_material(text, after, stop, runs)
         ):
-            # What stands before the last run of a line is a tool's, or another field.
+            # The text before the last run of a line is a tool's, or another field.
             start = runs[-1].start()
             if not _is_prefix(text[after:start]):
                 break

@@ -86,7 +86,7 @@ _COLOR = r"(?:\x1b|(?<!\\)\\++u001[bB])\[[0-9;:?]{0,32}[A-Za-z]"
 # A run of escapes of which each becomes a character, and one of them with its code.
 _RUN = rf"(?P<run>(?:{_PERCENT}){{6,}}|(?:{_ENTITY}){{4,}})"
 _CODE = re.compile("%([0-9A-Fa-f]{2})|&#([0-9]{2,3});|&#[xX]([0-9A-Fa-f]{2});")
-# What folding does not copy: it replaces escapes, and removes the others.
+# The parts that folding does not copy: it replaces escapes, and removes the others.
 _NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+|{_RUN}")
 
 

@@ -1,4 +1,4 @@
-"""What a regular expression can match, read from its parse tree without running it."""
+"""Properties of a regular expression's matches, by its parse tree, without a match."""
 
 from __future__ import annotations
 

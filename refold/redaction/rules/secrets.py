@@ -19,14 +19,13 @@ _LEAD = _PARTS["LEAD"]
 _GATES: Final = LEXICON["gates"]
 # Vendors whose keys have no mark of their own.
 _VENDORS: Final = names.words("vendors")
-# What prints a secret and nothing else, by its last words.
+# The last words of commands that print a secret and nothing else.
 _PRINTERS: Final = tuple(
     name.strip()
     for written in LEXICON["printers"].values()
     for name in written.strip().splitlines()
 )
 # Patterns and gates made of the lexicon, which the files of packs name in braces.
-# What the files of packs name in braces: patterns and gates made of the lexicon.
 _FOR_ASSIGNED: Final = {
     "CHINESE": names.CHINESE,
     "KEY_OF": names.KEY_OF,
