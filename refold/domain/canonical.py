@@ -70,6 +70,7 @@ def repaired(value: Any) -> tuple[Any, int]:
 
 
 def _repaired(value: Any, levels: int) -> tuple[Any, int]:
+    """Repair a value that may have this number of levels; see ``repaired``."""
     if isinstance(value, str):
         if encodable(value):
             return value, 0
@@ -96,6 +97,7 @@ def _repaired(value: Any, levels: int) -> tuple[Any, int]:
 
 
 def _repaired_object(value: dict[Any, Any], levels: int) -> tuple[dict[Any, Any], int]:
+    """Repair the keys and the values of an object."""
     clean: dict[Any, Any] = {}
     changes = 0
     for key, item in value.items():
@@ -108,7 +110,7 @@ def _repaired_object(value: dict[Any, Any], levels: int) -> tuple[dict[Any, Any]
 
 
 def _unused(key: str, others: Container[str]) -> str:
-    """The key, with a number at its end if the others contain it."""
+    """Return the key, with a number at its end if the others contain it."""
     chosen = key
     number = 2
     while chosen in others:

@@ -40,7 +40,7 @@ class StoreTime(Protocol):
 
 
 class EstimatedTime(NamedTuple):
-    """The time of a store, as far as its clocks tell it.
+    """The time of a store, as far as its clocks show it.
 
     now:      microseconds since 1970.
     disputed: whether the wall clock of this machine shows another time.
@@ -83,7 +83,7 @@ class ClockReading(NamedTuple):
 
 
 class KnownTime(NamedTuple):
-    """What a store has recorded about its time.
+    """The time of a store at its last reading of the clocks.
 
     time:     the time of the store, in microseconds since 1970, at the tick ``ticks``
               of the start ``boot`` of a machine.
@@ -137,11 +137,11 @@ class KnownTime(NamedTuple):
             return KnownTime(time, reading.boot, reading.ticks, reading)
         passed = reading.passed_since(first.boot, first.ticks)
         if passed is None:
-            # After a restart, only the wall clock itself tells how long it has run.
+            # After a restart, only the wall clock itself shows how long it has run.
             passed = reading.wall - first.wall
         else:
-            is_newer = newest > time - passed  # the event, than the first reading
-            if is_newer and newest < reading.wall - DAY:
+            is_after_first = newest > time - passed  # whether the newest event is
+            if is_after_first and newest < reading.wall - DAY:
                 return KnownTime(time, reading.boot, reading.ticks, reading)
         if passed >= TRUSTED_AFTER:
             return trusted

@@ -61,8 +61,8 @@ class Meta(Model):
     source:      the origin of an imported event.
     native:      the framework's item that this event and the following ones represent,
                  with references to their texts instead of copies.
-    in_context:  False for a plan, a human's decision, or another entry that only says
-                 in a typed form what a call and its result say.  No context shows it.
+    in_context:  False for a plan, a human's decision, or another entry that only
+                 repeats a call and its result in a typed form.  No context shows it.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -159,12 +159,12 @@ class Envelope(Model):
 
     @classmethod
     def imagined(
-        cls, event: Event, seq: int, ts: datetime, like: StreamId, **beside: Any
+        cls, event: Event, seq: int, ts: datetime, like: StreamId, **fields: Any
     ) -> Self:
         """Return the envelope that the log would have at ``seq``, without hashes.
 
         like:   the stream.
-        beside: further fields; ``tokens`` is the estimate.
+        fields: further fields; ``tokens`` is the estimate.
         """
         return cls(
             event_id=UUID(int=max(seq, 0)),
@@ -176,11 +176,11 @@ class Envelope(Model):
             stream=like.stream,
             payload=event,
             redaction={},
-            token_estimate=beside.pop("tokens", 0),
+            token_estimate=fields.pop("tokens", 0),
             prev_hash="",
             hash="",
             schema_version=event.version,
-            **beside,
+            **fields,
         )
 
     @classmethod
@@ -272,17 +272,18 @@ class Envelope(Model):
     def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]  # as pydantic's
         return super(Envelope, self._complete()).__iter__()
 
-    def model_dump(self, **how: Any) -> dict[str, Any]:
+    def model_dump(self, **options: Any) -> dict[str, Any]:
         """Dump the decoded envelope as pydantic does."""
-        return super(Envelope, self._complete()).model_dump(**how)
+        return super(Envelope, self._complete()).model_dump(**options)
 
-    def model_dump_json(self, **how: Any) -> str:
+    def model_dump_json(self, **options: Any) -> str:
         """Dump the decoded envelope as pydantic does."""
-        return super(Envelope, self._complete()).model_dump_json(**how)
+        return super(Envelope, self._complete()).model_dump_json(**options)
 
     @model_validator(mode="before")
     @classmethod
     def _type_the_payload(cls, data: Any) -> Any:
+        """Add the event's type to its payload, by which pydantic chooses the class."""
         payload = data.get("payload") if isinstance(data, dict) else None
         if isinstance(payload, dict):
             return {**data, "payload": {**payload, "type": data.get("type")}}

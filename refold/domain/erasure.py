@@ -79,7 +79,7 @@ class Signed(NamedTuple):
 class NewCertificate(NamedTuple):
     """A signed certificate that the store does not have yet.
 
-    It is stored in the transaction of the act that it states, so that neither is there
+    It is stored in the transaction of the act that it certifies, so that neither exists
     without the other.
 
     user_ref:   the keyed hash of the user.
@@ -97,7 +97,7 @@ class NewCertificate(NamedTuple):
 
 
 class Readmission(NamedTuple):
-    """The key under which an erased user is about to come back.
+    """The key under which an erased user returns.
 
     user_ref: the keyed hash of the user.
     epoch:    the number of the user's key.
@@ -199,14 +199,14 @@ class ErasureJob:
 
 @repr_without_texts
 class StoredExport(NamedTuple):
-    """An export that has a copy of a user's data, as the store remembers it.
+    """The store's record of an export, which has a copy of a user's data.
 
-    made_at:  when it began, in microseconds since 1970.
+    made_at:  the time of its beginning, in microseconds since 1970.
     form:     the format, such as ``folder`` or ``dataset``; empty for a record that
               cannot be read any more.
-    location: the path on ``machine``, or how the copy left, such as ``stdout``.
+    location: the path on ``machine``, or the output, such as ``stdout``.
     machine:  the name of the machine that exported.
-    sessions: of which sessions it is; None is all.
+    sessions: the exported sessions; None means all.
     """
 
     export_id: str
@@ -217,13 +217,13 @@ class StoredExport(NamedTuple):
     sessions: tuple[str, ...] | None = None
 
     def has(self, whose: Whose) -> bool:
-        """Whether there may be something of these in the copy."""
+        """Whether the copy may contain data of this scope."""
         if whose.sessions is None or self.sessions is None:
             return True
         return not set(whose.sessions).isdisjoint(self.sessions)
 
     def to_json(self) -> JsonObject:
-        """Say of the copy what a report says."""
+        """Return the copy as reports describe it."""
         return {
             "export": self.export_id,
             "made_at": timestamp(self.made_at),
@@ -237,10 +237,12 @@ _LOCATION: Final = b"refold:location:1"
 
 
 def certified_copy(copy: JsonObject, salt: bytes) -> JsonObject:
-    """Say of a copy what a certificate says: a salted hash in place of its location.
+    """Return a copy as a certificate describes it, with a hash of its location.
 
     A path often contains the name of the user, and the certificate stays.  With the
-    salt, the hash of a location shows that the certificate means it.
+    salt, anybody who knows a location can check that the certificate names it.
+
+    copy: the result of ``StoredExport.to_json``.
     """
     place = (str(copy["machine"]), str(copy["location"]))
     parts = (_LOCATION, salt, *(part.encode() for part in place))
@@ -266,9 +268,9 @@ class Remains(NamedTuple):
 
 
 class Stranded(NamedTuple):
-    """Data that is marked as erased, although no record says by which erasure.
+    """Data that is marked as erased, although no record of the erasure exists.
 
-    restorable: whether the keys are still there, so that the data can be read again.
+    restorable: whether the keys still exist, so that the data can be made readable.
     """
 
     whose: Whose
@@ -413,7 +415,7 @@ class ErasureSteps(Protocol):
         """Forget an export that left no copy."""
 
     def exports(self, user_id: str) -> list[StoredExport]:
-        """The exports that copied data of the user, the oldest first.
+        """Return the exports that copied data of the user, the oldest first.
 
         Raises KeyUnavailable, Erased.
         """
@@ -498,13 +500,13 @@ class Unused(NamedTuple):
 
     since: a session with a later append is in use; microseconds since 1970.
     reads: whether a later read by name counts as use, too.
-    known: the ids of all sessions of the user.  The erasure does not begin if there is
-           another one, because that may be a fork.
+    all_sessions: the ids of all sessions of the user.  The erasure does not begin if
+           there is another one, because that may be a fork.
     """
 
     since: int
     reads: bool
-    known: Collection[str]
+    all_sessions: Collection[str]
 
 
 class OldBlobs(NamedTuple):
@@ -543,10 +545,13 @@ class Retention(Protocol):
         """Return the reads of sessions by name, of a user or of all."""
 
     def correct_uses(self, *, later_than: int, now: int) -> None:
-        """Let sessions that were used later than that have been used now instead."""
+        """Set the last use of sessions to ``now``, if it is later than ``later_than``.
+
+        Such a time comes from a clock that was wrong.
+        """
 
     def correct_blobs(self, *, later_than: int, now: int) -> None:
-        """Let blobs that were written later than that have been written now."""
+        """Set the times of blobs to ``now``, if they are later than ``later_than``."""
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
         """Yield the blobs that were written before a time, by session."""

@@ -189,7 +189,7 @@ class UserNotFound(RefoldError, LookupError):
     def __init__(self, user_id: str, *, database: str) -> None:
         super().__init__(
             f"there is nothing of that user in {database}: check the name and the "
-            "database, or say that they may be absent (--absent-ok, absent_ok=True)"
+            "database, or accept unknown users (--absent-ok, absent_ok=True)"
         )
         self.user_id = user_id
         self.database = database
@@ -301,7 +301,7 @@ class CorruptEvent(RefoldError):
 class SealBroken(_WithReason):
     """Leaves, tree heads, and anchor contradict each other; nothing was sealed."""
 
-    _message = "{}: `refold verify` names what does not fit; nothing was sealed"
+    _message = "{}: `refold verify` names the contradiction; nothing was sealed"
 
 
 class UnknownStrategy(RefoldError, ValueError):

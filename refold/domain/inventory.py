@@ -1,6 +1,6 @@
-"""The inventory of erasure: every place where Refold may keep something of a user.
+"""The inventory of erasure: every place where Refold may store data of a user.
 
-``erase`` walks this list.  A feature that keeps something in a new place registers the
+``erase`` walks this list.  A feature that stores data in a new place registers the
 place here; ``tests/erasure/test_inventory.py`` fails until then.
 """
 
@@ -13,7 +13,7 @@ from refold.domain.events import JsonObject
 
 Kind = Literal["table", "key table", "file", "outside"]
 
-# By what an erasure finds the part of a user in a place.
+# How an erasure finds the data of a user in a place.
 FoundBy = Literal[
     "user_id",  # the column of that name, and ``session_id`` for single sessions
     "user_ref",  # the key store's keyed hash of the user
@@ -21,31 +21,31 @@ FoundBy = Literal[
     "seals",  # the rows of the user in ``seals`` name them
     "user id in the name",  # the names of files contain a digest of the user's id
     "records",  # rows of ``exports`` and of the ``_user`` session name them
-    "people",  # only people know which part is of whom
-    "nothing",  # nothing there is of a user
+    "people",  # only people know whose data it is
+    "nothing",  # it contains no data of a user
 ]
 
-# What an erasure does there.
+# The action of an erasure in a place.
 Removal = Literal[
     "delete rows",  # bounded transactions, in the order of this list
     "take names out",  # the rows stay, and name nobody any more
     "mark leaves",  # the hashes stay, and name the certificate
-    "end with the erasure",  # deleted in the transaction that keeps the certificate
+    "end with the erasure",  # deleted in the transaction that stores the certificate
     "destroy keys",  # before the first row is deleted
     "remove files",  # after the last row is deleted
-    "leave",  # nothing there can be read as the user's; ``remark`` says why
-    "out of reach",  # Refold cannot; ``remark`` says what people can do
+    "leave",  # nobody can read it as the user's; ``remark`` gives the reason
+    "out of reach",  # Refold cannot remove it; ``remark`` is the advice for people
 ]
 
 
 class Place(NamedTuple):
-    """One place, and what an erasure does there.
+    """A place, and the action of an erasure there.
 
-    name:     of a table, or of files; for ``outside``, what people call it.
-    holds:    what of a user may be in it.
-    found_by: how an erasure finds the user's part.
-    removal:  what it does with that part.
-    remark:   why it leaves something; for ``outside``, what people can do.
+    name:     of a table, or of files; for ``outside``, a name for people.
+    holds:    the data of a user that it may contain.
+    found_by: how an erasure finds that data.
+    removal:  the action of an erasure.
+    remark:   why it leaves data; for ``outside``, the advice for people.
     pattern:  for ``file``, the names below ``REFOLD_HOME``; for tables of another
               application, their names.
     """
@@ -59,15 +59,15 @@ class Place(NamedTuple):
     pattern: str = ""
 
     def to_json(self) -> JsonObject:
-        """Say of a place beyond reach what it holds, and what people can do."""
+        """Return a place beyond reach as JSON: its data, and the advice for people."""
         return {"place": self.name, "holds": self.holds, "advice": self.remark}
 
 
 _KEYED: Final = "keyed hashes of ids that were erased"
 _UNREADABLE: Final = "the hashes keep an erased id from being used again"
 
-# Tables stand in the order in which an erasure takes them.  ``heads`` is the last of
-# those with rows of a user: as long as a row is there, its head says that it is erased.
+# Tables are in the order of an erasure.  ``heads`` is the last one with rows of a user:
+# as long as a row exists, its head is marked as erased.
 PLACES: Final[tuple[Place, ...]] = (
     Place(
         "table",
@@ -148,7 +148,7 @@ PLACES: Final[tuple[Place, ...]] = (
         "hashes over the whole store",
         "nothing",
         "leave",
-        "they are of no user",
+        "they contain no data of a user",
     ),
     Place(
         "table",
@@ -156,7 +156,7 @@ PLACES: Final[tuple[Place, ...]] = (
         "facts about the store",
         "nothing",
         "leave",
-        "they are of no user",
+        "they contain no data of a user",
     ),
     Place(
         "key table", "user_keys", "the user's wrapped key", "user_ref", "destroy keys"
@@ -178,7 +178,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place(
         "key table",
         "held_keys",
-        "wrapped keys that a grace period puts aside",
+        "wrapped keys that are set aside for a grace period",
         "user_ref",
         "destroy keys",
     ),
@@ -197,7 +197,7 @@ PLACES: Final[tuple[Place, ...]] = (
         "the key that wraps others",
         "nothing",
         "leave",
-        "it is of no user",
+        "it contains no data of a user",
         "master.key",
     ),
     Place(
@@ -214,7 +214,7 @@ PLACES: Final[tuple[Place, ...]] = (
         "signed tree heads",
         "nothing",
         "leave",
-        "they are of no user",
+        "they contain no data of a user",
         "anchors/*",
     ),
     Place(
@@ -276,10 +276,10 @@ PLACES: Final[tuple[Place, ...]] = (
     Place(
         "outside",
         "applications with tables of their own (es_…)",
-        "what they keep, encrypted under their own key",
+        "their data, encrypted under their own key",
         "people",
         "out of reach",
-        "Refold does not know whose their aggregates are: erase them there",
+        "Refold does not know which user an aggregate belongs to: erase it there",
         "es_*",
     ),
 )

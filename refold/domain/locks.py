@@ -52,6 +52,7 @@ class computed_once(Generic[T]):  # noqa: N801  # used as a decorator
 
 
 def _free_all() -> None:
+    """Free all locks; called in a forked child."""
     for lock in list(_locks):
         lock._at_fork_reinit()  # what Python does with its own locks
 

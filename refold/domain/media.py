@@ -32,11 +32,11 @@ _RUN_IN_BROKEN_FILE: Final = 12
 class Part:
     """A part of a file that is neither pixels nor the content of pages.
 
-    name:        what the format calls it, such as ``tEXt``.
+    name:        its name in the format, such as ``tEXt``.
     start, end:  its place in the file.
-    text:        what can be read in it.
-    replacement: the bytes with which the file is valid without it; None if the file
-                 cannot be repaired.
+    text:        the readable text in it.
+    replacement: the bytes that replace it when it is removed, so that the file stays
+                 valid; None if it cannot be removed.
     is_read:     whether ``text`` is complete.  It is not if the part decompresses to
                  too many bytes, or not at all.
     """
@@ -53,11 +53,11 @@ class Part:
 class File:
     """The structure of a file.
 
-    width, height: of an image, in pixels; 0 if the walk did not find them.
-    pages:         of a document.
-    parts:         its metadata, with everything behind its end.
+    width, height: the size of an image in pixels; 0 if the walk did not find it.
+    pages:         the number of pages of a document.
+    parts:         its metadata, and everything after its end.
     is_whole:      whether the structure is valid from the first byte to an end.
-    end:           where the structure ends, or where the walk failed.
+    end:           the place where the structure ends, or where the walk failed.
     """
 
     media_type: str
@@ -91,7 +91,7 @@ def read(data: bytes) -> File | None:
     for media_type, begins in _BEGINNINGS.items():
         if begins(data):
             file = _WALKS[media_type](data)
-            return replace(file, parts=(*file.parts, *_behind(data, file)))
+            return replace(file, parts=(*file.parts, *_after_end(data, file)))
     return None
 
 
@@ -101,7 +101,7 @@ def without(data: bytes, parts: Iterable[Part]) -> bytes:
     at = 0
     for part in sorted(parts, key=lambda part: part.start):
         if part.start < at:
-            continue  # it lies in a part that is removed already
+            continue  # it is in a part that is removed already
         pieces += [data[at : part.start], part.replacement or b""]
         at = part.end
     pieces.append(data[at:])
@@ -109,8 +109,11 @@ def without(data: bytes, parts: Iterable[Part]) -> bytes:
     return _with_riff_size(clean) if _is_webp(clean) else clean
 
 
-def _behind(data: bytes, file: File) -> list[Part]:
-    """What follows the end of a file, or the place where its structure breaks."""
+def _after_end(data: bytes, file: File) -> list[Part]:
+    """Return the data after the end of a file, or after a break of its structure.
+
+    Returns no part for blanks alone.
+    """
     rest = data[file.end :]
     if not rest.strip(b"\0\r\n\t "):
         return []
@@ -138,7 +141,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def _runs(data: bytes, shortest: int) -> str:
-    """The printable runs in binary data, one a line, also those in UTF-16."""
+    """Return the printable runs in binary data as lines, also those in UTF-16.
+
+    shortest: the number of characters that a run must have.
+    """
     one_byte = re.compile(rb"[\t\x20-\x7e]{%d,}" % shortest)
     two_bytes = re.compile(rb"(?:[\t\x20-\x7e]\0){%d,}" % shortest)
     runs = [run.decode("ascii") for run in one_byte.findall(data)]
@@ -157,7 +163,7 @@ def _inflated(data: bytes) -> bytes | None:
 
 
 def _inflated_part(name: str, start: int, end: int, key: str, data: bytes) -> Part:
-    """The part with compressed text under ``key``."""
+    """Return a part with compressed text under ``key``."""
     plain = _inflated(data)
     if plain is None:
         return Part(name, start, end, key, is_read=False)
@@ -171,6 +177,7 @@ _PNG_PIXELS: Final = frozenset({b"IHDR", b"PLTE", b"IDAT", b"fdAT"})
 
 
 def _png(data: bytes) -> File:
+    """Walk the chunks of a PNG file."""
     file = File(PNG, end=len(_PNG_BEGINNING))
     parts: list[Part] = []
     at = len(_PNG_BEGINNING)
@@ -202,6 +209,7 @@ def _png(data: bytes) -> File:
 
 
 def _png_part(kind: bytes, start: int, end: int, body: bytes) -> Part:
+    """Return a chunk with metadata as a part."""
     name = kind.decode("ascii")
     key, _, rest = body.partition(b"\0")
     keyword = key.decode("latin-1")
@@ -236,9 +244,10 @@ _JPEG_NEXT: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 
 def _jpeg(data: bytes) -> File:
+    """Walk all images in a JPEG file; its size is that of the first one."""
     file = File(JPEG)
     while data[file.end : file.end + 3] == _JPEG_BEGINNING:
-        # Cameras store further images, such as a preview, behind the first one.
+        # Cameras store further images, such as a preview, after the first one.
         walked = _one_jpeg(data, file.end + 2)
         parts = (*file.parts, *walked.parts)
         if not file.is_whole:
@@ -298,6 +307,7 @@ _GIF_XMP: Final = b"XMP DataXMP"
 
 
 def _gif(data: bytes) -> File:
+    """Walk the blocks of a GIF file."""
     file = File(GIF, end=6)
     if len(data) < 13:
         return file
@@ -324,19 +334,19 @@ def _gif(data: bytes) -> File:
         if kind == _GIF_EXTENSION and data[at + 1] != _GIF_GRAPHIC_CONTROL:
             content = b"".join(blocks)
             if content.startswith(_GIF_XMP):
-                content = data[first:end]  # XMP stands there without its own blocks
+                content = data[first:end]  # XMP is not divided into blocks
             parts.append(Part("extension", at, end, readable(content)))
         at = end
     return replace(file, parts=tuple(parts), end=min(at, len(data)))
 
 
 def _size_of_colors(flags: int) -> int:
-    """The bytes of a color table, which these flags announce."""
+    """Return the number of bytes of the color table that these flags announce."""
     return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
 
 
 def _gif_blocks(data: bytes, at: int) -> tuple[list[bytes], int | None]:
-    """The data blocks from ``at`` on, and where they end; None without an end."""
+    """Return the data blocks from ``at`` on, and their end; None without an end."""
     blocks: list[bytes] = []
     while at < len(data):
         length = data[at]
@@ -357,6 +367,7 @@ def _is_webp(data: bytes) -> bool:
 
 
 def _webp(data: bytes) -> File:
+    """Walk the chunks of a WebP file."""
     size = int.from_bytes(data[4:8], "little")
     size += size % 2
     last = 8 + size
@@ -377,7 +388,7 @@ def _webp(data: bytes) -> File:
 
 
 def _webp_chunks(data: bytes, last: int) -> Iterator[tuple[bytes, int, int, bytes]]:
-    """The kind, the start, the end, and the body of each valid chunk up to ``last``."""
+    """Yield the kind, start, end, and body of each valid chunk up to ``last``."""
     at = 12
     while at + 8 <= last:
         kind = data[at : at + 4]
@@ -390,7 +401,7 @@ def _webp_chunks(data: bytes, last: int) -> Iterator[tuple[bytes, int, int, byte
 
 
 def _webp_size(kind: bytes, body: bytes) -> tuple[int, int]:
-    """The width and height that a chunk holds; zeros if it holds none."""
+    """Return the width and height in a chunk; zeros if it has none."""
     if kind == b"VP8X" and len(body) >= 10:
         width = int.from_bytes(body[4:7], "little") + 1
         height = int.from_bytes(body[7:10], "little") + 1
@@ -406,7 +417,7 @@ def _webp_size(kind: bytes, body: bytes) -> tuple[int, int]:
 
 
 def _with_riff_size(data: bytes) -> bytes:
-    """The WebP file with the right length in its header, and right flags."""
+    """Return a WebP file with the right length and flags in its header."""
     clean = bytearray(data)
     clean[4:8] = (len(data) - 8).to_bytes(4, "little")
     if data[12:16] == b"VP8X":
@@ -442,6 +453,7 @@ _PDF_NUMBERS: Final = re.compile(rb"[0-9]{10} [0-9]{5} [nf]|\[[0-9\s.+-]*\]")
 
 
 def _pdf(data: bytes) -> File:
+    """Find the pages of a PDF file, and its texts outside of the pages' content."""
     ends = list(_PDF_END.finditer(data))
     end = ends[-1].end() if ends else len(b"%PDF-")
     segments, streams = _pdf_segments(data, end)
@@ -487,15 +499,16 @@ def _pdf(data: bytes) -> File:
 def _pdf_segments(
     data: bytes, end: int
 ) -> tuple[list[tuple[int, bytes]], list[tuple[int, int, bytes]]]:
-    """The file up to ``end``, divided into what is outside of streams, and the streams.
+    """Divide the file up to ``end`` into segments outside of streams, and streams.
 
-    Each segment outside has its offset.  Each stream is its start, its end, and the
+    A segment is its offset and its bytes.  A stream is its start, its end, and the
     dictionary before it.
     """
     segments: list[tuple[int, bytes]] = []
     streams: list[tuple[int, int, bytes]] = []
     at = 0
-    while begin := _PDF_STREAM.search(data, at, end):
+    begin = _PDF_STREAM.search(data, at, end)
+    while begin is not None:
         stop = data.find(b"endstream", begin.end(), end)
         if stop < 0:
             break
@@ -503,14 +516,15 @@ def _pdf_segments(
         header = max(data.rfind(b"obj", at, begin.start()), at)
         streams.append((begin.end(), stop, data[header : begin.start()]))
         at = stop
+        begin = _PDF_STREAM.search(data, at, end)
     segments.append((at, data[at:end]))
     return segments, streams
 
 
 def _pdf_strings(data: bytes, offset: int = 0) -> Iterator[Part]:
-    """The strings of a part of a PDF file, each with the name before it.
+    """Yield the strings of a segment of a PDF file, each with the name before it.
 
-    offset: where the part begins.
+    offset: the place of the segment in the file.
     """
     for string in _PDF_STRING.finditer(data):
         name, literal, digits = string.groups()
@@ -519,8 +533,9 @@ def _pdf_strings(data: bytes, offset: int = 0) -> Iterator[Part]:
             content = _PDF_ESCAPE.sub(_unescaped, literal)
             blank = b" " * len(literal)
         else:
-            even = re.sub(rb"\s", b"", digits)
-            content = bytes.fromhex((even + b"0" * (len(even) % 2)).decode())
+            without_blanks = re.sub(rb"\s", b"", digits)
+            missing_digit = b"0" * (len(without_blanks) % 2)
+            content = bytes.fromhex((without_blanks + missing_digit).decode())
             blank = b"0" * len(digits)
         text = readable(content)
         if name is not None:
@@ -531,6 +546,7 @@ def _pdf_strings(data: bytes, offset: int = 0) -> Iterator[Part]:
 
 
 def _unescaped(escape: re.Match[bytes]) -> bytes:
+    """Return the bytes that an escape in a string stands for."""
     code = escape[1]
     if code[:1].isdigit():
         return bytes([int(code, 8) & 0xFF])

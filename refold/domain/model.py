@@ -69,8 +69,8 @@ def copied(value: Any) -> Any:
         return [copied(item) for item in value]
     if kind is tuple:
         items = [copied(item) for item in value]
-        same = all(new is old for new, old in zip(items, value, strict=True))
-        return value if same else tuple(items)
+        is_same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if is_same else tuple(items)
     if not isinstance(value, Model):
         return value
     fields = vars(value)
@@ -87,7 +87,7 @@ def copied(value: Any) -> Any:
 
 @cache
 def _numbers(kind: type[Model]) -> frozenset[str]:
-    """The fields that can only contain numbers, by their annotations."""
+    """Return the fields that can only contain numbers, by their annotations."""
     names: set[str] = set()
     for name, field in kind.model_fields.items():
         types = get_args(field.annotation) or (field.annotation,)
@@ -149,14 +149,14 @@ class Concealed:
         return f"<{kind}>"
 
 
-def explain(what: str, error: ValidationError, fields: Container[str]) -> str:
-    """Return a sentence that says which fields are invalid and why.
+def explain(subject: str, error: ValidationError, fields: Container[str]) -> str:
+    """Return a sentence that names the invalid fields and the reasons.
 
     It contains no values, and no keys inside of fields, because those are text of the
     writer.
 
-    what:   the thing with the fields.
-    fields: the names of its fields.
+    subject: the name of the object with the fields.
+    fields:  the names of its fields.
     """
     reasons: list[str] = []
     for detail in error.errors(include_input=False, include_url=False):
@@ -166,4 +166,4 @@ def explain(what: str, error: ValidationError, fields: Container[str]) -> str:
         first = str(detail["loc"][0]) if detail["loc"] else ""
         place = first if first in fields else "a value"
         reasons.append(f"{place}: {detail['msg']}")
-    return f"{what}: " + "; ".join(dict.fromkeys(reasons))
+    return f"{subject}: " + "; ".join(dict.fromkeys(reasons))

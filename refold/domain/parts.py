@@ -97,10 +97,10 @@ def _is_part(part: Any) -> bool:
 
 def encoded(kind: str, media_type: Any, data: str, title: Any = None) -> Block:
     """Return the block for a file in base64; its type decides over ``kind``."""
-    known = media.media_type_of(media_type)
-    if known is not None:
-        kind = "document" if known == media.PDF else "image"
-        media_type = known
+    readable_type = media.media_type_of(media_type)
+    if readable_type is not None:
+        kind = "document" if readable_type == media.PDF else "image"
+        media_type = readable_type
     source = {"type": "base64", "media_type": media_type, "data": data}
     return _titled({"type": kind, "source": source}, title)
 
@@ -145,6 +145,7 @@ def attached(attachment: Mapping[str, Any], read: Read = no_blobs) -> Block | No
 
 
 def _titled(block: Block, title: Any) -> Block:
+    """Return the block, with the title if it is a document."""
     if block["type"] == "document" and isinstance(title, str) and title.strip():
         block["title"] = title
     return block

@@ -1,4 +1,4 @@
-"""Plugins: what installed packages add to Refold by entry points.
+"""Plugins: additions of installed packages to Refold, by entry points.
 
 A package names an object in a group of entry points, such as ``refold.importers``.
 Refold looks entry points up when a name is not one of its own, or when it lists names.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """A group of entry points, and the noun for what they add."""
+    """A group of entry points, and the noun for an object in it."""
 
     name: str
     noun: str
@@ -47,8 +47,8 @@ class Plugin(NamedTuple):
     def load(self) -> Any:
         """Import the module, and return the object.
 
-        Raises InvalidConfiguration, which names the package, whatever the module
-        raises.
+        Raises InvalidConfiguration, which names the package, for any error of the
+        module.
         """
         module, _, attributes = self.place.partition(":")
         try:
@@ -66,7 +66,7 @@ class Plugin(NamedTuple):
         return loaded
 
     def failed(self, problem: str) -> InvalidConfiguration:
-        """The error for an object that cannot be used, with the way out.
+        """Return the error for an object that cannot be used, with the remedy.
 
         problem: the end of a sentence that begins with the object's name.
         """
@@ -79,30 +79,32 @@ class Plugin(NamedTuple):
 class Installed(NamedTuple):
     """The plugins of a group.
 
-    usable:  those with a name of their own, by name.
-    refused: a sentence for each name that nobody can add.
+    usable:  those whose names are unique, by name.
+    refused: the sentence that explains the refusal of each other name.
     """
 
     usable: Mapping[str, Plugin]
     refused: Mapping[str, str]
 
     def remarks(self) -> str:
-        """What an error that lists names says about refused ones; mostly empty."""
+        """Return the sentences about refused names, for the end of an error message.
+
+        Returns an empty text if no name is refused.
+        """
         return "".join(f"; {sentence}" for sentence in self.refused.values())
 
 
 def installed(group: Group, built_in: Collection[str]) -> Installed:
-    """Return the plugins of ``group``.
+    """Return the plugins of ``group``, without loading them.
 
-    Loads none of them.  A name of ``built_in``, and a name that several packages add,
-    is refused.
+    A name in ``built_in``, and a name that several packages add, is refused.
     """
     plugins: dict[str, list[Plugin]] = {}
     for point in _entry_points(group):
         package = "unknown" if point.dist is None else point.dist.name
         plugin = Plugin(group, point.name, point.value, package)
         others = plugins.setdefault(plugin.name, [])
-        if plugin not in others:  # a folder may stand on the path twice
+        if plugin not in others:  # a folder may be on the path twice
             others.append(plugin)
     usable: dict[str, Plugin] = {}
     refused: dict[str, str] = {}
@@ -150,11 +152,12 @@ def package_behind(error: BaseException) -> str | None:
 
 
 def _top_level(place: str) -> str:
-    """The first part of the module in ``module:attribute``."""
+    """Return the first part of the module in ``module:attribute``."""
     return place.partition(":")[0].partition(".")[0].strip()
 
 
 def _entry_points(group: Group) -> list[EntryPoint]:
+    """Return the entry points of a group."""
     if not _is_named(group):
         return []
     from importlib.metadata import entry_points
@@ -165,8 +168,8 @@ def _entry_points(group: Group) -> list[EntryPoint]:
 def _is_named(group: Group) -> bool:
     """Whether an installed package names the group.
 
-    Finds out without ``importlib.metadata``, which takes longer to load than ``refold
-    --help`` takes for the rest.
+    ``importlib.metadata`` would take longer to load than everything else in ``refold
+    --help``, so it is not used.
     """
     header = group.name.encode()
     for folder in sys.path:

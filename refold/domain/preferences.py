@@ -58,7 +58,7 @@ def unstating(key: str) -> StateUpdate:
     """
     if not is_preference(key, True):
         raise InvalidEvent(
-            "a preference is named with lower-case letters, digits and _, up to 64"
+            "the name of a preference has up to 64 lower-case letters, digits and _"
         )
     return StateUpdate(unset=(_PREFIX + key,))
 
@@ -85,7 +85,7 @@ def unstated(update: StateUpdate) -> Iterator[str]:
 
 
 def _keys_in(names: Iterable[str]) -> Iterator[str]:
-    """The keys of preferences among these names of the working memory."""
+    """Yield the keys of preferences among these names of the working memory."""
     for name in names:
         if name.startswith(_PREFIX):
             yield name.removeprefix(_PREFIX)

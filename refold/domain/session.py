@@ -52,7 +52,7 @@ def labelling(labels: Mapping[str, str | None]) -> StateUpdate:
     for name, value in labels.items():
         if not _LABEL_NAME.fullmatch(name):
             raise InvalidEvent(
-                "a label is named by up to 64 lower-case letters, digits and _"
+                "the name of a label has up to 64 lower-case letters, digits and _"
             )
         if not isinstance(value, str | None) or len(value or "") > _LONGEST_LABEL:
             raise InvalidEvent(
@@ -300,7 +300,9 @@ def accepted_next(state: SessionState, event: Event) -> Event:
         case ProviderEdit() as edit:
             _check_edit(edit, state.head_seq)
         case HumanReview(refers_to=int(seq)) if seq > state.head_seq:
-            raise InvalidEvent(f"a review cannot refer to seq {seq}, which is to come")
+            raise InvalidEvent(
+                f"a review cannot refer to seq {seq}, which does not exist yet"
+            )
         case SystemPrompt(text=None, closed=False):
             raise InvalidEvent("a system event needs a text")
     return event

@@ -1,4 +1,4 @@
-"""Stubs: the lines that stand in an event for text that lies in a blob."""
+"""Stubs: the lines in an event that replace text which is in a blob."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from pydantic import BaseModel
 
 STUB_SIGN: Final = "\n[refold: "
-# The part of the sign that also stands in JSON, where the line break is escaped.
+# The part of the sign that JSON also contains, where the line break is escaped.
 STUB_MARK: Final = STUB_SIGN.strip()
 _STUB: Final = re.compile(
     r"\n\[refold: [0-9]+ of [0-9]+ bytes left out here; "
@@ -21,7 +21,7 @@ Read: TypeAlias = Callable[[str], bytes | None]
 
 
 def no_blobs(sha256: str) -> None:
-    """Find no blob."""
+    """Return None: there are no blobs."""
 
 
 def whole(text: str, read: Read) -> str:

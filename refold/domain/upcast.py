@@ -45,7 +45,7 @@ def meta_trusted(meta: Mapping[str, Any]) -> Meta:
 
 @cache
 def _fields_of(cls: type[BaseModel]) -> SchemaValidator:
-    """A validator for the fields of a class that does not validate JSON values."""
+    """Return a validator for the fields of a class, which accepts any JSON values."""
     schema: Any = cls.__pydantic_core_schema__
     definitions = schema.get("definitions", [])
     model = schema["schema"] if definitions else schema
@@ -54,7 +54,7 @@ def _fields_of(cls: type[BaseModel]) -> SchemaValidator:
 
 
 def _unchecked(schema: Any) -> Any:
-    """The schema with any value allowed in the places of JSON values."""
+    """Return the schema with any value allowed in the places of JSON values."""
     if isinstance(schema, list):
         return [_unchecked(part) for part in schema]
     if not isinstance(schema, dict):

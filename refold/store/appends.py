@@ -69,11 +69,11 @@ _MOST_HEADS: Final = 10_000
 # The first attempt does not look up the keys of this many drafts or fewer.
 _FEW_DRAFTS: Final = 8
 
-# By index in an order: the event that was decided on, and its redacted form.  So an
+# The event that was decided on and its redacted form, by the index in an order.  So an
 # event that is decided on again is not redacted again.
 _Redacted: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 Appendable: TypeAlias = Event | Draft
-# What to do with a text that takes more work to redact than the policy allows.
+# The handling of a text that takes more work to redact than the policy allows.
 Unscanned: TypeAlias = Literal["refuse", "stub"]
 # The fields that all events of an append share: ts, request id, agent and meta.
 DraftFields: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
@@ -104,7 +104,7 @@ class Order(NamedTuple):
     """The events that a caller wants to append to a stream.
 
     prepared:  the redacted events of the first drafts that are redacted already.
-    unscanned: what to do with a text that takes more work to redact than allowed.
+    unscanned: the handling of a text that takes more work to redact than allowed.
     numbers:   the table of numbered placeholders after the prepared events.
     plain:     whether every draft has one event and no key.
     """
@@ -221,7 +221,7 @@ class Writer:
             state.learned,
         )
 
-    def recorded_id(self, user_id: str, given: str) -> str:
+    def recorded_id(self, user_id: str, chosen: str) -> str:
         """Return the id that the log records for an id that a caller chose.
 
         It is another id if redaction finds something in the chosen one.
@@ -229,7 +229,7 @@ class Writer:
         Raises RedactionFailed.
         """
         try:
-            return chokepoint.recorded_id(self.redactor, given, self.tagger(user_id))
+            return chokepoint.recorded_id(self.redactor, chosen, self.tagger(user_id))
         except RedactionError as error:
             raise errors.RedactionFailed("id", reason=str(error)) from None
 
@@ -881,6 +881,7 @@ class _AllPresent(Exception):
 
 
 def _stale(order: Order, expected: int, actual: int) -> StaleSession:
+    """Return the error for a stream with newer events than the writer expected."""
     return StaleSession(order.stream.session_id, expected=expected, actual=actual)
 
 
@@ -928,8 +929,8 @@ def as_given(stored: Envelope) -> Event:
 def superseded(stored: Envelope, other: Event) -> bool:
     """Whether the stored event has the other event's type and was redacted again.
 
-    Then their contents cannot be compared.  That they are one event is clear only from
-    the idempotency key, or from the place in a transcript.
+    Then their contents cannot be compared.  Only the idempotency key, or the place in a
+    transcript, shows that they are one event.
     """
     return stored.type == other.type and "before" in stored.redaction
 
@@ -1018,6 +1019,7 @@ def drafts_of(
 
 
 def _draft(value: object, fields: DraftFields) -> Draft:
+    """Return the draft of a value; raises the errors of ``drafts_of``."""
     if isinstance(value, Event):
         draft = Draft(value, *fields)
     elif isinstance(value, Draft) and isinstance(value.event, Event):

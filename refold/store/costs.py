@@ -12,7 +12,7 @@ from refold.domain.ports import EventLog, SessionInfo
 from refold.projections.models import Answer, Spending, answers
 from refold.store.history import read_pages
 
-# What each sum of costs is for.
+# The unit that each sum of costs covers.
 By = Literal["session", "user", "day"]
 
 

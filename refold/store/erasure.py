@@ -1406,7 +1406,7 @@ class Retainer:
         unused = erasure.Unused(
             since=used_after,
             reads=self.policy.since == "access",
-            known=frozenset(info.session_id for info in infos),
+            all_sessions=frozenset(info.session_id for info in infos),
         )
         begun = None
         with suppress(errors.OnHold, errors.Erased):

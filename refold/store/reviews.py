@@ -118,7 +118,9 @@ def decide(
             f"a decision is one of {', '.join(incidents.DECISIONS)}"
         )
     if not isinstance(by, str) or not by.strip():
-        raise errors.InvalidEvent("by says who decided: a name or a role")
+        raise errors.InvalidEvent(
+            "by is the name or the role of the person who decided"
+        )
     if not isinstance(note, str):
         raise errors.InvalidEvent("a note is a text")
     if writer.log.head(stream).seq == 0:
@@ -147,7 +149,7 @@ def decide(
 def _open_question(log: EventLog, stream: StreamId, seq: int) -> Review:
     """Return the question at ``seq``; raises AlreadyDecided if it has a decision."""
     if type(seq) is not int:
-        raise errors.InvalidEvent("seq says which question: a whole number")
+        raise errors.InvalidEvent("seq is the number of the question's event")
     seq = bounded("seq", seq)
     reviews = incidents.reviews_of(
         read_pages(log, stream, after=max(seq - 1, 0), types=(_TYPE,))
@@ -189,7 +191,7 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
         rules = ReviewRules.default()
     if not isinstance(rules, ReviewRules):
         raise errors.InvalidConfiguration(
-            "rules: they are made by ReviewRules.read(text)"
+            "rules must be ReviewRules: ReviewRules.read(text) returns them"
         )
     watch = _folded_rules(writer.log, head, rules)
     asked: list[int] = []

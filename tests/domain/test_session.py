@@ -58,7 +58,7 @@ def test_a_call_and_its_result_can_come_in_one_append() -> None:
         ([CALL, CALL], "waits for its result since seq 1"),
         ([Fork(session_id="s-0", at_seq=1)], r"by session\.fork"),
         ([Pin(seqs=(1,))], "cannot be pinned"),
-        ([HumanReview(trigger="x", refers_to=4)], "which is to come"),
+        ([HumanReview(trigger="x", refers_to=4)], "which does not exist yet"),
         ([SystemPrompt()], "needs a text"),
         ([CompactionNote(phase="failed")], "belongs in a derived stream"),
         ([Consent(scope="memory", granted=True)], "_user"),

@@ -254,7 +254,7 @@ def _unused(store: SessionStore) -> None:
     eraser = Eraser(session_of(store).writer)
     whose = Whose("max", ("old",))
     job = eraser.new_job(ErasureRequest(whose, "retention", ""))
-    unused = Unused(store.clock(), reads=True, known=("new", "old"))
+    unused = Unused(store.clock(), reads=True, all_sessions=("new", "old"))
     assert store.log.retention.begin_unused(job, unused) is not None
     eraser.run(job)
 

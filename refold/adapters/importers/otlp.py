@@ -370,8 +370,8 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
                 spans.append(_Span(_order(part), trace, part, _attributes_of(part)))
     for name, spans in conversations.items():
         reading = _Conversation(base.Recording(NAME, source.name))
-        for span in sorted(spans, key=lambda span: span.order):
-            reading.add(span)
+        for part_of_trace in sorted(spans, key=lambda part: part.order):
+            reading.add(part_of_trace)
         reading.end()
         yield reading.recording.transcript(base.session_name(name))
 

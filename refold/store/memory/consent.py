@@ -81,8 +81,8 @@ class User:
     def consent(self, scope: str, *, granted: bool = True, reason: str = "") -> Receipt:
         """Record whether the user allows something from now on.
 
-        scope: what the decision is about: ``declarative_memory``, or a name of your own
-               of lower-case letters, ``_`` and up to three dots.
+        scope: the subject of the decision: ``declarative_memory``, or a name of your
+               own of lower-case letters, ``_`` and up to three dots.
 
         Raises InvalidEvent for another scope, and the errors of an append.
         """
@@ -178,7 +178,7 @@ class User:
 
 
 class UserDecisions(NamedTuple):
-    """What a user decided about memory.
+    """The decisions of a user about memory.
 
     consent:   the last decision on each scope.
     forgotten: the ids of the items of memory that the user removed.
@@ -210,5 +210,5 @@ def read_decisions(log: EventLog, user_id: str) -> UserDecisions:
 
 
 def session_of_user(user_id: str) -> StreamId:
-    """The session ``_user``, which holds a user's decisions on all their sessions."""
+    """Return the session ``_user``: the user's decisions that hold for all sessions."""
     return StreamId(user_id, USER_SESSION, MAIN)

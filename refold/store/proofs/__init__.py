@@ -1,1 +1,1 @@
-"""What proves: the log of itself, of contexts and runs, and the record of its uses."""
+"""Proofs of the log, of contexts and of runs, and the record of uses."""

@@ -47,7 +47,7 @@ class NativeItems(SessionPart):
 
         items:  values of the framework, or ``Native`` with kind and id.  A ``Draft``
                 among the items is appended like an event.
-        opaque: what to do with bytes in an item, which cannot be redacted.  ``refuse``
+        opaque: the handling of bytes in an item, which cannot be redacted.  ``refuse``
                 refuses the append; ``keep`` stores them and counts them as unscanned.
 
         The other arguments and the errors are those of ``Session.append``.

@@ -1,4 +1,4 @@
-"""The values that numbered placeholders of a session stand for."""
+"""The values that the numbered placeholders of a session replace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SessionVault(SessionPart):
         """Return the view of this session with values in place of its placeholders.
 
         A placeholder stays if the vault has no value for it, if it is in a part that
-        was handed in, or if the session inherited it as a fork.
+        the caller passed, or if the session inherited it as a fork.
         """
         reveal = self._reveal_function()
         messages, types = vault.in_own_blocks(view, reveal)
