@@ -64,8 +64,8 @@ class RecordedRequest(NamedTuple):
     request: Request
 
 
-class Handed(NamedTuple):
-    """The redacted parts that a caller handed in, and the tools, which stay unredacted.
+class CallerParts(NamedTuple):
+    """The parts of a context that the caller passes: redacted extras, unredacted tools.
 
     budgets: the tokens that each part may have.
     """
@@ -75,21 +75,21 @@ class Handed(NamedTuple):
     budgets: Budgets = MappingProxyType({})
 
 
-NOTHING: Final = Handed()
+NOTHING: Final = CallerParts()
 
 
-def redact_handed_in(writer: Writer, user_id: str, given: ExtraArgs) -> Handed:
-    """Redact the parts that a caller hands in.
+def redact_parts(writer: Writer, user_id: str, arguments: ExtraArgs) -> CallerParts:
+    """Redact the parts of a context that a caller passes.
 
-    The recorded request contains the same redacted parts.  So the log has exactly what
-    a model is sent, and can show it again.  Only tools are sent unredacted: they belong
-    to the program, not to the user.
+    The recorded request contains the same redacted parts.  So the log contains exactly
+    the context that a model gets, and can show it again.  Only tools are sent
+    unredacted: they belong to the program, not to the user.
 
     Raises InvalidEvent, RedactionFailed.
     """
-    if not given:
+    if not arguments:
         return NOTHING
-    extras = Extras.of(given)
+    extras = Extras.of(arguments)
     # Rules may depend on the path of a value: use that of the request event.
     sections: Any = {"handed": {**extras.dump()}}
     try:
@@ -107,9 +107,9 @@ def redact_handed_in(writer: Writer, user_id: str, given: ExtraArgs) -> Handed:
     try:
         redacted = Extras.load(texts, extras.window_tokens)
     except ValueError:
-        reason = "the redacted parts that were handed in are not valid JSON"
+        reason = "the redacted parts of the caller are not valid JSON"
         raise errors.RedactionFailed("request", reason=reason) from None
-    return Handed(redacted, extras.tools, given.get("budgets") or {})
+    return CallerParts(redacted, extras.tools, arguments.get("budgets") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Viewer:
     def show(
         self,
         strategy: Strategy,
-        handed: Handed = NOTHING,
+        parts: CallerParts = NOTHING,
         *,
         layers: ReadLayers,
         snapshot: ports.SessionSnapshot | None = None,
@@ -265,14 +265,18 @@ class Viewer:
             snapshot = self.log.snapshot(self.stream, strategy.fingerprint, shown=True)
         if outline is None:
             outline = self.current(strategy, snapshot)
-        handed = self._with_layers(strategy, handed, outline, layers)
+        parts = self._with_layers(strategy, parts, outline, layers)
         stored = snapshot.view
         self._store(strategy, outline, stored, snapshot, min_events=WORTH_STORING)
-        return self.render(strategy, outline, handed, snapshot=snapshot)
+        return self.render(strategy, outline, parts, snapshot=snapshot)
 
     def _with_layers(
-        self, strategy: Strategy, handed: Handed, outline: Outline, read: ReadLayers
-    ) -> Handed:
+        self,
+        strategy: Strategy,
+        parts: CallerParts,
+        outline: Outline,
+        read: ReadLayers,
+    ) -> CallerParts:
         """Add the strategy's memory layers from the user's other sessions.
 
         Until the next compaction, the layers of the last request are repeated, so that
@@ -280,14 +284,14 @@ class Viewer:
         """
         wanted = strategy.manner.layers
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
-            return handed
+            return parts
         newest_summary = max((summary.seq for summary in outline.summaries), default=0)
         recorded = self.newest_request(fingerprint=strategy.fingerprint)
         repeated: Request | None = None
         if recorded is not None and newest_summary <= recorded.request.derived_seq:
             repeated = recorded.request
-        extras = replace(handed.extras, layers=read(wanted, repeated))
-        return handed._replace(extras=extras)
+        extras = replace(parts.extras, layers=read(wanted, repeated))
+        return parts._replace(extras=extras)
 
     def store_current(
         self, strategy: Strategy, snapshot: ports.SessionSnapshot | None = None
@@ -442,7 +446,7 @@ class Viewer:
         self,
         strategy: Strategy,
         outline: Outline,
-        handed: Handed = NOTHING,
+        parts: CallerParts = NOTHING,
         *,
         snapshot: ports.SessionSnapshot | None = None,
     ) -> View:
@@ -471,14 +475,14 @@ class Viewer:
             outline,
             with_blobs.events,
             summaries=summaries,
-            extras=handed.extras,
-            budgets=handed.budgets,
+            extras=parts.extras,
+            budgets=parts.budgets,
             read=with_blobs.blobs.get,
         )
-        return replace(view, tools=handed.tools)
+        return replace(view, tools=parts.tools)
 
-    def handed_at(self, seq: int) -> Handed:
-        """Return the parts that were handed in with the newest request up to ``seq``.
+    def parts_at(self, seq: int) -> CallerParts:
+        """Return the caller's parts of the newest request up to ``seq``.
 
         Evidence and state belong to that request alone, so a context of a later seq has
         neither.
@@ -489,7 +493,7 @@ class Viewer:
         extras = read_extras(self.log, self.stream, recorded.request)
         if recorded.envelope.seq < seq:
             extras = replace(extras, evidence=(), state=None)
-        return Handed(extras, extras.tools)
+        return CallerParts(extras, extras.tools)
 
     def _stream(self, strategy: Strategy) -> StreamId:
         return self.stream._replace(stream=strategy.fingerprint)
@@ -632,8 +636,8 @@ class RequestedViews:
         """
         strategy = spec.parse(request.strategy.model_dump())
         extras = read_extras(self._viewer.log, self._viewer.stream, request)
-        handed = Handed(extras, extras.tools)
-        return self._viewer.render(strategy, self.outline(strategy, request), handed)
+        parts = CallerParts(extras, extras.tools)
+        return self._viewer.render(strategy, self.outline(strategy, request), parts)
 
     def outline(self, strategy: Strategy, request: Request) -> Outline:
         """Return the outline of which a recorded request was made."""

@@ -300,13 +300,13 @@ def _with_texts(envelope: Envelope, read: Read) -> Envelope:
 
 
 def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
-    """Read the parts of the context that a caller handed in with a recorded request.
+    """Read the parts of the context that a caller passed with a recorded request.
 
     Raises CorruptEvent if the parts are damaged.  Raises Expired if a text of a memory
     layer is gone, or a session that a line of the profile cites.
     """
-    handed_in = restored({**request.handed}, partial(log.blob, stream.main))
-    texts = {name: str(text) for name, text in handed_in.items()}
+    parts = restored({**request.handed}, partial(log.blob, stream.main))
+    texts = {name: str(text) for name, text in parts.items()}
     try:
         extras = Extras.load(texts, request.window_tokens)
         if extras.layers is not None:
@@ -317,7 +317,7 @@ def read_extras(log: EventLog, stream: StreamId, request: events.Request) -> Ext
             )
             extras = replace(extras, layers=layers)
     except (ValueError, TypeError, KeyError):
-        reason = "the parts that were handed in are incomplete"
+        reason = "the caller's parts of the context are incomplete"
         raise CorruptEvent("a request", seq=0, reason=reason) from None
     return extras
 

@@ -190,7 +190,7 @@ class _Stored(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A value as a graph handed it in or got it back, and its stored form."""
+    """A value as a graph passed it or got it back, and its stored form."""
 
     value: Any
     stored: _Stored
@@ -352,7 +352,7 @@ class _Thread:
         )
         # Makers of copies of values, by digest.
         self.values = _Recent()
-        # The messages seen last, by their ids: as handed in and as read back.
+        # The messages seen last, by their ids: as passed and as read back.
         self.seen = _Recent()
         # The stored form of other values, by the digest of their bytes.
         self.stored = _Recent()
@@ -862,15 +862,15 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             # With numbered tags, the same bytes may get other numbers later.
             if not session.writer.redactor.numbered:
                 thread.stored[raw] = stored
-        as_handed_in = _Seen(_copier(value)(), stored)
+        as_passed = _Seen(_copier(value)(), stored)
         if stored.is_message:
             redacted_value = None
             make_copy = thread.values.get(stored.digest)
             if make_copy is not None:
                 redacted_value = make_copy()
             as_read_back = _Seen(redacted_value, stored)
-            thread.seen[value.id] = (as_handed_in, as_read_back)
-        return as_handed_in
+            thread.seen[value.id] = (as_passed, as_read_back)
+        return as_passed
 
     def _loaded(self, thread: _Thread, stored: Sequence[Any]) -> Sequence[Any]:
         """The values of these trees, and of tuples of digests, with one read."""

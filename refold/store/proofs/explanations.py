@@ -485,8 +485,8 @@ class Explainer:
             return self.viewer.render(self.strategy, outline), outline
         if recorded is None or recorded.envelope.seq != at:
             outline = self.viewer.at(self.strategy, at, "sent")
-            handed = self.viewer.handed_at(at)
-            return self.viewer.render(self.strategy, outline, handed), outline
+            parts = self.viewer.parts_at(at)
+            return self.viewer.render(self.strategy, outline, parts), outline
         views = RequestedViews(self.viewer)
         view = views.view(recorded.request)
         return view, views.outline(self.strategy, recorded.request)

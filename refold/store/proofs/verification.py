@@ -147,7 +147,9 @@ class Superseded:
         request = envelope.payload
         if not isinstance(request, Request):
             return False
-        if envelope.seq in self.main:  # it was redacted itself: it has handed-in parts
+        if (
+            envelope.seq in self.main
+        ):  # it was redacted itself: it has the caller's parts
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
         first_event = min(self.main, default=inf)

@@ -191,14 +191,14 @@ def show(
     session: SessionCore,
     viewer: contexts.Viewer,
     strategy: Strategy,
-    handed: contexts.Handed,
+    parts: contexts.CallerParts,
     *,
     snapshot: ports.SessionSnapshot | None = None,
     outline: Outline | None = None,
 ) -> View:
     """Do what ``Viewer.show`` documents; it reads layers through this session."""
     return viewer.show(
-        strategy, handed, layers=session._layers, snapshot=snapshot, outline=outline
+        strategy, parts, layers=session._layers, snapshot=snapshot, outline=outline
     )
 
 
@@ -297,22 +297,22 @@ def build_context(
     *,
     at: int | None = None,
     as_: contexts.WhichSummaries = "sent",
-    handed_in: ExtraArgs | None = None,
+    extras: ExtraArgs | None = None,
 ) -> View:
     """Do what ``Session.context`` documents, without revealing placeholders."""
-    from refold.store.contexts import redact_handed_in
+    from refold.store.contexts import redact_parts
 
     session.writer.used(session.stream)
-    handed = redact_handed_in(session.writer, session.user_id, handed_in or {})
+    parts = redact_parts(session.writer, session.user_id, extras or {})
     if at is None:
         viewer, chosen, snapshot = read_snapshot(session, strategy)
-        return show(session, viewer, chosen, handed, snapshot=snapshot)
+        return show(session, viewer, chosen, parts, snapshot=snapshot)
     viewer = viewer_of(session)
     check_seq(session, at)
     chosen = chosen_strategy(session, viewer, strategy, at=at)
-    if not handed_in:
-        handed = viewer.handed_at(at)
-    return viewer.render(chosen, viewer.at(chosen, at, as_), handed)
+    if not extras:
+        parts = viewer.parts_at(at)
+    return viewer.render(chosen, viewer.at(chosen, at, as_), parts)
 
 
 def compactor_for(

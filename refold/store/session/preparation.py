@@ -28,14 +28,14 @@ _MOST_TOKENS_PER_ESTIMATED: Final = 10
 def prepare(
     session: SessionCore,
     strategy: str | Strategy | None,
-    handed_in: ExtraArgs,
+    extras: ExtraArgs,
     *,
     summarizer: Summarizer | None,
     wait: bool,
     model: str | None,
 ) -> View:
     """Do what ``Session.prepare`` documents, without revealing placeholders."""
-    handed = contexts.redact_handed_in(session.writer, session.user_id, handed_in)
+    parts = contexts.redact_parts(session.writer, session.user_id, extras)
     viewer, chosen, snapshot = read_snapshot(session, strategy, prepares=True)
     chosen_summarizer = summarizer or session.upkeep.summarizer
     compactor = Compactor.of(session.writer, viewer, chosen, chosen_summarizer)
@@ -45,10 +45,10 @@ def prepare(
     outline = viewer.current(chosen, snapshot)
     if wait and compactor.is_due(outline):
         outline = compactor.catch_up(outline)
-        view = show(session, viewer, chosen, handed, outline=outline)
+        view = show(session, viewer, chosen, parts, outline=outline)
     else:
-        view = show(session, viewer, chosen, handed, snapshot=snapshot, outline=outline)
-    window = handed.extras.window_tokens
+        view = show(session, viewer, chosen, parts, snapshot=snapshot, outline=outline)
+    window = parts.extras.window_tokens
     if chosen.manner.window:
         window = min(window, chosen.manner.window)
     # The provider shortens such a view with its edits of the context.
@@ -61,17 +61,18 @@ def prepare(
             return view
         pressed = compactor.press(excess, window, pressed) if wait else None
         if pressed is not None:
-            view = show(session, viewer, chosen, handed)
+            view = show(session, viewer, chosen, parts)
             continue
         if not wait or not view.protected or has_cut_inputs:
             remedy = _remedy(
-                chosen, view, handed, wait=wait, is_excluded=outline.excluded
+                chosen, view, parts, wait=wait, is_excluded=outline.excluded
             )
             raise errors.ContextTooLarge(window + excess, window, remedy=remedy)
         # Nothing else is left to compact.  A smaller window leaves out user inputs.
-        extras = replace(handed.extras, window_tokens=max(1, view.tokens - excess))
-        handed = handed._replace(extras=extras)
-        view = show(session, viewer, chosen, handed)
+        smaller_window = max(1, view.tokens - excess)
+        smaller = replace(parts.extras, window_tokens=smaller_window)
+        parts = parts._replace(extras=smaller)
+        view = show(session, viewer, chosen, parts)
         has_cut_inputs = True
 
 
@@ -96,7 +97,7 @@ def _excess(strategy: Strategy, view: View, window: int, model: str | None) -> i
 def _remedy(
     strategy: Strategy,
     view: View,
-    handed: contexts.Handed,
+    parts: contexts.CallerParts,
     *,
     wait: bool,
     is_excluded: bool,
@@ -115,7 +116,7 @@ def _remedy(
     if not wait:
         return "a summary is written in the background: wait=True waits for it"
     prompt = estimate(view.system or "")
-    extras = estimate(handed.extras.dump())
+    extras = estimate(parts.extras.dump())
     return (
         f"the system prompt has about {prompt:,} tokens, the sections of the caller "
         f"have {extras:,}, and the strategy cannot compact the rest further"

@@ -210,7 +210,7 @@ class Session(SessionCore, FormerNames):
         at: int | None = None,
         as_: contexts.WhichSummaries = "sent",
         reveal: bool = False,
-        **handed_in: Unpack[ExtraArgs],
+        **extras: Unpack[ExtraArgs],
     ) -> View:
         """Return the context of the next model call, or of the call at seq ``at``.
 
@@ -224,13 +224,13 @@ class Session(SessionCore, FormerNames):
         reveal:   replace numbered placeholders of this session by their values in the
                   vault.  Digest and tokens remain those of the redacted form.
 
-        ``ExtraArgs`` lists the extras that may be handed in.  With ``at`` and without
+        ``ExtraArgs`` lists the extras that may be passed.  With ``at`` and without
         extras, the context has those of the newest request up to that seq.
 
         Raises SessionNotFound, UnknownStrategy, RedactionFailed.  Raises InvalidEvent
         for an ``at`` outside of the session, and for invalid extras.
         """
-        view = build_context(self, strategy, at=at, as_=as_, handed_in=handed_in)
+        view = build_context(self, strategy, at=at, as_=as_, extras=extras)
         return self.vault.reveal_view(view) if reveal else view
 
     acontext = _awaitable(context)
@@ -244,7 +244,7 @@ class Session(SessionCore, FormerNames):
         wait: bool = True,
         model: str | None = None,
         reveal: bool = False,
-        **handed_in: Unpack[ExtraArgs],
+        **extras: Unpack[ExtraArgs],
     ) -> View:
         """Compact if a compaction is pending, then return the context; for agent loops.
 
@@ -263,7 +263,7 @@ class Session(SessionCore, FormerNames):
 
         self.writer.used(self.stream)
         view = prepare(
-            self, strategy, handed_in, summarizer=summarizer, wait=wait, model=model
+            self, strategy, extras, summarizer=summarizer, wait=wait, model=model
         )
         return self.vault.reveal_view(view) if reveal else view
 
