@@ -147,9 +147,8 @@ class Superseded:
         request = envelope.payload
         if not isinstance(request, Request):
             return False
-        if (
-            envelope.seq in self.main
-        ):  # it was redacted itself: it has the caller's parts
+        # The request was redacted itself, because it has parts of the caller.
+        if envelope.seq in self.main:
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
         first_event = min(self.main, default=inf)
