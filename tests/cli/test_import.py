@@ -14,6 +14,7 @@ import pytest
 from refold.adapters import importers
 from refold.adapters.cli import output
 from refold.adapters.cli.commands import import_
+from refold.adapters.importers import Outline
 from tests.cli.conftest import SAMPLE, Refold
 
 PLANTED = (
@@ -567,3 +568,48 @@ def test_an_export_of_traces_without_content_is_refused(
 
     assert ran.code == 1
     assert "call of a model without its messages" in ran.err
+
+
+def outlines_of(folder: Path, *events: int, session: str = "") -> list[Outline]:
+    return [
+        Outline(
+            path=folder / f"{number}.jsonl",
+            place=0,
+            session_id=f"{number}",
+            parent_session_id=None,
+            format="openai",
+            events=count,
+            session=session or f"s-{number}",
+        )
+        for number, count in enumerate(events)
+    ]
+
+
+def test_a_folder_with_many_events_is_shared_by_a_process_for_each_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_, "_cores", lambda: 4)
+    many = outlines_of(tmp_path, 1_000, 500, 500)
+
+    assert import_._default_jobs([tmp_path], many) == 3
+    assert import_._default_jobs([tmp_path], outlines_of(tmp_path, *[1_000] * 9)) == 4
+    # These are few events, one file, no folder, and parts of one session.
+    assert import_._default_jobs([tmp_path], outlines_of(tmp_path, 900, 900)) == 1
+    assert import_._default_jobs([tmp_path], outlines_of(tmp_path, 9_000)) == 1
+    assert import_._default_jobs([tmp_path / "0.jsonl"], many) == 1
+    parts = outlines_of(tmp_path, 1_000, 1_000, session="one")
+    assert import_._default_jobs([tmp_path], parts) == 1
+
+
+def test_several_processes_import_what_one_does(refold: Refold, tmp_path: Path) -> None:
+    folder = tmp_path / "transcripts"
+    folder.mkdir()
+    for number in range(4):
+        texts = [f"words {number} {turn}" for turn in range(600 + number)]
+        chat(folder / f"{number}.jsonl", texts)
+
+    shared = refold("import", folder, "--user", "ada", "--json").json()
+    alone = refold("import", folder, "--user", "bob", "--jobs", "1", "--json").json()
+
+    assert shared["events"] == 600 + 601 + 602 + 603
+    assert shared == alone

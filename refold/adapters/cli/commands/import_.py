@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -108,7 +109,15 @@ def import_(
             "--progress", help="Show progress even if stderr is not a terminal."
         ),
     ] = False,
-    jobs: options.JobsOption = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of processes that share the files.  Default: one for each "
+            "core, if a folder has several files and many events; else 1.",
+        ),
+    ] = None,
 ) -> output.Result:
     """Import transcripts, each as a session.
 
@@ -126,7 +135,10 @@ def import_(
     try:
         outlines_to_write = work.read(paths, session)
         if outlines_to_write or not work.failed:
-            work.write(call.store(new=True), outlines_to_write, call.executor(jobs))
+            store = call.store(new=True)
+            if jobs is None and store.open_again is not None:
+                jobs = _default_jobs(paths, outlines_to_write)
+            work.write(store, outlines_to_write, call.executor(jobs or 1))
     except KeyboardInterrupt as error:
         work.count(*error.args)
         output.complain(work.reason("interrupted"))
@@ -142,6 +154,34 @@ def import_(
     }
     code = 1 if work.failed or work.damaged else 0
     return output.Result(value, partial(_show, work=work), code)
+
+
+# Below this number of events, a second process costs more than it saves.
+_FEWEST_FOR_JOBS: Final = 2_000
+_MOST_DEFAULT_JOBS: Final = 8  # more would wait for the database
+
+
+def _default_jobs(paths: Sequence[Path], sessions: Sequence[Outline]) -> int:
+    """Return the number of processes for these paths: 1, or one for each core.
+
+    sessions: those to write.
+    """
+    files = {outline.path for outline in sessions}
+    parts = {(outline.session, outline.path) for outline in sessions}
+    names = {name for name, _ in parts}
+    events = sum(outline.events for outline in sessions)
+    has_folder = any(path.is_dir() for path in paths)
+    # Files with parts of one session are imported in their order.
+    if not has_folder or events < _FEWEST_FOR_JOBS or len(parts) > len(names):
+        return 1
+    return max(1, min(_cores(), len(files), _MOST_DEFAULT_JOBS))
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass(slots=True)
@@ -229,6 +269,8 @@ class _Import:
         total = sum(outline.events for outline in sessions)
         by_file = groupby(sessions, key=lambda outline: outline.path)
         files = [tuple(outlines) for _, outlines in by_file]
+        if executor is not None:  # no process begins a long file at the end
+            files.sort(key=_events, reverse=True)
         write_file = partial(_write_file, self.user, self.form, self.strict)
         with output.Progress(total, of="events", shows=self.shows) as progress:
 
@@ -246,6 +288,8 @@ class _Import:
                     why = str(error).removeprefix(f"{written.where}: ")
                     failure = ImportFailed(written.where, why)
                     self._fail(failure, others=len(sessions) > 1)
+        places = {outline: number for number, outline in enumerate(sessions)}
+        self.sessions.sort(key=lambda written: places[written[0]])
 
     def count(
         self, sessions: Sequence[tuple[Outline, Extended]] = (), cut_off: int = 0
@@ -329,6 +373,11 @@ def _write_file(
             raise KeyboardInterrupt(written, cut_off) from None
         return _Written(where, written, error, cut_off)
     return _Written(where, written)
+
+
+def _events(file: Sequence[Outline]) -> int:
+    """Return the number of events of a file."""
+    return sum(outline.events for outline in file)
 
 
 def _add_progress(
