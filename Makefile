@@ -65,8 +65,9 @@ help:
 	@echo "make docs    build the documentation's site into build/site, with the search and"
 	@echo "             the reference of the public API"
 	@echo "make release-check"
-	@echo "             build the package, and install and use it with each extra in an"
-	@echo "             empty environment; ARGS='--extra tui' checks one"
+	@echo "             check a release: build the package, install and use it with each"
+	@echo "             extra in an empty environment (ARGS='--extra tui' for one), lint"
+	@echo "             containers and workflows, and list what is left to do by hand"
 	@echo "make clean   remove everything that these targets created"
 
 # Two stamps: changed requirements reinstall the dependencies; a changed pyproject.toml
@@ -213,7 +214,10 @@ lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	@$(COMPILE) --upgrade pyproject.toml --all-extras --group frameworks \
 		-o requirements/frameworks.txt
+	@$(COMPILE) --upgrade pyproject.toml --extra server --extra mcp \
+		-c requirements/frameworks.txt -o requirements/image.txt
 	@$(COMPILE) --upgrade --group docs -o requirements/docs.txt
+	@$(COMPILE) --upgrade --group release -o requirements/release.txt
 
 # A separate environment, because the compared tools need other versions.
 .venv/bench/.ready: pyproject.toml .venv/.refold
@@ -259,10 +263,28 @@ docs: .venv/docs/.ready
 	@$(BIN)/python -m tools.site.check
 	@echo "read it with: python3 -m http.server --directory build/site"
 
+# A separate environment, because only a release needs these tools.
+.venv/release/.ready: requirements/release.txt .venv/.refold
+	@test -x .venv/release/bin/python || $(PYTHON) -m venv .venv/release
+	@echo "installing the tools of a release into .venv/release"
+	@$(UV) pip sync --quiet --require-hashes --python .venv/release/bin/python requirements/release.txt
+	@touch $@
+
 # Installs more than a gigabyte, so it is not part of `make test`.
-release-check: .venv/.refold
-	@$(PYTHON_RUN) -m pytest tests/release tests/test_publishing.py </dev/null
-	@$(BIN)/python -m tests.release $(ARGS)
+RELEASE = .venv/release/bin
+release-check: .venv/.refold .venv/release/.ready docs
+	@$(PYTHON_RUN) -m pytest --quiet tests/release tests/test_publishing.py tests/adapters/test_golden_stores.py </dev/null
+	@$(BIN)/python -m tools.public_api --check
+	@$(RELEASE)/hadolint Dockerfile .devcontainer/Dockerfile
+	@$(RELEASE)/zizmor --offline --quiet .github
+	@rm -rf build/release
+	@$(BIN)/python -m tests.release --out build/release $(ARGS)
+	@$(RELEASE)/twine check --strict build/release/*
+	@PYTHONWARNINGS=ignore $(RELEASE)/cyclonedx-py requirements requirements/run.txt \
+		--pyproject pyproject.toml --output-reproducible \
+		--output-file build/release/refold.cdx.json
+	@echo "build/release has the package and its list of components"
+	@$(BIN)/python -m tests.release.checklist
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \

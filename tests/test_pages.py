@@ -63,6 +63,9 @@ GIVEN: Final[Mapping[str, Given]] = {
             "your agent ──┐": "a drawing",
         }
     ),
+    "docs/how-to/containers.md": Given(
+        without={"docker compose": "no engine runs here: tests/release does the same"}
+    ),
     "docs/how-to/install.md": Given(
         without={"python3 -m venv": INSTALLED, "pip install": INSTALLED}
     ),

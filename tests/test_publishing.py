@@ -15,6 +15,7 @@ _MANIFESTS: Final = {
     "pip": "*.txt",
     "github-actions": ".github/workflows/*.yml",
     "docker": "Dockerfile",
+    "docker-compose": "compose.yaml",
 }
 _GROUPS: Final = ("Added", "Changed", "Fixed", "Security", "Removed")
 
