@@ -365,31 +365,12 @@ class Viewer:
 
     def at(self, strategy: Strategy, seq: int, as_: WhichSummaries) -> Outline:
         """Return the outline at ``seq``, with the summaries that ``as_`` names."""
-        recorded = None
-        if as_ == "sent":
-            recorded = self.newest_request(upto=seq, fingerprint=strategy.fingerprint)
-
-        def existed(entry: Envelope) -> bool:
-            event = entry.payload
-            if recorded is not None:
-                return entry.seq <= recorded.request.derived_seq
-            if as_ == "sent" and isinstance(event, Summary):
-                return event.appended_at_seq <= seq
-            return (getattr(event, "decided_at_seq", None) or 0) <= seq
-
         derived = self._derived(strategy)
-        entries: Sequence[Envelope] = derived
-        if as_ == "rebuilt":
-            entries = since_last_rebuild(derived)
-        shown = since_last_rebuild(
-            entry for entry in entries if changes_outline(entry) and existed(entry)
-        )
+        shown = self._existed_at(strategy, seq, as_, derived)
         checkpoints = Checkpoints(self.log, self.stream, strategy)
-        start = checkpoints.before(seq, derived, shown)
-        outline = start.outline
+        outline, lacks = checkpoints.before(seq, derived, shown)
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, upto=seq)
-        lacks = start.lacks
         try:
             if seq < SPACING:
                 outline = strategy.read(outline, events)
@@ -411,6 +392,48 @@ class Viewer:
             outline = self.fold_all(strategy, upto=seq)
             lacks = shown
         return with_derived(outline, lacks)
+
+    def reads_at(self, strategy: Strategy, seq: int) -> int:
+        """Return about how many events a context at ``seq`` folds and shows."""
+        derived = self._derived(strategy)
+        shown = self._existed_at(strategy, seq, "sent", derived)
+        checkpoints = Checkpoints(self.log, self.stream, strategy)
+        outline, _ = checkpoints.before(seq, derived, shown)
+        count = seq - outline.through_seq
+        if outline.events:
+            for first, last in strategy.show(outline).raw:
+                count += last - first + 1
+        return count
+
+    def _existed_at(
+        self,
+        strategy: Strategy,
+        seq: int,
+        as_: WhichSummaries,
+        derived: Sequence[Envelope],
+    ) -> list[Envelope]:
+        """Return the summaries that a context at ``seq`` shows, or absorbed ones.
+
+        derived: the strategy's derived stream, from its first entry.
+        """
+        recorded = None
+        if as_ == "sent":
+            recorded = self.newest_request(upto=seq, fingerprint=strategy.fingerprint)
+
+        def existed(entry: Envelope) -> bool:
+            event = entry.payload
+            if recorded is not None:
+                return entry.seq <= recorded.request.derived_seq
+            if as_ == "sent" and isinstance(event, Summary):
+                return event.appended_at_seq <= seq
+            return (getattr(event, "decided_at_seq", None) or 0) <= seq
+
+        entries = derived
+        if as_ == "rebuilt":
+            entries = since_last_rebuild(derived)
+        return since_last_rebuild(
+            entry for entry in entries if changes_outline(entry) and existed(entry)
+        )
 
     def newest_request(
         self,

@@ -27,7 +27,7 @@ from refold.adapters.server.refusals import PROBLEM
 from refold.domain.envelope import Draft, Envelope
 from refold.domain.events import EVENT_CLASSES, CompactionNote
 from refold.domain.ids import StreamId
-from refold.store import Session, SessionStore
+from refold.store import Session, SessionStore, checkpoints
 from refold.store.appends import Order
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 from tests.server.conftest import ClientFor
@@ -371,6 +371,33 @@ def test_htmx_gets_the_panel_and_a_history_request_the_page(
     assert 'class="two"' in panel.text
     assert "<html" in whole.text
     assert panel.headers["vary"] == "HX-Request"
+
+
+def test_a_long_session_shows_one_context_that_starts_from_a_checkpoint(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_with_turns(store, turns=20)
+    monkeypatch.setattr(checkpoints, "SPACING", 8)
+    monkeypatch.setattr("refold.store.contexts.SPACING", 8)
+    monkeypatch.setattr(run_pages, "MANY", 10)
+    monkeypatch.setattr(run_pages, "MOST_READ", 40)
+    strategy = session.history.streams()[1]
+    named = run_pages.chosen(session, strategy)
+    end = session.head().seq
+    of = f"/run/run/context?at={end - 1}&strategy={strategy}"
+    asked = ParsedPage(page_text(ada, of)).text
+    view = session.context(named, at=end - 1)
+
+    read = page_text(ada, of)
+    explained = page_text(ada, f"{of}&sure=1")
+
+    assert "takes a while" in asked
+    assert view.digest[:12] not in asked
+    assert view.digest[:12] in read
+    assert "without the causes of its parts" in read
+    assert "content of file 19" in ParsedPage(read).text
+    assert BECAUSE["summary"] not in read
+    assert BECAUSE["summary"] in explained
 
 
 def test_a_strategy_is_named_by_spec_or_fingerprint_and_never_by_file(

@@ -342,6 +342,9 @@ def context(
 ) -> Response:
     """Show the context at a seq, and the cause of each part.
 
+    The causes need the whole session.  Of a long one, the page shows the context alone,
+    which starts from a checkpoint.
+
     For htmx, returns only the part of the page with the context.
 
     sure: the user confirmed that the page may read a long session.
@@ -349,10 +352,13 @@ def context(
     session = here.session(session_id)
     end = session.head().seq
     at = max(1, min(at or end, end))
+    chosen = run_pages.chosen(session, strategy)
     explained = None
+    view = None
     if sure or end <= run_pages.MANY:
-        chosen = run_pages.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
+    else:
+        view = run_pages.context_at(session, chosen, at)
     requests = session.writer.log.read(
         session.stream, types=("request",), newest=True, limit=_MOST_REQUESTS
     )
@@ -362,6 +368,7 @@ def context(
         at=at,
         strategy=strategy,
         explained=explained,
+        view=view,
         requests=[request.seq for request in requests],
     )
 

@@ -38,14 +38,19 @@ from refold.projections.compare import Outcome
 from refold.projections.context.outline import is_rebuild, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
 from refold.projections.models import Answer, Spending, answers
 from refold.store.history import merge_derived
+from refold.store.session.core import chosen_strategy, viewer_of
 from refold.store.session.session import Session
 
 Lang = Literal["en", "zh"]
 FOLDER: Final = Path(__file__).parent
 LIMIT: Final = 100  # events of a page
 MANY: Final = 5_000  # events that a page reads only after a confirmation
+# Events that a context may fold and show without a confirmation.  A session of 500,000
+# events has checkpoints every 8,192.
+MOST_READ: Final = 20_000
 _EXTRA: Final = 40  # events read beyond the limit, among which results may be
 _SCANNED: Final = 5_000  # events that a filter looks through for one page
 _WHOLE: Final = 256  # entries up to which a derived stream is read as a whole
@@ -416,6 +421,19 @@ def chosen(session: Session, name: str) -> Strategy | None:
     if strategy is None and name:
         strategy = spec.parse(name)
     return strategy
+
+
+def context_at(session: Session, strategy: Strategy | None, at: int) -> View | None:
+    """The context at a seq; None if it folds or shows more than ``MOST_READ`` events.
+
+    strategy: None means the session's own.
+    """
+    viewer = viewer_of(session)
+    if strategy is None:
+        strategy = chosen_strategy(session, viewer, None, at=at)
+    if viewer.reads_at(strategy, at) > MOST_READ:
+        return None
+    return session.context(strategy, at=at)
 
 
 def plot_data(outcome: Outcome) -> dict[str, Any]:
