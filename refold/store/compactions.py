@@ -190,7 +190,7 @@ class Compactor:
         if not self._costs:
             return self._compact_once()
         first: Envelope | None = None
-        while self.is_due(self.viewer.current(self.strategy)):
+        while self.is_due(self.viewer.fold(self.strategy)):
             lease = self._take_lease()
             if lease is None:
                 break
@@ -510,7 +510,7 @@ class Compactor:
 
     def _compact_once(self, lease: HeldLease | None = None) -> Envelope | None:
         """Adopt or make one compaction and its folds; returns the first summary."""
-        outline = self.viewer.current(self.strategy)
+        outline = self.viewer.fold(self.strategy)
         now = self._now()
         if not self.is_due(outline):
             return None

@@ -293,6 +293,18 @@ class Viewer:
         extras = replace(parts.extras, layers=read(wanted, repeated))
         return parts._replace(extras=extras)
 
+    def fold(self, strategy: Strategy) -> Outline:
+        """Return the outline at the head, and store it if enough events are new.
+
+        So a compaction that an append starts does not fold older events again, and a
+        later context does not either.
+        """
+        snapshot = self.log.snapshot(self.stream, strategy.fingerprint)
+        outline = self.current(strategy, snapshot)
+        stored = snapshot.view
+        self._store(strategy, outline, stored, snapshot, min_events=WORTH_STORING)
+        return outline
+
     def store_current(
         self, strategy: Strategy, snapshot: ports.SessionSnapshot | None = None
     ) -> tuple[Outline, bool]:

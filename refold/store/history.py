@@ -275,15 +275,16 @@ class WithBlobs(NamedTuple):
             # A model never gets requests, and reading them would load all their blobs.
             if envelope.type == "request":
                 continue
-            session = envelope.stream_id.main
-            for sha256 in digests_in(envelope.payload):
+            digests = dict.fromkeys(digests_in(envelope.payload))
+            if digests:
                 with_stubs.add(index)
-                digests_by_session.setdefault(session, {})[sha256] = None
+                session = envelope.stream_id.main
+                digests_by_session.setdefault(session, {}).update(digests)
         if not with_stubs:
             return cls(shown)
         blobs: dict[str, bytes] = {}
-        for session, digests in digests_by_session.items():
-            blobs.update(log.blobs(session, digests))
+        for session, named in digests_by_session.items():
+            blobs.update(log.blobs(session, named))
         for index in with_stubs:
             shown[index] = _with_texts(shown[index], blobs.get)
         return cls(shown, blobs)

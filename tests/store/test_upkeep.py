@@ -13,6 +13,7 @@ import pytest
 import refold
 from refold.projections.context.compaction import Source, Written
 from refold.store import SessionStore
+from refold.store.contexts import WORTH_STORING
 from refold.store.upkeep import Automatic
 from refold.store.work.background import Background
 from tests.support.stores import prepare
@@ -234,3 +235,23 @@ def test_a_forked_process_has_its_own_background_thread() -> None:
     assert background.ask("a", again.set)
     assert again.wait(60)
     background.close()
+
+
+@pytest.mark.parametrize("automatic", ["background", "wait"])
+def test_appends_of_a_store_that_compacts_leave_a_recent_outline(
+    store_url: str, tmp_path: Path, automatic: Automatic
+) -> None:
+    (tmp_path / "refold.toml").write_text(
+        '[context]\nstrategy = "turn_window:full_turns=500,cached_turns=1"\n'
+    )
+    with opened(store_url, tmp_path, automatic, None) as store:
+        session = store.session(user_id="ada", session_id="s-1")
+        for _ in range(100):
+            session.append([QUESTION, ANSWER])
+            store.upkeep.background.wait_idle()
+        fingerprint = session.settings.strategy(None).fingerprint
+
+        view = store.log.load_view(session.stream, fingerprint)
+
+        assert view is not None
+        assert session.head().seq - view.through_seq < WORTH_STORING
