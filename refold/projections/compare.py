@@ -169,15 +169,19 @@ _WORD: Final = re.compile("[A-Za-z0-9_]+")
 class WantedNames:
     """Finds names in texts, as ``stands_in`` does, in time independent of their number.
 
-    A name can only occur in a text that contains the longest word of the name, because
-    ASCII words that touch the name's edges would make it part of a longer word.
+    A name can only occur in a text that contains each word of the name, because ASCII
+    words that touch the name's edges would make it part of a longer word.  So a text is
+    searched for the names whose rarest word it contains: the paths of a project have
+    most of their words in common.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
+        words_of = {name: _WORD.findall(name) for name in names}
+        counts = Counter(word for words in words_of.values() for word in set(words))
         self._by_word: dict[str, list[str]] = {}
-        for name in names:
-            longest = max(_WORD.findall(name), key=len, default="")
-            self._by_word.setdefault(longest, []).append(name)
+        for name, words in words_of.items():
+            rarest = min(words, key=counts.__getitem__, default="")
+            self._by_word.setdefault(rarest, []).append(name)
 
     def within(self, texts: Iterable[str]) -> frozenset[str]:
         """Return the names that occur in these texts."""

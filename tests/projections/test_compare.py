@@ -390,6 +390,23 @@ def test_wanted_names_are_those_that_stand_in_a_text(
     assert WantedNames(names).within(texts) == expected
 
 
+def test_names_in_one_folder_are_not_all_searched_in_each_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"/home/ada/project/part{number}/x.py" for number in range(100)]
+    texts = [f"I read {name} in the project" for name in names]
+    searched: list[str] = []
+
+    def counted(text: str, name: str) -> bool:
+        searched.append(name)
+        return stands_in(text, name)
+
+    monkeypatch.setattr("refold.projections.compare.stands_in", counted)
+
+    assert WantedNames(names).within(texts) == frozenset(names)
+    assert len(searched) == len(names)
+
+
 @pytest.mark.parametrize("strategy", ["last_turns:n=1", "keep_all", "hybrid"])
 def test_twice_the_events_take_twice_the_searches_for_names(
     strategy: str, monkeypatch: pytest.MonkeyPatch
