@@ -210,7 +210,7 @@ class Redactor:
         prepared = self.scanner.look(text, meter)
         meter.check_time()
         concern = self.scanner.concern(key or "")
-        if prepared is None and not (
+        if (prepared is None or prepared.is_clean) and not (
             concern.rules or self._settler.finds_more_in((text,))
         ):
             return text, Tally()

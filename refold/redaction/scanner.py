@@ -299,6 +299,11 @@ class Prepared(NamedTuple):
     found: Sequence[Finding] | None = None
     spent: int = 0
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether only a key with context could make a finding in the text."""
+        return self.found == ()
+
 
 # A rule, and a value that it matched.
 _Match: TypeAlias = tuple[Compiled, Candidate]
@@ -418,6 +423,9 @@ class Scanner:
             ready for ready in self._with_context if ready.accepts_any_key
         ]
         self._concern_of_short = lru_cache(_REMEMBERED)(self._concern)
+        # Most runs of digits have one of a few sets of triggers.
+        self._rules_of = lru_cache(_REMEMBERED)(self._rules_of_triggers)
+        self._in_order = lru_cache(_REMEMBERED)(self._in_judging_order)
         self._halves = self._halves_of_words()
         # The first words of commands whose arguments may be strings of an array.
         self._programs: set[bytes] = set()
@@ -795,28 +803,31 @@ class Scanner:
         number: the text is an integer, which needs context or a checksum.
         """
         start, end = run
+        length = len(text)
         first = max(0, start - LEAD)
-        last = min(len(text), end + TRAIL)
+        last = min(length, end + TRAIL)
         near = ""
         accepted: list[_Match] = []
         for ready in rules:
-            if end - start < ready.rule.digits:
+            rule = ready.rule
+            if end - start < rule.digits:
                 continue
             is_concerned = ready.number in concerned
-            if ready.rule.gate and not is_concerned:
+            if rule.gate and not is_concerned:
                 near = near or text[max(0, first - CONTEXT) : last].lower()
-                if not any(map(near.__contains__, ready.rule.gate)):
+                if not any(map(near.__contains__, rule.gate)):
                     continue
-            if number and not (is_concerned or ready.rule.certain):
+            if number and not (is_concerned or rule.certain):
                 continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
-                if match.start() >= end or match.end() <= start:
+                match_start, match_end = match.span()
+                if match_start >= end or match_end <= start:
                     continue  # it has no digit of this run
-                if match.end() == last and last < len(text):
+                if match_end == last and last < length:
                     continue  # it may be longer, and then belongs to another run
-                candidate = Candidate(text, *match.span(ready.rule.group), match)
-                meter.spend(_steps_of((ready, candidate)))
+                candidate = Candidate(text, *match.span(rule.group), match)
+                meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
                 if self._accepted(ready, candidate, concerned=is_concerned):
                     accepted.append((ready, candidate))
                     if candidate.start <= start and end <= candidate.end:
@@ -903,14 +914,13 @@ class Scanner:
         meter.spend(steps)
         runs: dict[tuple[int, int], Sequence[Compiled]] = {}
         if digits:
-            rules_of = lru_cache(self._rules_of)
             by_run = _triggers_of_runs(text, digits, self._around)
-            runs = {run: rules_of(*numbers) for run, numbers in by_run.items()}
+            for run, numbers in by_run.items():
+                runs[run] = self._rules_of(frozenset(numbers))
         of_digits = [ready for ready in concern.rules if ready.rule.at == "digits"]
         if of_digits:
-            with_key = lru_cache(self._in_order)
             for run in all_runs(text):
-                runs[run] = with_key(*runs.get(run, ()), *of_digits)
+                runs[run] = self._in_order(frozenset((*runs.get(run, ()), *of_digits)))
         for ready in concern.rules:
             if ready.rule.at == "leaf" and whole:
                 match = ready.pattern.fullmatch(text)
@@ -920,17 +930,16 @@ class Scanner:
         never = not (candidates or runs or skipped)
         return _Matches(candidates, runs, never=never)
 
-    def _rules_of(self, *triggers: int) -> Sequence[Compiled]:
+    def _rules_of_triggers(self, triggers: frozenset[int]) -> Sequence[Compiled]:
         """The rules of triggers, in the order in which they judge."""
         rules: list[Compiled] = []
         for number in triggers:
             rules += self._judges[number][0]
-        return self._in_order(*rules)
+        return self._in_order(frozenset(rules))
 
-    def _in_order(self, *rules: Compiled) -> Sequence[Compiled]:
-        """The rules, once each, in the order in which they judge a run of digits."""
-        by_number = {ready.number: ready for ready in rules}
-        return [by_number[n] for n in sorted(by_number, key=self._rank.__getitem__)]
+    def _in_judging_order(self, rules: frozenset[Compiled]) -> Sequence[Compiled]:
+        """The rules in the order in which they judge a run of digits."""
+        return sorted(rules, key=lambda ready: self._rank[ready.number])
 
 
 def _takes_context_of_key(ready: Compiled) -> bool:

@@ -16,7 +16,7 @@ from refold.domain.ids import StreamId
 from refold.domain.locks import computed_once, forkable_lock
 from refold.domain.placeholders import NUMBERED
 from refold.redaction.learned import SECRET_TYPES, decoded
-from refold.redaction.plan import Plan, exact_tag, tag
+from refold.redaction.plan import Plan, exact_tag, plain, tag
 from refold.redaction.types import TYPES, UNSCANNED
 from refold.redaction.values import JsonValue, RedactionError
 
@@ -180,7 +180,8 @@ class Numbering:
         """Return the tag of a value, for which ``with_numbers`` puts a number.
 
         All encodings of a value have one number: plain, URL-encoded, escaped in JSON,
-        and for secrets base64.  A secret keeps the type under which it was first found.
+        for secrets base64, and for e-mail addresses either letter case.  A secret keeps
+        the type under which it was first found.
         Each spelling has its own placeholder, so that every placeholder is revealed as
         the characters that it replaced.
         """
@@ -268,6 +269,8 @@ class Numbering:
             return None
         kind, value, mark = tagged
         plain_value = decoded(value, is_secret=kind in SECRET_TYPES)
+        if kind == "EMAIL":
+            plain_value = plain(kind, plain_value)  # in one letter case
         owner = self._owner(kind, plain_value)
         if owner is None:
             entry = f"{name}{mark}"
