@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from functools import cache
@@ -9,14 +10,30 @@ from types import NoneType
 from typing import Any, Final, Self, TypeVar, get_args
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    VERSION,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+)
+
+# Building the validators of all events takes longer than many processes run.  So each
+# is built when its class is first used.  Before 2.14, two threads could disturb each
+# other while they do that.
+_BUILDS_ON_USE: Final = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
 
 
 class Model(BaseModel):
     """A frozen value whose errors and repr never show its content."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        defer_build=_BUILDS_ON_USE,
     )
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
@@ -26,6 +43,22 @@ class Model(BaseModel):
             for name, value in self
             if value is not None
         ]
+
+
+def _build_before_fork() -> None:
+    """Build what was not used yet.
+
+    While a class is built, its thread holds a lock.  If the process is forked then,
+    nothing releases the lock in the child.  So nothing is left to build there.
+    """
+    kinds: list[type[Model]] = [Model]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        kind.model_rebuild(raise_errors=False)
+
+
+if _BUILDS_ON_USE and hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_build_before_fork)
 
 
 M = TypeVar("M", bound=Model)

@@ -47,6 +47,8 @@ _LINK = (
 _LINKING = " \t\r\n:：=＝是为\"'`*#_-–—.?？()+>~/\\|,，"
 # The most characters between a word and the end of its key, or of a name in JSON.
 _NEAR: Final = 24
+# After so many keys, a pattern of their words is worth the time to compile it.
+_WORTH_A_PATTERN: Final = 1_000
 # An expression of more words would take an engine many times as long.
 _TOGETHER: Final = 16
 _NEAR_QUOTE = rf'[^"]{{0,{_NEAR}}}"'
@@ -122,6 +124,35 @@ def _ending(words: Iterable[str]) -> re.Pattern[str]:
     """A pattern of texts in lower case that have one of ``words`` near their end."""
     any_word = "|".join(map(re.escape, words)) or r"(?!)"
     return re.compile(rf"(?:{any_word})(?=.{{0,{_NEAR}}}\Z)", re.DOTALL)
+
+
+class _EndsOfKeys:
+    """Words that make a key the context of its value, if they are near its end.
+
+    Compiling a pattern of them takes as long as looking for each of them in a thousand
+    keys.  A short process has fewer keys.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._longest = max(map(len, words), default=0)
+        self._searched = 0
+
+    @computed_once
+    def _pattern(self) -> re.Pattern[str]:
+        return _ending(self._words)
+
+    def may_be_in(self, key: str) -> bool:
+        """Whether a key in lower case may have such a word near its end."""
+        if self._searched >= _WORTH_A_PATTERN:
+            return self._pattern.search(key) is not None
+        self._searched += 1
+        end = self.end_of(key)
+        return any(word in end for word in self._words)
+
+    def end_of(self, key: str) -> str:
+        """The part of a key in which such a word is."""
+        return key[-(_NEAR + self._longest) :]
 
 
 class _KeyWords(NamedTuple):
@@ -411,14 +442,13 @@ class Scanner:
         for ready in self._with_context:
             if not ready.accepts_any_key:
                 words.update(ready.rule.gate)
-        self._in_keys = _ending(sorted(words))
+        self._ends_of_keys = _EndsOfKeys(sorted(words))
         # By such a word: the rules that it may concern.
         self._of_word: dict[str, list[Compiled]] = {word: [] for word in sorted(words)}
         for ready in self._with_context:
             if not ready.accepts_any_key:
                 for word in ready.rule.gate:
                     self._of_word[word].append(ready)
-        self._key_end = _NEAR + max(map(len, words), default=0)
         self._of_any_key = [
             ready for ready in self._with_context if ready.accepts_any_key
         ]
@@ -568,8 +598,8 @@ class Scanner:
         near = fold(key).text[-2 * CONTEXT :]
         lower = near.lower()
         candidates = self._of_any_key
-        if self._in_keys.search(lower):
-            end_of_key = lower[-self._key_end :]
+        if self._ends_of_keys.may_be_in(lower):
+            end_of_key = self._ends_of_keys.end_of(lower)
             near_words: set[int] = set()
             for word, of_word in self._of_word.items():
                 if word in end_of_key:

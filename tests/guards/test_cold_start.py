@@ -18,11 +18,13 @@ import pytest
 COUNTED: Final = """
 import json, re, sys, tomllib
 
-counts = {"patterns": 0, "files": 0}
+counts = {"patterns": 0, "files": 0, "longest": 0}
 
 def counted(work, name):
     def call(*arguments, **options):
         counts[name] += 1
+        if name == "patterns":
+            counts["longest"] = max(counts["longest"], len(arguments[0]))
         return work(*arguments, **options)
     return call
 
@@ -80,9 +82,9 @@ def run(tmp_path: Path) -> Run:
     ("code", "modules", "patterns", "files"),
     [
         (OPEN, 370, 90, 1),
-        (APPEND, 385, 300, 14),
-        (CONTEXT, 410, 320, 15),
-        (REDACT, 170, 255, 14),
+        (APPEND, 385, 160, 14),
+        (CONTEXT, 410, 185, 15),
+        (REDACT, 170, 115, 14),
     ],
     ids=["open", "append", "context", "redact"],
 )
@@ -94,6 +96,24 @@ def test_a_short_process_loads_little(
     assert len(report["modules"]) <= modules
     assert report["patterns"] <= patterns
     assert report["files"] <= files
+
+
+@pytest.mark.parametrize("code", [OPEN, APPEND, CONTEXT, REDACT])
+def test_a_short_process_compiles_no_long_pattern(run: Run, code: str) -> None:
+    # The time to compile grows with the length.
+    assert run(code)["longest"] <= 1_500
+
+
+def test_a_short_process_builds_few_validators(run: Run) -> None:
+    code = f"""{APPEND}
+from refold.domain.model import Model
+kinds = [Model]
+for kind in kinds:
+    kinds += kind.__subclasses__()
+counts["built"] = sum(kind.__pydantic_complete__ for kind in kinds[1:])
+"""
+
+    assert run(code)["built"] <= 4
 
 
 @pytest.mark.parametrize("code", [OPEN, APPEND, CONTEXT, REDACT])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, holds_value, names
@@ -24,7 +25,7 @@ _LEAST = 14
 _TABLE = bytes(120 if code in _OF_TOKENS else 32 for code in range(256))
 _TOKENS = re.compile(rb"x{14,}+")
 # The number of a trigger, and the pattern that must follow its literal.
-_Near: TypeAlias = tuple[int, re.Pattern[bytes] | None]
+_Near: TypeAlias = tuple[int, bytes | None]
 # This many literals that share a part are looked for only in texts with that part.
 _FEW = 4
 # Signs that few texts have, the rarest first.
@@ -41,11 +42,11 @@ class _Root(NamedTuple):
 
 
 class _Digits(NamedTuple):
-    """A trigger for digits: its number, their least number, and their shape."""
+    """A trigger for digits: its number, their least number, and a pattern of them."""
 
     number: int
     least: int
-    shape: re.Pattern[bytes]
+    shape: bytes
 
 
 class _Cluster(NamedTuple):
@@ -63,8 +64,7 @@ class Triggers:
     gates = False
 
     def __init__(self, triggers: Sequence[Trigger]) -> None:
-        keys = [trigger.shape.encode() for trigger in triggers if trigger.key]
-        self._keys = [re.compile(shape, re.IGNORECASE) for shape in keys]
+        self._keys = [trigger.shape.encode() for trigger in triggers if trigger.key]
         literals: dict[bytes, list[_Near]] = {}
         prefixes: dict[bytes, list[_Near]] = {}
         self._shapes: list[_Digits] = []
@@ -73,7 +73,7 @@ class Triggers:
             if trigger.word:
                 self._words.setdefault(trigger.word.encode(), []).append(number)
             elif trigger.run and not trigger.key:
-                shape = re.compile(trigger.shape.encode(), re.IGNORECASE)
+                shape = trigger.shape.encode()
                 self._shapes.append(_Digits(number, trigger.run, shape))
             elif trigger.literal:
                 near = (number, _near(trigger))
@@ -101,7 +101,7 @@ class Triggers:
     def in_json(self, data: bytes) -> list[Hit] | None:
         has_value = holds_value(data)
         for key in self._keys:
-            for match in key.finditer(data):
+            for match in _compiled(key).finditer(data):
                 if names(data, match.end(), has_value=has_value):
                     return None
         return self.scan(data)
@@ -183,9 +183,10 @@ def _clusters(data: bytes, runs: Sequence[tuple[int, int]]) -> Iterator[_Cluster
 def _shaped(shapes: Sequence[_Digits], data: bytes, cluster: _Cluster) -> Iterator[Hit]:
     """The shapes of digits in a cluster."""
     part = data[cluster.start : cluster.end]
-    for number, least, shape in shapes:
+    for number, least, pattern in shapes:
         if cluster.most < least:
             continue
+        shape = _compiled(pattern)
         # Each end counts, because matches that overlap may have other digits.
         match = shape.search(part)
         while match:
@@ -254,16 +255,22 @@ def _near_places(
     while place >= 0:
         end = place + len(literal)
         for number, near in triggers:
-            if near is None or near.match(lower, end):
+            if near is None or _compiled(near).match(lower, end):
                 yield number, end
         place = lower.find(literal, place + 1)
 
 
-def _near(trigger: Trigger) -> re.Pattern[bytes] | None:
+def _near(trigger: Trigger) -> bytes | None:
     """The pattern after the literal; None if it is about characters, not bytes."""
     if not trigger.then or not trigger.then.isascii() or "[^" in trigger.then:
         return None
-    return re.compile(trigger.then.encode(), re.IGNORECASE)
+    return trigger.then.encode()
+
+
+@cache
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """A pattern for any case, compiled at its first use.  Most texts need few."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def literals(texts: Sequence[str]) -> Callable[[str], tuple[list[str], bool]]:
