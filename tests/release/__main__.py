@@ -2,13 +2,14 @@
 
 ``make release-check`` runs it.  Each extra gets an environment of its own, with the
 versions of `requirements/frameworks.txt`, and runs ``smoke.py`` there, outside of the
-repository.  It prints the packages and the size of each extra, as
-`docs/how-to/install.md` shows them.
+repository.  The environment without extras also follows the tutorial.  The check prints
+the packages and the size of each extra, as `docs/how-to/install.md` shows them.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.release.packages import build, extras, tracked_copy
+from tests.support.pages import blocks
 from tests.support.warm import ROOT
 
 _UV: Final = str(Path(sys.executable).with_name("uv"))
@@ -74,6 +76,8 @@ def check(wheel: Path, extra: str, environment: Path) -> Size:
     )  # fmt: skip
     smoke = [str(python), "-I", str(_SMOKE)]
     _run(*smoke, *([] if extra == "none" else [extra]), cwd=environment)
+    if extra == "none":
+        _follow_tutorial(environment)
     _run(_UV, "pip", "check", "--quiet", "--python", str(python))
     (packages,) = environment.glob("lib/python*/site-packages")
     files = [file for file in packages.rglob("*") if file.is_file()]
@@ -81,6 +85,24 @@ def check(wheel: Path, extra: str, environment: Path) -> Size:
     used = sum(file.stat().st_size for file in files)
     used -= sum(file.stat().st_size for file in compiled)
     return Size(len(list(packages.glob("*.dist-info"))), used / 1e6)
+
+
+def _follow_tutorial(environment: Path) -> None:
+    """Run the tutorial as written, with only the wheel and the transcript."""
+    folder = environment / "tutorial"
+    folder.mkdir()
+    shutil.copy(ROOT / "examples" / "sample" / "agent_run.jsonl", folder)
+    lines = ["set -e", f'export PATH="{environment / "bin"}:$PATH"']
+    for block in blocks("docs/tutorial.md"):
+        if block.language == "sh" and not block.text.startswith("cp examples"):
+            lines.append(block.text)
+        elif block.language == "python":
+            lines.append(f"python -I <<'END_OF_CODE'\n{block.text}\nEND_OF_CODE")
+    _run("sh", "-c", "\n".join(lines), cwd=folder)
+    left = sorted(file.name for file in folder.iterdir())
+    if left:
+        message = f"the tutorial leaves files: {left}"
+        raise subprocess.CalledProcessError(1, "rm", "", message)
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:

@@ -18,6 +18,8 @@ from mkdocs.structure.pages import Page
 
 _ROOT = Path(__file__).parents[2]
 _STUBS = _ROOT / "tools" / "public_api.txt"
+# The site has this file, so that the tutorial needs no clone.
+_TRANSCRIPT = "agent_run.jsonl"
 _LINK = re.compile(r"(\]\()((?:\.\./)+)([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
@@ -42,7 +44,12 @@ def _pages(folder: str) -> list[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each public module, which mkdocstrings fills."""
+    """Add the tutorial's transcript, and a page for each public module.
+
+    mkdocstrings fills the pages.
+    """
+    content = (_ROOT / "examples" / "sample" / _TRANSCRIPT).read_text("utf-8")
+    files.append(File.generated(config, _TRANSCRIPT, content=content))
     for path, content in _api_pages():
         files.append(File.generated(config, path, content=content))
     return files
@@ -66,6 +73,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
     def absolute(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join("docs", folder, match[2] + match[3]))
+        if path == f"examples/sample/{_TRANSCRIPT}":
+            local = posixpath.relpath(_TRANSCRIPT, folder or ".")
+            return f"{match[1]}{local}{match[5]}"
         if path.startswith("docs/"):
             return match[0]
         return f"{match[1]}{repository}/blob/main/{path}{match[4] or ''}{match[5]}"
