@@ -1,8 +1,8 @@
-"""What following a coding agent's transcripts costs.
+"""The cost of following a coding agent's transcripts.
 
 ``make bench-capture``: CPU of this process.  Targets: at most 2 ms for an entry, 0.5 %
-of a core while nothing happens, no memory that grows with what was captured, and 60 ms
-for a hook of the client, above what starting Python takes.
+of a core while nothing happens, no memory that grows with the captured entries, and 60
+ms for a hook of the client in addition to the start of Python.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def line(number: int) -> bytes:
 
 
 def measured(folder: Path) -> dict[str, float]:
-    """The costs, by what they are of."""
+    """The measured costs, by name."""
     kept = folder / "projects"
-    for number in range(FILES):  # what a month has left
+    for number in range(FILES):  # the files of a month
         path = kept / f"p-{number % 20}" / f"{uuid4()}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    # What ``auto`` comes to: nothing is compiled while it is measured.
+    # The engine that ``auto`` chooses in the end: nothing is compiled during a
+    # measurement.
     policy = refold.Policy.parse("version = 1\n").with_engine("vectorscan")
     url = f"sqlite:///{folder}/captured.db"
     store = refold.open(url, policy=policy)
@@ -58,7 +59,7 @@ def measured(folder: Path) -> dict[str, float]:
             with (kept / "p-0" / f"s-{turn // 50}.jsonl").open("ab") as file:
                 file.writelines(line(turn * ENTRIES + part) for part in range(ENTRIES))
             began = process_time()
-            follower.look(whole=turn % 20 == 0)  # as often as for so many files
+            follower.look(whole=turn % 20 == 0)  # as often as for that many files
             costs.append((process_time() - began) / ENTRIES)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         stop = threading.Event()
@@ -81,7 +82,7 @@ def measured(folder: Path) -> dict[str, float]:
 
 
 def cpu_ms(command: list[str]) -> float:
-    """The CPU that a process takes."""
+    """Return the CPU that a process takes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -91,7 +92,7 @@ def cpu_ms(command: list[str]) -> float:
 
 
 def main() -> int:
-    """Measure, say what each costs, and exit with 1 if a target is missed."""
+    """Measure, print each cost, and exit with 1 if a target is missed."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["REFOLD_HOME"] = f"{folder}/home"
         found = measured(Path(folder))

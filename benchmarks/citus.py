@@ -1,9 +1,9 @@
-"""Citus and one PostgreSQL: what appends cost the servers, and what kills lose.
+"""Citus and one PostgreSQL: the servers' cost of appends, and losses after kills.
 
 ``python -m benchmarks.citus`` starts a cluster of three servers and one PostgreSQL from
 the binaries that ``REFOLD_TEST_CITUS`` names, and prints pairs of the same run.
-``--kills 300`` has eight writers append for so many seconds instead, while a worker is
-killed three times and the coordinator once.
+``--kills 300`` instead lets eight writers append for that many seconds, while a worker
+is killed three times and the coordinator once.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Side:
 
 
 def cost(folder: Path, binaries: Path) -> None:
-    """Print what a call costs the servers on each side."""
+    """Print the servers' cost of a call on each side."""
     with ExitStack() as opened:
         cluster = opened.enter_context(Cluster(binaries, **DURABLE))
         settings = {"citus.enable_statistics_collection": "off", **DURABLE}
@@ -182,7 +182,7 @@ def _write(store: SessionStore, user: str, out: Path, until: float) -> None:
 
 
 def kills(folder: Path, binaries: Path, seconds: float) -> None:
-    """Print what eight writers lost, and for how long others waited."""
+    """Print the losses of eight writers, and for how long the others waited."""
     out = folder / "out"
     out.mkdir()
     with Cluster(binaries, **DURABLE) as cluster:
@@ -220,7 +220,7 @@ def _killed(cluster: Cluster, machine: int) -> tuple[float, float]:
 def judge(
     store: SessionStore, out: Path, killed: Sequence[tuple[int, float, float]]
 ) -> None:
-    """Compare what was acknowledged with what is there."""
+    """Compare the acknowledged events with the stored ones."""
     log: Any = store.log
     database: CitusDatabase = log.recorder.database
     database._read_shards()

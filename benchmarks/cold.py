@@ -1,7 +1,7 @@
-"""What a short process costs before it does its work.
+"""The cost of a short process before it does its work.
 
 ``make bench-cold``: the CPU of a process above that of a Python that does nothing, the
-least of several runs.  Each row has a limit; with another tree as the argument
+minimum of several runs.  Each row has a limit; with another tree as the argument
 (``ARGS=/path/to/tree``), its processes run in turn with ours.
 """
 
@@ -94,7 +94,7 @@ class Tree:
         subprocess.run(warm, check=False, capture_output=True, env=self.environment())
 
     def rows(self) -> list[Row]:
-        """The processes of one round, which use stores of their own."""
+        """The processes of one round, which use their own stores."""
         self._stores += 1
         prefix = f"sqlite:///{self._work}/new-{self._stores}"
         new = NewStores(

@@ -1,10 +1,9 @@
-"""What a framework's items and LangGraph's steps cost in CPU, and what they replace.
+"""The CPU cost of framework items and LangGraph steps, and of what they replace.
 
-``make bench-frameworks``: pairs that take turns in one run, and the median of each.
-The CPU is this process's: what a server of PostgreSQL spends is not in it.
-Targets: an item at most 1.5 times its events; a step of a graph at 200 turns at most
-1.2 times one at 10, at most twice SqliteSaver's or PostgresSaver's at 10, and below it
-at 200.
+``make bench-frameworks``: pairs that take turns in one run, and the median of each. The
+CPU is this process's, without that of a PostgreSQL server.  Targets: an item at most
+1.5 times its events; a step of a graph at 200 turns at most 1.2 times one at 10, at
+most twice SqliteSaver's or PostgresSaver's at 10, and below it at 200.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
 TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
 TURNS, PAIRS = 205, 7
-# What ``auto`` begins with, and comes to: nothing is compiled while it is measured.
+# The engines with which ``auto`` begins and ends: nothing is compiled during a
+# measurement.
 ENGINES: tuple[EngineName, EngineName] = ("stdlib", "vectorscan")
 POLICY = refold.Policy.parse("version = 1\n").with_engine(ENGINES[1])
 
@@ -50,7 +50,7 @@ CHAT = Format("chat", view, lambda item: str(item["role"]), lambda item: item["i
 
 
 def messages(number: int) -> list[dict[str, Any]]:
-    """An answer with a call, and what came of it."""
+    """Return an answer with a call, and its result."""
     call = {"id": f"call_{number:08d}", "name": "ls", "input": {"path": TEXT}}
     said = [{"type": "text", "text": TEXT * 4}, call]
     result = {"tool_use_id": call["id"], "content": TEXT * 8}

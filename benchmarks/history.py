@@ -1,4 +1,4 @@
-"""Whether reconstructed contexts have the tokens that real sessions were billed for.
+"""Compares reconstructed contexts with the billed tokens of real sessions.
 
 ``python -m benchmarks.history FOLDER [--worst 10] [--json FILE]``
 
@@ -59,9 +59,9 @@ class Answer(NamedTuple):
     edited: bool
 
 
-# Tokens of a character of a thinking block's signature, and of the frame of a call or a
+# Tokens per character of a thinking block's signature, and of the frame of a call or a
 # result.  They were fitted on the growth of bills from answer to answer: the text of a
-# thinking block is a summary, and its signature has the length of the whole.
+# thinking block is a summary, and its signature has the length of the original.
 _BY_SIGNATURE: Final = 0.22
 _CALL: Final = 57
 _RESULT: Final = 57
@@ -146,7 +146,7 @@ def envelopes(transcript: Transcript) -> list[Envelope]:
 
 
 def answers(name: str, log: Sequence[Envelope], counter: Counter) -> Iterator[Answer]:
-    """The answers of a log whose bill is known."""
+    """Return the answers of a log whose bill is known."""
     requests = Requests(_KEEP_ALL, log, NO_EXTRAS, Elements())
     outline: Outline = _KEEP_ALL.begin()
     billed: set[str] = set()
@@ -178,7 +178,7 @@ def _bill(envelope: Envelope) -> int:
 class Session(NamedTuple):
     """The answers of a session file.
 
-    whole:    whether the file has the begin of the conversation.
+    whole:    whether the file has the beginning of the conversation.
     rebuilt:  counted in the contexts that the import reconstructs.
     straight: counted in the list of all entries in the order of the file.
     """
@@ -190,7 +190,7 @@ class Session(NamedTuple):
 
 
 def sessions(folder: Path) -> Iterator[Session]:
-    """The sessions with at least two answers whose bill is known."""
+    """Return the sessions with at least two answers whose bill is known."""
     counter = Counter()
     for path in sorted(folder.glob("*.jsonl")):
         try:
@@ -238,9 +238,9 @@ def stretches(run: Sequence[Answer]) -> list[list[Answer]]:
 
 
 def fitted(runs: Iterable[Sequence[Answer]]) -> dict[str, float]:
-    """The scale of each model, by which most answers are near their bills.
+    """Return the scale of each model that brings most answers near their bills.
 
-    It is the weighted median of what each answer asks for, so that sessions with
+    It is the weighted median of the scales that answers need, so that sessions with
     content that no transcript has do not move it.
     """
     asked: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -266,7 +266,7 @@ def _median(weighted: Sequence[tuple[float, float]]) -> float:
 
 
 class Checked(NamedTuple):
-    """An answer and the bill that its context makes us expect."""
+    """An answer and the bill that its context predicts."""
 
     answer: Answer
     expected: float
@@ -283,7 +283,7 @@ class Checked(NamedTuple):
 def checked(
     runs: Iterable[Sequence[Answer]], scales: Mapping[str, float]
 ) -> list[Checked]:
-    """Every answer of each run but the first, which gives the run its offset."""
+    """Return every answer of each run except the first, which sets the run's offset."""
     results: list[Checked] = []
     for run in runs:
         first = run[0]

@@ -1,8 +1,8 @@
-"""What an export as Parquet costs, and that more events take no more memory.
+"""The cost of an export as Parquet, and its memory, which does not grow.
 
 ``make bench-parquet``: CPU of a process for each figure, on SQLite and on PostgreSQL,
-whose server is not counted.  Targets: 250,000 events/s of metadata, which needs no
-key, and 18,000 of all columns; at most 24 MB more for four times the events.
+whose server is not counted.  Targets: 250,000 events/s of metadata, which needs no key,
+and 18,000 of all columns; at most 24 MB more for four times the events.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ USAGE: dict[str, Any] = {"input_tokens": 812, "output_tokens": 64}
 
 
 def turn(number: int) -> Iterator[Event]:
-    """Twenty events; each answer says what it used."""
+    """Return twenty events; each answer has its usage."""
     for one in payloads.turn(number):
         told = isinstance(one, refold.AgentResponse)
         yield refold.AgentResponse(text=one.text, usage=USAGE) if told else one  # type: ignore[attr-defined]  # it is one
 
 
 def fill(url: str, turns: int) -> None:
-    """Make a store of so many turns in each session."""
+    """Create a store with that many turns in each session."""
     policy = refold.Policy.parse("version = 1\n")
     with refold.open(url, make_key=True, policy=policy) as store:
         for user, name in product(range(USERS), range(SESSIONS)):
@@ -50,7 +50,7 @@ def fill(url: str, turns: int) -> None:
 
 
 def export(url: str, columns: str, out: Path) -> None:
-    """Export several times, to one file; print what the best took, and the peak."""
+    """Export several times, to one file; print the cost of the best, and the peak."""
     store: Any = refold.open(url) if columns == "all" else None
     recorder = store.log.recorder if store else open_recorder(url)[0]
     rates = []
@@ -74,7 +74,7 @@ def measured(url: str, columns: str, folder: Path) -> tuple[float, float, float]
 
 
 def main() -> int:
-    """Measure, say what was found, and exit with 1 if a target is missed."""
+    """Measure, print the figures, and exit with 1 if a target is missed."""
     missed = 0
     with tempfile.TemporaryDirectory() as name, Postgres.start() as server:
         os.environ["REFOLD_HOME"] = f"{name}/home"

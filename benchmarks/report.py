@@ -1,4 +1,4 @@
-"""What a run was measured on, its targets, and tables of figures."""
+"""The machine of a run, its targets, and tables of figures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rich.text import Text
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A target, and what was measured.
+    """A target and its measurement.
 
-    goal: what is aimed at beyond it.
-    gate: a run fails where it is missed: what load does not move.
+    goal: a better value to aim at.
+    gate: a run fails if it is missed; load does not change such a figure.
     """
 
     what: str
@@ -72,7 +72,7 @@ _MARKS: dict[bool | None, tuple[str, str]] = {
 
 
 def table(title: str, *heads: str) -> Table:
-    """An empty table: names to the left, figures to the right."""
+    """Return an empty table: names on the left, figures on the right."""
     made = Table(title=title, title_justify="left")
     for number, head in enumerate(heads):
         made.add_column(head, justify="right" if number else "left")
@@ -80,7 +80,7 @@ def table(title: str, *heads: str) -> Table:
 
 
 def promises(checks: Iterable[Check]) -> Table:
-    """The targets, what was measured, and whether each is reached."""
+    """Return the targets, their measurements, and whether each is reached."""
     made = table("Targets", "", "", "measured", "target", "goal", "unit")
     for check in checks:
         mark, style = _MARKS[check.holds]

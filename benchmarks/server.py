@@ -1,8 +1,8 @@
-"""What HTTP adds to an append, and how far 200 tails are behind 16 writers.
+"""The cost of HTTP for an append, and the delay of 200 tails behind 16 writers.
 
 ``make bench-server``.  Targets: an append over HTTP takes at most 2.5 ms more than one
 in this process, at the median of pairs; 95 of 100 events reach each tail within 100 ms
-of their acknowledgement, none is missed or comes twice, and the server's memory stays.
+of their acknowledgement, none is missed or repeated, and the server's memory stays.
 """
 
 from __future__ import annotations
@@ -148,13 +148,13 @@ def memory(pid: int) -> float:
 
 
 def main() -> int:
-    """Measure, say what was found, and exit with 1 if a target is missed."""
+    """Measure, print the figures, and exit with 1 if a target is missed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["REFOLD_HOME"] = f"{folder}/home"
         with served(folder) as (url, pid):
             extra = more(url, folder)
-            asyncio.run(lags(url, 0.0))  # as fast as they can: all of it arrives
+            asyncio.run(lags(url, 0.0))  # as fast as they can: everything arrives
             time.sleep(3)  # until the user may ask that often again
             before = memory(pid)
             late = asyncio.run(lags(url, PACE_SEC))

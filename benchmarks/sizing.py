@@ -1,7 +1,7 @@
-"""What an event, a session and a user cost: bytes, and CPU of one process.
+"""The cost of an event, a session and a user: bytes, and CPU of one process.
 
-``python -m benchmarks.sizing --events 1000000`` fills a store of SQLite and asks it
-what an operator asks.  The sizing page says what came of it.
+``python -m benchmarks.sizing --events 1000000`` fills a store of SQLite and runs an
+operator's queries.  The sizing page shows the results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def turn(number: int) -> list[Any]:
 
 
 def fill(store: SessionStore, begin: int, sessions: int) -> None:
-    """Append so many sessions, each in batches."""
+    """Append that many sessions, each in batches."""
     for index in range(begin, begin + sessions):
         names = {"user_id": f"user-{index // OF_A_USER}", "session_id": f"s-{index}"}
         session = store.session(**names)
@@ -46,7 +46,7 @@ def fill(store: SessionStore, begin: int, sessions: int) -> None:
 
 
 def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
-    """Print the CPU that ``work`` takes, of each of so many."""
+    """Print the CPU that ``work`` takes, per item."""
     begun, since = time.process_time(), time.perf_counter()
     work()
     cpu, wall = time.process_time() - begun, time.perf_counter() - since
@@ -57,7 +57,7 @@ def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
 
 
 def drained(items: Iterable[object]) -> int:
-    """How many there are."""
+    """Return the number of stored rows."""
     return sum(1 for _ in items)
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def run(folder: Path, sessions: int) -> None:
-    """Print a line for each thing that was done."""
+    """Print a line for each operation."""
     events, place = sessions * OF_A_SESSION, folder / "refold.db"
     with refold.open(f"sqlite:///{place}") as store:
         used("append", events, "an event", lambda: fill(store, 0, sessions))
@@ -108,14 +108,14 @@ def shown(sessions: Iterable[Any]) -> None:
 
 
 def prepared(sessions: Iterable[Any]) -> None:
-    """Compact what is due, and store a view of each."""
+    """Run pending compactions, and store a view of each."""
     for session in sessions:
         session.prepare(WINDOW)
         session.catch_up()
 
 
 def since_seal(store: SessionStore) -> None:
-    """Prove what came after the newest seal."""
+    """Verify the events after the newest seal."""
     drained(store.verify_since_seal())
     store.seals.verify(newest=True)
 

@@ -48,7 +48,7 @@ def pieces(folder: Path, count: Callable[[str], int]) -> Iterator[Piece]:
 
 
 def learned(weights: Weights, train: Kinds, requests: int, seed: int) -> Weights:
-    """What is known after requests that each add up to three pieces of any kind."""
+    """The factors after requests that each add up to three pieces of any kind."""
     chance, features, tokens = random.Random(seed), Features(), BESIDE
     kinds = sorted(train)
     for _ in range(requests):

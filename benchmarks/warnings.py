@@ -121,7 +121,7 @@ def _plain(warning: Warned) -> dict[str, Any]:
 
 
 def shown(folder: Path) -> Iterator[SessionFacts]:
-    """What each session of the files shows."""
+    """Return the observations in each session of the files."""
     for path in sorted(folder.glob("*.jsonl")):
         try:
             transcripts = importers.read(path, format="claude-code")

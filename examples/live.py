@@ -1,4 +1,4 @@
-"""An agent at work on a session that was imported: live events beside the transcript.
+"""An agent at work on an imported session: live events after the transcript.
 
 ``python live.py URL USER SESSION``
 """

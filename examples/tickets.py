@@ -1,7 +1,7 @@
-"""An application of the eventsourcing library on Refold, and what follows it.
+"""An application of the eventsourcing library on Refold, and its projections.
 
-``python tickets.py URL`` opens tickets for what an agent reports in its session.
-The board of tickets follows the application, the tickets follow the session.
+``python tickets.py URL`` opens tickets for problems that an agent reports in its
+session.  The board of tickets follows the application, the tickets follow the session.
 """
 
 import os
@@ -28,7 +28,7 @@ from refold.adapters.eventsourcing import SessionLog, SqlTrackingRecorder
 
 
 class Ticket(Aggregate):
-    """Something that somebody has to look at."""
+    """A problem that a person has to look at."""
 
     @event("Opened")
     def __init__(self, number: int, code: str) -> None:
@@ -54,7 +54,7 @@ class Tickets(EventSourcedProjection[UUID]):
 
 
 class Board(SqlTrackingRecorder):
-    """A table of tickets, kept with the place up to which it was computed."""
+    """A table of tickets, stored with the position up to which it was computed."""
 
     def define_tables(self) -> None:
         super().define_tables()

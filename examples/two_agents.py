@@ -1,10 +1,10 @@
-"""Two agents in two processes, each with a store of its own, and one task between them.
+"""Two agents in two processes, each with its own store, and one task between them.
 
-    python examples/two_agents.py
+python examples/two_agents.py
 
 starts a researcher and a lead.  The lead asks, the researcher is killed and started
-again, and the lead has its answer once.  Their histories are separate: each sees what
-was handed over.  Within the lead's session, a second agent shares its history.
+again, and the lead gets its answer once.  Their histories are separate: each sees only
+the task and the answer.  Within the lead's session, a second agent shares its history.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOOL = tool_definition(CARD)
 
 
 def research(folder: Path) -> None:
-    """Take tasks over HTTP and do each, as the process of its own that this is."""
+    """Accept tasks over HTTP and do each, in this separate process."""
     store = refold.open(f"sqlite:///{folder}/researcher.db")
 
     class Handler(BaseHTTPRequestHandler):
@@ -42,7 +42,8 @@ def research(folder: Path) -> None:
             task = receive(store, request, user_id="team")
             session = store.session(user_id="team", session_id=task["id"])
             if task["artifacts"] == []:
-                # Here a model would work; a key for each step makes it safe to repeat.
+                # Here a model would work; a key for each step makes the step safe to
+                # repeat.
                 session.append(AgentResponse(text="I read."), idempotency_key="read")
                 done = Final(text="Tea is a drink.", outcome="success")
                 session.append(done, idempotency_key="done")
@@ -63,7 +64,7 @@ def research(folder: Path) -> None:
 
 
 def lead(folder: Path) -> None:
-    """Ask the researcher, however often that takes, and go on with the answer."""
+    """Ask the researcher until it answers, and continue with the answer."""
 
     def send(request: dict[str, Any]) -> dict[str, Any]:
         url = f"http://127.0.0.1:{(folder / 'port').read_text()}/"
@@ -82,7 +83,7 @@ def lead(folder: Path) -> None:
         while True:
             try:
                 task = deliver(session, "c1", send)
-            except OSError:  # nobody is there at the moment
+            except OSError:  # nobody answers at the moment
                 time.sleep(0.05)
                 continue
             if task["status"]["state"] == "TASK_STATE_COMPLETED":

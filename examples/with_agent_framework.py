@@ -36,7 +36,7 @@ def parcel(owner: str) -> str:
 
 
 class FromFile(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-    """Says what the file says next, by how often the model has answered."""
+    """Returns the next answer from the file, by the number of answers so far."""
 
     def _inner_get_response(
         self,
@@ -65,7 +65,7 @@ class FromFile(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
 
 
 async def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     with refold.open(url) as store:
         history = RefoldHistoryProvider(store, user_id="ada")
         agent = Agent(

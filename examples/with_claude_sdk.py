@@ -1,6 +1,6 @@
 """A client of the Claude Agent SDK whose transcripts are mirrored: start it twice.
 
-In place of Anthropic's program stands one that answers from a file, so that this needs
+A program that answers from a file replaces Anthropic's program, so that this needs
 neither that nor a network.
 """
 
@@ -25,12 +25,12 @@ HOME = "/srv/claude"
 
 
 def parcel(owner: str) -> str:
-    """Say where a parcel is."""
+    """Return where a parcel is."""
     return f"parcel of {owner}: desk 2"
 
 
 class FromFile(Transport):
-    """The program that the SDK drives: it answers, and says what it wrote down."""
+    """The program that the SDK drives: it answers, and reports its entries."""
 
     def __init__(self, known: int) -> None:
         self._written, self._said = known, 0
@@ -40,7 +40,7 @@ class FromFile(Transport):
         """It runs already."""
 
     async def write(self, data: str) -> None:
-        """A request of the SDK's own, or what the user says."""
+        """A request of the SDK, or a user's message."""
         frame = json.loads(data)
         if frame["type"] == "control_request":
             knows = {"hook_on_failure_supported": True}
@@ -51,7 +51,7 @@ class FromFile(Transport):
             self._turn(frame["message"]["content"])
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Its frames, as they come."""
+        """Yield its frames as they arrive."""
         return self._read()
 
     async def _read(self) -> AsyncIterator[dict[str, Any]]:
@@ -67,7 +67,7 @@ class FromFile(Transport):
         return True
 
     async def end_input(self) -> None:
-        """Nothing more will be asked."""
+        """No more requests follow."""
 
     def _turn(self, text: str) -> None:
         self._entry("user", [{"type": "text", "text": text}])
@@ -104,7 +104,7 @@ class FromFile(Transport):
 
 
 async def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     with refold.open(url) as store:
         mirror = RefoldSessionStore(store, user_id="ada")
         known = await mirror.load(KEY) or []

@@ -30,7 +30,7 @@ def parcel(owner: str) -> dict[str, str]:
 
 
 class FromFile(BaseLlm):
-    """Answers with what the file says next, by how often it has answered."""
+    """Returns the next answer from the file, by the number of answers so far."""
 
     async def generate_content_async(
         self,
@@ -47,7 +47,7 @@ class FromFile(BaseLlm):
 
 
 async def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     with refold.open(url) as store:
         service = RefoldSessionService(store)
         agent = Agent(

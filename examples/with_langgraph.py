@@ -25,7 +25,7 @@ def parcel(owner: str) -> str:
 
 
 def answer(state: MessagesState) -> Any:
-    """What the file says next, by how often the model has answered."""
+    """Return the next answer from the file, by the number of answers so far."""
     said = sum(isinstance(message, AIMessage) for message in state["messages"])
     made, name = ANSWERS[said], f"call_{said:08d}"
     if "call" in made:
@@ -50,7 +50,7 @@ def goes_on(state: MessagesState) -> str:
 
 
 def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     made = StateGraph(MessagesState)
     made.add_node("model", answer)
     made.add_node("tools", use_tools)

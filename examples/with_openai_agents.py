@@ -27,7 +27,7 @@ def parcel(owner: str) -> str:
 
 
 def answer(call: Any) -> list[Any]:
-    """What the file says next, by how often the model has answered."""
+    """Return the next answer from the file, by the number of answers so far."""
     told = ("function_call", "assistant")
     said = [one for one in call.input if one.get("role", one.get("type")) in told]
     made, name = ANSWERS[len(said)], f"{len(said):08d}"
@@ -43,7 +43,7 @@ def answer(call: Any) -> list[Any]:
 
 
 async def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     with refold.open(url) as store:
         session = RefoldSession(store, "parcels", user_id="ada")
         config = RunConfig(

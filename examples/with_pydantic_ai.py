@@ -27,7 +27,7 @@ def parcel(owner: str) -> str:
 
 
 def answer(messages: list[Any], _: Any) -> ModelResponse:
-    """What the file says next, by how often the model has answered."""
+    """Return the next answer from the file, by the number of answers so far."""
     made = ANSWERS[sum(one.kind == "response" for one in messages)]
     if "call" in made:
         return ModelResponse(parts=[ToolCallPart(made["call"], made["arguments"])])
@@ -35,7 +35,7 @@ def answer(messages: list[Any], _: Any) -> ModelResponse:
 
 
 async def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     with refold.open(url) as store:
         kept = RefoldConversationStore(store, user_id="ada")
         agent = Agent(FunctionModel(answer), tools=[parcel], capabilities=[kept.filter])

@@ -27,7 +27,7 @@ def parcel(owner: str) -> str:
 
 
 class FromFile(Model):
-    """Says what the file says next, by how often the model has answered."""
+    """Returns the next answer from the file, by the number of answers so far."""
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
         """The events of one answer."""
@@ -59,7 +59,7 @@ class FromFile(Model):
 
 
 def main(url: str) -> None:
-    """Ask what comes next, and show what is stored."""
+    """Ask the next question, and show what is stored."""
     with refold.open(url) as store:
         kept = RefoldSessionRepository(store, user_id="ada")
         manager = RepositorySessionManager("parcels", session_repository=kept)

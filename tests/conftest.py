@@ -1,4 +1,4 @@
-"""What every test may ask for: a clean environment, a database, a store on it."""
+"""Fixtures of every test: a clean environment, databases, and stores on them."""
 
 import os
 import shutil
@@ -22,8 +22,8 @@ from tests.support.postgres import VARIABLE, Postgres, PostgresUnavailable
 from tests.support.stores import open_at
 
 # Machines differ in speed; a slow one is not a failure.  A run draws the same examples
-# each time, so that it fails for what was changed; --hypothesis-profile=thorough draws
-# many others, and makes a found one smaller, which can take minutes.
+# each time, so that only a change can make it fail; --hypothesis-profile=thorough draws
+# many others, and shrinks failures, which can take minutes.
 _DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)
 settings.register_profile(
     "refold", deadline=None, max_examples=20, phases=_DRAWN, derandomize=True
@@ -32,14 +32,13 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("refold")
 
 # A file system in memory makes the hundreds of stores of a run in a tenth of the time.
-# What a power cut would take is nothing that a test could show; processes are killed
-# all the same.
+# No test can show what a power cut would destroy; processes are killed all the same.
 _MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes its own directories there
 _ROOM = 4 << 30
 
-# They run in an environment of their own, which has the frameworks.
+# They run in a separate environment, which has the frameworks.
 collect_ignore = [] if find_spec("langgraph") else ["frameworks"]
-# Where Citus is, which the project neither has nor brings: the summary says so.
+# The folder of Citus, which the project neither has nor installs: the summary says so.
 if binaries() is None:
     collect_ignore.append("citus")
 
@@ -76,7 +75,7 @@ def _hand_out(config: pytest.Config) -> dict[str, str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what did not run for want of something that is not the project's."""
+    """List tests that did not run for lack of something outside of the project."""
     if binaries() is None:
         folder = Path(__file__).parent / "citus"
         names = ", ".join(sorted(path.stem for path in folder.glob("test_*.py")))
@@ -96,8 +95,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _clean_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[None]:
-    # Not by monkeypatch, which would put back what a fixture of a module has set: the
-    # next fixture of a session would make its store with those keys.
+    # Not by monkeypatch, which would restore the settings of a module's fixture: the
+    # next fixture of a session would create its store with those keys.
     for name in _ours():
         del os.environ[name]
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
@@ -116,7 +115,7 @@ def _ours() -> list[str]:
 
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
-    """The server shared by all tests of a run: make databases, but do not break it."""
+    """The server of all tests of a run: create databases, but do not break it."""
     handed: dict[str, str] = getattr(request.config, "workerinput", {})
     if "postgres" in handed:
         server = Postgres(handed["postgres"])
@@ -130,7 +129,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[Postgres]:
-    """A server of this test's own, to crash and restart.  It takes about a second."""
+    """A server for one test, to crash and restart.  It takes about a second."""
     MasterKeyFile().create()
     with _started() as server:
         yield server
@@ -170,9 +169,9 @@ def empty_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest) -> str:
-    """A database with the tables of a store, empty, on each engine in turn.
+    """An empty database with the tables of a store, on each engine in turn.
 
-    It is a copy of one made before, because making them takes most of a test's time.
+    It is a copy, because creating the tables takes most of a test's time.
     """
     kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
     url: str = request.getfixturevalue(kind)
@@ -209,7 +208,7 @@ def _made_postgres(postgres: Postgres) -> Iterator[str]:
 
 
 def _make_store(url: str) -> None:
-    # Here, because importing them takes longer than most tests.
+    # Imported here, because it takes longer than most tests.
     from sqlalchemy import make_url
 
     from refold.adapters.sql.postgres import PostgresDatabase
@@ -248,5 +247,5 @@ def api() -> Iterator[MessagesApi]:
 
 @pytest.fixture
 def packaged_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No models are known but those that come with Refold, now and afterwards."""
+    """No models are known except those that Refold ships, during and after the test."""
     monkeypatch.setattr(models, "_registered", {})

@@ -1,4 +1,4 @@
-"""With CONTRIBUTING alone a newcomer finds what is asked for most."""
+"""With CONTRIBUTING alone a newcomer finds what is most often wanted."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The documentation checker finds each kind of fault, and nothing in sound pages."""
+"""The documentation checker finds each kind of fault, and nothing in correct pages."""
 
 from pathlib import Path
 

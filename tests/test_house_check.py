@@ -1,4 +1,4 @@
-"""The check of the house finds each breach of a rule, and nothing in a sound house."""
+"""The house check finds each violation of a rule, and nothing in a correct house."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ Check = Callable[[House], Iterator[str]]
 
 
 def house(root: Path, **texts: str) -> House:
-    """A package whose modules are given by dotted names, ``__`` for a dot."""
+    """Create a package with modules given by dotted names, ``__`` for a dot."""
     for name, text in texts.items():
         path = root / "refold" / (name.replace("__", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def test_caches_and_empty_folders_are_no_entries(tmp_path: Path) -> None:
     assert set(house(tmp_path, a="").entries) == {Path("refold")}
 
 
-def test_a_circle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
+def test_a_circle_is_found_wherever_the_import_is(tmp_path: Path) -> None:
     hidden = (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import refold.c\n"
     )
@@ -104,6 +104,44 @@ def test_a_module_needs_a_docstring(tmp_path: Path) -> None:
     assert list(check_house.undocumented(house(tmp_path, a=""))) == [
         "refold/a.py: the module has no docstring"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('"""What a page shows."""', '1: "What ..." is no sentence'),
+        ('"""A."""\n\ndef f():\n    """Who asks."""', '4: "Who ..." is no sentence'),
+        ("a = 1\n# Whoever waits\n# is not served.", '2: "Whoever ..." is no sentence'),
+        ("a = 1  # made\n# anew", '1: use another word than "anew"'),
+        ('"""All but\nfor one."""', '1: use another word than "but\nfor"'),
+        ("# Meanwhile, it waits.", '1: use another word than "Meanwhile"'),
+    ],
+)
+def test_odd_english_is_a_problem(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "a.py").write_text(text)
+
+    problems = [*check_house.odd_english(House(tmp_path))]
+
+    assert f"tests/a.py:{problem}" in problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""What does a page show?"""',
+        '"""Whatever a page shows is text."""',
+        '"""A page shows what the store holds."""',
+        'a = "What is made anew meanwhile"',
+    ],
+)
+def test_questions_strings_and_clauses_inside_sentences_are_no_problem(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "a.py").write_text(text)
+
+    assert list(check_house.odd_english(House(tmp_path))) == []
 
 
 def test_problems_are_printed_and_counted(

@@ -1,4 +1,4 @@
-"""The server for tests speaks as the Messages API does, to the SDK's own client."""
+"""The server for tests behaves like the Messages API, for the SDK's own client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASK: Any = {
 }
 
 
-def test_a_stream_adds_up_to_the_whole_message(api: MessagesApi) -> None:
+def test_a_stream_adds_up_to_the_complete_message(api: MessagesApi) -> None:
     call = tool_use("bash", {"command": "ls 文件"})
     reply = message(thinking("Let me see."), "I look into the directory.", call)
     api.reply(reply, reply)

@@ -1,4 +1,4 @@
-"""README, tutorial and how-tos run as written, and print what they show."""
+"""README, tutorial and how-tos run as written, and print the output that they show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVER: Final = "it names a server that is not here: tests/isolation runs the sa
 
 
 class Given(NamedTuple):
-    """What a page takes for granted."""
+    """The things that a page assumes to exist."""
 
     before: str = ""
     """Run first."""
@@ -149,7 +149,7 @@ GIVEN: Final[Mapping[str, Given]] = {
 
 
 def steps(page: str) -> Iterator[list[tuple[Block, str]]]:
-    """What of a page runs, divided where it begins again."""
+    """Return the runnable blocks of a page, divided where a new program begins."""
     given, part, section = GIVEN.get(page, Given()), list[tuple[Block, str]](), 0
     for block in blocks(page):
         if given.anew and block.section != section and part:
@@ -172,7 +172,7 @@ def _without(text: str, settings: Given) -> bool:
 
 
 def answer(request: Request) -> Reply:
-    """What a model might say: it calls the first tool there is, once, then answers."""
+    """A model's answer: it calls the first tool, once, then answers."""
     messages, tools = request.body["messages"], request.body.get("tools", [])
     newest = messages[-1]["content"]
     answered = isinstance(newest, list) and newest[0]["type"] == "tool_result"
@@ -188,7 +188,7 @@ def _arguments(tool: str) -> dict[str, Any]:
 
 
 def furnish(place: Path) -> None:
-    """Put all that the pages speak of into a directory that is a home, too."""
+    """Create everything that the pages mention in a directory that is also a home."""
     shutil.copytree(ROOT / "examples", place / "examples")
     (place / "refold").mkdir()
     shutil.copy(ROOT / "refold" / "auditor.py", place / "refold")
@@ -205,7 +205,7 @@ def furnish(place: Path) -> None:
 
 
 def run(page: str, part: list[tuple[Block, str]], place: Path, url: str) -> list[str]:
-    """Run a part of a page in a directory; returns what each block printed."""
+    """Run a part of a page in a directory, and return the output of each block."""
     furnish(place)
     before = {"language": "sh", "name": f"before {page}", "file": None}
     todo = [{**before, "text": GIVEN.get(page, Given()).before}]
@@ -254,7 +254,7 @@ def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None
 
 
 def missing(page: str, part: list[tuple[Block, str]], printed: list[str]) -> list[str]:
-    """What a page shows of what the command before it prints, and it does not."""
+    """Return the lines that a page shows as output and its command does not print."""
     given, said, found = GIVEN.get(page, Given()), "", list[str]()
     for (block, _), now in zip(part, printed, strict=True):
         if block.language == "text" and not _without(block.text, given):
@@ -283,7 +283,7 @@ def test_every_exception_is_of_something_that_a_page_has() -> None:
 
 
 def test_every_block_runs_is_shown_or_is_an_exception() -> None:
-    """Settings are read where they are at home: tests/redaction, tests/projections."""
+    """These settings have their own tests: tests/redaction, tests/projections."""
     languages = {"sh", "python", "toml", "text", "json"}
 
     left = [

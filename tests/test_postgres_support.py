@@ -1,4 +1,4 @@
-"""The server under the tests is real, private, and leaves nothing behind."""
+"""The server for the tests is real, private, and leaves nothing behind."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def ask(url: str, question: str) -> object:
     return row[0] if row else None
 
 
-def tell(url: str, statement: str) -> None:
+def execute(url: str, statement: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement.encode())
 
@@ -32,7 +32,7 @@ def directory_of(url: str) -> Path:
     return Path(parse_qs(urlsplit(url).query)["host"][0])
 
 
-def test_it_is_a_postgresql_that_refold_supports(postgres_url: str) -> None:
+def test_the_server_is_a_postgresql_that_refold_supports(postgres_url: str) -> None:
     assert int(str(ask(postgres_url, "SHOW server_version_num"))) >= 150_000
 
 
@@ -50,7 +50,7 @@ def test_sqlalchemy_takes_the_same_url(postgres_url: str) -> None:
 def test_two_databases_are_separate(postgres: Postgres, postgres_url: str) -> None:
     other = urlsplit(postgres_url).path.lstrip("/") + "_other"
     other_url = postgres.create_database(other)
-    tell(postgres_url, "CREATE TABLE mine (n int)")
+    execute(postgres_url, "CREATE TABLE mine (n int)")
 
     assert ask(postgres_url, "SELECT to_regclass('mine')::text") == "mine"
     assert ask(other_url, "SELECT to_regclass('mine')::text") is None
@@ -58,7 +58,7 @@ def test_two_databases_are_separate(postgres: Postgres, postgres_url: str) -> No
     postgres.drop_database(other)
 
 
-def test_a_database_is_dropped_under_those_who_use_it(postgres: Postgres) -> None:
+def test_a_database_in_use_can_be_dropped(postgres: Postgres) -> None:
     url = postgres.create_database("test_dropped")
     left_open = psycopg.connect(url)
 
@@ -81,7 +81,7 @@ def test_every_test_starts_with_an_empty_database(empty_url: str) -> None:
 
 @pytest.mark.parametrize("immediate", [True, False])
 def test_commits_survive_a_restart(own_postgres: Postgres, immediate: bool) -> None:
-    tell(own_postgres.url, "CREATE TABLE kept AS SELECT 7 AS n")
+    execute(own_postgres.url, "CREATE TABLE kept AS SELECT 7 AS n")
     before = ask(own_postgres.url, "SELECT pg_postmaster_start_time()::text")
 
     own_postgres.restart(immediate=immediate)
@@ -90,7 +90,7 @@ def test_commits_survive_a_restart(own_postgres: Postgres, immediate: bool) -> N
     assert ask(own_postgres.url, "SELECT pg_postmaster_start_time()::text") != before
 
 
-def test_nobody_comes_in_by_network_or_without_the_password(
+def test_a_connection_needs_the_socket_and_the_password(
     own_postgres: Postgres,
 ) -> None:
     parts = urlsplit(own_postgres.url)
@@ -153,7 +153,7 @@ def test_root_starts_binaries_that_only_root_can_reach(
     assert closed.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_given_server_is_used_and_left_alone(
+def test_a_given_server_is_used_and_not_stopped(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(support.VARIABLE, postgres.url)

@@ -1,4 +1,4 @@
-"""What `import refold` and its rooms offer is listed, exists, and is documented."""
+"""The names of `import refold` and its modules are listed and documented."""
 
 from __future__ import annotations
 

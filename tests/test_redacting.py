@@ -1,4 +1,4 @@
-"""`refold.redact` is what an append does to a value, without the append."""
+"""`refold.redact` does to a value what an append does, without the append."""
 
 from __future__ import annotations
 

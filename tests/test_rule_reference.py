@@ -1,4 +1,4 @@
-"""The reference of the rules says what they do, and shows no secret whole."""
+"""The reference of the rules describes them, and shows no complete secret."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_example_without_a_mark_is_marked_by_its_change() -> None:
     assert marked == "call «12» now"
 
 
-def test_no_key_is_shown_whole() -> None:
+def test_no_key_is_shown_completely() -> None:
     keys = [
         value
         for rule in RULES

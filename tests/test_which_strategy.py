@@ -1,4 +1,4 @@
-"""The page that says which strategy to take shows figures that are true today."""
+"""The page on choosing a strategy shows current figures."""
 
 from __future__ import annotations
 

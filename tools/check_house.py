@@ -1,4 +1,4 @@
-"""Check the package against CONTRIBUTING: its layout, import circles, docstrings.
+"""Check the package against CONTRIBUTING: layout, import circles, docstrings, English.
 
 ``python -m tools.check_house [DIRECTORY]`` prints one problem a line and exits 1 if
 there are any.
@@ -7,6 +7,7 @@ there are any.
 import ast
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,12 @@ from pathlib import Path
 
 _ROW = re.compile(r"^\|(?P<places>[^|]*`[^|]*)\|", re.MULTILINE)
 _PLACE = re.compile(r"`(refold/[^`]*)`")
+
+# Folders whose docstrings and comments avoid the phrases below.
+_PROSE_FOLDERS = ("tests", "benchmarks", "tools", "examples")
+_CLAUSE_AS_NOUN = re.compile(r"(What|Who|Whoever)\b")
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s|\n\n")
+_AVOIDED = re.compile(r"\b(meanwhile|but\s+for|anew|whoever)\b", re.IGNORECASE)
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -80,7 +87,7 @@ class House:
                     yield imported
 
     def page(self, name: str) -> str:
-        """The text of a page; empty if there is no such page."""
+        """Return the text of a page; empty if the page does not exist."""
         path = self.root / name
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
@@ -90,6 +97,7 @@ def check(house: House) -> Iterator[str]:
     yield from layout_differences(house)
     yield from circles(house)
     yield from undocumented(house)
+    yield from odd_english(house)
 
 
 def layout_differences(house: House) -> Iterator[str]:
@@ -147,6 +155,59 @@ def undocumented(house: House) -> Iterator[str]:
                 and name.partition(".")[2] not in protocol_methods
             ):
                 yield f"{module.path}:{node.lineno}: {name} has no docstring"
+
+
+def odd_english(house: House) -> Iterator[str]:
+    """Yield docstrings and comments with phrases that CONTRIBUTING advises against.
+
+    A text begins with a subject, not with a relative clause; a question may.
+    """
+    for folder in _PROSE_FOLDERS:
+        for path in sorted(house.root.glob(f"{folder}/**/*.py")):
+            place = path.relative_to(house.root)
+            if _cached(place):
+                continue
+            for line, text in _prose(path):
+                if clause := _clause_as_noun(text):
+                    yield f'{place}:{line}: "{clause} ..." is no sentence'
+                for avoided in _AVOIDED.findall(text):
+                    yield f'{place}:{line}: use another word than "{avoided}"'
+
+
+def _prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings and comments of a file with their lines.
+
+    Comments on neighboring lines are one text.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, Definition | ast.Module):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+    first_line = last_line = -1
+    comment = ""
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type != tokenize.COMMENT:
+                continue
+            line = token.start[0]
+            if line != last_line + 1:
+                if comment:
+                    yield first_line, comment
+                first_line, comment = line, ""
+            comment += token.string.lstrip("#")
+            last_line = line
+    if comment:
+        yield first_line, comment
+
+
+def _clause_as_noun(text: str) -> str:
+    """The first word of a text that begins with a clause; empty if it does not."""
+    first_sentence = _SENTENCE_END.split(text.strip(), maxsplit=1)[0]
+    begin = _CLAUSE_AS_NOUN.match(first_sentence)
+    if begin is None or first_sentence.endswith("?"):
+        return ""
+    return begin.group()
 
 
 def _protocol_methods(house: House) -> Iterator[str]:

@@ -93,7 +93,7 @@ def _calls(kind: type) -> Iterator[str]:
 
 
 def _signature(method: Callable[..., Any]) -> str:
-    """The parameters without types; a default is shown if it is a plain value."""
+    """Return the parameters without types, and with their plain default values."""
     parts: list[str] = []
     keyword_only = False
     for parameter in list(inspect.signature(method).parameters.values())[1:]:

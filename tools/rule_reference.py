@@ -74,8 +74,8 @@ The types in [placeholders](../glossary.md#placeholder), and their labels in the
 |---|---|
 """
 _MARKS = re.compile("[«»]")
-# A part of an example that looks like a whole secret: long, and not without a digit, as
-# names and words are.
+# A part of an example that looks like a complete secret: long, and with a digit, unlike
+# names and words.
 _LONG_PART = re.compile(r"(?=[A-Za-z_\-+%]*[0-9])[A-Za-z0-9_\-+%]{16,}=*")
 _SECRET_TYPES = {
     "API_KEY",
@@ -136,7 +136,7 @@ def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
 
 
 def _is_vendor(rule: Rule) -> bool:
-    """Whether a rule finds keys of one issuer, by what they begin with.
+    """Whether a rule finds keys of one issuer by their prefix.
 
     It needs no context, and has an example for each literal of its gate, whose value
     begins with that literal.
@@ -173,13 +173,13 @@ def _rule_cells(rule: Rule, redactor: Redactor) -> list[str]:
 
 
 def _vendor_cells(rule: Rule) -> list[str]:
-    """The cells of a vendor's rule: its name, and what the keys begin with."""
+    """Return the cells of a vendor's rule: its name, and the prefix of its keys."""
     prefixes = [value[: len(gate)] for value, gate in _values(rule)]
     return [f"`{rule.id}`", ", ".join(f"`{prefix}`" for prefix in prefixes)]
 
 
 def _example(rule: Rule, redactor: Redactor) -> str:
-    """The first example, marked where ``redactor`` replaces it."""
+    """Return the first example, with ``redactor``'s replacement marked."""
     example = rule.examples[0]
     key, marked = example if isinstance(example, tuple) else (None, example)
     if "«" not in marked:
@@ -210,7 +210,7 @@ def _count_shared(first: str, second: str) -> int:
 
 
 def _one_line(example: Example) -> str:
-    """An example in one line; a key stands before its value."""
+    """Return an example in one line; a key comes before its value."""
     text = example if isinstance(example, str) else f"{example[0]}: {example[1]}"
     return text.strip("\n").replace("\n", "⏎")
 

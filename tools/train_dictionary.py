@@ -415,7 +415,7 @@ def content(rng: random.Random) -> bytes:
 
 
 def trained() -> bytes:
-    """Return the dictionary; one version of the library always makes the same bytes."""
+    """Return the dictionary; one version of the library always gives the same bytes."""
     rng = random.Random(_SEED)
     samples: list[Any] = [content(rng) for _ in range(_SAMPLES)]
     dictionary = zstandard.train_dictionary(

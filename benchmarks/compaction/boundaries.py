@@ -1,9 +1,9 @@
-"""What survives at the compactions that a client really made: words, rules, files.
+"""The share of words, rules and files that survives a client's real compactions.
 
-A transcript of Claude Code that was compacted has the history before each compaction,
-the client's own summary, and the work after it.  At each such boundary, the history is
-compacted by a strategy, and the context that the strategy would send is held against
-what the user had said and against what the agent needed next.
+A compacted transcript of Claude Code has the history before each compaction, the
+client's own summary, and the work after it.  At each such boundary, a strategy compacts
+the history, and its context is compared with what the user had said and with what the
+agent needed next.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Boundary:
     """One compaction of a client.
 
     history:    the drafts before it, without the client's own summaries.
-    summary:    what the client put in their place.
+    summary:    the text with which the client replaced them.
     after:      the drafts up to the next compaction.
-    constraint: the one that was put into the first message.
-    number:     which compaction of the session it is, from 1.
+    constraint: the constraint that was added to the first message.
+    number:     the number of the compaction in its session, from 1.
     """
 
     session: str
@@ -76,19 +76,18 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What a context kept at one boundary.  A share is None if there was nothing.
+    """The content of one boundary that a context kept; None if there was none.
 
-    words:       of the user's messages, those that stand in it whole.
-    pasted:      of messages with long pasted parts, those whose instruction does.
-    constraint:  whether the injected constraint does.
-    edited:      of the files that were edited before, those that it names.
-    used_later:  of the files from before that are used after, those that it names.
-    identifiers: of the identifiers from before that calls use after, those it has.
-    characters:  of the whole context, or of the client's summary.
-    again:       as ``words``, after three compactions in a row or more.
+    words:       the share of the user's messages that it contains completely.
+    pasted:      of messages with long pasted parts, the share whose instruction it has.
+    constraint:  whether it has the added constraint.
+    edited:      of the files edited before, the share that it names.
+    used_later:  of the earlier files used afterwards, the share that it names.
+    identifiers: of the earlier identifiers in later calls, the share that it has.
+    characters:  the length of the context, or of the client's summary.
+    again:       as ``words``, after three or more compactions in a row.
     summary:     the characters of the summaries in the context.
-    named:       if messages are missing, whether the view says in its cuts that it
-                 drops something.
+    named:       if messages are missing, whether the view's cuts say so.
     """
 
     session: str
@@ -170,12 +169,12 @@ def _plain(draft: Draft) -> Draft:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a strategy, or somebody else, makes of a history.
+    """The context that a strategy, or another tool, gives for a history.
 
     text:    of the whole context.
     summary: of the summaries in it.
-    again:   of the context after three compactions in a row or more; None with fewer.
-    names:   whether the view says in its cuts that it drops something.
+    again:   of the context after three or more compactions in a row; None with fewer.
+    names:   whether the view's cuts say that it drops something.
     """
 
     text: str
@@ -185,7 +184,7 @@ class Compacted:
 
 
 def survival(boundary: Boundary, compacted: Compacted) -> Survival:
-    """What of a boundary's history stands in a context."""
+    """Measure how much of a boundary's history a context contains."""
     context = compacted.text
     again = compacted.again
     short: list[str] = []

@@ -1,4 +1,4 @@
-"""The report of what survives at the compactions that a client really made."""
+"""The report on what survives a client's real compactions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(
     json: Path | None,
     markdown: Path | None,
 ) -> int:
-    """Measure, print, and write what was asked for; 1 without any compaction."""
+    """Measure, print, and write the files; return 1 without any compaction."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     found = list(boundaries(folder))
     if not found:

@@ -1,4 +1,4 @@
-"""What strategies keep of long runs, and at what cost: the front of the best."""
+"""The recall that strategies keep of long runs, and its cost: the Pareto front."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HISTORY: Final = (
     "trigger_on_history_size_chars_when_cache_expiring={0},"
     "history_tail_size_chars_to_exclude={1}"
 )
-# Beside all strategies as they come, those in which a longer tail stays.
+# In addition to all strategies with defaults, those that keep a longer tail.
 SPECS: Final = (
     *(name for name in spec.STRATEGIES if name != "token_ratio"),
     "token_ratio:max_context_tokens=60000",
@@ -48,11 +48,11 @@ SPECS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How it is run.
+    """The settings of a run.
 
     quick:    shorter runs.  data: a folder of transcripts, measured with the sample.
-    sessions: a folder of transcripts with compactions of their client.  Only what
-              survives at these compactions is then measured.
+    sessions: a folder of transcripts with compactions of their client.  Only the
+              content that survives these compactions is then measured.
     strategy: the strategies to measure there; by default all that compact.
     with_command: a command that writes a summary, measured with them.
     json, plot, markdown: where figures, the picture, and both in a page are written.
@@ -88,7 +88,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A strategy on all files; ``best``: none is better at one thing and no worse."""
+    """A strategy on all files; ``best``: no other strategy beats it."""
 
     strategy: str
     tokens: float
@@ -100,7 +100,7 @@ class Mean:
 
 
 def run(options: Options) -> int:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the requested files."""
     if options.sessions is not None:
         return report.run(
             options.sessions,
@@ -160,7 +160,7 @@ def measured(path: Path, options: Options) -> list[Figure]:
 
 
 def joined(transcripts: Sequence[Transcript], answers: int) -> Iterator[list[Draft]]:
-    """Runs, an hour apart and again from the first, until there are so many answers."""
+    """Repeat the runs, an hour apart, until there are that many answers."""
     done = 0
     for number, transcript in zip(count(), cycle(transcripts), strict=False):
         later = timedelta(hours=number)
@@ -207,7 +207,7 @@ _AXES: Final = ("tokens", "dollars", "recall")
 
 
 def _beats(one: Mean, other: Mean) -> bool:
-    """Whether it is better at one thing and no worse at the others."""
+    """Whether it is better in one figure and no worse in the others."""
     mine = (-one.tokens, -one.dollars, one.recall)
     others = (-other.tokens, -other.dollars, other.recall)
     return mine != others and all(a >= b for a, b in zip(mine, others, strict=True))
@@ -255,7 +255,7 @@ def _figure(share: float | None) -> str:
 
 
 def _short(strategy: str) -> str:
-    """A strategy with the numbers of its parameters, their names left out."""
+    """Return a strategy with the values of its parameters, without their names."""
     name, _, params = strategy.partition(":")
     values = dict.fromkeys(part.partition("=")[2] for part in params.split(",") if part)
     return f"{name} ({', '.join(values)})" if values else name
@@ -284,7 +284,7 @@ def draw(means: Sequence[Mean], path: Path) -> None:
     axes.plot(*zip(*best, strict=True), color="#0072b2", linewidth=1)
     axes.axhline(0.95, color="#d55e00", linestyle=":")
     axes.axvline(0.7, color="#d55e00", linestyle=":")
-    axes.set_xlim(0, 1.25)  # what costs more is no choice
+    axes.set_xlim(0, 1.25)  # a more expensive one is no choice
     axes.set_xlabel("dollars relative to keep_all (size: tokens)")
     axes.set_ylabel("reference recall")
     figure.savefig(path, dpi=110)

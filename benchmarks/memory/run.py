@@ -1,4 +1,4 @@
-"""How well memory predicts runs it has not seen, and what it costs."""
+"""How well memory predicts runs it has not seen, and its cost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from refold.store import SessionStore
 from refold.store.session.imports import extend
 
 _TOP: Final = 3
-# How many sessions a prior is worth, where few show a thing.
+# The weight of a prior, in sessions, for observations of few sessions.
 _PRIOR: Final = 2.0
 
 
@@ -60,7 +60,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Memory of some runs, looked up by what is at hand."""
+    """Memory of some runs, indexed by what a run already shows."""
 
     shown: Sequence[SessionFacts]
     items: Sequence[Item]
@@ -93,7 +93,7 @@ def predictions(known: Known, others: Sequence[SessionFacts]) -> list[Prediction
 
 
 def _success(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
-    """How a run ends, told from its first half: of the items it matches, the mean."""
+    """Predict how a run ends from its first half: the mean of the items it matches."""
     chances = [(_chance(known, one), one.success or 0.0) for one in others]
     right = [(chance >= 0.5) == (real >= 0.5) for chance, real in chances]
     usual = known.mean >= 0.5
@@ -139,7 +139,7 @@ def _chance(known: Known, one: SessionFacts) -> float:
 
 
 def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
-    """The next step, of those before it: what most sessions did that came this way."""
+    """Predict the next step: the most frequent one after the same earlier steps."""
     counts: Counter[Step] = Counter(s for o in known.shown for _, _, s in o.walked)
     usual = [step for step, _ in counts.most_common(_TOP)]
     first = top = base = base_top = total = 0
@@ -176,7 +176,7 @@ def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]
 def _guessed(
     tables: Iterable[Mapping[tuple[Step, ...], Item]], before: Sequence[Step]
 ) -> list[Step]:
-    """Likely next steps, the likeliest first: from the longest past that is known."""
+    """Return likely next steps, the likeliest first: from the longest known past."""
     found: dict[Step, None] = {}
     for past in range(min(LONGEST_PATH - 1, len(before)), 0, -1):
         tail = tuple(before[len(before) - past :])
@@ -192,7 +192,7 @@ def _guessed(
 
 
 def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
-    """Which failures come: those that memory knows of the tools that are called."""
+    """Predict failures: those that memory knows of the called tools."""
     expected = {
         (str(item.content["tool"]), str(item.content["reason"]))
         for item in known.items
@@ -227,7 +227,7 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
 
 
 def _length(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
-    """How many steps a run takes: the median of its scenario's, else of all."""
+    """Predict the number of steps of a run: the median of its scenario, or of all."""
     by_scenario: dict[str, list[int]] = defaultdict(list)
     for one in known.shown:
         for name in {GENERAL, one.scenario}:
@@ -276,12 +276,12 @@ _READS: Final = 41
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """events, items: how many there were.
+    """The measured figures; events and items are counts.
 
-    extract:  seconds of CPU to make memory of all events, decryption included;
-              ``again`` of making it when no session moved on.
+    extract:  seconds of CPU to compute memory from all events, with decryption;
+              ``again`` to compute it when no session has changed.
     advice:   milliseconds of CPU to read and choose advice for one context.
-    raw:      milliseconds of CPU of one read of a head, which any read of the store is.
+    raw:      milliseconds of CPU to read one head, the cheapest read of a store.
     """
 
     events: int
@@ -293,7 +293,7 @@ class Speed:
 
 
 def speed(events: int) -> Speed:
-    """Measure on SQLite, in a directory that goes away, with so many events."""
+    """Measure on SQLite, in a temporary directory, with that many events."""
     with TemporaryDirectory() as folder, _store(Path(folder)) as store:
         sessions = max(1, events // (_TURNS * (2 * _CALLS + 2)))
         made = sum(_session(store, number) for number in range(sessions))
@@ -348,7 +348,7 @@ _SPLITS = {"by task": 0, "by trial": 1}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run and where to write it.
+    """The parts to run and the files to write.
 
     quick:    a fiftieth of the events; its times mean nothing.
     data:     a folder with transcripts of tau-bench (``tau_bench*.json``).
@@ -420,7 +420,7 @@ def _number(place: int, shown: SessionFacts) -> int:
 
 
 def _shown(folder: Path) -> tuple[list[SessionFacts], tuple[int, int]]:
-    """What each run shows, and how many of the cited events show what they are for."""
+    """Return what each run shows, and how many cited events support their item."""
     files = sorted(folder.glob("tau_bench*.json"))
     found = [one for path in files for one in read(path)]
     shown: list[SessionFacts] = []

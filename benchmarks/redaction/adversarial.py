@@ -1,7 +1,7 @@
 """Secrets as attackers of redaction would place them: forms crossed with values.
 
-Each form is of a kind and of a half: rules may be tuned to the forms of ``dev``; those
-held out were written before they were tried.  Values are made by a seed, other ones for
+Each form has a kind and a half: rules may be tuned to the forms of ``dev``; held-out
+forms were written before they were tried.  Values are generated from a seed, others for
 each half.
 """
 
@@ -21,7 +21,7 @@ Half = Literal["dev", "held_out"]
 
 
 class Case(NamedTuple):
-    """A text, the values that must not be left in it, and what kind of form it is."""
+    """A text, the values that must not be left in it, and the kind of its form."""
 
     text: str
     secrets: tuple[str, ...]
@@ -139,7 +139,7 @@ _BASE64: Final = ascii_letters + digits + "+/"
 
 
 def cases(half: Half, *, times: int = 6) -> Iterator[Case]:
-    """All cases of a half: each form with ``times`` values of its own."""
+    """Return all cases of a half: each form with ``times`` values of its own."""
     chance = random.Random(f"adversarial {half}")
     forms = _DEV if half == "dev" else _HELD_OUT
     for row in forms.strip().splitlines():
@@ -241,9 +241,9 @@ def _material(lines: list[str]) -> tuple[str, ...]:
 def recall(
     half: Half, redact: Callable[[str], str], *, every: int = 1
 ) -> tuple[Counter[str], Counter[str], list[Case]]:
-    """How many cases there are and are found, by kind; and those that are not.
+    """Count existing and found cases by kind, and return the missed ones.
 
-    Of all cases, only one in ``every`` is tried.
+    Only one in ``every`` cases is tried.
     """
     counts, hits = Counter[str](), Counter[str]()
     missed = []

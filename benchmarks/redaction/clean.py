@@ -1,9 +1,9 @@
-"""Clean text, in which every finding but an e-mail address is a false one.
+"""Clean text, in which every finding except an e-mail address is a false one.
 
-``python -m benchmarks.redaction.clean`` prints its findings a MB; ``--findings`` each
-of them with what stands around it.  Sources and documentation are those of the Python
-that runs; diffs and logs of agents are made from a seed.  Between the lines of the logs
-stand traps: what looks most like the secrets of ``adversarial``, and is none.
+``python -m benchmarks.redaction.clean`` prints its findings per MB; ``--findings``
+prints each with its surroundings.  Sources and documentation are those of the running
+Python; diffs and logs of agents are generated from a seed.  Between the lines of the
+logs are traps: texts that look most like the secrets of ``adversarial``, and are none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.redaction.values import BASE64, filled, run
 
 
 class Text(NamedTuple):
-    """A text of the corpus: the part it belongs to, its name, and what it says."""
+    """A text of the corpus: its part, its name, and its content."""
 
     part: str
     name: str
@@ -204,7 +204,7 @@ TRAPS: Final = tuple(
     for form in row[12:].split(" § ")
 )
 
-# Packages that exist for what is searched here, and this one.
+# Packages for what is searched here, and this one.
 _NOT_CLEAN: Final = (
     "crypto",
     "detect_secrets",
@@ -217,7 +217,7 @@ _NOT_CLEAN: Final = (
     "scrubadub",
     "stdnum",
 )
-# Passwords that stand in examples of these sources: found rightly, so left out.
+# Passwords in examples of these sources: found rightly, so left out.
 _THERE: Final = re.compile(r".*(?:geheim\$parole|scott:tiger@).*\n?")
 _WANTED: Final = re.compile(
     r"METADATA|.*\.(?:css|html|js|json|md|pyi?|rst|toml|txt|ya?ml)"
@@ -290,7 +290,7 @@ def _some(files: Iterable[tuple[str, str]], scale: float) -> Iterator[tuple[str,
 
 
 def _diffs(scale: float) -> Iterator[tuple[str, str]]:
-    """Changes of modules: lines gone, moved to the right, and doubled."""
+    """Return changes of modules: lines removed, indented, and doubled."""
     chance = random.Random("diffs")
     small = [one for one in _library(1.0) if 2_000 < len(one[1]) < 20_000]
     for name, text in small[: round(_DIFFS * scale)]:
@@ -307,7 +307,7 @@ def _changed(line: str, chance: random.Random) -> tuple[str, ...]:
 
 
 def _logs(scale: float) -> Iterator[tuple[str, str]]:
-    """What agents saw: tool outputs with traps among them, bare, prefixed and as JSON."""
+    """Return tool outputs with traps among them, bare, prefixed and as JSON."""
     chance = random.Random("logs of agents")
     lines = [*events.noise(chance, round(_LOGS * scale)).values()]
     blocks = [block for text in lines for block in prose.chunks(text, 600)]
@@ -353,7 +353,7 @@ _PARTS: Final[Mapping[str, Callable[[float], Iterator[tuple[str, str]]]]] = {
 
 
 class Found(NamedTuple):
-    """What was found in the corpus.
+    """The findings in the corpus.
 
     sizes: bytes by part.    types: findings by part, then by type.
     """
@@ -373,7 +373,7 @@ def found(
     corpus: Iterable[Text],
     tell: Callable[[Text, Span], object] | None = None,
 ) -> Found:
-    """Count what ``spans`` finds, and ``tell`` each; e-mail addresses are only counted."""
+    """Count what ``spans`` finds; pass each to ``tell``, except e-mail addresses."""
     all_of_it = Found(Counter(), {})
     for text in corpus:
         all_of_it.sizes[text.part] += len(text.text.encode())

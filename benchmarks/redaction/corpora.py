@@ -1,4 +1,4 @@
-"""All that is measured, from one seed."""
+"""All measured texts, from one seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 100_000
 
 
 def adversarial(rng: random.Random, size: int = SIZE) -> dict[str, str]:
-    """Each text by what it is made of."""
+    """The texts by their origin."""
     return {
         name: (unit * (size // len(unit) + 1))[:size]
         for name, unit in _units(rng).items()
@@ -79,7 +79,7 @@ _WEIGHTS = (30, 30, 10, 10, 8, 4, 2, 6)
 
 
 def mixed(rng: random.Random, clean: Sequence[str]) -> list[str]:
-    """``clean`` with values in sentences of their own, at ends of lines."""
+    """Return ``clean`` with values in separate sentences at ends of lines."""
     texts, size, planted = [], 0, 0
     for text in clean:
         size += len(text.encode())
@@ -92,7 +92,7 @@ def mixed(rng: random.Random, clean: Sequence[str]) -> list[str]:
 
 
 def planting(rng: random.Random) -> tuple[str, str]:
-    """A value and the sentence it stands in."""
+    """Return a value and the sentence that contains it."""
     kind = rng.choices(_KINDS, _WEIGHTS)[0]
     if kind == "API_KEY":
         value = rng.choice(VENDORS).make(rng)
@@ -118,7 +118,7 @@ _LONG = 100_000
 
 @dataclass(frozen=True)
 class Corpora:
-    """The corpora at ``scale`` of their size, each made when it is first asked for."""
+    """The corpora at ``scale`` of their size, each generated on first use."""
 
     scale: float = 1.0
     seed: int = SEED
@@ -165,7 +165,7 @@ class Corpora:
 
     @cached_property
     def noise(self) -> dict[str, str]:
-        """What tools print, by kind, without personal data."""
+        """Return tool outputs by kind, without personal data."""
         return noise(self._rng("noise"), int(4 * _MEBI * self.scale))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What tools print: 516 results as sessions hold them, and noise."""
+"""Tool outputs: 516 results as sessions store them, and noise."""
 
 from __future__ import annotations
 

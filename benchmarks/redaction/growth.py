@@ -1,7 +1,7 @@
-"""Adversarial texts and JSON for redaction: seconds of CPU a MB, and growth with size.
+"""Adversarial texts and JSON for redaction: seconds of CPU per MB, growth with size.
 
 ``python -m benchmarks.redaction.growth`` prints a line for each input and engine.  Each
-input repeats what makes rules, engines or the walk over JSON do the most work for a
+input repeats the parts that cost rules, engines or the walk over JSON the most work per
 character: words that start rules, prefixes, delimiters, quotes, brackets, digits,
 escapes, arrays, keys, and JSON in JSON.
 """
@@ -19,7 +19,7 @@ from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.values import JsonValue, OverBudget
 
-# Makes an input of about so many characters.
+# Creates an input of about that many characters.
 Maker: TypeAlias = Callable[[int], JsonValue]
 
 # The bound for each input on each engine, in seconds of CPU a MB.
@@ -124,7 +124,7 @@ def _texts() -> Iterator[tuple[str, Maker]]:
         yield name, make
 
 
-# The items of arrays, and what a key begins with.
+# The items of arrays, and the beginnings of keys.
 _ITEMS: Final[Mapping[str, JsonValue]] = {
     "numbers": 13912345670,
     "letters": "a",
@@ -263,10 +263,10 @@ INPUTS: Final[Mapping[str, Maker]] = {
 
 
 class Taken(NamedTuple):
-    """What one input took.
+    """The cost of one input.
 
-    seconds: of CPU a MB.
-    refused: it was over the budget of work.
+    seconds: of CPU per MB.
+    refused: it exceeded the budget of work.
     """
 
     seconds: float
@@ -274,13 +274,13 @@ class Taken(NamedTuple):
 
 
 def size_of(value: JsonValue) -> int:
-    """The bytes of ``value``: of a text itself, else of its JSON."""
+    """Return the bytes of ``value``: of a text itself, otherwise of its JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return len(text.encode())
 
 
 def taken(redactor: Redactor, value: JsonValue) -> Taken:
-    """How long ``redactor`` takes for ``value``."""
+    """Measure how long ``redactor`` takes for ``value``."""
     refused = False
     began = process_time()
     try:
@@ -292,7 +292,7 @@ def taken(redactor: Redactor, value: JsonValue) -> Taken:
 
 
 def main() -> None:
-    """Print a line for each input and engine, and what is over the bound."""
+    """Print a line for each input and engine, and those over the limit."""
     engines: tuple[EngineName, ...] = ("stdlib", "vectorscan")
     wanted = sys.argv[1:]
     for engine in engines if installed() else engines[:1]:

@@ -1,6 +1,6 @@
-"""Labelled texts, our own and those of ``--data``, and how much of them a tool finds.
+"""Labelled texts, our own and those of ``--data``, and how many labels a tool finds.
 
-What is held out stands in other sentences and carriers than what rules are tuned to.
+Held-out values are in other sentences and carriers than those to which rules are tuned.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ TRAPS: tuple[str, ...] = (
 
 
 class Item(NamedTuple):
-    """A text, what in it is to be found, and whether rules may be tuned to it."""
+    """A text, its values to be found, and whether rules may be tuned to it."""
 
     text: str
     spans: tuple[Span, ...]
@@ -204,7 +204,7 @@ def items(rng: random.Random, each: int) -> list[Item]:
 
 
 def vendor_items(rng: random.Random) -> list[Item]:
-    """A key of each vendor in each carrier that is held out if the vendor is."""
+    """Return a key of each vendor in each carrier that is held out if the vendor is."""
     made = []
     for number, vendor in enumerate(VENDORS):
         held_out = number % 2 == 1
@@ -227,7 +227,7 @@ def _item(rng: random.Random, kind: str, sentence: str, held_out: bool) -> Item:
 
 
 def _traps(rng: random.Random, each: int) -> Iterator[Item]:
-    """What looks like personal data and is none."""
+    """Return texts that look like personal data and are none."""
     for number in range(each):
         trap = TRAPS[number % len(TRAPS)]
         text = trap.format(
@@ -269,7 +269,7 @@ STRUCTURED = {
 
 
 class Case(NamedTuple):
-    """A text that must, or must not, lose what it holds: of it, ``expected``."""
+    """A text that must, or must not, lose its ``expected`` value."""
 
     id: str
     text: str
@@ -320,7 +320,7 @@ class Count:
 
     @property
     def missed(self) -> int:
-        """Values of which no sign was covered."""
+        """Return the values of which no character was covered."""
         return self.spans - self.whole - self.part
 
     @property
@@ -341,7 +341,7 @@ class Count:
 
 @dataclass(slots=True)
 class Score:
-    """Counts by type, and what was not covered or falsely found."""
+    """Counts by type, and values that were not covered or falsely found."""
 
     types: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     missed: list[str] = field(default_factory=list)
@@ -357,10 +357,10 @@ class Score:
 
 
 def score(tool: Tool, items: Iterable[Item]) -> Score:
-    """Run ``tool`` over ``items``.
+    """Run ``tool`` on ``items``.
 
-    Types that start with ``other:`` are labelled but not asked for: they count neither
-    as missed nor, where something is found in them, as falsely found.
+    Types that start with ``other:`` are labelled but not requested: they count neither
+    as missed nor, if something is found in them, as falsely found.
     """
     result = Score()
     for item in items:
@@ -402,7 +402,7 @@ def _left(text: str, span: Span, found: Sequence[Span]) -> int:
 
 
 def wrong(tool: Tool, cases: Iterable[Case]) -> dict[str, str]:
-    """Which cases do not come out as they must, and in which way."""
+    """Return the cases with a wrong result, and how it is wrong."""
     verdicts = {case.id: _fault(tool, case) for case in cases}
     return {name: fault for name, fault in verdicts.items() if fault}
 

@@ -1,4 +1,4 @@
-"""What must hold for every input, tried on many made-up ones."""
+"""Laws that hold for every input, tried on many generated ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NONE: dict[str, Json] = {}
 
 
 def _smaller(case: Json) -> Iterator[Json]:
-    """Values like ``case`` with something less, what takes most away first."""
+    """Yield values like ``case`` with parts removed, the largest part first."""
     if isinstance(case, str):
         yield from _shorter(case)
     elif isinstance(case, list):
@@ -144,9 +144,9 @@ def laws(
     *,
     also: Iterable[Json] = (),
 ) -> Verdict:
-    """Try ``cases`` made-up texts and values, and those in ``also``.
+    """Try ``cases`` generated texts and values, and those in ``also``.
 
-    The first of ``redactors`` is what the others are compared with.
+    The others are compared with the first of ``redactors``.
     """
     rng = random.Random(f"{seed}:laws")
     verdict = Verdict()
@@ -160,7 +160,7 @@ def laws(
 
 
 def text(rng: random.Random) -> str:
-    """Personal data, words that give context, placeholders, rubbish, put together."""
+    """Combine personal data, words that give context, placeholders, and rubbish."""
     return "".join(_fragment(rng) + rng.choice(_GLUE) for _ in range(rng.randint(1, 9)))
 
 
@@ -225,14 +225,14 @@ def _shrunk(redactors: Mapping[str, Redactor], case: Json, law: str) -> Json:
 
 
 def _redacted(redactor: Redactor, case: Json) -> Json:
-    # A text that is JSON is redacted as such where it stands in a value.
+    # A text that is JSON is redacted as such inside a value.
     if isinstance(case, str) and not _parses(case):
         return redactor.text(case)[0]
     return redactor.value(case)[0]
 
 
 def still_json(before: Json, after: Json) -> bool:
-    """Whether texts that were JSON are JSON, or were replaced as a whole."""
+    """Whether texts that were JSON are still JSON, or were replaced completely."""
     if isinstance(before, dict) and isinstance(after, dict):
         before, after = list(before.values()), list(after.values())
     if isinstance(before, list) and isinstance(after, list):

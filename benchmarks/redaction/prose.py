@@ -1,4 +1,4 @@
-"""Clean text: English and Chinese prose about programs, and Python that is on hand."""
+"""Clean text: English and Chinese prose about programs, and installed Python code."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ DOMAINS = (
 
 CHUNK = 1800
 _RARE = 1 / 30
-# What might be personal data or a secret, seen by no rule of Refold but by a plain eye.
+# Possible personal data or secrets, found by plain patterns and by no rule of Refold.
 _SUSPICIOUS = re.compile(
     r"[\w.+-]@[\w-]"
     r"|\d{7}|\d[ .()/-]{1,2}\d{3,4}[ .()/-]{1,2}\d{3,4}|\+\d{2}"
@@ -146,8 +146,8 @@ _SUSPICIOUS = re.compile(
     r"|[A-Za-z0-9+/_-]{32}"
 )
 
-# Personal data and secrets as such.  A name of a variable by a word is neither, and
-# long numbers in a library are nobody's.
+# Personal data and secrets as such.  A name of a variable next to a word is neither,
+# and long numbers in a library belong to nobody.
 _PERSONAL = re.compile(
     r"[\w.+-]@[\w-]+\.[a-z]|-----BEGIN|\beyJ|://[^/\s:]*:[^/\s@]{3,}@"
     r"|(?i:passwo?r?d|secret)\w*[\"']?\s?[:=]\s?[\"'b]"
@@ -165,7 +165,7 @@ def chinese(rng: random.Random, size: int) -> str:
 
 
 def code(size: int) -> str:
-    """Up to ``size`` bytes of the standard library, suspicious lines left out."""
+    """Return up to ``size`` bytes of the standard library, without suspicious lines."""
     kept: list[str] = []
     total = 0
     for _, text in library():
@@ -252,7 +252,7 @@ def _chinese(rng: random.Random) -> str:
 
 
 class _Slots(dict[str, str]):
-    """Fills a template's slots with words and numbers, each drawn when asked for."""
+    """Fills a template's slots with words and numbers, each drawn when needed."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class Accuracy:
     score: Score
 
     def plain(self, *, misses: bool) -> dict[str, Any]:
-        """As JSON; what was missed only of what rules may be tuned to."""
+        """Return JSON; it lists misses only of cases to which rules may be tuned."""
         told: dict[str, Any] = {
             "data": self.data,
             "half": self.half,
@@ -42,12 +42,12 @@ class Accuracy:
 
 @dataclass(slots=True)
 class Figures:
-    """All of one run.
+    """All figures of one run.
 
-    speed: by corpus, then by who ran: megabytes a second of processor time.
+    speed: by corpus, then by tool: megabytes per second of processor time.
     noise: by tool, then by kind of noise: false positives.
-    placed: by tool, half, kind: secrets of attackers that were found, and all.
-    clean: by tool and part, then by type: findings in a MB of clean text.
+    placed: by tool, half, kind: found secrets of attackers, and all.
+    clean: by tool and part, then by type: findings per MB of clean text.
     """
 
     machine: dict[str, str] = field(default_factory=dict)
@@ -125,9 +125,9 @@ _LEAST_BY_TYPE = {
 
 
 def checks(figures: Figures, *, timed: bool) -> list[Check]:
-    """Each target with its measurement; times only where they mean something.
+    """Return each target with its measurement; times only if they mean something.
 
-    What is found is a gate, how fast is none.
+    Recall is a gate, speed is not.
     """
     speed = _speeds(figures)
     found = [
@@ -236,7 +236,7 @@ def _share(counts: Iterable[tuple[int, int]]) -> float:
 
 
 def _false(by_type: dict[str, float]) -> float:
-    """All but the e-mail addresses, which are there."""
+    """Return the findings except e-mail addresses, which really occur."""
     return sum(rate for kind, rate in by_type.items() if kind != "EMAIL")
 
 
@@ -267,7 +267,7 @@ def show(figures: Figures, console: Console) -> None:
 
 
 def markdown(figures: Figures) -> str:
-    """The same for a page of documentation, which shows what was held out."""
+    """Return the same for a page of documentation, which shows held-out cases."""
     parts = [f"{said}\n" for said in _in_short(figures)]
     told = [check for check in figures.checks if "development" not in check.what]
     for table in (
@@ -309,7 +309,7 @@ def filled(page: str, figures: Figures) -> str:
 
 
 def speed(figures: Figures) -> Table:
-    """Megabytes a second by who ran and on what."""
+    """Return megabytes per second by tool and corpus."""
     table = _table("MB/s of processor time, one core", "", *map(_head, figures.speed))
     runners = dict.fromkeys(name for by in figures.speed.values() for name in by)
     for name in runners:
@@ -319,7 +319,7 @@ def speed(figures: Figures) -> Table:
 
 
 def tails(figures: Figures) -> Table:
-    """What one small event takes, and the worst text."""
+    """Return the time of one small event, and of the worst text."""
     table = _table(
         "Small and hard", "", "174-byte event, µs", "worst of 30, ms", "which"
     )

@@ -1,4 +1,4 @@
-"""One run of everything, from the corpora to the tables."""
+"""One complete run, from the corpora to the tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Item = TypeVar("_Item")
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this process on one core, where the system can."""
+    """Pin this process to one core, if the system allows it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -55,9 +55,9 @@ def one_core() -> Iterator[None]:
 
 @dataclass
 class Race(Generic[_Item]):
-    """Several ways to do the same work, timed in turn: a busy machine slows all.
+    """Time several tools for the same work in turn: a busy machine slows all.
 
-    Each has items of its own: a slow one gets a sample.  What counts is the best round.
+    Each has its own items: a slow tool gets a sample.  The best round counts.
     """
 
     size: Callable[[_Item], int]
@@ -82,7 +82,7 @@ class Race(Generic[_Item]):
 
 
 def seconds(work: Callable[[_Item], object], items: Sequence[_Item]) -> float:
-    """Seconds of processor time that ``work`` takes over all ``items``."""
+    """Return the processor time in seconds that ``work`` takes over all ``items``."""
     start = time.process_time()
     for item in items:
         work(item)
@@ -97,7 +97,7 @@ def sample(
     return [*items[step // 2 :: step]] or [*items[:1]]
 
 
-# What a slow tool is given of a corpus, in bytes.
+# The bytes of a corpus that a slow tool gets.
 _PEER_SAMPLE = 60_000
 _SLOW_SAMPLE = 1_000_000
 
@@ -126,7 +126,7 @@ def speed(
 def adversarial(
     figures: Figures, texts: Mapping[str, str], engines: Mapping[str, Redactor]
 ) -> None:
-    """Milliseconds that each text takes each engine, best of two."""
+    """Return the milliseconds that each text takes each engine, best of two."""
     for name, redactor in engines.items():
         figures.adversarial_ms[name] = {
             kind: min(seconds(redactor.text, [text]) for _ in range(2)) * 1000
@@ -229,7 +229,7 @@ def _found(tool: Tool, text: str) -> int:
     return sum(len(tool.spans(chunk)) for chunk in prose.chunks(text))
 
 
-# One case in so many, and bytes of clean text, for a slow tool.
+# The sampling of cases, and the bytes of clean text, for a slow tool.
 _PEER_EVERY = 7
 _PEER_CLEAN = 200_000
 
@@ -254,7 +254,7 @@ def _placed(
 def unflagged(
     figures: Figures, corpus: Sequence[clean.Text], given: Sequence[Tool]
 ) -> None:
-    """What each tool finds in clean text, a MB, by type."""
+    """Return each tool's findings in clean text, per MB, by type."""
     parts = {
         "refold, sources": [text for text in corpus if text.part != "logs"],
         "refold, logs with traps": [text for text in corpus if text.part == "logs"],
@@ -292,13 +292,13 @@ def code(figures: Figures, files: Mapping[str, str], redactor: Redactor) -> None
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run and where to write it.
+    """The parts to run and the files to write.
 
-    quick:    a hundredth of the work, to see that all runs; its times mean nothing.
+    quick:    a hundredth of the work, to see that everything runs; times mean nothing.
     data:     a folder with labelled data that is not part of the project.
     markdown: a page of documentation whose results are replaced.
-    laws:     how many generated cases; None: 20 000, or 500 if quick.
-    misses:   tell also what was missed in the halves that rules may be tuned to.
+    laws:     the number of generated cases; None: 20 000, or 500 if quick.
+    misses:   also print what was missed in the halves to which rules may be tuned.
     """
 
     quick: bool = False

@@ -1,4 +1,4 @@
-"""Streams equal wholes: documents cut at many places, redacted in pieces and at once.
+"""Streams equal complete texts: documents cut at many places, redacted both ways.
 
 ``python -m benchmarks.redaction.streams SECONDS SEED`` cuts documents for that long and
 prints each that a stream redacts differently.
@@ -50,7 +50,7 @@ def _placed() -> list[str]:
 
 
 def document(random: Random) -> str:
-    """Placed secrets, made-up texts and prose in a row."""
+    """Return placed secrets, generated texts and prose in a row."""
     parts: list[str] = []
     length = 0
     while length < _LENGTH:
@@ -85,7 +85,7 @@ def streamed(redactor: Redactor, run: Run) -> str:
 
 
 def main() -> None:
-    """Cut documents, and print what differs."""
+    """Cut documents, and print the differences."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60
     random = Random(sys.argv[2] if len(sys.argv) > 2 else "streams")
     redactor = Redactor(Plan(engine="stdlib"))

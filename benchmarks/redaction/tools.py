@@ -1,4 +1,4 @@
-"""Who looks for personal data: Refold, and other tools where they are installed."""
+"""Tools that find personal data: Refold, and others if they are installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACEHOLDER = re.compile(r"\[REDACTED:([A-Z][A-Z0-9_]{1,39})(?:#[a-z2-7]{8})?\]
 
 
 class Span(NamedTuple):
-    """A piece of a text, in characters, and the type it is said to be."""
+    """A piece of a text, in characters, and its reported type."""
 
     start: int
     end: int
@@ -35,20 +35,20 @@ class Tool(Protocol):
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """The tool's name in the table."""
         ...
 
     def spans(self, text: str) -> Sequence[Span]:
-        """What it finds, its types in the words of this benchmark."""
+        """Return the findings, with types in the words of this benchmark."""
         ...
 
 
 def replaced(before: str, after: str) -> list[Span]:
-    """Which pieces of ``before`` the placeholders of ``after`` stand for.
+    """Return the pieces of ``before`` that the placeholders of ``after`` replace.
 
-    Told from the outside alone: what stands between placeholders must be there as it
-    was, but for white space, which JSON in a string may lose.  If it is not, nothing
-    counts as covered, and the change itself as found.
+    Only the texts are compared: the text between placeholders must be unchanged, except
+    for white space, which JSON in a string may lose.  If it is changed, nothing counts
+    as covered, and the change itself counts as found.
     """
     kept, types = _split(after)
     if not types:
@@ -112,16 +112,16 @@ class Refold:
     name: str = "refold"
 
     def spans(self, text: str) -> Sequence[Span]:
-        """What it replaces."""
+        """Return the text with replaced findings."""
         return replaced(text, self.redactor.text(text)[0])
 
     def value(self, value: Json) -> Json:
-        """A JSON value without what was found."""
+        """Return a JSON value without the findings."""
         return self.redactor.value(value)[0]
 
 
 def without(tool: Tool, text: str) -> str:
-    """``text`` as it stands when all that ``tool`` finds is cut out."""
+    """Return ``text`` without the findings of ``tool``."""
     if isinstance(tool, Refold):
         return tool.redactor.text(text)[0]
     kept, at = [], 0
@@ -235,7 +235,7 @@ def _scrubadub() -> Callable[[str], Iterator[Span]]:
 
 
 class _DetectSecrets:
-    """Scans files only; its settings and the file are kept as long as it is.
+    """Scans files only; its settings and the file exist as long as the object.
 
     Of some keys it names the prefix: the finding is taken to be the whole word.
     """

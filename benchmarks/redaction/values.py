@@ -1,4 +1,4 @@
-"""Made-up values: of people, valid by their check digits; secrets; keys of vendors."""
+"""Generated values: of people, with valid check digits; secrets; keys of vendors."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def uuid(rng: random.Random) -> str:
 
 
 def jwt(rng: random.Random) -> str:
-    """A signed JSON web token with a header that says so."""
+    """Return a signed JSON web token with a header that says so."""
     header = {"alg": rng.choice(("HS256", "RS256")), "typ": "JWT"}
     claims = {
         "sub": str(rng.randint(1, 99999)),
@@ -145,7 +145,7 @@ def jwt(rng: random.Random) -> str:
 
 
 def private_key(rng: random.Random) -> str:
-    """The text of a key in PEM, whole."""
+    """Return the complete text of a key in PEM."""
     kind = rng.choice(("RSA ", "EC ", "OPENSSH ", ""))
     lines = "\n".join(run(rng, 64, BASE64) for _ in range(rng.randint(3, 12)))
     mark = f"{kind}PRIVATE KEY-----"
@@ -153,7 +153,7 @@ def private_key(rng: random.Random) -> str:
 
 
 def password(rng: random.Random) -> str:
-    """What a careful person or a generator makes up."""
+    """Return a password of a careful person or a generator."""
     return rng.choice(
         (
             run(rng, 8, LOWER) + run(rng, 2, string.digits) + "!",
@@ -187,10 +187,10 @@ _ALPHABETS = {
 
 
 def filled(template: str, rng: random.Random) -> str:
-    """``template`` with each slot drawn anew.
+    """Return ``template`` with each slot drawn again.
 
-    A letter and a number are so many characters of an alphabet, digits not led by 0;
-    a word is one of the shapes below, or not a slot.
+    A letter and a number stand for that many characters of an alphabet, digits without
+    a leading 0; a word is one of the shapes below, or not a slot.
     """
 
     def fill(slot: re.Match[str]) -> str:
@@ -375,14 +375,14 @@ def ssn(rng: random.Random) -> str:
 
 
 def ip4(rng: random.Random) -> str:
-    """An address of version 4 that is neither loopback nor a mask."""
+    """Return an address of version 4 that is neither loopback nor a mask."""
     return f"{rng.choice((10, 45, 81, 192, 203))}." + ".".join(
         str(rng.randint(1, 254)) for _ in range(3)
     )
 
 
 def ip6(rng: random.Random) -> str:
-    """An address of version 6, whole or with its zeros left out."""
+    """Return an address of version 6, in full or without its zeros."""
     groups = [f"{rng.randint(1, 0xFFFF):x}" for _ in range(4)]
     whole = "2001:0db8:85a3:0000:0000:" + ":".join(
         f"{int(g, 16):04x}" for g in groups[:3]
@@ -486,9 +486,9 @@ KeyMaker: TypeAlias = Callable[[random.Random], str]
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """One kind of key: who gives it out, under which name, and how it looks.
+    """One kind of key: its issuer, its name, and its format.
 
-    bare: whether the key can be told from other text without a name next to it.
+    bare: whether the key can be recognized without a name next to it.
     """
 
     name: str
@@ -519,7 +519,7 @@ def _vendor(line: str) -> Vendor:
     return Vendor(name, variable, partial(filled, template), "context" not in rest)
 
 
-# name, variable, format; ``context`` where nothing in the key itself gives it away.
+# name, variable, format; ``context`` if nothing in the key itself identifies it.
 _TABLE = """\
 aws-access-key AWS_ACCESS_KEY_ID AKIA{t16}
 aws-temporary-key AWS_ACCESS_KEY_ID ASIA{t16}
@@ -716,7 +716,7 @@ def carried(vendor: Vendor, carrier: str, value: str) -> str:
 
 
 def secret_of(value: str) -> str:
-    """The part of a value that must go: of a URL, its password; else all of it."""
+    """Return the part of a value that must go: the password of a URL, or all."""
     _, scheme, rest = value.partition("://")
     if scheme and "@" in rest:
         return rest.split("@")[0].split(":")[1]

@@ -1,7 +1,7 @@
-"""The texts that redaction takes longest for: seconds of CPU a MB, on each engine.
+"""The texts that take redaction longest: seconds of CPU per MB, on each engine.
 
-``python -m benchmarks.redaction.worst`` prints them.  They were found by climbing:
-parts of triggers and examples, put together at random, changed where that took longer.
+``python -m benchmarks.redaction.worst`` prints them.  They were found by hill climbing:
+random combinations of triggers and examples, changed where that took longer.
 """
 
 from __future__ import annotations

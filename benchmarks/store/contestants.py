@@ -1,6 +1,6 @@
-"""Who takes part, on which database: Refold, the driver alone, and a file.
+"""The contestants on each database: Refold, the driver alone, and a file.
 
-A table of the driver has the payload and a primary key of session and seq: the least
+A table of the driver has the payload and a primary key of session and seq: the minimum
 from which a session can be read again.
 """
 
@@ -41,7 +41,7 @@ _TOLD = ("server_version", "fsync", "synchronous_commit", "full_page_writes")
 
 @dataclass
 class Engine:
-    """One engine, a folder for its files, and what redacts for Refold on it."""
+    """One engine, a folder for its files, and Refold's redactor."""
 
     name: str
     folder: Path
@@ -51,11 +51,11 @@ class Engine:
 
     @property
     def level(self) -> str:
-        """What SQLite's ``synchronous`` is to be."""
+        """The setting of SQLite's ``synchronous``."""
         return "NORMAL" if self.name == NORMAL else "FULL"
 
     def fresh(self) -> str:
-        """The URL of an empty database; a file of SQLite keeps its WAL from here on."""
+        """Return the URL of an empty database; a SQLite file keeps its WAL."""
         name = f"bench{next(self._counter)}"
         if self.server:
             return self.server.create_database(name)
@@ -70,7 +70,7 @@ class Engine:
         return f"sqlite:///{self.folder / name}"
 
     def conditions(self) -> dict[str, str]:
-        """What decides over the figures of this engine."""
+        """Return the setting that decides the figures of this engine."""
         if not self.server:
             return {"SQLite": f"{sqlite3.sqlite_version} (WAL)"}
         with psycopg.connect(self.server.url) as connection:
@@ -87,9 +87,9 @@ class Engine:
 def engines(
     names: Iterable[str], folder: Path, redactor: refold.redaction.Redactor
 ) -> Iterator[list[Engine]]:
-    """The engines of these names, started; PostgreSQL is gone afterwards.
+    """Start the engines of these names; PostgreSQL is removed afterwards.
 
-    A PostgreSQL that cannot be had is named and left out.
+    A PostgreSQL that cannot be started is named and left out.
     """
     wanted, server = [ENGINES[name] for name in names], None
     if POSTGRES in wanted:
@@ -109,11 +109,11 @@ def engines(
 
 
 class Contestant:
-    """A store with sessions.  What may be awaited returns a coroutine or is done.
+    """A store with sessions.  Operations that can be awaited return a coroutine.
 
-    style:    how its users run several sessions at once.
-    batches:  whether it can add many events in one go.
-    most:     events of a session beyond which it is not filled: it would take too long.
+    style:    how its users run several sessions concurrently.
+    batches:  whether it can add many events in one call.
+    most:     the longest session that is filled: more would take too long.
     """
 
     name: str
@@ -126,10 +126,10 @@ class Contestant:
         self.url = engine.fresh()
 
     async def open(self) -> None:
-        """Connect, and make the tables."""
+        """Connect, and create the tables."""
 
     async def begin(self, session: str) -> None:
-        """Make a session, if it has to be made."""
+        """Create a session, if that is needed."""
 
     def append(self, session: str, number: int) -> Any:
         """Add one event; durable when done."""
@@ -140,11 +140,11 @@ class Contestant:
         raise NotImplementedError  # each store has its own way
 
     def read(self, session: str) -> Any:
-        """Everything of a session, as this store gives it."""
+        """Return everything of a session, in the form of this store."""
         raise NotImplementedError  # each store has its own way
 
     async def fill(self, session: str, count: int) -> None:
-        """Give a session so many events, as fast as it goes."""
+        """Add that many events to a session, as fast as possible."""
         await self.begin(session)
         for numbers in payloads.chunks(count, 100):
             await done(self.batch(session, numbers))
@@ -158,7 +158,7 @@ class Contestant:
 
 
 async def done(result: Any) -> Any:
-    """The result, once it is there."""
+    """Return the result once it is complete."""
     return await result if hasattr(result, "__await__") else result
 
 
@@ -387,9 +387,9 @@ USER = "ada"
 
 
 def warm_redactor() -> refold.redaction.Redactor:
-    """The default policy on the fastest engine that is installed, ready to run.
+    """The default policy on the fastest installed engine, ready to run.
 
-    A store that was opened without one would change to it in the midst of a race.
+    A store that was opened without one would change to it during a race.
     """
     names: tuple[EngineName, ...] = ("vectorscan", "stdlib")
     for name in names:
@@ -401,7 +401,7 @@ def warm_redactor() -> refold.redaction.Redactor:
 
 
 class Refold(Contestant):
-    """Its public calls, with the policy that is the default."""
+    """Refold's public calls, with the default policy."""
 
     name = OURS
 

@@ -1,4 +1,4 @@
-"""What is measured: appends, load, imports, reads, folds and bytes on the disk."""
+"""The measured parts: appends, load, imports, reads, folds and bytes on the disk."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _ROUNDS_WARM = 3
 
 
 def stages(engine: Engine, ours: Refold, rounds: int) -> list[Stages]:
-    """Medians right after a commit, and hot.
+    """Return medians right after a commit, and hot.
 
     Hot means: the same event was appended to a store in memory just before, so that
-    what Python runs is in the caches, as it is not right after waiting for a disk.
+    Python's code is in the caches, as it is not right after waiting for a disk.
     """
     with refold.open("memory://", redactor=engine.redactor) as warm:
         return [
@@ -88,7 +88,7 @@ def _warm(store: SessionStore, number: int) -> None:
 
 
 def _split(whole: float, tape: dict[str, tuple[float, float]]) -> dict[str, float]:
-    """Seconds by stage; what is no other's is validation and what is around it.
+    """Return seconds by stage; the remainder is validation and its surroundings.
 
     Of the writing, the driver has what the thread computed, and the server the rest:
     the thread slept until the server, or the disk, had answered.
@@ -144,7 +144,7 @@ _SESSIONS = ("single", "batch")
 
 
 async def appends(field: Field, figures: Figures, scale: Scale) -> None:
-    """Both, and where the time of one append goes."""
+    """Measure both, and where the time of one append goes."""
     await field.begin(*_SESSIONS)
     await _single(field, figures, scale)
     await _others(field, figures, scale)
@@ -214,7 +214,7 @@ Append = Callable[[str, int], Any]
 
 
 async def load(field: Field, figures: Figures, scale: Scale) -> None:
-    """Ours in both ways against everyone in the way that is theirs."""
+    """Race ours in both ways against every other in its own way."""
     await field.begin(*SESSIONS)
     engine, each = field.engine.name, scale.each
     with ExitStack() as opened:
@@ -252,7 +252,7 @@ def _work(contestant: Contestant, each: int) -> Iterator[Callable[[int], Any]]:
 
 @contextmanager
 def _in_threads(append: Append, each: int) -> Iterator[Callable[[int], Any]]:
-    """A thread for each session; all are there before the first round."""
+    """Run a thread for each session; all exist before the first round."""
 
     def run(session: str, number: int) -> None:
         together.wait()
@@ -286,7 +286,7 @@ _BATCH = 100
 
 
 async def imports(field: Field, figures: Figures, scale: Scale) -> None:
-    """Session after session of a thousand events; what they are made of is included."""
+    """Append session after session of a thousand events, generating them included."""
     size = min(_SESSION, scale.events)
     rounds = max(1, scale.events // size)
     ways = [Way(BULK, _sessions(field.raw.copy, size))]
@@ -353,8 +353,8 @@ class _Counter:
 
 FULL_READ, CONTEXT, LENGTH = "full read", "context", "context, by length"
 STRATEGY = "turn_window"
-# Its memory is full in a short session already, as that of the others is not: what it
-# shows is as much at either length.
+# Its memory is full in a short session already, unlike that of the others: it shows the
+# same amount at either length.
 STEADY = "turn_window:session_memory_tokens=1500"
 STRATEGIES = (
     STRATEGY,
@@ -365,7 +365,7 @@ STRATEGIES = (
     "recursive_summary",
 )
 _OF_MAIN = ("raw", "stub", "pinned")
-# Beyond so many events a session is compacted under the first two strategies only.
+# A longer session is compacted under the first two strategies only.
 _MOST = 10_000
 _LONG = 2
 _TURNS = 5
@@ -455,7 +455,7 @@ def _grown(field: Field, name: str, size: int, strategies: tuple[str, ...]) -> S
 
 
 def _rows(view: View) -> int:
-    """How many rows a view is made of: events it shows, and its summaries."""
+    """Return the number of rows behind a view: shown events and summaries."""
     shown = sum(
         span.last - span.first + 1
         for span in view.spans
@@ -551,7 +551,7 @@ def _names() -> list[str]:
 
 
 def _all(results: Iterable[Any]) -> None:
-    """Run through them; a problem would be a different work than what is measured."""
+    """Verify them; a problem would mean that other work was measured."""
     for result in results:
         found = result[1] if isinstance(result, tuple) and len(result) == 2 else result
         if problems := getattr(found, "problems", None) or getattr(
@@ -561,7 +561,7 @@ def _all(results: Iterable[Any]) -> None:
 
 
 def peak(url: str, keys: str, what: str) -> float:
-    """Megabytes at the peak of a process that does only ``what`` to the store."""
+    """Return the peak megabytes of a process that does only ``what`` to the store."""
     command = [sys.executable, "-c", _ALONE, url, keys, what, STRATEGY]
     return float(subprocess.check_output(command, text=True))
 
@@ -600,9 +600,9 @@ def _sizes(engine: Engine, found: Sequence[Transcript]) -> dict[str, float]:
 def _summaries(
     engine: Engine, found: Sequence[Transcript], wanted: int
 ) -> dict[str, float]:
-    """The share of summaries in a session that was compacted so often.
+    """Return the share of summaries in a session that was compacted that often.
 
-    The session is made of the transcripts, one after another and again.
+    The session consists of the transcripts, one after another and repeatedly.
     """
     with Refold(engine).store as store:
         session, made = store.session(user_id=USER, session_id="talk"), 0
@@ -623,7 +623,7 @@ def _summaries(
 
 
 def _renamed(event: Event, number: int) -> Event:
-    """The event with a call id that is new to the session."""
+    """Return the event with a call id that is new to the session."""
     if not isinstance(event, ToolCall | ToolResult):
         return event
     return event.model_copy(update={"call_id": f"{number}-{event.call_id}"})

@@ -1,4 +1,4 @@
-"""What is stored: prose of 2 KB, the same in each run, and turns of an agent."""
+"""The stored payloads: prose of 2 KB, the same in each run, and turns of an agent."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _pool() -> tuple[str, ...]:
 
 
 def text(number: int) -> str:
-    """About 2 KB of prose that no other number gives."""
+    """Return about 2 KB of prose that no other number gives."""
     return f"{number}: {_pool()[number % _POOL]}"
 
 
 def event(number: int) -> refold.UserInput:
-    """The text as what a user said."""
+    """Return the text as a user's input."""
     return refold.UserInput(text=text(number))
 
 
@@ -44,7 +44,7 @@ def with_mail(number: int) -> refold.UserInput:
 
 
 def result(number: int) -> JsonObject:
-    """What a tool may return: 1.5 KB of JSON, nine objects of seven keys."""
+    """Return a typical tool result: 1.5 KB of JSON, nine objects of seven keys."""
     rng = random.Random(number)
     offers: list[JsonValue] = [
         {
@@ -78,7 +78,7 @@ def turn(number: int, *, size: int = SIZE) -> list[Event]:
 
 
 def talk(number: int) -> list[Event]:
-    """A turn of four events of 2 KB: asked, looked up, answered."""
+    """Return a turn of four events of 2 KB: question, call, result, answer."""
     said, id_ = text(number), f"t{number}"
     return [
         refold.UserInput(text=said),

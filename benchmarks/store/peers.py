@@ -1,4 +1,4 @@
-"""Other session stores, as they come, where they are installed."""
+"""Other session stores, unmodified, if they are installed."""
 
 from __future__ import annotations
 
@@ -140,10 +140,10 @@ class OpenAiAgents(Contestant):
 
 
 class LangGraph(Contestant):
-    """``PostgresSaver`` or ``SqliteSaver``: a checkpoint holds the messages so far.
+    """``PostgresSaver`` or ``SqliteSaver``: a checkpoint holds all earlier messages.
 
-    So a message costs more the longer the history is.  A thread is begun anew after
-    a hundred: what is measured are the first hundred of a conversation.
+    So a message costs more the longer the history is.  A thread is started again after
+    a hundred messages: the first hundred of a conversation are measured.
     """
 
     name = "langgraph"

@@ -1,4 +1,4 @@
-"""Two contestants in turn, pair by pair: what counts is the ratio within a pair."""
+"""Two contestants in turn, pair by pair: the ratio within a pair counts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from benchmarks.store.peers import peers
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How one contestant did one subject on one engine.
+    """The result of one contestant for one subject on one engine.
 
-    seconds: the median of one operation, which is of ``events`` events.
-    ratio:   how often as long Refold took, the median of neighbouring pairs; None for
-             Refold itself, and where nothing was raced.
-    size:    how long the session was, where that matters.
-    cpu:     the ratio of what the callers' threads computed: load hardly moves it.
+    seconds: the median of one operation on ``events`` events.
+    ratio:   how many times as long Refold took, the median of neighboring pairs; None
+             for Refold itself, and if nothing was raced.
+    size:    the length of the session, if that matters.
+    cpu:     the ratio of the callers' CPU time: load hardly changes it.
     """
 
     subject: str
@@ -65,14 +65,14 @@ class Stages:
 
 @dataclass(slots=True)
 class Figures:
-    """All of one run.
+    """All figures of one run.
 
-    sizes:  by engine, then by who: bytes of one event with all indexes.
-    memory: by engine, then by what was done: megabytes at the peak.
-    summaries: by engine, then by how it was counted: their share of the log.
-    rows:   by engine and length: of how many rows a context is made.
+    sizes:  by engine, then by contestant: bytes of one event with all indexes.
+    memory: by engine, then by operation: megabytes at the peak.
+    summaries: by engine, then by counting method: their share of the log.
+    rows:   by engine and length: the number of rows behind a context.
     commands: seconds of CPU of a command, with the start of its process.
-    notes:  what was left out, and why.
+    notes:  the parts that were left out, and why.
     """
 
     conditions: dict[str, str] = field(default_factory=dict)
@@ -117,14 +117,14 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything.
+    """The amounts of a run.
 
     events:  of an import, of the longest session, of a rebuild.
     rounds:  pairs of single appends; ``batches`` those of a hundred.
-    each:    appends of each of the sessions at once, in each of ``loads`` rounds.
+    each:    concurrent appends of each session, in each of ``loads`` rounds.
     reads:   pairs of full reads, at most; ``contexts`` those of contexts, which are
-             also made under that many ``strategies``.
-    footprints: what is done in a process of its own, to see its memory.
+             also built under that many ``strategies``.
+    footprints: operations that run in a separate process to measure memory.
     """
 
     events: int = 100_000
@@ -160,7 +160,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Ours, the driver, and the peers; each with an empty database of its own."""
+    """Ours, the driver, and the peers; each with its own empty database."""
 
     engine: Engine
     ours: Refold
@@ -181,7 +181,7 @@ class Field:
 
 @asynccontextmanager
 async def taking_part(engine: Engine, figures: Figures) -> AsyncIterator[Field]:
-    """Everyone who can be measured on this engine.
+    """Return all contestants that can be measured on this engine.
 
     The peers do not run with NORMAL: none of them sets it.
     """
@@ -209,7 +209,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is raced, where, how much of it at once and in how long a session."""
+    """The subject of a race, its engine, its concurrency, and its session length."""
 
     name: str
     engine: str
@@ -238,7 +238,7 @@ class Took(NamedTuple):
 
 
 async def seconds(work: Work, number: int) -> Took:
-    """How long the work takes, awaited if it is a coroutine."""
+    """Return how long the work takes, awaited if it is a coroutine."""
     computed, start = time.thread_time(), time.perf_counter()
     result = work(number)
     if isinstance(result, CoroutineType):
@@ -249,7 +249,7 @@ async def seconds(work: Work, number: int) -> Took:
 async def race(
     subject: Subject, ours: Way, others: Sequence[Way], rounds: int
 ) -> list[Figure]:
-    """Ours against each of the others in turn; which of a pair goes first, too.
+    """Race ours against each of the others; the first of a pair alternates too.
 
     The first figure is ours, over all pairs.
     """

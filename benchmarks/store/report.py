@@ -191,9 +191,9 @@ def _all(figures: Figures) -> Iterable[Table]:
 
 
 def _against(engine: str, figures: Sequence[Figure]) -> Table:
-    """A row for each subject: what Refold takes, and how many times that of each other.
+    """Return a row for each subject: Refold's time, and its ratio to each other.
 
-    Who is in few subjects stands in the last column, by name.
+    Contestants of few subjects are in the last column, by name.
     """
     seen = Counter(figure.who for figure in figures if figure.ratio is not None)
     often = [who for who, times in seen.items() if times >= _OFTEN]
@@ -329,7 +329,7 @@ def _draw_races(axes: Any, figures: Figures, engine: str) -> None:
 
 
 def _draw_stages(axes: Any, figures: Figures, engine: str) -> None:
-    """Where one append goes, stacked."""
+    """Draw where the time of one append goes, stacked."""
     axes.set_title("one append, µs", fontsize=10)
     found = [stages for stages in figures.stages if stages.engine == engine]
     below = [0.0] * len(found)

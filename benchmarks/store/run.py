@@ -1,4 +1,4 @@
-"""One run of everything, from the databases to the tables."""
+"""One complete run, from the databases to the tables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run and where to write it.
+    """The parts to run and the files to write.
 
     quick:    the same with fewer rounds and shorter sessions, in a few minutes.
     data:     a folder with transcripts that are not part of the project.
@@ -71,10 +71,10 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Measure, print, write; returns 1 if a gate is missed.
+    """Measure, print, write; return 1 if a gate is missed.
 
-    Raises InvalidConfiguration, before anything is measured, for what cannot be read
-    or written in the end.
+    Raises InvalidConfiguration, before anything is measured, for files that cannot be
+    read or written in the end.
     """
     _check(options)
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -143,7 +143,7 @@ def _scale(events: int | None) -> Scale:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for the databases, with the settings and keys of nobody else."""
+    """Create a folder for the databases, with its own settings and keys."""
     with tempfile.TemporaryDirectory() as name:
         home = {"REFOLD_HOME": str(Path(name, "home"))}
         others = ("REFOLD_KEYS", "REFOLD_POLICY", "REFOLD_MASTER_KEY", "REFOLD_CONFIG")
@@ -159,7 +159,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _conditions(scale: Scale) -> dict[str, str]:
-    """Who is measured on what, and when."""
+    """Run all measurements, contestant by contestant and engine by engine."""
     versions = {}
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""What two processes save: rebuilding and proving by an executor, and by two workers.
+"""The gain of two processes: rebuilding and proving by an executor, and two workers.
 
 ``python -m benchmarks.store.spreading [URL] [SESSIONS] [ROUNDS]`` prints the ratios of
 pairs of one run: one process against two, against Dask, and against two workers.
@@ -24,7 +24,7 @@ from refold.store import SessionStore
 from refold.store.work.jobs import process_pool
 
 EVENTS = 500
-# Each round makes the summaries of a strategy that no other round had.
+# Each round writes the summaries of a strategy that no other round had.
 STRATEGY = "turn_window:full_turns=2,cached_turns=2,summary_tokens={}"
 
 

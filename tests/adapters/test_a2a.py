@@ -19,7 +19,7 @@ from refold.adapters.frameworks.a2a import deliver, receive, task, tool_definiti
 from refold.domain.errors import IdempotencyConflict, InvalidEvent, SessionNotFound
 from refold.events import HumanReview
 from refold.store import Session, SessionStore
-from tests.importers.test_robustness import places
+from tests.importers.test_robustness import all_places
 from tests.support import warm
 from tests.support.stores import ROOT, open_at
 
@@ -226,14 +226,14 @@ DONE: Json = {
 }
 
 
-@pytest.mark.parametrize("place", range(len(places(DONE)) + 1))
+@pytest.mark.parametrize("place", range(len(all_places(DONE)) + 1))
 def test_any_answer_of_the_other_agent_is_stored_or_refused(
     session_here: Session, place: int
 ) -> None:
     for odd in (None, 1, "", "x", [], {}, [1], {"a": 1}):
         answer: Any = copy.deepcopy(DONE)
         if place:
-            holder, key = places(answer)[place - 1]
+            holder, key = all_places(answer)[place - 1]
             holder[key] = odd
         else:
             answer = odd

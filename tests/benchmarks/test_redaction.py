@@ -359,7 +359,7 @@ def test_a_text_that_was_json_must_stay_json(
 
 def test_a_broken_law_is_counted_and_shown_by_a_short_text() -> None:
     class Doubling(Redactor):
-        """Redacts each of its placeholders anew."""
+        """Gives each of its placeholders another name."""
 
         def text(self, text: str, *, key: str | None = None, tag: object = None) -> Any:
             return text.replace("a", "aa"), None

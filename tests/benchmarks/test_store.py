@@ -21,7 +21,7 @@ from refold.adapters.cli import main
 
 
 class Clock:
-    """Stands still but for the work that is done."""
+    """A clock that stands still except during work."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -159,7 +159,7 @@ def test_a_page_keeps_all_but_its_results() -> None:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the command writes after a short run of everything on SQLite."""
+    """The output of the command after a short run of everything on SQLite."""
     file = tmp_path_factory.mktemp("bench") / "figures.json"
     command = ["bench", "store", "--quick", "--events", "40", "--json", str(file)]
 

@@ -1,4 +1,4 @@
-"""What the tests on Citus may ask for: a cluster, and a database on it."""
+"""Fixtures of the tests on Citus: a cluster, its databases, and stores on them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.support.routing import unrouted
 from tests.support.statements import Statement, Wire
 from tests.support.stores import open_at
 
-# What stands for a value of a type.
+# A literal for each type of a value.
 _VALUES: Final = {
     "text": "'ada'",
     "character varying": "'ada'",
@@ -33,7 +33,7 @@ _NOT_HERE: Final = "follow"
 
 
 def asked(url: str, folder: Path) -> dict[str, set[Statement]]:
-    """What each operation asks for, from its second time on as a rule."""
+    """Return the statements of each operation, normally from its second time on."""
     wire, found = Wire(url), dict[str, set[Statement]]()
     with open_at(wire.url, folder) as store:
         fill(store, rounds=6)

@@ -1,4 +1,4 @@
-"""What stands above a store is tested on one engine, and races on both."""
+"""Layers above a store are tested on one engine, and races on both."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The capture: everything asked and answered is in the session, and proves itself."""
+"""Capture: every request and answer is in the session, and can be verified."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def unmarked(messages: Any) -> Any:
 
 
 def proved(session: Session) -> None:
-    """The log verifies, and each request shows again what its digest is of."""
+    """The log verifies, and each recorded request can be reproduced from its digest."""
     assert session.verify().problems == []
     for envelope, view in session.proofs.replay():
         assert isinstance(envelope.payload, Request)
@@ -158,7 +158,7 @@ def test_evidence_is_redacted_before_it_is_sent(
     ask.create("Mail ann.lee@corp.example.org", evidence=["phone 13800138000"])
 
     sent = str(api.requests[0].body)
-    assert "ann.lee@corp.example.org" in sent  # who uses it may show it to the model
+    assert "ann.lee@corp.example.org" in sent  # the caller may show it to the model
     assert "13800138000" not in sent
     assert "corp.example" not in str(session.context().messages)
     assert payloads(session, "request")[0].matches is True

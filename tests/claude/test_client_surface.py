@@ -1,4 +1,4 @@
-"""A capture covers what the SDK's client can do, and refuses the rest at once."""
+"""A capture covers what the SDK's client can do, and refuses the rest immediately."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_an_invalid_call_is_refused_before_anything_is_recorded(
 def test_a_call_that_needs_a_stream_is_refused_before_anything_is_recorded(
     session: Session, api: MessagesApi
 ) -> None:
-    """The SDK refuses it only as it makes the request."""
+    """The SDK refuses it only when it sends the request."""
     ask = capture(session, api, max_tokens=100_000)
 
     with pytest.raises(refold.errors.InvalidConfiguration, match="refuses") as refused:

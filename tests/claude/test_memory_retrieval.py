@@ -1,4 +1,4 @@
-"""A model that asks memory is told what advice may say, of its own user alone."""
+"""A model that queries memory gets what advice may contain, for its own user only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show about agents and captures runs as it stands there."""
+"""The pages about agents and captures run as written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def code(page: str) -> str:
-    """The Python of a page as one program; the later blocks go on with the first."""
+    """The Python of a page as one program; later blocks continue the first."""
     blocks = re.findall(
         r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.M | re.S
     )

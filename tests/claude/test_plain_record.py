@@ -1,4 +1,4 @@
-"""For those who call the client themselves: what is new of their messages is taken."""
+"""New messages are recorded for callers that use the client themselves."""
 
 from __future__ import annotations
 

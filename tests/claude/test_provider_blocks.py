@@ -1,4 +1,4 @@
-"""Blocks of the provider go back to it as they came, under every strategy."""
+"""The provider's blocks are sent back unchanged, under every strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.messages_api import MessagesApi, message, thinking, tool_use
 from tests.support.sdk_shapes import members, sample
 
 SIGNATURE = "c2lnbmF0dXJl/+="
-# Blocks that the log holds as other events, or that a request must ask for.
+# Blocks that the log stores as other events, or that a request must ask for.
 OTHERS = {"text", "thinking", "redacted_thinking", "tool_use", "compaction"}
 BLOCKS = {
     block.__name__: sample(block)

@@ -1,4 +1,4 @@
-"""Several agents: in one session each has its view; in a session each, a link."""
+"""Several agents: each has its own view in a session, or a linked session."""
 
 from __future__ import annotations
 

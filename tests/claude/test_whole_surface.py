@@ -1,4 +1,4 @@
-"""Whatever the SDK's types allow, in an answer or a request, a capture records."""
+"""A capture records everything that the SDK's types allow in an answer or a request."""
 
 from __future__ import annotations
 

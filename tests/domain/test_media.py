@@ -1,4 +1,4 @@
-"""A walk of a file finds its end, its size, and everything besides pixels."""
+"""A walk of a file finds its end, its size, and everything except pixels."""
 
 from __future__ import annotations
 

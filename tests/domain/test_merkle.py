@@ -1,6 +1,6 @@
-"""Trees and proofs are those of RFC 6962, and the auditor's program checks them so.
+"""Trees and proofs follow RFC 6962, and the auditor's program checks them that way.
 
-Its definitions are written out here.
+The definitions of the RFC are written out here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An event built without validation is the one that validation makes."""
+"""An event built without validation equals the validated one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def payloads() -> Iterator[Any]:
 
 
 def kinds(value: object) -> Any:
-    """The types of a value and of all that is in it."""
+    """Return the types of a value and of everything in it."""
     if isinstance(value, Model):
         fields = {name: kinds(item) for name, item in value}
         return type(value), fields, value.model_fields_set

@@ -1,4 +1,4 @@
-"""The example and the page run as they stand, and again on what they left."""
+"""The example and the page run as written, and again on the data that they left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that cannot be used are refused with a sentence, before anything is made."""
+"""Unusable settings are refused with a sentence, before anything is created."""
 
 from __future__ import annotations
 

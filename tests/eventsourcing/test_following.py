@@ -81,7 +81,7 @@ def run() -> ProjectionRunner[SessionLog, Calls]:
 
 
 def seen_until(runner: ProjectionRunner[SessionLog, Calls], count: int) -> Any:
-    """Wait for so many calls; a stopped runner raises what stopped it."""
+    """Wait for that many calls; a stopped runner raises the error that stopped it."""
 
     def seen() -> Any:
         runner.run_forever(timeout=0.01)

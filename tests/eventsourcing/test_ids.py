@@ -1,4 +1,4 @@
-"""Notification ids rise by one in the order of commits, and none is given out twice."""
+"""Notification ids rise by one in the order of commits, and none is used twice."""
 
 from __future__ import annotations
 

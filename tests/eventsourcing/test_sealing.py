@@ -1,4 +1,4 @@
-"""What an application stores is encrypted and bound to its row; it is not redacted."""
+"""Application data is encrypted and bound to its row; it is not redacted."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Counts(SqlTrackingRecorder, projection.EventCountersView):
 
 
 class Factories:
-    """What the cases of a factory ask for."""
+    """The requirements of the library's test cases of a factory."""
 
     url: str
 

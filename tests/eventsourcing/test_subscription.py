@@ -39,7 +39,7 @@ def test_a_follower_sees_all_that_other_processes_write(
 
 @pytest.fixture
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits does so until it is stopped, or the test's time is up."""
+    """Let a subscriber wait until it is stopped, or the test's time is over."""
     monkeypatch.setattr(subscription, "_SHORTEST_PAUSE", 1000)
 
 

@@ -31,7 +31,7 @@ EVE = "eve.adams@cipher-house.org"
 HELP = f"Help {EVE}."
 ANSWER = f"Ask {OTHER}."
 NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
-LATER = "Quux-Seventeen-cabin"  # found by rules that come later
+LATER = "Quux-Seventeen-cabin"  # found by rules that are added later
 RIVALS = ("Is it the ground floor, perhaps?", "Is it the seventh floor, then?")
 ROOM = "Ask for the cabin of Quux-Seventeen-cabin at the desk, please."
 
@@ -75,10 +75,10 @@ EVENTS = [
 
 
 class RedactedContract(ABC):
-    """Inherit it, and implement how a framework makes, saves and loads its items.
+    """Inherit it, and implement how a framework creates, saves and loads its items.
 
     stale:   the error of the second of two writers; None if both may write.
-    at_once: the most items of a conversation that one write saves; None is all.
+    at_once: the most items of a conversation that one write saves; None for all.
     halves:  whether the framework passes half of a surrogate pair to its store.
     """
 
@@ -92,7 +92,7 @@ class RedactedContract(ABC):
 
     @abstractmethod
     def item(self, sample: SampleMessage, number: int) -> Any:
-        """Return the framework's item for a message, with an id made of ``number``."""
+        """Return the framework's item for a message; its id contains ``number``."""
 
     @abstractmethod
     async def save(
@@ -102,7 +102,7 @@ class RedactedContract(ABC):
 
     @abstractmethod
     async def load(self, adapter: Any, thread: str) -> list[Any]:
-        """Return all items of the thread; none if there is no such thread."""
+        """Return all items of the thread; none if the thread does not exist."""
 
     @abstractmethod
     async def delete(self, adapter: Any, thread: str) -> None:
@@ -374,18 +374,19 @@ class RedactedContract(ABC):
 
 
 class FilterContract(ABC):
-    """Inherit it where a filter stands before the model.
+    """Inherit it if a filter comes before the model.
 
-    helps: whether the filter sees what the agent is told to do.
+    helps: whether the filter sees the agent's instructions.
     """
 
     helps = True
 
     @abstractmethod
     def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
-        """What a model is sent when a user says these, one run after the other.
+        """Return what a model receives when a user sends these texts, one run each.
 
-        The agent is told ``HELP``, and its model says ``ANSWER`` each time.
+        The agent's instructions are ``HELP``, and its model answers ``ANSWER`` each
+        time.
         """
 
     @pytest.mark.parametrize("numbered", [False, True])
@@ -440,7 +441,7 @@ def everything(store: refold.SessionStore) -> str:
 
 
 def seqs(store: refold.SessionStore, *, items_only: bool = False) -> int:
-    """How many events there are of conversations."""
+    """Return the number of events of conversations."""
     return sum(
         event.type in EVENTS or not items_only
         for info in store.sessions()

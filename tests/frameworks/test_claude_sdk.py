@@ -164,7 +164,7 @@ def test_a_mirrored_transcript_has_the_events_of_an_imported_one(
 
 
 class Program(Transport):
-    """Stands for the client: asks the hooks that the SDK has told it of."""
+    """Acts as the client: calls the hooks that the SDK registered with it."""
 
     def __init__(self) -> None:
         self.hooks: dict[str, Any] = {}

@@ -110,7 +110,7 @@ def load(store: refold.SessionStore, key: Any = KEY) -> list[Entry] | None:
 
 
 def by_mirror(store: refold.SessionStore, projects: Path) -> None:
-    """Give the whole transcript, as a client does whose mirror was behind."""
+    """Send the complete transcript, like a client whose mirror was behind."""
     importing = import_session_to_store(SESSION, mirror(store), batch_size=4)
     asyncio.run(importing)
 
@@ -129,7 +129,7 @@ Way = Callable[[refold.SessionStore, Path], None]
 
 
 def typed(store: refold.SessionStore, session_id: str = SESSION) -> list[Any]:
-    """The events of a session that contexts are made of."""
+    """Return the events of a session that contexts use."""
     session = store.session(user_id="ada", session_id=session_id)
     return [
         event.payload.payload() | {"type": event.type}
@@ -216,7 +216,7 @@ def test_equal_lines_without_an_id_are_all_there_in_their_order(
 def test_a_client_that_starts_again_goes_on_behind_a_capture(
     store: refold.SessionStore, projects: Path
 ) -> None:
-    """The capture has read what the client is about to mirror."""
+    """The capture has read what the client will mirror next."""
     before = [*conversation(), MODE]
     after = [MODE, *conversation("x"), MODE]
     append(mirror(store), before)

@@ -1,4 +1,4 @@
-"""An example for each framework runs; begun anew, it goes on where it was."""
+"""An example for each framework runs, and continues when it is started again."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def event_of(sample: SampleMessage, number: int) -> Event:
         parts = [types.Part(function_response=types.FunctionResponse(**back))]
     elif sample.call:
         call = types.FunctionCall(id=sample.call, name="send", args=sample.arguments)
-        # Where something in a part is replaced, its signature holds no more.
+        # A signature is invalid once something in its part is replaced.
         signature = None if MAIL in str(sample.arguments) else SIGNATURE
         parts.append(types.Part(function_call=call, thought_signature=signature))
     return Event(
@@ -408,7 +408,7 @@ def test_the_service_answers_like_the_one_in_memory(url: str) -> None:
 
 
 class Scripted(BaseLlm):
-    """Says what it was told to say, and keeps what it was sent."""
+    """Returns prepared answers, and keeps the requests."""
 
     model: str = "scripted"
     steps: list[Any]

@@ -196,7 +196,7 @@ def test_a_thread_is_kept_once_and_not_again_with_each_step(url: str) -> None:
         (info,) = store.sessions("ada")
         session = store.session(user_id="ada", session_id=info.session_id)
         size = sum(len(event.model_dump_json()) for event in session.history.pages())
-        # Kept whole each time, it would be 30 times as much.
+        # Stored completely each time, it would be 30 times as much.
         assert size < 60 * 5_000
         assert len(asyncio.run(contract.load(saver, "t"))) == 60
 
@@ -265,7 +265,7 @@ class Scripted(GenericFakeChatModel):
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 class TestFilter(FilterContract):
-    helps = False  # its prompt is put before what the hook gave
+    helps = False  # its prompt comes before the messages from the hook
 
     def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
         answers = iter([AIMessage(content=ANSWER) for _ in texts])

@@ -1,8 +1,4 @@
-"""What reads bytes that anybody may have made: each raises what it says, or nothing.
-
-A target returns if the bytes are taken or refused in words.  Whatever else it raises,
-or an error that repeats the secret in them, is a fault.
-"""
+"""Parsers of bytes that anybody may have written, as targets of the fuzzer."""
 
 from __future__ import annotations
 

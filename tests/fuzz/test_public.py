@@ -126,7 +126,7 @@ LEFT_OUT = frozenset(
         "call_id",
     }
 )
-# What ends the store, or begins with an object that others make.
+# Calls that end the store, or begin with an object that other calls create.
 ENDS = frozenset(
     {"close", "export_user", "hand_over", "retain", "record_request", "reveal_view"}
     # what goes on until somebody ends the session

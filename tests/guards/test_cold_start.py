@@ -1,10 +1,4 @@
-"""What a short process loads, compiles, and parses before it does its work.
-
-These are counts, not times: a test of times would fail on a busy machine.  If a count
-here is exceeded, load the module, compile the pattern, or read the file where it is
-first used; if every such process really needs it, raise the count with the reason in
-the commit.  ``make bench-cold`` measures the time.
-"""
+"""The modules, expressions and files that a short process loads before its work."""
 
 import json
 import subprocess

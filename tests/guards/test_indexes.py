@@ -31,7 +31,7 @@ from tests.support.stores import open_at
 
 
 class Heard(NamedTuple):
-    """What each operation asked for, by whom it was asked, and how it would be run."""
+    """The statements of each operation, the calling function, and their plans."""
 
     asked: dict[str, set[Statement]]
     called: set[Function]
@@ -214,8 +214,7 @@ OF_LOST_COMMITS: Final = {
 }
 # Sent for a fork that begins while its origin is erased: tests/erasure/test_races.py.
 OF_RACES: Final = {("refold/adapters/sql/recorder.py", "Subjects.set")}
-# Of SQLite alone: PostgreSQL never gives a position out again, and has a clock.  What
-# is missing is created with SQLAlchemy in memory and in an older file.
+# Missing indexes are created with SQLAlchemy in memory and in an older file.
 OF_SQLITE: Final = {
     ("refold/adapters/verification.py", "StoreDataVerification._floor_problems"),
     ("refold/adapters/sql/clocks.py", "ObservedTime._read"),

@@ -1,4 +1,4 @@
-"""What is deleted some at a time is looked for where it lies, not among all rows."""
+"""Deletions in parts find their rows by place, without a scan of all rows."""
 
 from __future__ import annotations
 

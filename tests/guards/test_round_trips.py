@@ -1,8 +1,8 @@
-"""How often each operation asks its database, and waits for an answer, is written down.
+"""The listed number of statements and round trips of each operation is exact.
 
-A number that falls is good news, and is written down anew; one that rises needs a
-reason.  PostgreSQL counts on the wire, with everything prepared: BEGIN and COMMIT are
-counted, and what a driver sends by itself.
+A number that falls is good news, and is updated; one that rises needs a reason.
+PostgreSQL counts on the wire, with everything prepared: BEGIN and COMMIT are counted,
+and the statements that a driver sends by itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ APPEND: Final = {
     "a hundred events": Cost(103, 1, 1),
     # SQLite looks for the key in the same transaction, and adds it.
     "one event with a key": Cost(6, 1, 1),
-    # What was refused is explained by receipt and last hash, then read and compared.
+    # A refusal is explained by receipt and last hash, then the event is read and
+    # compared.
     "a retry with a key": Cost(4, 4, 4),
 }
 READ: Final = {
@@ -61,14 +62,14 @@ READ: Final = {
     "a preparation with nothing due": Cost(1, 1, 1),
     "the newest event": Cost(1, 1, 1),
 }
-# The head, which views are behind, how the session stands, and the view.
-# And one for each page of events: sessions, streams, heads, what was redacted again,
-# names of views; what was sealed, what no hash of the chain covers, receipts.
-# Of each stream also its last event, so that what is appended meanwhile is no fault.
+# The head, the views that are behind, the state of the session, and the view.
+# And one for each page of events: sessions, streams, heads, re-redacted events, names
+# of views; sealed heads, rows that no hash of the chain covers, receipts.
+# Of each stream also its last event, so that a concurrent append is no fault.
 VERIFY: Final = Cost(12, 12, 12)
 # The sessions, the head, the derived stream, which is empty (so the head says whether
-# the session was erased), and the events.  A rebuild that writes nothing asks nothing
-# more for each summary.
+# the session was erased), and the events.  A rebuild that writes nothing needs no
+# further statement for each summary.
 DRY_REBUILD: Final = Cost(5, 5, 5)
 STORE_VIEW: Final = Cost(6, 4, 4)
 # With what the key store is asked, on PostgreSQL one there too: it tries a connection
@@ -89,7 +90,7 @@ class Counted(NamedTuple):
     url: str
 
     def costs(self, operation: Callable[[], Any], *, before: Any = None) -> Recording:
-        """What ``operation`` says, once everything is warm; ``before`` goes unheard."""
+        """Return the cost of ``operation`` once warm, without that of ``before``."""
         for _ in range(WARM):
             if before is not None:
                 before()

@@ -1,4 +1,4 @@
-"""Small transcripts of each format, made up, and how to write and read them."""
+"""Small generated transcripts of each format, with helpers to write and read them."""
 
 from __future__ import annotations
 

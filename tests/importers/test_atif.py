@@ -76,7 +76,7 @@ def recorded(drafts: Iterable[Draft], session: str = "s-1") -> list[Envelope]:
 
 
 def again(transcripts: list[importers.Transcript]) -> dict[str, Any]:
-    """Exports what was read from one file as a trajectory."""
+    """Return the exported trajectory of the transcript read from one file."""
     main, *below = transcripts
     prefix = f"{main.session_id}~"
     runs = {

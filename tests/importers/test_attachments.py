@@ -1,4 +1,4 @@
-"""What Claude Code attached is in the context as system text, where it was sent."""
+"""Attachments of Claude Code are system text in the context, where they were sent."""
 
 from __future__ import annotations
 

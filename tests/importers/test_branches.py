@@ -1,4 +1,4 @@
-"""Contexts of Claude Code sessions have what the client sent, however a file comes."""
+"""Contexts of Claude Code sessions equal what the client sent."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def contexts(store: SessionStore) -> list[list[str]]:
 def imported(
     entries: Sequence[Entry], steps: int = 1, shown: Callable[..., Any] = contexts
 ) -> Any:
-    """The contexts before each response of a file that is imported in some steps.
+    """Return the contexts before each response of a file imported in some steps.
 
     shown: returns the contexts of a store.
     """
@@ -98,7 +98,7 @@ def captured(
     monkeypatch: Any,
     shown: Callable[..., Any] = contexts,
 ) -> Any:
-    """The same for a file that is captured line by line.
+    """Return the contexts of a file that is captured line by line.
 
     restarts: each line is read by another process.
     """

@@ -1,4 +1,4 @@
-"""A captured session says of each context what an import of the same file says."""
+"""A captured session has the same provenance as an import of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codex's rollouts become events, from today's lines and those of old versions."""
+"""Codex's rollouts become events, from current lines and those of old versions."""
 
 from pathlib import Path
 from typing import Any

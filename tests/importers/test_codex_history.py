@@ -1,4 +1,4 @@
-"""Contexts of a Codex rollout are what Codex sent, after changes of its history too."""
+"""Contexts of a Codex rollout equal what Codex sent, also after edits."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ STEPS = st.one_of(
     st.tuples(st.just("assistant"), TEXTS),
     st.tuples(st.just("assistant"), TEXTS),
     st.tuples(st.just("back"), st.integers(0, 3)),
-    # Which of the messages stay, and where new ones stand among them.
+    # Which of the messages stay, and where new ones are added among them.
     st.tuples(
         st.just("compact"),
         st.tuples(st.lists(st.booleans(), max_size=8), st.sets(st.integers(0, 4))),
@@ -215,7 +215,7 @@ def replacement_of(history: list[Message], how: Any) -> list[Message]:
 
 
 def history_of(steps: list[Step]) -> list[Message]:
-    """What Codex sends after these steps; a turn that was taken back never was."""
+    """Return what Codex sends after these steps, without rolled-back turns."""
     standing: list[Step] = []
     for kind, value in steps:
         if kind != "back":

@@ -1,4 +1,4 @@
-"""A format is told by what is in a file, and one that is named is not guessed."""
+"""A format is detected by the contents of a file; a named format is not guessed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A file is read whole, or refused with one sentence that says the way out."""
+"""A file is read completely, or refused with one sentence that names a way out."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Live capture: each entry that was ever whole is in the log once, redacted."""
+"""Live capture: each complete entry is in the log once, redacted."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_an_erased_session_keeps_no_other_from_being_captured(
 
 
 def capture_files(folder: Path) -> Iterator[Path]:
-    """What captures have written below the home of Refold."""
+    """Return what captures have written below the home of Refold."""
     yield from (folder.parents[1] / "home" / "capture").iterdir()
 
 

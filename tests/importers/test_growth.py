@@ -1,4 +1,4 @@
-"""What a file said before it grew, it says again in the same words, then more."""
+"""A grown file gives the same transcript as before, word for word, then more."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -128,7 +128,7 @@ def without_usage(transcript: Transcript) -> Transcript:
 
 
 def check_kept(transcripts: list[Transcript], expected: int) -> None:
-    """Every result is an event, or was skipped; and a session takes them all."""
+    """Every result is an event, or was skipped; and a session accepts them all."""
     skipped = sum(
         entry.why.startswith("tool result")
         for transcript in transcripts
@@ -200,7 +200,7 @@ def test_codex_grows_at_its_end(cut: int) -> None:
     grown = read(write_lines, CODEX, "codex")
     young = read(write_lines, CODEX[:cut], "codex")
 
-    # The tokens of an answer come after it: then they are on it as well.
+    # The tokens of an answer follow it in the file: then the event has them as well.
     check_growth([*map(without_usage, young)], [*map(without_usage, grown)])
 
 

@@ -1,4 +1,4 @@
-"""A Letta agent file becomes the agent's whole history, in its order."""
+"""A Letta agent file becomes the agent's complete history, in order."""
 
 import json
 from pathlib import Path
@@ -242,7 +242,7 @@ def test_places_of_messages_name_the_context_as_ids_do(tmp_path: Path) -> None:
 def test_a_summary_stands_before_the_messages_that_are_older_than_it(
     tmp_path: Path, by_id: bool
 ) -> None:
-    """A compaction adds the summary at the end, and keeps newer messages behind it."""
+    """A compaction adds the summary at the end, and keeps newer messages after it."""
     roles = ("system", "user", "user", "summary", "system")
     saved = [unnamed(place, role) for place, role in enumerate(roles)]
     document = without_ids(*saved, in_context=[4, 3, 2])

@@ -1,4 +1,4 @@
-"""Every whole object of a damaged line is read, and every other byte is reported."""
+"""Every complete object of a damaged line is read, and every other byte is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat messages in OpenAI's form become events, whichever way a file holds them."""
+"""Chat messages in OpenAI's form become events, however a file stores them."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""OpenTelemetry's GenAI spans, out and in: what they can carry is the same again."""
+"""OpenTelemetry's GenAI spans, exported and imported: their contents survive."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.cli.conftest import SAMPLE as RUN
 from tests.importers import samples
 from tests.importers.samples import OTLP, events, read_one, span, spans, write_document
 
-# What the conventions have no place for: they tell no reason but a few, and the span of
-# a call is as long as it seemed to who asked for it.
+# Fields that the conventions lack: they name only a few reasons, and the span of a call
+# is as long as its caller measured.
 LOST = {"stop_reason", "duration_ms", "usage"}
 
 

@@ -1,4 +1,4 @@
-"""What Refold exported is appended anew: the same session, under new keys."""
+"""Refold's own export is appended again: the same session, under new keys."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def contents(session: Session) -> list[Any]:
     ]
 
 
-def whole(store: SessionStore) -> bool:
+def verifies(store: SessionStore) -> bool:
     return not [problem for _, proof in store.verify() for problem in proof.problems]
 
 
@@ -118,7 +118,7 @@ def test_an_export_of_a_user_becomes_the_same_sessions(
     assert [info.session_id for info in labelled] == ["fork", "s-1"]
     assert not new.user("eve").status().declarative_memory
     assert seen[-1] == ("fork", 2, 2)
-    assert whole(new)
+    assert verifies(new)
 
 
 def test_importing_again_adds_only_what_is_new(
@@ -140,7 +140,7 @@ def test_importing_again_adds_only_what_is_new(
         "fork": 0,
     }
     assert contents(new.session(user_id="ada", session_id="s-1")) == contents(session)
-    assert whole(new)
+    assert verifies(new)
 
 
 def test_a_file_is_a_session_without_what_it_does_not_hold(
@@ -160,7 +160,7 @@ def test_a_file_is_a_session_without_what_it_does_not_hold(
     (pin,) = (event for event in copy.events() if event.type == "pin")
     assert pin.payload == refold.Pin(seqs=(2,))
     assert copy.context("keep_all").digest == session.context("keep_all").digest
-    assert whole(new)
+    assert verifies(new)
 
 
 def test_new_redactions_make_another_session(old: SessionStore, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_new_redactions_make_another_session(old: SessionStore, tmp_path: Path) 
         assert session.history.streams() == ["main"]
         assert not [event for event in session.events() if event.type == "request"]
         assert done[0].redactions or done[1].redactions
-        assert whole(store)
+        assert verifies(store)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever stands where in a transcript, it is read, skipped or refused in words."""
+"""Whatever a transcript contains, it is read, skipped or refused in words."""
 
 import copy
 import json
@@ -58,20 +58,20 @@ DOCUMENTS: dict[str, Any] = {
 }
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every key and index in ``value``, with what it is a key or index of."""
+def all_places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every key and index in ``value``, with its container."""
     if not isinstance(value, dict | list):
         return []
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
     return [(value, key) for key in keys] + [
-        place for key in keys for place in places(value[key])
+        place for key in keys for place in all_places(value[key])
     ]
 
 
 def put(document: Any, data: st.DataObject) -> Any:
     changed = copy.deepcopy(document)
     for _ in range(data.draw(st.integers(1, 3))):
-        holders = places(changed)
+        holders = all_places(changed)
         if holders:
             holder, key = data.draw(st.sampled_from(holders))
             holder[key] = copy.deepcopy(data.draw(ODD))
@@ -114,10 +114,10 @@ ONE_ODD: tuple[Any, ...] = (None, -1, "x", [], {}, 10**25)
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_any_one_odd_value_is_read_or_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "odd.json"
-    for number in range(len(places(DOCUMENTS[name]))):
+    for number in range(len(all_places(DOCUMENTS[name]))):
         for odd in ONE_ODD:
             changed = copy.deepcopy(DOCUMENTS[name])
-            holder, key = places(changed)[number]
+            holder, key = all_places(changed)[number]
             holder[key] = odd
             lines = changed if name in ("claude-code", "codex", "refold") else [changed]
             path.write_text("\n".join(map(json.dumps, lines)))

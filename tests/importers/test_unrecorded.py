@@ -1,4 +1,4 @@
-"""Contexts follow what Claude Code did to its context without a record of it."""
+"""Contexts follow changes that Claude Code made to its context without a record."""
 
 from __future__ import annotations
 

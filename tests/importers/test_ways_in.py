@@ -1,4 +1,4 @@
-"""A history gives the same contexts under every strategy, whichever way it came in."""
+"""A history gives the same contexts under every strategy, however it was imported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STRATEGIES: Final = (
 
 
 def every_context(store: SessionStore) -> Contexts:
-    """What each strategy shows before each response, and at the end."""
+    """Return what each strategy shows before each response, and at the end."""
     session = store.session(user_id="ada", session_id=SESSION)
     if not list(store.sessions()):
         return {}

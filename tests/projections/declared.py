@@ -18,7 +18,7 @@ RIGHT, WRONG, UNSURE = "correct", "incorrect", "uncertain"
 
 
 def verdicts(*results: str, first: int = 1, **fields: Any) -> refold.Aggregate:
-    """An aggregate of these verdicts, on items of their own."""
+    """Return an aggregate of these verdicts, each on its own item."""
     return refold.Aggregate(
         results=tuple(
             Verdict(item_id=f"q-{nr}", verdict=result, **_known(result, fields))
@@ -44,7 +44,7 @@ def events_of(*events: Event, day: float = 0, name: str = "s") -> list[Envelope]
 def judge(
     session_id: str, events: Iterable[Envelope], taints: Iterable[str] = ()
 ) -> Judged:
-    """Returns what the verdicts in these events of a session show."""
+    """Return what the verdicts in these events of a session show."""
     judging = Judge(session_id)
     for event in events:
         judging.take(event)
@@ -54,7 +54,7 @@ def judge(
 def judged(
     *results: str, day: float = 0, taints: tuple[str, ...] = (), **fields: Any
 ) -> Judged:
-    """Returns what a session of that day with these verdicts shows.
+    """Return what a session of that day with these verdicts shows.
 
     The session is named after the day.
     """
@@ -65,5 +65,5 @@ def judged(
 
 
 def seen(*sessions: Judged, day: float = 10, **how: Any) -> Profile:
-    """The profile that they make, on that day."""
+    """Return the profile that the sessions give on that day."""
     return profile("ada", sessions, now=int(START + day * DAY), **how)

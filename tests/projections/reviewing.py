@@ -90,7 +90,7 @@ def questions(rules: ReviewRules, *events: Event) -> list[Question]:
 
 
 def recoveries(rules: ReviewRules, *events: Event) -> list[Recovery]:
-    """What the agent is to do after these events."""
+    """Return the agent's next step after these events."""
     return watched(rules, log_of(events)).recoveries()
 
 
@@ -112,7 +112,7 @@ _RESULTS: Any = st.tuples(
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[Event]:
-    """Events of a session in which much goes wrong, as it accepts them."""
+    """Draw events with many failures, as a session accepts them."""
     events: list[Event] = []
     for number in range(draw(st.integers(1, 25))):
         match draw(st.integers(0, 9)):

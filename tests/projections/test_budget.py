@@ -48,7 +48,7 @@ def view_of(
 
 
 def marked(request: dict[str, Any]) -> list[str]:
-    """What the marked blocks say, in the order in which the API reads them."""
+    """Return the text of the marked blocks, in the API's order."""
     blocks = [*request.get("tools", ()), *request.get("system", ())]
     blocks += [block for message in request["messages"] for block in message["content"]]
     marked_blocks = [block for block in blocks if block.get("cache_control") == MARK]

@@ -218,7 +218,7 @@ def _pairs(strategy: Strategy, events: list[Envelope]) -> list[tuple[int, int]]:
 
 
 class Asked(NamedTuple):
-    """A call or a question, and the response and the turn that it was asked in."""
+    """A call or a question, with its response and its turn."""
 
     seq: int
     response: int | None

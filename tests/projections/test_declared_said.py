@@ -1,4 +1,4 @@
-"""Lines about a user cite what shows them, say how surely, and say why not."""
+"""Lines about a user cite evidence, certainty, and reasons for omissions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_unstated_item_has_a_reason() -> None:
     assert unsaid(topic="fractions", standing="weak") == []
     assert unsaid(error="copy_error", count=1) == ["too few sessions show it"]
     assert unsaid(topic="angles", standing="weak") == ["too few sessions show it"]
-    assert unsaid(level=0.0) == []  # how low it is says nothing of how sure
+    assert unsaid(level=0.0) == []  # a low value does not mean uncertainty
     assert unsaid(topic="angles", nr=1) == [
         "no example of an error or topic that a model is shown"
     ]

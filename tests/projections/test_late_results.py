@@ -154,7 +154,7 @@ def test_a_call_waits_through_open_calls_after_turns() -> None:
 
 
 def test_turns_that_tools_always_straddle_are_compacted() -> None:
-    """A user who writes while tools run leaves no cut between turns that is legal."""
+    """A user who writes while tools run leaves no legal cut between turns."""
     log = Log()
     log.add(UserInput(text="Start."))
     for number in range(30):

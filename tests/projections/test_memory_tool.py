@@ -1,4 +1,4 @@
-"""What a model is told of the user: what is sure enough, its evidence apart."""
+"""The memory tool gives a model certain facts, and evidence separately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = START + 10 * DAY
 
 
 def memories_at(threshold: float) -> list[dict[str, Any]]:
-    """Of a user who is mostly wrong, and makes the same error each time."""
+    """Create memory of a user who is mostly wrong, with the same error each time."""
     sessions = [
         judged(RIGHT, WRONG, WRONG, day=day, error_type="sign error")
         for day in range(3)

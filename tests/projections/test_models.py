@@ -1,4 +1,4 @@
-"""Windows and prices by whatever name a model has, and no guess for one not known."""
+"""Windows and prices are found by any name of a model, and never guessed."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_call_in_a_compacted_response_does_not_restore_it() -> None:
 def test_no_cut_separates_an_answer_from_its_question(
     opens: Event, closes: Event
 ) -> None:
-    """Not even where a cut has taken the exchange that both belong to."""
+    """This holds even where a cut has removed the exchange that both belong to."""
     response = (AgentResponse(text="first"), {"response_id": "r1"})
     more = (UserInput(text="well?"), AFTER, closes, AFTER)
     events = log_of(response, AFTER, (opens, {"response_id": "r1"}), *more)

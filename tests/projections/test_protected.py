@@ -1,4 +1,4 @@
-"""What the user said stays in every context that a summary shortens."""
+"""The user's words stay in every context that a summary shortens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def texts(found: Protected) -> list[str]:
 
 
 def messages(count: int) -> list[Any]:
-    """Turns with a call each, in which the user says something of their own."""
+    """Append turns with a call each, and another message of the user."""
     events: list[Any] = [UserInput(text=f"Fix the parser. {RULE}")]
     for number in range(count):
         name = f"c{number}"

@@ -62,7 +62,7 @@ def test_growing_requests_are_rendered_once_even_behind_an_open_call(
 
     digests = [digest for _, digest in RawRequests(events).digests()]
 
-    # The first two requests are rendered whole.
+    # The first two requests are rendered completely.
     assert read < len(events) + 10
     assert digests[:3] == [whole(events[:1]), whole(events[:3]), whole(events[:7])]
     assert digests[-1] == whole(events[:-3])

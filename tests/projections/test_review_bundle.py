@@ -1,4 +1,4 @@
-"""A bundle has all that a human needs in little room, and its rule fires on it."""
+"""A bundle is small, has everything that a human needs, and makes its rule fire."""
 
 from __future__ import annotations
 

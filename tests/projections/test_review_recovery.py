@@ -1,4 +1,4 @@
-"""With less, once more, then a human: each step once, and only if it was not enough."""
+"""Recovery degrades, then retries, then asks a human, and only as far as needed."""
 
 from __future__ import annotations
 
@@ -199,9 +199,9 @@ def test_an_asked_question_is_stored_until_it_is_answered() -> None:
 
 
 def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
-    """Rule, place among what is no review, and figures of what is asked in a session.
+    """Return rule, position without reviews, and figures of each question.
 
-    every: it is looked at after every event, not only in the end.
+    every: check after every event, not only at the end.
     """
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")

@@ -41,7 +41,7 @@ from tests.projections.walk import Walk, texts, view_of
 
 
 def timed(events: list[Event], seconds: float = 1) -> list[Envelope]:
-    """A stream of these events, ``seconds`` apart."""
+    """Return a stream of these events, ``seconds`` apart."""
     log = Log()
     envelopes: list[Envelope] = []
     for index, event in enumerate(events):
@@ -450,7 +450,7 @@ class TestHistorySummary:
         assert compaction.omitted == ((1, 10),)
 
     def test_a_summary_of_another_version_does_not_count(self) -> None:
-        """What it covered is raw again, until the next compaction."""
+        """The events that it covered are raw again, until the next compaction."""
         events = timed(exchanges_of_sizes([1000] * 12))
         was = Walk(parse(self.TEN + ",summary_version=2")).go(events)
         now = parse(self.TEN)
@@ -823,7 +823,7 @@ def test_units_are_stored_in_few_bytes() -> None:
 
 
 class Asking:
-    """A summarizer that can be asked otherwise, and says how it was."""
+    """A summarizer with options, which writes the options that it got."""
 
     def __init__(self, prompt: str | None = None, model: str | None = None) -> None:
         self.prompt, self.model = prompt, model

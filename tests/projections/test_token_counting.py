@@ -1,4 +1,4 @@
-"""A count never falls when text is added, and learns from what was paid."""
+"""A count never falls when text is added, and learns from the paid tokens."""
 
 from __future__ import annotations
 

@@ -7,7 +7,9 @@ from hypothesis import given, strategies as st
 
 from refold.projections.context.text import count_words
 
-_LETTERS = "ab1 _-.,:\n\t\x1c“”é漢字ｶ\u3000\xa0\u0301🙂"  # what may stand in a log
+_LETTERS = (
+    "ab1 _-.,:\n\t\x1c“”é漢字ｶ\u3000\xa0\u0301🙂"  # characters that may be in a log
+)
 
 
 @given(st.text(alphabet=_LETTERS, max_size=30))
@@ -24,7 +26,7 @@ def test_each_character_of_cjk_and_each_other_run_with_a_letter_is_a_word(
             count, in_run = count + 1, True
 
     assert count_words(text) == count
-    # Among much that is ASCII, the rest is looked for.
+    # The rest is searched for among much ASCII.
     assert count_words(f"{'a b. ' * 40}{text}\t{'- c' * 9}") == 89 + count
 
 

@@ -80,7 +80,7 @@ class Walk:
 
     @property
     def changes(self) -> object:
-        """A value that is equal as long as the beginning of views stays the same."""
+        """A value that stays equal as long as the beginning of views stays the same."""
         judged = self.strategy.judged(self.outline)
         left_out = self.strategy.show(self.outline).left_out
         of_session = [

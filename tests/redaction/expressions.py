@@ -30,14 +30,14 @@ from refold.redaction.scanner import CONTEXT, Compiled
 ROOT: Final = Path(refold.__file__).parent
 # Applies an expression to a text as the package does.
 Use: TypeAlias = Callable[[str], object]
-# Makes a text of about so many characters.
+# Creates a text of about that many characters.
 Maker: TypeAlias = Callable[[int], str]
 
 
 class Expression(NamedTuple):
     """One expression of the package.
 
-    name:    where it stands.
+    name:    its module and variable.
     source:  its source.
     use:     how the package applies it to a text.
     longest: the most characters of a text to which the package applies it; 0 for any.
@@ -314,7 +314,7 @@ class _Sampler:
         return self._members[source]
 
     def text(self, items: Sequence[Item]) -> str:
-        """A short text that the items match, looks aside."""
+        """Return a short text that the items match, ignoring lookarounds."""
         return "".join(map(self._of_item, items))
 
     def _of_item(self, item: Item) -> str:
@@ -356,7 +356,7 @@ def texts_for(source: str) -> list[Maker]:
 def _pumped(
     items: Sequence[Item], before: str, sampler: _Sampler
 ) -> Iterator[tuple[str, str]]:
-    """What stands before each long repeat, and what it repeats."""
+    """Yield the text before each long repeat, and the repeated text."""
     for item in items:
         op, argument = item
         if op in syntax.REPEATS and argument[1] > _MANY:
@@ -419,7 +419,7 @@ def seconds(use: Use, text: str) -> float:
 
 
 def growth(expression: Expression) -> str:
-    """What shows that work grows faster than a text; empty if nothing does.
+    """Return why work grows faster than a text; empty if it does not.
 
     An expression of bounded texts only has to end soon on the longest.
     """

@@ -1,4 +1,4 @@
-"""Made-up values of every type, and strategies that hide them in texts and JSON."""
+"""Generated values of every type, and strategies that hide them in texts and JSON."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ PLANTED = (
     plant("API_KEY", "glpat-q7Zt0Kx3Vb9Lm2Np5Rs8", "remote: {}"),
 )
 
-# Values that only their key gives away.
+# Values that only their key identifies.
 KEYED = (
     plant("PHONE", "4155550132"),
     plant("STUDENT_ID", "2021001234"),
@@ -92,7 +92,7 @@ KEYS = {
     "SECRET": ("password", "DB_PASSWORD", "userPassword", "密码"),
 }
 
-# What an agent's tools print, and nobody's secret.
+# Output of an agent's tools without any secret.
 NOISE = (
     "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "550e8400-e29b-41d4-a716-446655440000 took 0.1234567890123456 s",

@@ -64,8 +64,8 @@ _NOTES = (
 class Document(NamedTuple):
     """A text that ends with a document.
 
-    text:   all of it.
-    start:  the place at which the document begins.
+    text:   the complete text.
+    start:  the position at which the document begins.
     format: the name of a parser in ``PARSERS``.
     """
 
@@ -75,7 +75,7 @@ class Document(NamedTuple):
 
 
 def _scalar(random: Random, key: str) -> Value:
-    """A value that may stand under ``key``."""
+    """Return a value for ``key``."""
     kind = random.randrange(10)
     if key == "pin":
         return random.choice(
@@ -214,7 +214,7 @@ PARSERS: dict[str, Callable[[str], Value]] = {
 
 
 def document(random: Random, name: str | None = None) -> Document:
-    """A document of a format, behind a text of tools if that is JSON."""
+    """Return a document of a format; JSON comes after a text of tools."""
     name = name or random.choice([*FORMATS])
     text = FORMATS[name](random)
     before = random.choice(_COMMANDS) if name.startswith("json") else ""

@@ -1,4 +1,4 @@
-"""What an agent needs stays as it is: ids, counts, tensors, and names of files."""
+"""Data that an agent needs stays unchanged: ids, counts, tensors, and file names."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What redaction costs is bounded: counted in steps, which are the same everywhere."""
+"""The cost of redaction is bounded: counted in steps, which are the same everywhere."""
 
 import json
 import re

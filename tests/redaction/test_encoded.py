@@ -1,4 +1,4 @@
-"""Only what is base64 from end to end goes to a blob early, and comes back whole."""
+"""Only complete base64 goes to a blob early, and it is restored unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two engines, one result; and what the first look says is clean is clean."""
+"""Both engines give one result, and text that the first pass calls clean is clean."""
 
 import re
 import subprocess
@@ -73,7 +73,7 @@ GLUE = (
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Parts of examples, cut anywhere, next to what may change what they are."""
+    """Draw parts of examples, cut anywhere, next to disturbing text."""
     out = []
     for _ in range(draw(st.integers(1, 4))):
         example = draw(st.sampled_from(EXAMPLES))
@@ -237,9 +237,9 @@ atexit.register(lambda: print(len(warming.scan(b"token " * 100_000))))
 
 
 def run(program: str, *arguments: str) -> tuple[int, str]:
-    """Run a program to its end; gives its exit code and all that it printed.
+    """Run a program to its end, and return its exit code and its output.
 
-    One that does not end is killed and fails the test.
+    A program that does not end is killed and fails the test.
     """
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", program, *arguments],

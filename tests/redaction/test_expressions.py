@@ -1,4 +1,4 @@
-"""No regular expression of the package takes more time than grows with its text."""
+"""The time of every regular expression grows at most in proportion to its text."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_time_grows_with_the_text_for_every_expression() -> None:
         r"\w+=",  # tried again at each character of a long word
         r"<a>.*?</a>",  # looks to the end from each beginning
         r"(?:a|aa)+b",  # many ways to divide a text
-        r"(?:\s*-?\s*)*x",  # a repeat of what may be empty
+        r"(?:\s*-?\s*)*x",  # a repeat of a part that may be empty
         r"[aA]{0,20000}[bB]",  # a bound that is no bound
         r"data:(?:(?:\n|<br>) k:[^\n]{0,1024}){1,64}\nkind",  # a line end is in it
         r"v[0-9](?:[-x][0-9a-z]{1,8})*\Z",  # a separator is a letter, too

@@ -31,7 +31,7 @@ class Broken(Redactor):
 
 
 class Logged:
-    """A logger whose handler redacts, and what it has written."""
+    """Return a logger whose handler redacts, and its output."""
 
     def __init__(self, form: str, redactor: Redactor) -> None:
         self.stream = io.StringIO()

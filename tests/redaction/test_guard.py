@@ -1,4 +1,4 @@
-"""The size guard: what is cut says so truthfully, and its whole is at hand."""
+"""The size guard: a truncated text says so, and the complete text is available."""
 
 import hashlib
 import json
@@ -67,7 +67,7 @@ def test_guarding_twice_changes_nothing(payload: Any) -> None:
 @given(payloads)
 @settings(deadline=None, max_examples=50)
 def test_redacting_what_was_guarded_changes_nothing(payload: Any) -> None:
-    # What is refused because of a command before it may be found without that.
+    # A value refused because of a command before it may be found without that.
     assume("ssh " not in str(payload))
     guarded = guard(redactor.value(payload)[0], SMALL).payload
 

@@ -1,4 +1,4 @@
-"""JSON in a string keeps its bytes, but for what is found in it."""
+"""JSON in a string keeps its bytes, except for findings in it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_bytes_outside_of_a_finding_stay(text: str, clean: str) -> None:
     assert redacted(clean) == clean
 
 
-# No words: one, such as pass, may say what stands under it.
+# No words: a word such as pass may describe the value under it.
 texts = st.text(
     st.characters(
         codec="utf-8",
@@ -75,7 +75,7 @@ def spelt(text: str, *, ascii_only: bool, slashes: bool) -> str:
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, str]:
-    """A JSON text with findings in it, oddly spelt, and what must become of it."""
+    """Draw a JSON text with findings in it, oddly spelt, and the expected result."""
     text, clean = "{", "{"
     for index in range(draw(st.integers(1, 5))):
         space, between = draw(spaces), draw(spaces)
@@ -101,7 +101,7 @@ def test_any_spelling_of_json_stays(document: tuple[str, str]) -> None:
     text, clean = document
     plain = Redactor(Plan(engine="stdlib", numbers="never")).value({"content": clean})
     if plain[1]:
-        return  # what was made up besides is found too
+        return  # other generated values are found too
 
     assert redacted(text) == clean
     json.loads(redacted(text))

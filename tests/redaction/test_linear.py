@@ -1,4 +1,4 @@
-"""No text takes long, not even one that is made to trip patterns."""
+"""No text takes long, not even one that is designed to trip patterns."""
 
 from time import process_time
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What an object says of a secret counts in a value as it does in its text."""
+"""A hint at a secret in an object counts in a value as it does in its text."""
 
 import json
 from typing import Any

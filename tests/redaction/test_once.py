@@ -1,4 +1,4 @@
-"""What a value holds is looked for once, and judged once."""
+"""Each part of a value is searched once, and judged once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.redaction.samples import KEYED, KEYS, PLANTED
 
 MAIL = "lin.wei@mail.example.org"
 RULES = tuple(rule for pack in DEFAULT_PACKS for rule in PACKS[pack])
-# Long enough that what is looked at again is not the rest around a finding.
+# Long enough that a repeated search is not the rest around a finding.
 LONG = "The pass was closed, and nobody went on. " * 40
 
 
@@ -39,7 +39,7 @@ def redactor() -> Redactor:
 
 @pytest.fixture
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What the engine was given, in order."""
+    """The texts that the engine got, in order."""
     given: list[bytes] = []
     scan = Triggers.scan
 
@@ -53,7 +53,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that rules were asked about, in order."""
+    """The texts that rules had to judge, in order."""
     asked: list[str] = []
     findings = Scanner._found
 

@@ -1,4 +1,4 @@
-"""What each type of event keeps byte for byte, and what happens to signed thinking."""
+"""The parts of each event type that stay byte for byte, and signed thinking."""
 
 import re
 from base64 import b64encode

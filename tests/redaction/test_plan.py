@@ -1,4 +1,4 @@
-"""What a plan says is what a redactor does: actions, lists, limits, receipts."""
+"""A redactor does what its plan says: actions, lists, limits, receipts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A policy says what is redacted; one that cannot be used names its line."""
+"""A policy defines the redaction; an invalid policy is reported with its line."""
 
 import re
 import tomllib

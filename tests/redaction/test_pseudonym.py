@@ -102,7 +102,7 @@ def test_a_placeholder_carries_the_tag_and_is_left_alone_after() -> None:
 
 
 def said(store: SessionStore, user: str, session: str) -> list[str]:
-    """The tags of what the user said in that session."""
+    """Return the tags of the user's inputs in that session."""
     store.session(user_id=user, session_id=session).append([UserInput(text=CALL)])
     (envelope,) = store.session(user_id=user, session_id=session).events()
     assert isinstance(envelope.payload, UserInput)

@@ -1,4 +1,4 @@
-"""A recognizer of one's own finds more, and can neither stall nor leak a text."""
+"""A custom recognizer finds more, and can neither stall nor leak a text."""
 
 from collections.abc import Callable, Iterable
 from threading import Event
@@ -19,7 +19,7 @@ ADA = Span(0, 12, "PERSON", 0.9)
 
 
 class Model:
-    """Answers what it is told to, and remembers what it was asked."""
+    """Returns prepared answers, and remembers the texts that it got."""
 
     def __init__(self, answer: Callable[[str], Iterable[Any]]) -> None:
         self.answer = answer

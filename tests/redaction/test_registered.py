@@ -1,4 +1,4 @@
-"""A registered value is found however it is written, by every engine alike."""
+"""Every engine finds a registered value in every spelling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def registered(*secrets: str, engine: EngineName = "auto") -> Registered:
 
 
 def covered(text: str, found: Registered) -> str:
-    """``text`` with a star for each character that is found."""
+    """Return ``text`` with a star for each character that is found."""
     starred = list(text)
     for start, end, _ in found.find(text):
         starred[start:end] = "*" * (end - start)

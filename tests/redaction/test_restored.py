@@ -1,4 +1,4 @@
-"""What was cut to a blob can be put together again, and nothing else can."""
+"""A truncated text can be restored from its blob, and nothing else can."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def expected(marked: str, kind: str) -> str:
 
 
 def texts(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str | None, str]]:
-    """Each rule with each of its examples: the key it stands under, and the text."""
+    """Return each rule with each of its examples: the key, and the text."""
     for rule in rules:
         for example in (*rule.examples, *rule.counter_examples):
             yield rule, *split(example)
@@ -131,7 +131,7 @@ def test_a_rule_that_could_never_find_anything_is_refused() -> None:
 
 
 class Triggered:
-    """Which of all rules an engine would look at a text for."""
+    """Return the rules for which an engine would scan a text."""
 
     def __init__(self, engine: EngineName) -> None:
         found = triggers([Compiled(n, rule) for n, rule in enumerate(RULES)])
@@ -152,12 +152,12 @@ def triggered(engine: EngineName) -> Triggered:
 
 
 def unaided(rule: Rule) -> Rule:
-    """The same rule, without what only makes it faster."""
+    """Return the rule without the parts that only make it faster."""
     return replace(rule, lead="", then="", shape="")
 
 
 def escapes(text: str) -> Iterator[str]:
-    """``text`` as it stands in JSON, and in JSON in JSON."""
+    """Return ``text`` as it appears in JSON, and in JSON in JSON."""
     for _ in range(2):
         yield text
         text = text.replace("\\", "\\\\").replace('"', '\\"')

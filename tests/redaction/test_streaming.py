@@ -1,4 +1,4 @@
-"""Text that arrives in pieces is redacted as if it had come at once."""
+"""Text that arrives in pieces is redacted like the complete text."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_documents_of_the_corpora_become_what_the_whole_becomes(seed: int) -> No
 
 
 def short_document(seed: int) -> str:
-    """A document that is a little longer than what a stream holds back."""
+    """Return a document that is a little longer than the buffer of a stream."""
     random = Random(f"cuts {seed}")
     parts: list[str] = []
     while sum(map(len, parts)) < 540:

@@ -1,4 +1,4 @@
-"""The reader of regular expressions agrees with ``re``, and writes what it has read."""
+"""The reader of regular expressions agrees with ``re``, and writes back its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redaction of text: once is enough, placeholders stand, look-alikes do not hide."""
+"""Redaction of text: one pass is enough, placeholders stay, look-alikes do not hide."""
 
 from collections import Counter
 from itertools import pairwise

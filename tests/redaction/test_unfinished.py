@@ -1,4 +1,4 @@
-"""What more text could change is known, for any pattern of the rules."""
+"""For any rule pattern it is known which matches more text could change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums hold what others compute, and every other judge its ground."""
+"""Check digits agree with other implementations, and validators with theirs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _SMOKE: Final = ROOT / "tests" / "release" / "smoke.py"
 
 
 class Size(NamedTuple):
-    """What an environment contains."""
+    """The contents of an environment."""
 
     packages: int
     megabytes: float

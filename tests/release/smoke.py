@@ -1,8 +1,4 @@
-"""What must work where only the wheel is installed, without the repository.
-
-``python smoke.py [EXTRA]`` runs in the environment that is tested.  It imports nothing
-of the tests.
-"""
+"""A check of an installed wheel, which runs without the repository."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_the_databases_of_the_services_are_created() -> None:
 def environment(
     postgres: Postgres, postgres_url: str, tmp_path: Path
 ) -> Iterator[dict[str, str]]:
-    """What a service gets, on the server of the tests."""
+    """The environment of a service, on the server of the tests."""
     keys = f"{postgres_url.rpartition('/')[2].partition('?')[0]}_keys"
     url = postgres.create_database(keys)
     home = tmp_path / "container"

@@ -1,4 +1,4 @@
-"""After a soak: what was acknowledged against what is there, and every view anew."""
+"""After a soak: compare acknowledged with stored events, and recompute every view."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
         wrong += [str(problem) for problem in verified.problems]
     for session in sessions:
         wrong += unequal_views(session)
-        # Folding them anew costs as much as reading the log: only those that moved.
+        # Recomputing views costs as much as reading the log: only changed ones are.
         if session.strategies.catch_up():
             wrong += unequal_views(session)
     journals = (journal(folder / f"journal-{writer}") for writer in range(plan.writers))

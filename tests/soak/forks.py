@@ -209,7 +209,7 @@ def history(seed: int, folder: Path) -> tuple[list[str], Counter[str]]:
 
 
 def missing(url: str, acknowledged: list[str]) -> list[str]:
-    """What of this is not in the store, or is there twice; and what does not verify."""
+    """Return acknowledged events that are missing or repeated, and other problems."""
     stored: Counter[str] = Counter()
     wrong: list[str] = []
     with refold.open(url) as store:

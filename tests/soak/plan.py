@@ -1,4 +1,4 @@
-"""What a soak writes, and when it does harm: all of it follows from the seed."""
+"""The plan of a soak: its writes and its disturbances, all derived from the seed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Plan:
         return f"turn_window:{window},session_memory_tokens=1500"
 
     def batches(self, writer: int) -> Iterator[Batch]:
-        """What this writer appends, in its order."""
+        """Yield the batches of this writer, in order."""
         random = Random(f"{self.seed} {writer}")
         left = self.events // self.writers
         left += writer < self.events % self.writers

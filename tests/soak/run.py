@@ -27,8 +27,7 @@ from tests.soak.plan import Harm, Plan
 from tests.support import warm
 from tests.support.postgres import Postgres
 
-# What a process may grow by after a fifth of the events: a part, and some MiB on top,
-# for what is loaded when it is first needed.
+# The growth allowed to a process after a fifth of the events:
 GROWTH, SLACK_MIB = 1.25, 16.0
 _BACKENDS: Final = SQL(
     "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
@@ -57,11 +56,7 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What a soak did, and what is wrong after it.
-
-    retried:    appends whose first attempt had taken effect, and was not acknowledged.
-    worked_sec: how long it took without the check at the end.
-    """
+    """The work of a soak, and the problems after it."""
 
     plan: Plan
     acknowledged: int = 0
@@ -244,7 +239,7 @@ class Soak:
 
 @contextmanager
 def _settings(url: str, folder: Path) -> Iterator[None]:
-    """What this process and its children find in their environment."""
+    """Return the environment of this process and its children."""
     ours = {
         "REFOLD_DB": url,
         "REFOLD_KEYS": f"sqlite:///{folder / 'keys.db'}",

@@ -26,10 +26,7 @@ _PAUSE_SEC: Final = 0.05  # a server that restarts needs its time
 
 
 def write(folder: Path, writer: int) -> None:
-    """Append what of the plan is not in this writer's journal yet, batch by batch.
-
-    What was acknowledged is on the disk before the next batch is begun.
-    """
+    """Acknowledged events are on the disk before the next batch begins."""
     plan, path = soak.Plan.load(folder / "plan.json"), folder / f"journal-{writer}"
     _mend(path)
     done, events = len(soak.journal(path)), 0

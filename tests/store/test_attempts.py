@@ -36,7 +36,9 @@ def test_a_failure_is_an_event_with_its_place(empty_session: Session) -> None:
     assert isinstance(event, refold.AgentError)
     assert (event.code, event.message) == ("StepFailed", "line 3: no plan")
     assert event.where is not None
-    assert event.where.startswith("parse the plan (tests.store.test_attempts.failing")
+    assert event.where.startswith(
+        "parse the plan (tests.store.test_attempts.fail_attempt"
+    )
     assert event.context == {"after_seq": 1, "upto_seq": 1}
 
 

@@ -96,7 +96,7 @@ class Play:
 def folded_from_the_first_event(
     viewer: Viewer, strategy: Strategy, seq: int, as_: WhichSummaries
 ) -> Outline:
-    """What ``Viewer.at`` returned before there were checkpoints."""
+    """Return the view that ``Viewer.at`` returned before checkpoints existed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "SPACING", 10**9)
         patch.setattr("refold.store.contexts.SPACING", 10**9)

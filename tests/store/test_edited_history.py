@@ -1,4 +1,4 @@
-"""What a client removed from its context stays in the log and leaves later contexts."""
+"""History that a client removed stays in the log and leaves later contexts."""
 
 from __future__ import annotations
 

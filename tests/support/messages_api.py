@@ -30,7 +30,7 @@ becomes the result ``errored``.  ``api.ended`` maps a custom id to ``canceled`` 
 
 **Requests.** ``api.requests`` are those to ``/v1/messages``, ``api.counted`` those to
 count tokens: ``.body`` (the JSON), ``.headers`` (names in lower case), ``.path``.
-Each attempt of a retry is a request of its own.  What a stream sends is
+Each attempt of a retry is a request of its own.  A stream sends
 ``events(message)``.  A request without a key, a version, a model, messages or
 ``max_tokens`` is refused as the real one refuses it.
 """

@@ -1,4 +1,4 @@
-"""The command ``refold tickets``: who has to answer."""
+"""The command ``refold tickets``: tickets, and the side that must answer."""
 
 from refold.adapters.cli.options import Call, UserOption
 from refold.adapters.cli.output import Result

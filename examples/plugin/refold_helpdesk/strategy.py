@@ -30,7 +30,7 @@ class CustomerPosts(Strategy):
     summary_tokens: int = Field(default=400, ge=1)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """Compact what is before the posts to keep, if that is anything."""
+        """Compact everything before the posts to keep, if there is anything."""
         posts: list[int] = []
         for index, unit in enumerate(outline.units):
             if unit.type == "user_input":
