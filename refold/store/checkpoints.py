@@ -89,14 +89,8 @@ class Checkpoints:
             taken = [entry for entry in shown if entry.seq <= outline.derived_seq]
             if folded != taken:
                 continue
-            # ``shown`` has no failed attempts, so a fold of it counts none.
-            layers = outline.layers._replace(failures=0, failed_at=None)
-            outline = outline._replace(
-                derived_seq=taken[-1].seq if taken else 0,
-                failures=0,
-                failed_at=None,
-                layers=layers,
-            )
+            last = taken[-1].seq if taken else 0
+            outline = without_failures(outline, derived_seq=last)
             return Fold(outline, shown[len(taken) :])
         return Fold(self.strategy.begin(), shown)
 
@@ -191,6 +185,17 @@ def drop_checkpoints(log: ports.EventLog, stream: StreamId, fingerprint: str) ->
 def _prefix(fingerprint: str) -> str:
     """Return the beginning of the names of a strategy's checkpoints."""
     return f"{fingerprint}{ports.VIEW_NAME_SEPARATOR}"
+
+
+def without_failures(outline: Outline, *, derived_seq: int) -> Outline:
+    """Return the outline as if no attempt at a compaction had failed.
+
+    derived_seq: the last entry that it has folded, failed attempts not counted.
+    """
+    layers = outline.layers._replace(failures=0, failed_at=None)
+    return outline._replace(
+        derived_seq=derived_seq, failures=0, failed_at=None, layers=layers
+    )
 
 
 def changes(derived: Sequence[Envelope], *, upto: int) -> list[Envelope]:

@@ -13,6 +13,8 @@ from itertools import chain
 
 import pytest
 
+from refold.projections.context.outline import Outline
+from refold.store import checkpoints
 from tests.simulation import __main__ as command
 from tests.simulation.history import History
 from tests.simulation.mutants import MUTANTS, WritesNothing
@@ -31,6 +33,26 @@ def test_every_history_keeps_all_promises(chunk: int) -> None:
             History(seed).run()
         except Exception as error:
             pytest.fail(f"{error!r}; replay it: {command.replay_command(seed)}")
+
+
+def test_histories_with_many_checkpoints_keep_all_promises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoints, "SPACING", 4)
+    monkeypatch.setattr("refold.store.contexts.SPACING", 4)
+    stored: list[int] = []
+    save = checkpoints.Checkpoints._save
+
+    def counted(self: checkpoints.Checkpoints, outline: Outline, hash_: str) -> None:
+        stored.append(outline.through_seq)
+        save(self, outline, hash_)
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "_save", counted)
+
+    for seed in range(SIZE):
+        History(seed).run()
+
+    assert len(stored) > SIZE
 
 
 WANTED = {

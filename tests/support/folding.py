@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.strategies import spec
 from refold.store import Session
+from refold.store.checkpoints import changes, without_failures
 from refold.store.history import History
 
 
@@ -19,12 +20,21 @@ def unequal_views(session: Session) -> Iterator[str]:
         if view is None or not view.body:
             yield f"{session.session_id}: a view that nobody can open"
             continue
-        outline = view.body.get("outline") or view.body["checkpoint"]
-        stored = Outline.load(outline)  # type: ignore[arg-type]  # as written
         strategy = spec.parse(view.body["strategy"])  # type: ignore[arg-type]  # as written
+        derived = session.history.derived(strategy.fingerprint)
+        entries = derived[: view.derived_seq]
+        is_checkpoint = name != strategy.fingerprint
+        if is_checkpoint:
+            entries = changes(derived, upto=view.derived_seq)
+        outline = view.body["checkpoint" if is_checkpoint else "outline"]
+        stored = Outline.load(outline)  # type: ignore[arg-type]  # as written
         fresh = strategy.read(strategy.begin(), history.events(upto=view.through_seq))
-        for entry in session.history.derived(strategy.fingerprint)[: view.derived_seq]:
+        for entry in entries:
             fresh = fold_derived(fresh, entry)
+        if is_checkpoint:
+            # Contexts of the past ignore failed attempts.
+            stored = without_failures(stored, derived_seq=fresh.derived_seq)
+            fresh = without_failures(fresh, derived_seq=fresh.derived_seq)
         if fresh.dump() != stored.dump():
             places = (view.through_seq, view.derived_seq)
             yield f"{session.session_id}: a view at {places} is no fresh fold"
