@@ -76,7 +76,10 @@ class ClockReading(NamedTuple):
     ticks: int
 
     def passed_since(self, boot: str, ticks: int) -> int | None:
-        """Return the microseconds since that tick; None after a restart."""
+        """Return the microseconds since an earlier reading; None after a restart.
+
+        boot, ticks: the fields of the earlier reading.
+        """
         if not self.boot or self.boot != boot:
             return None
         return self.ticks - ticks
@@ -97,9 +100,9 @@ class KnownTime(NamedTuple):
     disputed: ClockReading | None = None
 
     def time_at(self, reading: ClockReading) -> int:
-        """Return the recorded time plus the ticks since then; ignores the wall clock.
+        """Return the time of the store at a later reading, by the ticks since this one.
 
-        After a restart, it is the recorded time.
+        After a restart, it is the time of this record.  The wall clock has no effect.
         """
         passed = reading.passed_since(self.boot, self.ticks)
         return self.time + max(passed or 0, 0)
@@ -140,8 +143,9 @@ class KnownTime(NamedTuple):
             # After a restart, only the wall clock itself shows how long it has run.
             passed = reading.wall - first.wall
         else:
-            is_after_first = newest > time - passed  # whether the newest event is
-            if is_after_first and newest < reading.wall - DAY:
+            time_of_first = time - passed
+            is_written_since = newest > time_of_first
+            if is_written_since and newest < reading.wall - DAY:
                 return KnownTime(time, reading.boot, reading.ticks, reading)
         if passed >= TRUSTED_AFTER:
             return trusted
@@ -151,8 +155,8 @@ class KnownTime(NamedTuple):
 def first_known(reading: ClockReading, *, newest: int) -> KnownTime:
     """Return the record to store after the first reading in a store.
 
-    newest: the time of the newest event, which is the only evidence besides the wall
-            clock; 0 if the store is empty.
+    newest: the time of the newest event; 0 if the store is empty.  No other evidence
+            shows whether the wall clock is right.
     """
     if newest and reading.wall - newest > LONGEST_GAP:
         return KnownTime(newest, reading.boot, reading.ticks, reading)

@@ -27,7 +27,7 @@ SET_BY_CAPTURE: Final = frozenset(
 _OF_CLIENT: Final = frozenset({"extra_headers", "extra_query", "timeout"})
 # Fields of a request's body that are sent and not recorded.
 _SECRETS: Final = frozenset({"fallback_credit_token"})
-# The same for the fields of an MCP server.
+# Fields of an MCP server in the body that are sent and not recorded.
 _SERVER_SECRETS: Final = frozenset({"authorization_token"})
 NO_THREADS: Final = (
     "the provider holds the messages of a thread, and a capture sends those of its "
@@ -44,11 +44,11 @@ _OUTPUT_FORMAT: Final = "output_format"
 def api_for(client: Any, method: str, options: Mapping[str, Any]) -> Any:
     """Return the first of the SDK's two APIs whose method takes all options.
 
-    These are ``client.messages`` and ``client.beta.messages``.
+    The two APIs are ``client.messages`` and ``client.beta.messages``.
 
     method: the method of the SDK that will be called.
 
-    Raises InvalidConfiguration for an option that neither takes.
+    Raises InvalidConfiguration for an option that neither API takes.
     """
     if not _unknown(client.messages, method, options):
         return client.messages
@@ -104,7 +104,7 @@ def recorded(options: Mapping[str, Any]) -> JsonObject:
 
     Headers and the query are not recorded, even if the API acts on them.
 
-    Raises InvalidConfiguration if that is not JSON.
+    Raises InvalidConfiguration if the options are not JSON.
     """
     recordable = dict(options)
     for name in _OF_CLIENT:
@@ -166,7 +166,7 @@ class Rehearsal:
     The SDK checks some arguments only when it makes a request.  For example, it refuses
     a large ``max_tokens`` without streaming.
 
-    timeout: that of the real client, because the check of ``max_tokens`` depends on it.
+    timeout: the timeout of the real client.  The check of ``max_tokens`` depends on it.
     """
 
     def __init__(self, timeout: Any) -> None:

@@ -30,9 +30,10 @@ def show_last_answer(screen: output.Screen, entries: Iterable[Envelope]) -> None
         output.complain("there is no answer in this part of the session")
 
 
-_MAX_LINES: Final = 6  # printed of a text
+_MAX_LINES: Final = 6  # of a text that is not printed in full
 _STREAM_WIDTH: Final = 12  # characters of the name of a derived stream
-_SHORTEST: Final = 20  # characters of a text that is shown in one line
+# A line of a compact timeline joins lines of a text until it has this many characters.
+_ENOUGH_TEXT: Final = 20
 
 
 class Timeline:
@@ -48,7 +49,7 @@ class Timeline:
         self._day = ""
 
     def show(self, numbered: Iterable[Numbered]) -> int:
-        """Print the events; returns how many there were."""
+        """Print the events, and return their number."""
         count = 0
         for item, is_turn_edge in _with_turn_edges(numbered):
             self._show_date(item.envelope)
@@ -90,7 +91,7 @@ class Timeline:
         text = ""
         shown_lines = 0
         for line in lines:
-            if shown_lines > 0 and len(text) >= _SHORTEST:
+            if shown_lines > 0 and len(text) >= _ENOUGH_TEXT:
                 break
             text = f"{text} {line}" if text else line
             shown_lines += 1
@@ -152,8 +153,9 @@ def _end_of_head(envelope: Envelope) -> list[output.Part]:
 
 
 def _with_turn_edges(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
-    """Return events, each with whether it is user input or a turn's last answer."""
-    # An answer and the events after it: the next event shows whether it is the last.
+    """Yield events, each with whether it is user input or a turn's last answer."""
+    # An answer and the events after it.  Whether it is the last answer of its turn is
+    # known at the next input or answer.
     pending: list[Numbered] = []
     for item in numbered:
         if _is_input(item) or _is_answer(item):
@@ -166,9 +168,9 @@ def _with_turn_edges(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, b
 def _marked(
     pending: list[Numbered], *, turn_ends: bool
 ) -> Iterator[tuple[Numbered, bool]]:
-    """Return pending events, each with whether it is at an edge of its turn.
+    """Yield pending events, each with whether it is at an edge of its turn.
 
-    turn_ends: whether the turn ends after them.
+    turn_ends: whether the turn ends after the pending events.
     """
     for item in pending:
         is_last_answer = turn_ends and _is_answer(item)
@@ -176,7 +178,7 @@ def _marked(
 
 
 def _is_input(item: Numbered) -> bool:
-    """Whether the event is what a user said."""
+    """Whether the event is the input of a user."""
     return isinstance(item.envelope.payload, UserInput)
 
 

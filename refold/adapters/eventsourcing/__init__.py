@@ -59,11 +59,11 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     def __init__(self, env: Environment | EnvType | None) -> None:
         super().__init__(env)
         match self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower():
-            case ("uuid" | "text") as kind:
-                self._originators: Originators = kind
-            case kind:
+            case ("uuid" | "text") as id_type:
+                self._originators: Originators = id_type
+            case id_type:
                 raise persistence.InfrastructureFactoryError(
-                    f"ORIGINATOR_ID_TYPE is {kind!r}: set it to uuid or text"
+                    f"ORIGINATOR_ID_TYPE is {id_type!r}: set it to uuid or text"
                 )
         creates_tables = self.env.get("CREATE_TABLE") or "yes"
         try:
@@ -95,7 +95,8 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     ) -> Any:
         """Return a recorder of progress.
 
-        Its class is the given one, else the one that ``TRACKING_RECORDER_TOPIC`` names.
+        tracking_recorder_class: the class of the recorder.  None means the class that
+                                 ``TRACKING_RECORDER_TOPIC`` names.
         """
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
         return self._recorder(SqlTrackingRecorder, tracking_recorder_class or topic)
@@ -111,21 +112,27 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     def _recorder(
         self, base: type[R], chosen: str | type[Any] | None = None, **options: Any
     ) -> R:
-        """Make a recorder of the chosen class, or of the class of that topic."""
-        kind: Any = chosen or base
-        if isinstance(kind, str):
+        """Make a recorder.
+
+        base:   the class of the recorder, if no other is chosen.
+        chosen: a subclass of ``base``, or a topic that names one.
+        """
+        recorder_class: Any = chosen or base
+        if isinstance(recorder_class, str):
+            topic = recorder_class
             try:
-                kind = resolve_topic(kind)
+                recorder_class = resolve_topic(topic)
             except TopicError as error:
                 raise persistence.InfrastructureFactoryError(
-                    f"the topic {kind!r} names no class: {error}"
+                    f"the topic {topic!r} names no class: {error}"
                 ) from None
-        if not isinstance(kind, type) or not issubclass(kind, base):
+        if not isinstance(recorder_class, type) or not issubclass(recorder_class, base):
+            class_name = getattr(recorder_class, "__qualname__", recorder_class)
             raise persistence.InfrastructureFactoryError(
-                f"{getattr(kind, '__qualname__', kind)} is no subclass of "
+                f"{class_name} is no subclass of "
                 f"refold.adapters.eventsourcing.{base.__name__}: derive it from that"
             )
-        recorder: R = kind(
+        recorder: R = recorder_class(
             self.database, self.env.name, originators=self._originators, **options
         )
         if self._creates_tables:
@@ -152,7 +159,7 @@ class EnvelopeMapper(persistence.Mapper[str]):
         raise TypeError("a session is written with refold.open(…).session(…).append")
 
     def to_domain_event(self, stored_event: persistence.StoredEvent) -> Any:
-        """Return the envelope at that place.
+        """Return the envelope at the place in the notification.
 
         Raises CorruptEvent, Erased, KeyUnavailable.
         """

@@ -50,8 +50,10 @@ class Timing:
         self._answers: dict[str, dict[str, Any]] = {}
         self._calls: dict[str, list[dict[str, Any]]] = {}
         self._approvals: dict[str, list[dict[str, Any]]] = {}
-        self._kinds: Counter[str] = Counter()
-        self._unmatched = 0
+        # The number of events of each kind that is not imported.
+        self._other_kinds: Counter[str] = Counter()
+        # The number of model events without the id of a message, or with a repeated id.
+        self._unmatched_answers = 0
         times = [base.moment(event, "timestamp") for event in events]
         self.started = next(filter(None, times), None)
         self.ended = next(filter(None, reversed(times)), None)
@@ -61,7 +63,11 @@ class Timing:
             self._add(event)
 
     def origin(self, message: Message, task: str | None) -> base.Origin:
-        """The origin of a message, with its time and usage from the events."""
+        """Return the origin of a message, with its time and usage from the events.
+
+        Call it for the messages in their order.  It uses up the model event of an
+        answer.
+        """
         value = message.value
         if not message.of_model:
             return base.Origin(
@@ -81,7 +87,7 @@ class Timing:
             source=message.source,
         )
 
-    def took(self, call_id: str) -> float | None:
+    def pop_duration(self, call_id: str) -> float | None:
         """Remove the oldest run of a call; return its duration in milliseconds."""
         runs = self._calls.get(call_id)
         event = runs.pop(0) if runs else None
@@ -90,10 +96,10 @@ class Timing:
     def approvals(self, call_id: Any) -> Iterator[base.Piece]:
         """Yield the decisions on a call, by people and by policies."""
         for event in self._approvals.pop(str(call_id), []):
-            answer = base.text(event, "decision") or ""
+            choice = base.text(event, "decision") or ""
             yield decisions.decision(
                 decisions.TOOL,
-                _APPROVALS.get(answer, answer),
+                _APPROVALS.get(choice, choice),
                 call_id=call_id,
                 by=base.text(event, "approver") or "",
                 reason=base.text(event, "explanation") or "",
@@ -101,9 +107,9 @@ class Timing:
 
     def left_out(self) -> Iterator[str]:
         """Yield reports of events without a message; call it after all messages."""
-        for kind, count in sorted(self._kinds.items()):
+        for kind, count in sorted(self._other_kinds.items()):
             yield f"{counted(count, f'{kind} event')}: no message"
-        answers = len(self._answers) + self._unmatched
+        answers = len(self._answers) + self._unmatched_answers
         if answers:
             yield f"{counted(answers, 'model event')} without a message of that id"
         calls = sum(map(len, self._calls.values()))
@@ -111,11 +117,16 @@ class Timing:
             yield f"{counted(calls, 'tool event')} whose result is no message here"
         approvals = sum(map(len, self._approvals.values()))
         if approvals:
-            why = "whose call is in no message here"
-            yield f"{counted(approvals, 'approval event')} {why}"
+            approval_events = counted(approvals, "approval event")
+            yield f"{approval_events} whose call is in no message here"
 
     def _time(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
-        """The time of a message; before the first answer it is the sample's start."""
+        """Return the time of a message, None if no event tells it.
+
+        Messages before the first answer have the time at which the sample started.
+
+        answer: the model event of the message; empty if there is none.
+        """
         role = value.get("role")
         if role == "assistant":
             self._has_begun = True
@@ -126,6 +137,7 @@ class Timing:
         return None if self._has_begun else self.started
 
     def _add(self, event: dict[str, Any]) -> None:
+        """Keep an event for its message or call, or count it."""
         kind = base.text(event, "event") or ""
         if kind == "tool" and base.text(event, "id"):
             self._calls.setdefault(event["id"], []).append(event)
@@ -138,35 +150,40 @@ class Timing:
             if message_id and message_id not in self._answers:
                 self._answers[message_id] = event
             else:
-                self._unmatched += 1
+                self._unmatched_answers += 1
+        elif kind in _OTHER_KINDS:
+            self._other_kinds[kind] += 1
         elif kind not in _IMPORTED:
-            self._kinds[kind if kind in _OTHER_KINDS else "other"] += 1
+            self._other_kinds["other"] += 1
 
 
 def _end_of(event: dict[str, Any]) -> datetime | None:
+    """Return the time at which an event ended, else the time at which it was logged."""
     return base.moment(event, "completed") or base.moment(event, "timestamp")
 
 
 _REFERENCES = ("attachment://", "tc://")
+# The kind of the attachment for each type of a part that has a file.
 _KINDS = {"image": "image", "document": "document", "audio": "file", "video": "file"}
 # The types of parts that belong to a response; all others are the provider's.
 _RESPONSE_TYPES = frozenset({"text", "reasoning"})
 
 
-def _resolved(value: Any, texts: dict[str, Any], lost: list[str]) -> Any:
-    """Replace the references in ``value`` by the texts.
+def _resolved(value: Any, texts: dict[str, Any], missing: list[str]) -> Any:
+    """Return ``value`` with the texts of its references to attachments.
 
-    References without a text stay, and are added to ``lost``.
+    texts:   the attachments of the sample, by the digest that a reference names.
+    missing: receives the references without a text, which stay in the value.
     """
     if isinstance(value, str) and value.startswith(_REFERENCES):
         text = texts.get(value.partition("://")[2])
         if isinstance(text, str):
             return text
-        lost.append(value)
+        missing.append(value)
     if isinstance(value, dict):
-        return {key: _resolved(item, texts, lost) for key, item in value.items()}
+        return {key: _resolved(item, texts, missing) for key, item in value.items()}
     if isinstance(value, list):
-        return [_resolved(item, texts, lost) for item in value]
+        return [_resolved(item, texts, missing) for item in value]
     return value
 
 
@@ -191,6 +208,7 @@ def pieces_of(message: dict[str, Any], timing: Timing) -> Iterator[base.PieceOrS
 
 
 def _assistant(message: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
+    """Yield the responses, blocks of the provider, and calls of an answer."""
     content = message.get("content")
     pieces: list[base.PieceOrSkipped] = [*messages.unreadable(content)]
     for is_response, run in messages.runs(messages.parts(content), _is_response):
@@ -208,6 +226,10 @@ def _assistant(message: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
 
 
 def _response(run: list[tuple[int, Any]]) -> Iterator[base.PieceOrSkipped]:
+    """Yield the response that successive parts make, and the citations left out.
+
+    run: the parts, each with its index in the message's content.
+    """
     texts: list[str] = []
     thinking: list[JsonObject] = []
     for _, part in run:
@@ -223,6 +245,10 @@ def _response(run: list[tuple[int, Any]]) -> Iterator[base.PieceOrSkipped]:
 
 
 def _result(message: dict[str, Any], timing: Timing) -> base.PieceOrSkipped:
+    """Return the result of a call.
+
+    If the message has an error and a different content, the result has both.
+    """
     call_id = base.text(message, "tool_call_id")
     if call_id is None:
         return messages.NO_CALL
@@ -233,11 +259,13 @@ def _result(message: dict[str, Any], timing: Timing) -> base.PieceOrSkipped:
         content = reason
     elif reason and content != reason:
         content = {"error": reason, "content": content}
-    took = timing.took(call_id)
-    return messages.tool_result(call_id, content, failed=bool(error), took=took)
+    duration_ms = timing.pop_duration(call_id)
+    failed = bool(error)
+    return messages.tool_result(call_id, content, failed=failed, took=duration_ms)
 
 
 def _thinking_block(part: dict[str, Any]) -> JsonObject:
+    """Return a part with reasoning as a block of Anthropic's API."""
     reasoning = base.text(part, "reasoning") or ""
     if part.get("redacted") is True:
         return {"type": "redacted_thinking", "data": reasoning}
@@ -246,17 +274,21 @@ def _thinking_block(part: dict[str, Any]) -> JsonObject:
 
 
 def _file(part: dict[str, Any]) -> JsonObject | None:
-    kind = base.text(part, "type") or ""
-    url = base.text(part, kind)
-    if kind not in _KINDS or url is None:
+    """Return the attachment of a part, None for a part without a file."""
+    part_type = base.text(part, "type") or ""
+    # The field with the file has the name of the part's type.
+    url = base.text(part, part_type)
+    if part_type not in _KINDS or url is None:
         return None
-    return attachment_at(_KINDS[kind], url, base.text(part, "filename"))
+    return attachment_at(_KINDS[part_type], url, base.text(part, "filename"))
 
 
 def _is_response(part: Any) -> bool:
+    """Whether a part belongs to a response of the model."""
     return isinstance(part, str) or base.text(part, "type") in _RESPONSE_TYPES
 
 
+# The scores of Inspect's grades: correct, incorrect, partly correct, no answer.
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 # The fields of a sample that its end is made of.
 _END_FIELDS = ("error", "limit", "model_usage", "scores")
@@ -286,31 +318,39 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 def _sample(
     source: base.Source, place: str, sample: dict[str, Any], task: str | None
 ) -> base.Transcript:
+    """Return the transcript of one sample.
+
+    place: the sample's place in the log, such as "samples[0]".
+    task:  the name of the evaluation's task.
+    """
     recording = base.Recording(NAME, source.name)
     texts = base.mapping(sample, "attachments")
-    lost: list[str] = []
+    missing: list[str] = []
     fields = {key: sample.get(key) for key in ("messages", *_END_FIELDS)}
-    resolved = _resolved(fields, texts, lost)
+    resolved = _resolved(fields, texts, missing)
     timing = Timing(base.sequence(sample, "events"))
     chat = base.sequence(resolved, "messages")
     for message in messages.numbered(chat, f"{place} "):
         origin = timing.origin(message, task)
         recording.take(pieces_of(message.value, timing), origin)
     recording.take(_end(resolved), base.Origin(place, ts=timing.ended, scenario=task))
-    if lost:
-        why = "to attachments that are not in the log"
-        recording.skip(f"{counted(len(lost), 'reference')} {why}", place)
-    for why in timing.left_out():
-        recording.skip(why, place)
+    if missing:
+        references = counted(len(missing), "reference")
+        recording.skip(f"{references} to attachments that are not in the log", place)
+    for report in timing.left_out():
+        recording.skip(report, place)
     unread = sorted(sample.keys() - _READ)
     if unread:
-        why = f"fields of the sample: {base.field_names(unread)}"
-        recording.skip(why, place, note=True)
-    return recording.transcript(_session(sample, task))
+        report = f"fields of the sample: {base.field_names(unread)}"
+        recording.skip(report, place, note=True)
+    return recording.transcript(_session_name(sample, task))
 
 
-def _session(sample: dict[str, Any], task: str | None) -> str:
-    """The session's name: the sample's UUID, else task, id, and epoch."""
+def _session_name(sample: dict[str, Any], task: str | None) -> str:
+    """Return the session's name: the sample's UUID, else task, id, and epoch.
+
+    The name is empty if one of them is missing.
+    """
     uuid = base.session_name(sample, "uuid")
     if uuid:
         return uuid
@@ -340,17 +380,24 @@ def _end(sample: Any) -> Iterator[base.Piece]:
 
 
 def _joint_outcome(scores: list[float | None]) -> str:
-    """The outcome that all scores from 0 to 1 agree on, else a partial one."""
+    """Return the outcome that all scores agree on, "partial" if they differ.
+
+    Scores outside 0 to 1 have no outcome.  Without scores it is "unknown".
+    """
     outcomes = {
         outcome(score) for score in scores if score is not None and 0 <= score <= 1
     }
     if not outcomes:
         return "unknown"
-    return "partial" if len(outcomes) > 1 else outcomes.pop()
+    if len(outcomes) > 1:
+        return "partial"
+    return outcomes.pop()
 
 
 def _score(value: Any) -> float | None:
-    """A score as a number; a letter is a grade."""
+    """Return a score as a number, also that of a grade; None if it is neither."""
     if isinstance(value, bool):
         return float(value)
-    return _GRADES.get(value) if isinstance(value, str) else base.number(value)
+    if isinstance(value, str):
+        return _GRADES.get(value)
+    return base.number(value)

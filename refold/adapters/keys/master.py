@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from refold.adapters import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable, remedy_for
 
-_NONCE = 12  # bytes
-SIZE = 32  # bytes
+_NONCE_SIZE = 12  # bytes
+SIZE = 32  # of a key, in bytes
 _HEX_DIGITS: Final = 2 * SIZE
 
 
@@ -44,7 +44,7 @@ class MasterKey(Protocol):
     def stale(self, wrapped: bytes, context: bytes) -> bool:
         """Whether a master key other than the newest wrapped this key.
 
-        Raises KeyUnavailable if none of them did.
+        Raises KeyUnavailable if none of the master keys wrapped it.
         """
 
 
@@ -77,7 +77,7 @@ class LocalMasterKey:
         return AESGCM(key)
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
-        nonce = os.urandom(_NONCE)
+        nonce = os.urandom(_NONCE_SIZE)
         return nonce + self._ciphers[0].encrypt(nonce, key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
@@ -102,10 +102,11 @@ class LocalMasterKey:
         return unwrapped
 
     def _try_all(self, wrapped: bytes, context: bytes) -> tuple[int, bytes] | None:
-        """Try all master keys; returns None if none of them wrapped the key."""
+        """Return the index and the key, None if no master key wrapped the key."""
+        nonce, ciphertext = wrapped[:_NONCE_SIZE], wrapped[_NONCE_SIZE:]
         for index, cipher in enumerate(self._ciphers):
             try:
-                key = cipher.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], context)
+                key = cipher.decrypt(nonce, ciphertext, context)
             except (InvalidTag, ValueError):
                 continue
             return index, key
@@ -117,9 +118,9 @@ logger = logging.getLogger("refold")
 
 
 def from_environment(value: str) -> LocalMasterKey:
-    """Return the master key in the value of the variable.
+    """Return the master key in the value of ``REFOLD_MASTER_KEY``.
 
-    Raises InvalidConfiguration.
+    Raises InvalidConfiguration if the value is no key.
     """
     keys = decoded(value)
     if not keys:
@@ -166,7 +167,10 @@ class MasterKeyFile:
         return keys
 
     def add(self) -> bool:
-        """Add a new key before the existing one; False if there are two already."""
+        """Add a new key before the existing one, and return True.
+
+        Returns False, and adds none, if the file has two keys already.
+        """
         keys = self.read()
         if len(keys) > 1:
             return False
@@ -179,14 +183,14 @@ class MasterKeyFile:
 
     def _replace(self, keys: Sequence[bytes]) -> None:
         """Replace the file by one with these keys, atomically and durably."""
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        new_file = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with self._writing():
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            handle = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(_encoded(keys))
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self.path)
+            new_file.replace(self.path)
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -208,7 +212,7 @@ class MasterKeyFile:
 def decoded(text: str) -> list[bytes]:
     """Return the keys of 32 bytes in a text, in base64 or hex.
 
-    Returns none if one of them is invalid.
+    If one of them is invalid, the list is empty.
     """
     keys: list[bytes] = []
     for part in re.split(r"[\s,]+", text.strip()):
@@ -248,7 +252,7 @@ def warn_of_mode(path: Path) -> None:
 
 
 def create_private(path: Path, content: bytes = b"") -> bool:
-    """Create a file with mode 0600 if there is none; returns whether this created it.
+    """Create a file with mode 0600, and return True; False if the file exists.
 
     The file appears complete, so that no other process reads a part of it.
     """
@@ -256,16 +260,16 @@ def create_private(path: Path, content: bytes = b"") -> bool:
         return False
     for folder in reversed(path.parents):
         folder.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    new_file = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    handle = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, path)
+        os.link(new_file, path)
     except FileExistsError:
         return False
     finally:
-        draft.unlink()
+        new_file.unlink()
     return True

@@ -44,7 +44,7 @@ _STATUS: Final[Mapping[type[errors.RefoldError], int]] = {
 }
 # The codes of some statuses; the code of any other status is its phrase.
 _CODES: Final = {408: "too_slow", 413: "too_large"}
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+_NO_ITEMS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Refusal(NamedTuple):
@@ -58,8 +58,8 @@ class Refusal(NamedTuple):
     status: int
     code: str
     detail: str = ""
-    headers: Mapping[str, str] = _NONE
-    members: Mapping[str, Any] = _NONE
+    headers: Mapping[str, str] = _NO_ITEMS
+    members: Mapping[str, Any] = _NO_ITEMS
 
 
 UNEXPECTED: Final = Refusal(
@@ -112,8 +112,12 @@ def refusal_of(error: Exception, *, content_type: str = "") -> Refusal:
 
 
 def _of_refold(error: errors.RefoldError) -> Refusal:
-    """Return the refusal for an error of Refold; its code is the class's name."""
-    words = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__)
+    """Return the refusal for an error of Refold.
+
+    The code is the name of the error's class, such as "stale-session".  The members are
+    the numbers of the error.
+    """
+    code = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
     numbers = {name: value for name, value in vars(error).items() if type(value) is int}
     status = 422
     for error_class in type(error).__mro__:
@@ -123,7 +127,7 @@ def _of_refold(error: errors.RefoldError) -> Refusal:
     detail = str(error)
     if status == 404:  # the error's own text repeats the client's input
         detail = "there is none of that name: GET /v1/sessions lists sessions"
-    return Refusal(status, words.lower(), detail, members=numbers)
+    return Refusal(status, code, detail, members=numbers)
 
 
 def _of_http(error: HTTPException) -> Refusal:

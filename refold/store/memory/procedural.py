@@ -145,11 +145,12 @@ def memory_from(
 
 
 def _content(item: Item) -> tuple[str, bytes]:
-    """Return what an item states, which is the same in every scenario."""
+    """Return the kind and the content of an item, which no scenario changes."""
     return item.kind, canonical(item.content)
 
 
 def _empty_memory(user_id: str, *, opted_out: bool = False) -> Memory:
+    """Return a memory without sessions and items."""
     return Memory(
         user_id=user_id,
         sessions=0,
@@ -208,8 +209,9 @@ def shared_memory(log: EventLog, k: int, now: int) -> Memory:
 def facts_of_sessions(
     log: EventLog, user_id: str, selection: Selection = EVERYTHING
 ) -> Iterator[SessionFacts]:
-    """Yield the facts of each session of the user, and those kept of erased sessions.
+    """Yield the facts of each session of the user.
 
+    If the selection has a time, facts that are kept of erased sessions follow.
     Sessions that cannot be read are left out.
     """
     read = partial(facts_of_session, selection=selection)

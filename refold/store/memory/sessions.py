@@ -30,9 +30,9 @@ class Selection(NamedTuple):
     """The part of a user's sessions that memory is built from.
 
     classify: returns the scenario of a session that no ``meta.scenario`` tags.
-    agent:    only the calls of this agent, if several agents share a session.
-    project:  only sessions that are tagged with this ``meta.project``.
-    now:      includes the extracts of erased sessions that have not expired at this
+    agent:    selects the calls of this agent, if several agents share a session.
+    project:  selects the sessions that are tagged with this ``meta.project``.
+    now:      selects the extracts of erased sessions that have not expired at this
               time, in microseconds since 1970.  None leaves out all extracts.
     """
 
@@ -48,9 +48,9 @@ EVERYTHING: Final = Selection()
 def for_each_session(
     log: EventLog, user_id: str, read: Callable[[EventLog, SessionInfo], T]
 ) -> Iterator[tuple[SessionInfo, T]]:
-    """Yield the result of ``read`` for each session of an agent.
+    """Yield each session of the user, with the result of ``read``.
 
-    Sessions that belong to no agent, and sessions that cannot be read, are left out.
+    Erased sessions, internal sessions, and sessions that cannot be read are left out.
     """
     for info in log.sessions(user_id):
         if info.is_erased_or_internal:
