@@ -38,8 +38,8 @@ from refold.store.store import now
 
 TRAINING: Final = "training"
 _COLUMNS: Final = load_packaged_toml("refold.adapters.sql", "data", "exported.toml")
-_GROUP_BYTES: Final = 8 << 20  # about so many bytes of rows are written at once
-_SHORT_BYTES: Final = 400  # the bytes of a row without its last column, about
+_GROUP_BYTES: Final = 8 << 20  # of the rows that are written at once, about
+_SHORT_BYTES: Final = 400  # of a row without its last column, about
 # The columns of a model's usage, which only answers have.
 _USAGE_COLUMNS: Final = 5
 
@@ -84,15 +84,15 @@ class Dataset:
     ) -> Iterator[JsonObject]:
         """Yield a row for each session of users with consent."""
         for user in dict.fromkeys(info.user_id for info in infos):
-            allowed = self.store.user(user).status().scopes.get(self.scope)
-            if allowed is None or not allowed.granted:
+            decision = self.store.user(user).status().scopes.get(self.scope)
+            if decision is None or not decision.granted:
                 self.users_left_out += 1
                 continue
             salt = record_dataset(self.store.writer, user, self.export_id, self.scope)
             if copies is not None:
                 copies.record(user)
             self.users.append(user)
-            consent: JsonObject = {"scope": self.scope, "at": allowed.at}
+            consent: JsonObject = {"scope": self.scope, "at": decision.at}
             for info in infos:
                 if info.user_id == user:
                     yield from self._row(user, info.session_id, salt, consent)
@@ -146,13 +146,14 @@ def _chat(steps: Any) -> Iterator[JsonObject]:
 
 
 def _call(call: Mapping[str, Any]) -> JsonObject:
+    """Return a call of a trajectory in the form of OpenAI's chat API."""
     arguments = orjson.dumps(call["arguments"]).decode()
     function: JsonObject = {"name": call["function_name"], "arguments": arguments}
     return {"id": call["tool_call_id"], "type": "function", "function": function}
 
 
 def _text(content: Any) -> str:
-    """The text of a message, with the paths of its images."""
+    """Return the text of a message, with the paths of its images."""
     if isinstance(content, str):
         return content
     return "\n\n".join(
@@ -162,7 +163,7 @@ def _text(content: Any) -> str:
 
 
 def _redaction(events: Iterable[Envelope]) -> JsonObject:
-    """The rules that redacted the texts, and the number of values of each type."""
+    """Return the rules that redacted the texts, and the number of values by type."""
     rules: set[str] = set()
     types: Counter[str] = Counter()
     for event in events:
@@ -173,7 +174,7 @@ def _redaction(events: Iterable[Envelope]) -> JsonObject:
 
 
 def _outcome(events: Iterable[Envelope]) -> JsonObject:
-    """The outcome and the reward of the run, if the log has them."""
+    """Return the outcome and the reward of the run, if the log has them."""
     outcome: JsonObject = {}
     for envelope in events:
         event = envelope.payload
@@ -226,6 +227,7 @@ class Tables:
             return self._write(out)
 
     def _write(self, out: Path) -> exports.Exported:
+        """Do what ``write`` documents, without the record of the copies."""
         began_at = now()
         generation = Subjects(self.recorder.database).key_generation()
         sessions_of_file: defaultdict[str, set[StreamId]] = defaultdict(set)
@@ -270,6 +272,7 @@ class Tables:
 
     def _drop_erased(self, sessions_of_file: dict[str, set[StreamId]]) -> list[str]:
         """Remove sessions that no longer exist; return the files that had some."""
+        # All sessions, without those that still exist.
         erased = {path: {*sessions} for path, sessions in sessions_of_file.items()}
         for path, session in self._files_of_sessions():
             erased.get(path, set()).discard(session)
@@ -281,7 +284,7 @@ class Tables:
     def _users_of_files(
         self, sessions_of_file: Mapping[str, set[StreamId]]
     ) -> JsonObject:
-        """The file and the epoch of each user in the export, for its manifest."""
+        """Return the file and the epoch of each exported user, for the manifest."""
         users: JsonObject = {}
         for path, sessions in sorted(sessions_of_file.items()):
             for session in sorted(sessions):
@@ -319,14 +322,17 @@ class Tables:
                 use_dictionary=_COLUMNS["few"]["names"],
             ) as writer:
                 for group in _groups(rows):
-                    table = self._columns_of(group)
-                    named = dict(zip(columns, table, strict=True))
-                    writer.write_table(arrow.table(named, schema))
+                    values = self._columns_of(group)
+                    values_by_name = dict(zip(columns, values, strict=True))
+                    writer.write_table(arrow.table(values_by_name, schema))
                     count += len(group)
         return count
 
     def _columns_of(self, group: list[Sequence[Any]]) -> list[list[Any]]:
-        """The columns of a group of rows: the hash in hex, and the export's id."""
+        """Return the columns of a group of rows.
+
+        The hash is in hex, and the export's id follows it.
+        """
         columns = [[*column] for column in zip(*group, strict=True)]
         columns[_HASH_COLUMN] = [digest.hex() for digest in columns[_HASH_COLUMN]]
         columns.insert(_HASH_COLUMN + 1, [self.export_id] * len(group))
@@ -392,7 +398,7 @@ def _groups(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
 def _columns(
     envelope: Envelope, request: Envelope | None, owner: Sequence[Any]
 ) -> Sequence[Any]:
-    """The columns of an event after those of its stream.
+    """Return the columns of an event after those of its stream.
 
     request: the last request before it in the stream.
     owner:   the epoch of the user, and the keyed hashes of the user and the session.

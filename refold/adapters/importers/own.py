@@ -155,10 +155,10 @@ class _SessionReader:
         self._state = SessionState(StreamId("importer", "transcript"))
 
     def read(self, entries: Sequence[Entry]) -> Transcript:
-        """Return the transcript.
+        """Return the transcript of the session.
 
-        It has the derived streams and the recorded requests only if the session is
-        whole: these refer to events by ``seq``.
+        It has the derived streams and the recorded requests only if no event of the
+        session is missing, because both refer to events by ``seq``.
         """
         # The internal session of a user, or the memory of an expired session: a store
         # writes both itself.
@@ -204,8 +204,8 @@ class _SessionReader:
     def _draft(self, entry: Entry) -> Draft | None:
         """Return the event of an entry, or None if it is left out."""
         value = entry.value
-        kind = value["type"]
-        if kind == "redaction_applied":
+        event_type = value["type"]
+        if event_type == "redaction_applied":
             self._skip(
                 entry, "records a later redaction: these events are redacted already"
             )
@@ -213,7 +213,8 @@ class _SessionReader:
         try:
             meta = Meta.of(value.get("meta"))
             payload = restored(base.mapping(value["payload"]), self._blob)
-            event: Any = upcast(kind, int(value.get("schema_version", 1)), payload)
+            schema_version = int(value.get("schema_version", 1))
+            event: Any = upcast(event_type, schema_version, payload)
             event = self._accepted(str(value["stream"]), event, meta)
         except (InvalidEvent, SessionClosed, TypeError, ValueError, RecursionError):
             self._skip(entry, "not valid as an event of its session")

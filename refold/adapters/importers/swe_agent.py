@@ -11,12 +11,12 @@ from refold.adapters.importers.messages import Message
 NAME = "swe-agent"
 # The types of messages that are no observation of a tool call.
 _NO_OBSERVATION = frozenset({"thought", "action", "demonstration", "system_prompt"})
-_READ = frozenset({"history", "info"})
-_RESULT = ("exit_status", "submission", "model_stats")
+_READ = frozenset({"history", "info"})  # fields of a run
+_RESULT = ("exit_status", "submission", "model_stats")  # fields of ``info``
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether this is a history with its steps, or one of messages with types."""
+    """Whether this is a history with steps, or a history of messages with types."""
     run = base.mapping(source.document)
     if isinstance(run.get("trajectory"), list):
         return isinstance(run.get("history"), list)
@@ -26,10 +26,7 @@ def recognises(source: base.Source) -> bool:
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:
-    """Yield the run as one transcript.
-
-    Its actions are tool calls, or stand in the text of the responses.
-    """
+    """Yield the run as one transcript."""
     run = base.mapping(source.document)
     if not isinstance(run.get("history"), list):
         raise source.failed("is not an SWE-agent trajectory: it has no history")
@@ -39,11 +36,11 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         history.add(message)
     info = base.mapping(run, "info")
     recording.take(_final(info), base.Origin("info"))
-    fields = sorted(run.keys() - _READ)
-    fields += [f"info.{name}" for name in sorted(info.keys() - set(_RESULT))]
-    if fields:
-        why = f"fields around the history: {base.field_names(fields)}"
-        recording.skip(why, note=True)
+    unread = sorted(run.keys() - _READ)
+    unread += [f"info.{name}" for name in sorted(info.keys() - set(_RESULT))]
+    if unread:
+        report = f"fields around the history: {base.field_names(unread)}"
+        recording.skip(report, note=True)
     yield recording.transcript("")
 
 
@@ -57,6 +54,7 @@ class _History:
         self._recording = recording
         self._steps = iter(steps)
         self._calls = openai.UnnamedCalls()
+        # The milliseconds that calls took, by the id of the call.
         self._durations: dict[str, float] = {}
 
     def add(self, message: Message) -> None:
@@ -69,6 +67,7 @@ class _History:
         self._recording.take(self._pieces(message), origin)
 
     def _pieces(self, message: Message) -> Iterator[base.PieceOrSkipped]:
+        """Yield the events of a message."""
         value = message.value
         observed = self._observed_calls(value)
         if value.get("is_demo"):
@@ -78,16 +77,17 @@ class _History:
         elif observed:
             # Of several calls with one observation, the first has its text.
             for index, call_id in enumerate(observed):
-                took = self._durations.pop(call_id, None)
-                content = "" if index else value.get("content")
-                yield messages.tool_result(call_id, content, took=took)
+                duration_ms = self._durations.pop(call_id, None)
+                content = value.get("content") if index == 0 else ""
+                yield messages.tool_result(call_id, content, took=duration_ms)
         else:
             yield from openai.pieces_of(message, self._calls)
 
     def _assistant(self, message: Message) -> Iterator[base.PieceOrSkipped]:
         """Yield a thought and its action.
 
-        Without tool calls, the action is in the text; a call is made of it.
+        An answer without tool calls has its action in the text.  Its call has the tool
+        name "action" and an id that is made of the message's index.
         """
         value = message.value
         action = value.get("action")
@@ -99,37 +99,44 @@ class _History:
             calls = [messages.tool_call(call_id, "action", {"command": action})]
             response = base.text(value, "thought") or content
         if isinstance(action, str):
-            self._time(calls, action)
+            self._keep_duration(calls, action)
         texts = messages.only_texts(response)
         if texts is None and response is not None:
             yield base.Skipped("", "content that is not text alone")
         blocks = base.each(value, "thinking_blocks")
-        thinking = [messages.thinking_of(b) for b in blocks if base.text(b, "type")]
+        thinking = [
+            messages.thinking_of(block) for block in blocks if base.text(block, "type")
+        ]
         pieces = [*messages.response(texts or [], thinking), *calls]
         yield from pieces or [messages.EMPTY]
 
-    def _time(self, calls: list[base.PieceOrSkipped], action: str) -> None:
-        """Keep the duration of an action that is a single call and the next step."""
+    def _keep_duration(self, calls: list[base.PieceOrSkipped], action: str) -> None:
+        """Keep the duration of the only call of an action, from the next step.
+
+        If the next step has another action, no later step is used either.
+        """
         step = base.mapping(next(self._steps, None))
         if step.get("action") != action:
             # From here on, the steps do not match the history.
             self._steps = iter(())
             return
-        took = base.milliseconds(step, "execution_time", per_unit=1000.0)
+        duration_ms = base.milliseconds(step, "execution_time", per_unit=1000.0)
         ids = [call.fields["call_id"] for call in calls if isinstance(call, base.Piece)]
-        if took is not None and len(ids) == 1:
-            self._durations[str(ids[0])] = took
+        if duration_ms is not None and len(ids) == 1:
+            self._durations[str(ids[0])] = duration_ms
 
     def _observed_calls(self, value: dict[str, Any]) -> list[str]:
-        """The ids of the calls whose observation a message is.
+        """Return the ids of the calls whose observation a message is.
 
-        A message that names no call observes the only call without a result.
+        A message that names no call is the observation of the only call without a
+        result.  If there are several such calls, it is no observation.
         """
         waiting = list(self._recording.waiting)
         only_call = waiting if len(waiting) == 1 else []
         if value.get("role") == "tool":
             ids = [*base.sequence(value, "tool_call_ids"), value.get("tool_call_id")]
-            return [call_id for call_id in map(base.text, ids) if call_id] or only_call
+            named_calls = [call_id for call_id in map(base.text, ids) if call_id]
+            return named_calls or only_call
         is_observation = base.text(value, "message_type") not in _NO_OBSERVATION
         if value.get("role") == "user" and is_observation:
             return only_call
@@ -139,7 +146,8 @@ class _History:
 def _final(info: dict[str, Any]) -> Iterator[base.Piece]:
     """Yield the end of the run, if it has ended.
 
-    The outcome of a run that submitted something is unknown.
+    The outcome is "unknown" for a run that submitted a solution, which nothing here
+    judges, and "failure" for any other run.
     """
     result = {key: info[key] for key in _RESULT if info.get(key) is not None}
     status = base.text(info, "exit_status")

@@ -8,11 +8,11 @@ from typing import Any
 from refold.adapters.importers import base, messages, openai
 
 NAME = "tau-bench"
-_KEYS = {"task_id", "reward", "traj"}
+_KEYS = {"task_id", "reward", "traj"}  # of a run
 
 
 def recognises(source: base.Source) -> bool:
-    """Whether the document is a list of runs and of nothing else."""
+    """Whether the document is a list, not empty, that has only runs."""
     runs = base.sequence(source.document)
     return bool(runs) and all(_is_run(run) for run in runs)
 
@@ -24,6 +24,10 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 
 
 def _run(source: base.Source, place: str, run: dict[str, Any]) -> base.Transcript:
+    """Return the transcript of one run; it is empty for any other value.
+
+    place: the run's place in the list, such as "[0]".
+    """
     recording = base.Recording(NAME, source.name)
     if not _is_run(run):
         recording.skip("not a run: no task_id, reward and traj", place)
@@ -34,13 +38,13 @@ def _run(source: base.Source, place: str, run: dict[str, Any]) -> base.Transcrip
     openai.record(recording, chat, origin)
     recording.take([_final(run)], origin)
     if run.get("info"):
-        why = "data of the task, no message"
-        recording.skip(why, f"{place} info")
+        recording.skip("data of the task, no message", f"{place} info")
     trial = base.session_name(run, "trial") or "0"
     return recording.transcript(base.session_name(f"task-{task}-trial-{trial}"))
 
 
 def _final(run: dict[str, Any]) -> base.Piece:
+    """Return the end of a run, with its reward."""
     reward = base.number(run["reward"])
     result = {key: run[key] for key in ("task_id", "trial") if key in run}
     fields = {"outcome": outcome(reward), "reward": reward, "result": result}
@@ -48,14 +52,17 @@ def _final(run: dict[str, Any]) -> base.Piece:
 
 
 def outcome(score: float | None) -> str:
-    """The outcome of a run with this score, which is from 0 to 1."""
+    """Return the outcome of a run with this score, which is from 0 to 1."""
     if score is None:
         return "unknown"
     if score == 1:
         return "success"
-    return "partial" if score else "failure"
+    if score == 0:
+        return "failure"
+    return "partial"
 
 
 def _is_run(run: Any) -> bool:
+    """Whether a value has the keys of a run and a list of messages."""
     fields = base.mapping(run)
     return fields.keys() >= _KEYS and isinstance(fields["traj"], list)
