@@ -151,6 +151,7 @@ class _Draft:
             rewritten.extend(self._rewritten(row) for row in page)
 
     def _rewritten(self, row: EncryptedEvent) -> EncryptedEvent:
+        """Return the row that replaces this one, and keep the blobs that it names."""
         envelope = self._log.envelope(row)
         new_content = cast(
             "RedactedEvent | None", self._rewriting.replacement(envelope)
@@ -166,6 +167,7 @@ class _Draft:
         return new_row
 
     def _keep(self, digests: tuple[str, ...]) -> None:
+        """Keep the blobs of an event that is not replaced, except expired ones."""
         for sha256 in digests:
             try:
                 data = self._blobs.read(sha256)
@@ -202,6 +204,7 @@ class _Draft:
         )
 
     def _append(self, heads: Heads) -> Append:
+        """Return the events that record the rewriting, to append to the main stream."""
         base = streams.decrypted_head(self._stream, heads[MAIN], self._old)
         state = self._rewriting.state(base.state)
         events = list(self._bound())

@@ -260,6 +260,7 @@ class EventsTable:
         return ids
 
     def _insert_in_one_statement(self, driver: Any, rows: Sequence[Row]) -> list[int]:
+        """Insert rows with one round trip, and return their notification ids."""
         ids, versions, topics, states = zip(*rows, strict=True)
         values = {
             "ids": list(ids),
@@ -278,13 +279,14 @@ class EventsTable:
         return sorted(id_ for (id_,) in inserted)
 
     def _no_positions(self) -> persistence.ProgrammingError:
+        """Return the error for a table without a count of notification ids."""
         return persistence.ProgrammingError(
             f"es_positions has no row for {self._name}: construct the application "
             "once with CREATE_TABLE=yes"
         )
 
     def ids_of_stored(self, driver: Any, rows: Sequence[Row]) -> list[int] | None:
-        """The notification ids of exactly these rows, or None if they are not stored.
+        """Return the notification ids of these rows, or None if they are not stored.
 
         Rows of another writer have other encrypted states.  No two encrypted states are
         equal, and rows are written all or none, so comparing the first one suffices.

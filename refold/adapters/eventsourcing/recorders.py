@@ -109,7 +109,10 @@ class Vault:
             ) from None
 
     def _context(self, event: persistence.StoredEvent) -> bytes:
-        """The row that the state is bound to; lengths separate its parts."""
+        """Return the place of the event's row, to which the encrypted state is bound.
+
+        The length of each part is included, so that no two places are equal.
+        """
         id_ = str(event.originator_id).encode()
         topic = event.topic.encode()
         place = (event.originator_version, len(id_), len(topic))
@@ -136,6 +139,7 @@ class Vault:
 
     @computed_once
     def _cipher(self) -> AESGCM:
+        """Return the cipher with the application's key."""
         with self._database.errors():
             rows = self._database.read(self._query())
             if not rows:
@@ -181,9 +185,11 @@ class SqlRecorder:
         """Define the tables in ``metadata``; a subclass may add some of its own."""
 
     def table_name(self, purpose: str) -> str:
-        """The name of this application's table for ``purpose``, such as ``totals``.
+        """Return the name of this application's table for a purpose.
 
-        It has 1 to 16 lower-case letters and digits.  Raises ProgrammingError.
+        purpose: 1 to 16 lower-case letters and digits, such as "totals".
+
+        Raises ProgrammingError for any other purpose.
         """
         return table_name(self.application, purpose)
 
@@ -196,7 +202,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
     """Events or snapshots of aggregates, encrypted with the application's key."""
 
     def define_tables(self) -> None:
-        """Events or snapshots, and the keys and counts of all applications."""
+        """Define the tables of events or snapshots, and of all keys and counts."""
         super().define_tables()
         self._positions = self._positions_table() if self.purpose == "events" else None
         self.events = self._events_table()
@@ -211,7 +217,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         self._vault = Vault(self.database, keys, application, self.purpose)
 
     def _positions_table(self) -> sa.Table:
-        """The last notification id of each table of events."""
+        """Return the table of the last notification id of each table of events."""
         return sa.Table(
             "es_positions",
             self.metadata,
@@ -222,7 +228,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         )
 
     def _events_table(self) -> sa.Table:
-        """The rows of events, which have a notification id, or of snapshots."""
+        """Return the table of events, which has notification ids, or of snapshots."""
         name = self.table_name(self.purpose)
         originator_id = sa.Column(
             "originator_id", sa.Uuid if self.originators == "uuid" else sa.Text
@@ -281,6 +287,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return connection.execute(query).first() is not None
 
     def _finish(self, connection: sa.Connection) -> None:
+        """Make the application's key and the count of notification ids, if missing."""
         self._vault.make(connection, self.events)
         if self._positions is None or self._is_counted(connection):
             return
@@ -322,7 +329,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         )
 
     def _writer_of(self, tracking: persistence.Tracking | None) -> Write | None:
-        """A function that records ``tracking`` in the transaction of the events."""
+        """Return a function that records ``tracking`` in the events' transaction."""
         if tracking is not None:
             raise persistence.ProgrammingError(
                 "this recorder keeps no tracking: take that of process_recorder()"
@@ -330,6 +337,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return None
 
     def _sealed(self, event: persistence.StoredEvent) -> Row:
+        """Return the row of an event, encrypted."""
         self._check(event.originator_id)
         return Row(
             event.originator_id,
@@ -339,15 +347,16 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         )
 
     def _check(self, originator_id: UUID | str) -> None:
+        """Raise ProgrammingError for an id that is not of the type in the settings."""
         if isinstance(originator_id, UUID) != (self.originators == "uuid"):
-            kind = type(originator_id).__name__
+            type_name = type(originator_id).__name__
             raise persistence.ProgrammingError(
-                f"an aggregate has an id of type {kind}, ORIGINATOR_ID_TYPE is "
+                f"an aggregate has an id of type {type_name}, ORIGINATOR_ID_TYPE is "
                 f"{self.originators}: set it to uuid or text"
             )
 
     def _conflict(self, events: Sequence[persistence.StoredEvent]) -> str:
-        """The message of the error if these events cannot be written."""
+        """Return the message of the error if these events cannot be written."""
         if not events:
             return "the tracking was recorded by another process"
         versions = [event.originator_version for event in events]
@@ -366,7 +375,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         desc: bool = False,
         limit: int | None = None,
     ) -> Sequence[persistence.StoredEvent]:
-        """The events with ``gt < version <= lte``, in order or newest first.
+        """Return the events with ``gt < version <= lte``, in order or newest first.
 
         Raises DataError if one was changed since it was written.
         """
@@ -382,7 +391,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return [persistence.StoredEvent(*self._vault.open(row)) for row in rows]
 
     def _select(self, *more: sa.ColumnElement[Any]) -> sa.Select[Any]:
-        """A query of the columns that ``Vault.open`` takes, and of ``more`` columns."""
+        """Return a query of the columns that ``Vault.open`` takes, and of ``more``."""
         events = self.events.c
         return sa.select(
             events.originator_id,
@@ -438,7 +447,7 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
         ]
 
     def max_notification_id(self) -> int | None:
-        """The highest id of an event that is there, or None without any."""
+        """Return the highest notification id of an event, None without events."""
         query = sa.select(sa.func.max(self.events.c.notification_id))
         ((last,),) = self.database.read(query)
         return None if last is None else int(last)
@@ -458,7 +467,7 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
     """
 
     def define_tables(self) -> None:
-        """The table of progress."""
+        """Define the table of progress."""
         super().define_tables()
         self.tracking = sa.Table(
             self.table_name("tracking"),
@@ -473,7 +482,7 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
 
     @contextmanager
     def transaction(self, tracking: persistence.Tracking) -> Iterator[sa.Connection]:
-        """A transaction that also records ``tracking``.
+        """Begin a transaction that also records ``tracking``.
 
         Raises IntegrityError if that is not ahead of the recorded progress.
         """
@@ -487,6 +496,10 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
             pass
 
     def _track(self, execute: Execute, *, tracking: persistence.Tracking) -> None:
+        """Record progress in a transaction.
+
+        Raises IntegrityError if the recorded progress is as far, or farther.
+        """
         values = (tracking.application_name, tracking.notification_id)
         if execute(self._track_statement, values).fetchone() is None:
             raise persistence.IntegrityError(
@@ -495,7 +508,10 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
             )
 
     def max_tracking_id(self, application_name: str) -> int | None:
-        """The last notification id of this application that was processed, or None."""
+        """Return the last notification id of the application that was processed.
+
+        Returns None if none was.
+        """
         columns = self.tracking.c
         query = sa.select(columns.notification_id).where(
             columns.application_name == application_name

@@ -72,7 +72,7 @@ class _Transcript:
         self._entry_ids.clear()
 
     def drafts(self, session: Session, entries: Sequence[Any]) -> list[Draft | Native]:
-        """The drafts of the next entries, with the queued inputs before them."""
+        """Return the drafts of the next entries, with the queued inputs before them."""
         first = next(filter(None, map(FORMAT.id, entries)), None)
         is_repeated = first is not None and first in self._entry_ids
         if self._memory is None or is_repeated:
@@ -156,7 +156,10 @@ class RefoldSessionStore(_Protocol):
                 raise
 
     def _transcript(self, session: Session) -> _Transcript:
-        """The transcript of a session; the least recently used one is forgotten."""
+        """Return the transcript of a session.
+
+        The least recently used transcript is dropped, because memory is bounded.
+        """
         with self._lock:
             transcript = self._transcripts.pop(session.session_id, None)
             if transcript is None:
@@ -285,7 +288,7 @@ class RefoldSessionStore(_Protocol):
         }
 
     def _session(self, key: Key) -> Session:
-        """The session that an import of the transcript becomes, or one of its own.
+        """Return the session of the transcript's import, or a session of this store.
 
         It has its own if the client's id is no UUID, or if the session of that name was
         erased or belongs to another project.
@@ -337,7 +340,7 @@ class RefoldSessionStore(_Protocol):
         )
 
     def _parts(self, project: str, session_id: str) -> dict[str, Session]:
-        """The sessions of a transcript and of its sub-agents, by part.
+        """Return the sessions of a transcript and of its sub-agents, by part.
 
         A session that is being erased is left out, although its rows still exist.
         """
@@ -361,7 +364,7 @@ class RefoldSessionStore(_Protocol):
         return parts
 
     def _imported_names(self, session_id: str) -> Iterator[str]:
-        """The sessions that an import or a capture named after the transcript."""
+        """Yield the sessions that an import or a capture named after the transcript."""
         if not _is_uuid(session_id):
             return
         if self._store.log.sessions(self._user_id, session_id=session_id, limit=1):
@@ -396,17 +399,17 @@ class RefoldSessionStore(_Protocol):
 
 
 def _of_mirror(project: str) -> dict[str, str]:
-    """The label that this store gives the sessions of a project."""
+    """Return the label that this store gives the sessions of a project."""
     return {_PROJECT: project}
 
 
 def _of_capture(project: str) -> dict[str, str]:
-    """The labels that a capture gives them."""
+    """Return the labels that a capture gives the sessions of a project."""
     return {"client": claude_code.NAME, "folder": project}
 
 
 def _imported_name(key: Key) -> str | None:
-    """The session that an import of the transcript becomes, or None."""
+    """Return the session that an import of the transcript becomes, or None."""
     session_id = key["session_id"]
     if not _is_uuid(session_id):
         return None
@@ -425,7 +428,7 @@ def _is_uuid(text: str) -> bool:
 
 
 def _output(event: str, **fields: Any) -> Any:
-    """The answer of a hook."""
+    """Return the answer of a hook."""
     return {"hookSpecificOutput": {"hookEventName": event, **fields}}
 
 
@@ -434,6 +437,10 @@ def _summary(session: Session) -> Any:
 
 
 def _folded(data: Any, item: NativeItem) -> Any:
+    """Return the summary of a session after one more entry.
+
+    data: the summary so far; None before the first entry.
+    """
     if not item.format:
         return data
     before: Any = None if data is None else {"session_id": "", "mtime": 0, "data": data}

@@ -59,6 +59,7 @@ def _events_of(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draf
 
 
 def _response(message: Mapping[str, Any]) -> Iterator[base.PieceOrSkipped]:
+    """Yield a response of the model, and its calls."""
     parts = message["parts"]
     texts = [part["content"] for part in parts if part["part_kind"] == "text"]
     thinking = []
@@ -76,6 +77,10 @@ def _response(message: Mapping[str, Any]) -> Iterator[base.PieceOrSkipped]:
 def _request(
     message: Mapping[str, Any], calls: Mapping[str, Any]
 ) -> Iterator[base.PieceOrSkipped]:
+    """Yield the inputs, system prompts and results of a request to the model.
+
+    calls: the open calls; a result without one is left out.
+    """
     for part in message["parts"]:
         content = part.get("content")
         call_id = part.get("tool_call_id")
@@ -129,12 +134,12 @@ class _Conversation:
 
     @property
     def revision(self) -> str | None:
-        """The revision of the record."""
+        """Return the revision of the record."""
         return self.record.revision if self.record else None
 
     @property
     def entry_ids(self) -> set[str]:
-        """The ids of the entries in this session."""
+        """Return the ids of the entries in this session."""
         return set(self._places)
 
     def has_entry(self, entry_id: str) -> bool:
@@ -142,12 +147,12 @@ class _Conversation:
         return entry_id in self._places
 
     def parent_of(self, entry_id: str) -> str | None:
-        """The id of the entry before an entry of this session."""
+        """Return the id of the entry before an entry of this session."""
         parent: str | None = self._places[entry_id][2]
         return parent
 
     def back_from(self, entry_id: str | None) -> Iterator[str]:
-        """The ids of the entries of this session, from this one to the first."""
+        """Yield the ids of the entries of this session, from this one to the first."""
         while entry_id is not None and entry_id in self._places:
             yield entry_id
             entry_id = self.parent_of(entry_id)
@@ -155,7 +160,7 @@ class _Conversation:
     def edit_for(
         self, head_id: str | None, new_parents: Mapping[str, str | None]
     ) -> Draft | None:
-        """The edit for contexts if the head of the record moves, or None.
+        """Return the edit for contexts if the head of the record moves, or None.
 
         Contexts show the entries before the head.  The entries of other branches are
         left out.
@@ -196,7 +201,7 @@ class _Conversation:
 
 
 def _key(entry_id: str) -> str:
-    """The key of an entry's draft."""
+    """Return the key of an entry's draft."""
     return Native(FORMAT, "entry", entry_id).key or ""
 
 
@@ -207,7 +212,7 @@ def _dump(history: Sequence[Any]) -> list[Any]:
 
 
 def _load(values: Sequence[Any]) -> list[Any]:
-    """The messages of stored entries."""
+    """Return the messages of stored entries."""
     stored = [value["message"] for value in values]
     return [*ModelMessagesTypeAdapter.validate_python(stored)]
 
@@ -258,7 +263,7 @@ class RefoldConversationStore(ai.ConversationStore):
         self._session_of_head: dict[str, str] = {}  # session ids by their head entry
 
     async def read_record(self, conversation_id: str) -> Any:
-        """The conversation's record; None if there is none."""
+        """Return the conversation's record; None if there is none."""
 
         def read() -> Any:
             record = self._load_conversation(self._session(conversation_id)).record
@@ -272,7 +277,7 @@ class RefoldConversationStore(ai.ConversationStore):
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[Any]:
-        """The records, the newest first."""
+        """Return the records, the newest first."""
         records = []
         for conversation in await in_thread(lambda: [*self._all()]):
             record = conversation.record
@@ -284,11 +289,11 @@ class RefoldConversationStore(ai.ConversationStore):
     async def read_history(
         self, head_id: str | None, *, limit: int | None = None
     ) -> list[Any]:
-        """The entries up to ``head_id``, or the last ``limit`` of them."""
+        """Return the entries up to ``head_id``, or the last ``limit`` of them."""
         return await in_thread(lambda: self._history(head_id, limit))
 
     async def read_entry(self, entry_id: str) -> Any:
-        """The entry with this id.  Raises KeyError."""
+        """Return the entry with this id.  Raises KeyError."""
         return (await self.read_history(entry_id, limit=1))[0]
 
     async def write_record(
@@ -353,7 +358,7 @@ class RefoldConversationStore(ai.ConversationStore):
 
     @property
     def filter(self) -> Any:
-        """A capability that redacts what the model is sent.
+        """Return a capability that redacts the requests to the model.
 
         Pass it in ``Agent(capabilities=[…])``.
         """
@@ -368,7 +373,7 @@ class RefoldConversationStore(ai.ConversationStore):
         *,
         window: int | None,
     ) -> Any:
-        """The comparison of ``save``, for which a redacted message is unchanged.
+        """Return the comparison of ``save``, for which a redacted message is unchanged.
 
         A message of the history that redaction turns into the stored message is
         replaced with the stored message.
@@ -391,7 +396,7 @@ class RefoldConversationStore(ai.ConversationStore):
     def _as_stored(
         self, conversation_id: str, history: Sequence[Any], stored: Sequence[Any] = ()
     ) -> list[Any]:
-        """The messages in the form in which they would be stored.
+        """Return the messages in the form in which they would be stored.
 
         stored: the stored messages; without them, the conversation's history is read.
         """
@@ -437,7 +442,7 @@ class RefoldConversationStore(ai.ConversationStore):
             return
 
     def _history(self, entry_id: str | None, limit: int | None) -> list[Any]:
-        """The entries up to this one, oldest first; they may be in several sessions.
+        """Return the entries up to this one, oldest first, also of several sessions.
 
         Raises KeyError for an entry that does not exist.
         """
@@ -453,7 +458,7 @@ class RefoldConversationStore(ai.ConversationStore):
         return newest_first[::-1]
 
     def _with_entry(self, entry_id: str) -> _Conversation | None:
-        """The conversation whose session has the entry; None if there is none."""
+        """Return the conversation whose session has the entry; None if none has it."""
         session_id = self._session_of_head.get(entry_id)
         if session_id is not None:
             with suppress(Erased, SessionNotFound):
@@ -468,7 +473,7 @@ class RefoldConversationStore(ai.ConversationStore):
         return None
 
     def _unneeded_without(self, deleted: Session) -> list[Session]:
-        """The sessions without entries that a record needs, once one record is deleted.
+        """Return the sessions whose entries no record needs, once one is deleted.
 
         A record needs the entries before its head and before its branches.
         """

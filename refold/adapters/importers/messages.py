@@ -32,7 +32,7 @@ CITATIONS = "citations; their text was imported"
 def user_input(
     texts: Sequence[str], attachments: Sequence[JsonObject] = ()
 ) -> base.Piece | base.Skipped:
-    """The user input of one message, with its texts joined."""
+    """Return the user input of one message, with its texts joined."""
     joined = "\n\n".join(text for text in texts if text)
     if not joined and not attachments:
         return EMPTY
@@ -55,7 +55,7 @@ def response(
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skipped:
-    """A tool call, unless it lacks its id or its tool."""
+    """Return a tool call, or the report of a call that lacks its id or its tool."""
     if not base.text(call_id):
         return base.Skipped("", "tool call without an id: no result could belong to it")
     if not base.text(name):
@@ -71,7 +71,7 @@ def tool_call(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skip
 def tool_result(
     call_id: str, content: Any, *, failed: bool = False, took: float | None = None
 ) -> base.Piece:
-    """The result of a call.
+    """Return the result of a call.
 
     took: the duration of the call in milliseconds.
     """
@@ -112,14 +112,14 @@ def user_parts(
 
 
 def unknown_role(role: Any) -> base.Skipped:
-    """The report of a message whose role is none of the format's."""
+    """Return the report of a message whose role is none of the format's."""
     if isinstance(role, str):
         return base.Skipped("", "message of an unknown role")
     return base.Skipped("", "not a message: no object with a role")
 
 
 def system(content: Any) -> base.Piece | base.Skipped:
-    """A system prompt: a text or text blocks."""
+    """Return a system prompt, which is a text or text blocks."""
     texts = only_texts(content)
     if texts is None:
         return base.Skipped("", CANNOT_READ)
@@ -127,7 +127,7 @@ def system(content: Any) -> base.Piece | base.Skipped:
 
 
 def system_message(content: Any) -> base.Piece | base.Skipped:
-    """A system or developer message from a list of messages."""
+    """Return a system or developer message from a list of messages."""
     piece = system(content)
     if isinstance(piece, base.Skipped):
         return piece
@@ -141,12 +141,12 @@ def unreadable(content: Any) -> Iterator[base.Skipped]:
 
 
 def parts(content: Any) -> list[Any]:
-    """The parts of a content; a text that is not empty is its only part."""
+    """Return the parts of a content; a text that is not empty is its only part."""
     return [content] if base.text(content) else base.sequence(content)
 
 
 def only_texts(content: Any) -> list[str] | None:
-    """The texts of a content; None if it has anything else in it."""
+    """Return the texts of a content; None if it has a part that is no text."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
@@ -161,13 +161,13 @@ def only_texts(content: Any) -> list[str] | None:
 
 
 def joined_text(content: Any) -> str:
-    """The texts of a content joined by line breaks, without its other parts."""
+    """Return the texts of a content joined by line breaks, without its other parts."""
     texts = [text_of(part) for part in parts(content)]
     return "\n".join(text for text in texts if text)
 
 
 def text_of(part: Any) -> str | None:
-    """The text of a part that is a text or a text block."""
+    """Return the text of a part that is a text or a text block, else None."""
     text = base.at(part, "text") if base.at(part, "type") == "text" else part
     return text if isinstance(text, str) else None
 
@@ -212,7 +212,7 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.PieceOrSkip
 
 
 def provider_blocks(run: Iterable[tuple[int, Any]]) -> list[base.PieceOrSkipped]:
-    """The event that holds the provider's own blocks, which nothing reads."""
+    """Return the event with the provider's own blocks, which no context interprets."""
     return [base.Piece("provider_edit", {"blocks": [block for _, block in run]})]
 
 
@@ -225,17 +225,17 @@ def runs(
 
 
 def thinking_blocks(text: str | None) -> list[JsonObject]:
-    """A model's thinking as a single block; no block without a text."""
+    """Return a model's thinking as a single block; no block without a text."""
     return [{"type": "thinking", "thinking": text}] if text else []
 
 
 def thinking_of(block: dict[str, Any]) -> JsonObject:
-    """The fields of a thinking block of the provider."""
+    """Return the fields of a thinking block of the provider."""
     return {key: block[key] for key in _THINKING if isinstance(block.get(key), str)}
 
 
 def attachment(block: dict[str, Any]) -> JsonObject | None:
-    """The file in a block, or None.
+    """Return the file in a block, or None.
 
     It is an image, a document, a search result, or a file for the container of a tool.
     """
@@ -268,7 +268,10 @@ def attachment(block: dict[str, Any]) -> JsonObject | None:
 
 
 def _search_result(block: dict[str, Any]) -> JsonObject | None:
-    """A search result as a document with the texts, title, and source of the block."""
+    """Return a search result as a document.
+
+    The document has the texts, the title, and the source of the block.
+    """
     texts = only_texts(block.get("content"))
     if texts is None:
         return None
@@ -283,6 +286,7 @@ def _search_result(block: dict[str, Any]) -> JsonObject | None:
 
 
 def _result(item: tuple[int, Any]) -> base.PieceOrSkipped:
+    """Return the result in a block, which comes with its index in the content."""
     index, block = item
     call_id = base.text(block, "tool_use_id")
     if call_id is None:
@@ -319,11 +323,19 @@ def _type_of(block: Any) -> str:
 
 
 def _kind(block: Any) -> str:
+    """Return the part of an answer to which a block belongs.
+
+    It is "response", "provider" for a block of the provider's own, or "unknown" for a
+    value without a type.
+    """
     if isinstance(block, str):
         return "response"
-    if not isinstance(base.at(block, "type"), str):
+    block_type = base.at(block, "type")
+    if not isinstance(block_type, str):
         return "unknown"
-    return "response" if block["type"] in _RESPONSE else "provider"
+    if block_type in _RESPONSE:
+        return "response"
+    return "provider"
 
 
 Dialect: TypeAlias = Literal["openai", "anthropic"]
@@ -368,12 +380,12 @@ class Message:
 
     @property
     def response_id(self) -> str:
-        """The id of the response that it belongs to, or its index."""
+        """Return the id of the response that the message belongs to, or its index."""
         return base.text(self.value, "id") or f"msg:{self.index}"
 
     @property
     def source(self) -> JsonObject:
-        """The id of the message, if it has one."""
+        """Return the id of the message, if it has one."""
         return {"id": self.value["id"]} if base.text(self.value, "id") else {}
 
 
@@ -387,7 +399,7 @@ class Conversation:
 
     @property
     def session(self) -> Any:
-        """The name of the session in the file, or an empty text."""
+        """Return the name of the session in the file, or an empty text."""
         for key in _SESSION_KEYS:
             if key in self.header:
                 return self.header[key]
@@ -395,7 +407,7 @@ class Conversation:
 
     @property
     def unread(self) -> list[str]:
-        """The fields around the messages that are not imported."""
+        """Return the fields around the messages that are not imported."""
         return sorted(self.header.keys() - _READ_KEYS)
 
 
