@@ -124,7 +124,7 @@ class ObservedTime:
 
     def __init__(self, database: DatabaseInFile) -> None:
         self._database = database
-        self._known: KnownTime | None = None
+        self._record: KnownTime | None = None
         self._read_at = 0  # the tick when the record was read
         # The start of this machine, by the record; None for a record before a restart.
         self._started: int | None = None
@@ -149,9 +149,9 @@ class ObservedTime:
         if self._database.readonly:
             return self._estimate(read_clocks())
         reading = read_clocks()
-        known = self._database.transact(lambda c: self._record(c, reading))
-        self._use(known, reading)
-        estimate = known.estimate(reading)
+        record = self._database.transact(lambda c: self._write_record(c, reading))
+        self._use(record, reading)
+        estimate = record.estimate(reading)
         if estimate.disputed:
             log.warning(
                 "the clock of this machine cannot be right: it differs by %d days from "
@@ -167,45 +167,47 @@ class ObservedTime:
         """Read the record, and renew it if it is old."""
         reading = read_clocks()
         self._read(reading)
-        known = self._known
-        if known is not None:
-            passed = reading.passed_since(known.boot, known.ticks)
+        record = self._record
+        if record is not None:
+            passed = reading.passed_since(record.boot, record.ticks)
             is_recent = passed is not None and passed < DAY
-            if is_recent or not known.agrees_with(reading):
+            if is_recent or not record.agrees_with(reading):
                 return
         if not self._database.readonly:
             # A busy file or a moved store fails at the next write with its own error.
             with suppress(RefoldError):
-                known = self._database.transact(lambda c: self._record(c, reading))
-                self._use(known, reading)
+                record = self._database.transact(
+                    lambda c: self._write_record(c, reading)
+                )
+                self._use(record, reading)
 
     def _read(self, reading: ClockReading) -> None:
         rows = self._database.fetch(NOBODY, _SQL["setting"], (CLOCK,))
         self._use(_loaded(rows[0][0]) if rows else None, reading)
 
-    def _use(self, known: KnownTime | None, reading: ClockReading) -> None:
+    def _use(self, record: KnownTime | None, reading: ClockReading) -> None:
         """Estimate the time by this record from now on."""
-        self._known = known
+        self._record = record
         self._read_at = reading.ticks
         self._started = None
-        if known is None:
+        if record is None:
             return
-        if reading.passed_since(known.boot, known.ticks) is not None:
-            self._started = known.time - known.ticks
+        if reading.passed_since(record.boot, record.ticks) is not None:
+            self._started = record.time - record.ticks
 
     def _estimate(self, reading: ClockReading) -> EstimatedTime:
-        if self._known is None or os.environ.get(TRUST) == "1":
+        if self._record is None or os.environ.get(TRUST) == "1":
             return EstimatedTime(reading.wall)
-        estimate = self._known.estimate(reading)
+        estimate = self._record.estimate(reading)
         if estimate.disputed and reading.ticks - self._read_at > _MINUTE:
             # Another process may have established that the clock is right.
             with suppress(RefoldError):
                 self._read(reading)
-            if self._known is not None:
-                estimate = self._known.estimate(reading)
+            if self._record is not None:
+                estimate = self._record.estimate(reading)
         return estimate
 
-    def _record(
+    def _write_record(
         self, connection: sqlite3.Connection, reading: ClockReading
     ) -> KnownTime:
         """Write the known time after this reading to the file, and return it."""
@@ -215,13 +217,13 @@ class ObservedTime:
         newest = 0 if stamps is None else stamps[0] or 0
         query = "SELECT value FROM settings WHERE name=?"
         row = connection.execute(query, (CLOCK,)).fetchone()
-        known = None if row is None else _loaded(str(row[0]))
+        record = None if row is None else _loaded(str(row[0]))
         if os.environ.get(TRUST) == "1":
             after = KnownTime(reading.wall, reading.boot, reading.ticks)
-        elif known is None:
+        elif record is None:
             after = first_known(reading, newest=int(newest))
         else:
-            after = known.after(reading, newest=int(newest))
+            after = record.after(reading, newest=int(newest))
         values = {"name": CLOCK, "value": _dumped(after)}
         connection.execute(_SQL["put_setting"].format(**names), values)
         return after

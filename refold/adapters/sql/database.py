@@ -219,12 +219,16 @@ class Database(ABC):
         """
         if not self.fences.held:
             return
-        query = filled(_SQL["fence"], locked=self.lock_against_changes, **self._names)
-        query = query.replace("?", self.mark)
         for stream, owner in self.fences.held:
-            if ask(query, (*stream, owner)).fetchone() is None:
+            if ask(self._fence_query, (*stream, owner)).fetchone() is None:
                 place = stream.session_id or "the store"
                 raise LeaseLost(f"{stream.stream} of {place}")
+
+    @computed_once
+    def _fence_query(self) -> str:
+        """The query for the lease of an owner, which locks its row."""
+        query = filled(_SQL["fence"], locked=self.lock_against_changes, **self._names)
+        return query.replace("?", self.mark)
 
     @abstractmethod
     def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -60,12 +60,7 @@ class KeyTables:
 
     def _sessions(self) -> sa.Table:
         return sa.Table(
-            "session_keys",
-            self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("session_ref", sa.Text, primary_key=True),
-            sa.Column("wrapped", sa.LargeBinary, nullable=False),
-            sa.Column("created_at", sa.BigInteger, nullable=False),
+            "session_keys", self.metadata, *_session_refs(), *_wrapped_key()
         )
 
     def _with_version(self, name: str) -> sa.Table:
@@ -73,25 +68,38 @@ class KeyTables:
         return sa.Table(
             name,
             self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("session_ref", sa.Text, primary_key=True),
+            *_session_refs(),
             sa.Column("version", sa.Integer, primary_key=True),
-            sa.Column("wrapped", sa.LargeBinary, nullable=False),
-            sa.Column("created_at", sa.BigInteger, nullable=False),
+            *_wrapped_key(),
         )
 
     def _erased(self) -> sa.Table:
         return sa.Table(
             "erased_sessions",
             self.metadata,
-            sa.Column("user_ref", sa.Text, primary_key=True),
-            sa.Column("session_ref", sa.Text, primary_key=True),
+            *_session_refs(),
             sa.Column("erased_at", sa.BigInteger, nullable=False),
         )
 
     def _statement(self, name: str, of: str = "") -> sa.TextClause:
         """Return the statement with this name, with ``of`` as its condition."""
         return sa.text(_SQL[name].format(**self._names, of=of))
+
+
+def _session_refs() -> list[sa.Column[str]]:
+    """Return the columns with the keyed hashes of a session and its user."""
+    return [
+        sa.Column("user_ref", sa.Text, primary_key=True),
+        sa.Column("session_ref", sa.Text, primary_key=True),
+    ]
+
+
+def _wrapped_key() -> list[sa.Column[Any]]:
+    """Return the columns of a wrapped key and of its time."""
+    return [
+        sa.Column("wrapped", sa.LargeBinary, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+    ]
 
 
 @cache
