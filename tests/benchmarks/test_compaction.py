@@ -47,7 +47,7 @@ def test_a_short_run_writes_its_figures(tmp_path: Path) -> None:
     assert "| references kept by history_summary |" in page.read_text()
 
 
-def test_on_the_front_is_what_nothing_beats() -> None:
+def test_the_front_has_the_strategies_that_no_other_beats() -> None:
     rows = {"a": (1.0, 1.0, 1.0), "b": (0.5, 0.5, 0.9), "c": (0.6, 0.5, 0.9)}
     figures = [
         Figure(name, file, *row) for name, row in rows.items() for file in ("x", "y")

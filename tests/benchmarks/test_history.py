@@ -57,7 +57,7 @@ def test_the_straight_list_misses_bills_after_compactions(
     assert "| straight list | " in capsys.readouterr().out
 
 
-def test_a_file_that_was_cut_is_counted_apart(tmp_path: Path) -> None:
+def test_a_truncated_file_is_counted_separately(tmp_path: Path) -> None:
     session(tmp_path, "one")
     path = tmp_path / "one.jsonl"
     first, *rest = path.read_text().splitlines()

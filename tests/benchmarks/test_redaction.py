@@ -108,7 +108,7 @@ def test_events_are_json_and_small_ones_are_174_bytes() -> None:
     }
 
 
-def test_noise_and_adversaries_are_as_many_and_as_large_as_said() -> None:
+def test_noise_and_adversaries_have_the_documented_number_and_size() -> None:
     made = events.noise(random.Random(1), 120_000)
     hard = corpora.adversarial(random.Random(1))
 
@@ -154,7 +154,7 @@ def test_findings_in_clean_text_are_counted_and_told_but_for_what_stood_there() 
     assert made.per_megabyte()["PIN"] == pytest.approx(1e6 / len(text))
 
 
-def test_a_secret_of_an_attacker_counts_as_found_only_if_none_of_it_is_left() -> None:
+def test_a_secret_counts_as_found_only_if_nothing_of_it_is_left() -> None:
     text = "pw: abc def"
 
     assert tools.without(Scripted(Span(8, 11, "B"), Span(4, 7, "A")), text) == (
@@ -182,7 +182,7 @@ def test_a_template_is_filled_slot_by_slot_and_the_rest_stays() -> None:
     assert rest[6:] == " {user} {{x}}"
 
 
-def test_a_key_stands_whole_in_each_of_its_carriers() -> None:
+def test_a_key_is_complete_in_each_of_its_carriers() -> None:
     for vendor in values.VENDORS:
         value = vendor.make(random.Random(1))
 
@@ -251,7 +251,7 @@ TEXT = "mail a@b.io, call 555-0100"
 LABELS = (Span(5, 11, "EMAIL"), Span(18, 26, "PHONE"))
 
 
-def test_a_value_counts_as_found_only_if_all_of_it_is_covered() -> None:
+def test_a_value_counts_as_found_only_if_it_is_covered_completely() -> None:
     tool = Scripted(Span(5, 11, "EMAIL"), Span(18, 21, "PHONE"))
 
     scored = labelled.score(tool, [Item(TEXT, LABELS, False)])
@@ -271,7 +271,7 @@ def test_two_findings_may_cover_a_value_together_and_marks_need_no_cover() -> No
     assert scored.types["EMAIL"].missed == 1
 
 
-def test_a_finding_beside_all_labels_is_false() -> None:
+def test_a_finding_outside_all_labels_is_false() -> None:
     tool = Scripted(Span(0, 4, "PERSON"), Span(5, 11, "EMAIL"))
 
     scored = labelled.score(tool, [Item(TEXT, LABELS, False)])
@@ -288,7 +288,7 @@ def test_labels_of_other_types_count_neither_as_missed_nor_false() -> None:
     assert (scored.total.spans, scored.total.found, scored.total.false) == (0, 1, 0)
 
 
-def test_a_page_keeps_all_but_its_results() -> None:
+def test_a_page_keeps_everything_except_its_results() -> None:
     page = "a\n<!-- results: begin (x) -->\nyesterday\n<!-- results: end -->\nz\n"
     speed = {"clean": {"vectorscan": 90.0, "presidio": 0.3}}
     figures = Figures(checks=[Check("speed", 2.0, least=1)], speed=speed)
@@ -390,7 +390,7 @@ def test_the_command_measures_and_writes_its_figures(tmp_path: Path) -> None:
     assert any(check["holds"] is None for check in written["checks"])
 
 
-def test_without_a_checkout_the_command_says_so(
+def test_without_a_checkout_the_command_reports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(refold, "__file__", str(tmp_path / "refold" / "__init__.py"))

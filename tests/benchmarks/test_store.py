@@ -101,7 +101,7 @@ def test_payloads_have_two_kilobytes_and_are_the_same_each_time() -> None:
     assert [len(turn) for turn in payloads.conversation(1_000)] == [20] * 42 + [4] * 40
 
 
-def test_a_target_is_held_against_what_was_measured() -> None:
+def test_a_target_is_compared_with_its_measurement() -> None:
     figures = Figures(
         figures=[
             Figure("one append", POSTGRES, OURS, 0.001),
@@ -135,7 +135,7 @@ def test_only_a_gate_fails_a_run(
         assert run.run(run.Options(json=tmp_path / "figures.json")) == code
 
 
-def test_a_page_keeps_all_but_its_results() -> None:
+def test_a_page_keeps_everything_except_its_results() -> None:
     page = "a\n<!-- results: begin (x) -->\nyesterday\n<!-- results: end -->\nz\n"
     figures = Figures(
         conditions={"cores": "2"},
@@ -229,7 +229,7 @@ def test_the_figures_can_be_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["idle", "rebuild", "verify"])
-def test_a_footprint_is_told_in_megabytes(what: str, tmp_path: Path) -> None:
+def test_a_footprint_is_reported_in_megabytes(what: str, tmp_path: Path) -> None:
     url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
     with refold.open(url, keys=keys) as store:
         store.session(user_id="ada", session_id="s").append(payloads.turn(0))

@@ -15,7 +15,7 @@ def quarter(text: str) -> int:
     return len(text) // 4
 
 
-def test_it_says_how_far_each_count_is_off(
+def test_the_error_of_each_count_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for half in ("train", "test"):

@@ -48,7 +48,7 @@ def session(folder: Path, number: int, *, fix: str) -> None:
     write_lines(folder, entries, f"{name}.jsonl")
 
 
-def test_a_session_is_warned_by_those_before_it_alone(
+def test_warnings_of_a_session_come_only_from_earlier_sessions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(6):

@@ -63,7 +63,7 @@ def of_machine(store: SessionStore, number: int) -> tuple[list[str], list[str]]:
     return mine, [user for user in USERS if user not in mine]
 
 
-def whole(store: SessionStore, acknowledged: dict[str, int]) -> None:
+def check_acknowledged(store: SessionStore, acknowledged: dict[str, int]) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and there is no gap."""
     for user in USERS:
         seqs = [
@@ -91,7 +91,7 @@ def pour(
         number += 1
 
 
-def test_users_of_other_machines_go_on_while_one_is_down(
+def test_users_of_other_machines_continue_while_one_is_down(
     own_cluster: Cluster, store: SessionStore
 ) -> None:
     down, up = of_machine(store, 1)
@@ -118,7 +118,7 @@ def test_users_of_other_machines_go_on_while_one_is_down(
         finally:
             stop.set()
 
-    whole(store, acknowledged)
+    check_acknowledged(store, acknowledged)
     for user in down:  # each key was used once
         texts = [
             event.payload.payload()["text"]
@@ -178,7 +178,7 @@ def test_a_coordinator_that_restarts_in_mid_append_costs_nothing(
             acknowledged[user] = append(store, user, f"{number}")
 
     assert set(acknowledged.values()) == {31}
-    whole(store, acknowledged)
+    check_acknowledged(store, acknowledged)
 
 
 def test_a_machine_that_restarts_between_the_steps_of_an_erasure_leaves_nothing(

@@ -31,7 +31,7 @@ def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
 
 
-def test_every_row_is_on_the_cluster_as_it_was(case: Tampered, citus_url: str) -> None:
+def test_every_row_is_on_the_cluster_unchanged(case: Tampered, citus_url: str) -> None:
     before = rows(case.url)
 
     counts = move(case.url, to=citus_url)

@@ -61,7 +61,7 @@ def test_a_new_store_is_spread(citus_url: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def whole(citus_url: str, tmp_path: Path) -> str:
+def unspread_store_url(citus_url: str, tmp_path: Path) -> str:
     """A store that was made before the database had machines, with sealed events."""
     database = PostgresDatabase(make_url(prepare(citus_url, tmp_path)))
     migrate(database)
@@ -72,25 +72,27 @@ def whole(citus_url: str, tmp_path: Path) -> str:
     return citus_url
 
 
-def test_tables_that_are_whole_are_used_as_they_are(whole: str) -> None:
-    with refold.open(whole) as store:
+def test_tables_that_are_not_spread_work_unchanged(unspread_store_url: str) -> None:
+    with refold.open(unspread_store_url) as store:
         database = log_of(store).recorder.database
 
         assert type(database) is PostgresDatabase
         assert problems(store) == []
-    assert spread(whole) == set()
+    assert spread(unspread_store_url) == set()
 
 
-def test_a_store_that_has_data_is_spread_with_it(whole: str, cluster: Cluster) -> None:
-    database = CitusDatabase(make_url(whole))
+def test_a_store_with_data_is_spread_with_its_data(
+    unspread_store_url: str, cluster: Cluster
+) -> None:
+    database = CitusDatabase(make_url(unspread_store_url))
     names = database.spread_tables()
     again = database.spread_tables()
     database.close()
 
     assert set(names) >= OF_USERS
     assert again == []
-    assert spread(whole) == OF_USERS
-    with refold.open(whole) as store:
+    assert spread(unspread_store_url) == OF_USERS
+    with refold.open(unspread_store_url) as store:
         for user in USERS:
             assert store.session(user_id=user, session_id="s").append(
                 refold.UserInput(text="on")
@@ -101,18 +103,18 @@ def test_a_store_that_has_data_is_spread_with_it(whole: str, cluster: Cluster) -
         assert not any(erased.left.values())
 
 
-def test_no_copy_is_left_where_nobody_looks(whole: str) -> None:
-    database = CitusDatabase(make_url(whole))
+def test_no_copy_is_left_in_another_place(unspread_store_url: str) -> None:
+    database = CitusDatabase(make_url(unspread_store_url))
     database.spread_tables()
     database.close()
 
-    with psycopg.connect(whole) as server:
+    with psycopg.connect(unspread_store_url) as server:
         for name in OF_USERS:
             found = server.execute("SELECT pg_relation_size(%s)", (name,)).fetchone()
             assert found == (0,), name
 
 
-def test_the_shards_refuse_what_the_table_refuses(
+def test_the_shards_refuse_the_same_changes_as_their_table(
     citus_url: str, tmp_path: Path, cluster: Cluster
 ) -> None:
     with open_at(citus_url, tmp_path) as store:
@@ -135,7 +137,7 @@ def test_the_shards_refuse_what_the_table_refuses(
         assert log_of(store).recorder.database.unguarded() == ["a shard of events"]
 
 
-def test_a_user_is_looked_for_where_the_server_has_it(
+def test_a_user_is_searched_only_on_the_users_machine(
     citus_url: str, tmp_path: Path
 ) -> None:
     with open_at(citus_url, tmp_path) as store:

@@ -32,7 +32,7 @@ _VALUES: Final = {
 _NOT_HERE: Final = "follow"
 
 
-def asked(url: str, folder: Path) -> dict[str, set[Statement]]:
+def statements_by_operation(url: str, folder: Path) -> dict[str, set[Statement]]:
     """Return the statements of each operation, normally from its second time on."""
     wire, found = Wire(url), dict[str, set[Statement]]()
     with open_at(wire.url, folder) as store:
@@ -65,7 +65,7 @@ def plan(server: psycopg.Connection[Any], statement: Statement) -> str:
 def test_statements_of_a_user_are_tasks_of_one_machine(
     citus_url: str, tmp_path: Path
 ) -> None:
-    found = asked(citus_url, tmp_path)
+    found = statements_by_operation(citus_url, tmp_path)
 
     of_a_user = {
         one.text: one

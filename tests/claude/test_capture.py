@@ -165,7 +165,7 @@ def test_evidence_is_redacted_before_it_is_sent(
     proved(session)
 
 
-def test_a_text_that_takes_too_much_work_costs_nothing_else(
+def test_a_text_that_needs_too_much_work_affects_no_other(
     session: Session, api: MessagesApi
 ) -> None:
     dear = "CLIENT_SECRET=a8f5f167f44f4964" * 400
@@ -308,7 +308,7 @@ def test_a_refusal_is_an_answer(session: Session, api: MessagesApi) -> None:
     proved(session)
 
 
-def test_a_stream_is_recorded_whole(session: Session, api: MessagesApi) -> None:
+def test_a_stream_is_recorded_completely(session: Session, api: MessagesApi) -> None:
     thought = thinking("Let me see.", signature=SIGNATURE)
     api.reply(message(thought, "I look.", tool_use("bash", {"command": "ls"})))
 
@@ -325,7 +325,7 @@ def test_a_stream_is_recorded_whole(session: Session, api: MessagesApi) -> None:
 
 
 @pytest.mark.parametrize("how", ["hangs up", "errs"])
-def test_a_stream_that_breaks_off_is_recorded_as_it_came(
+def test_a_broken_stream_is_recorded_up_to_its_end(
     session: Session, api: MessagesApi, how: str
 ) -> None:
     whole = message("Here is a long answer to your question.")
@@ -381,7 +381,7 @@ def test_a_stream_that_is_left_is_interrupted(
     proved(session)
 
 
-def test_an_error_after_the_whole_answer_leaves_it_recorded(
+def test_an_error_after_the_complete_answer_leaves_it_recorded(
     session: Session, api: MessagesApi
 ) -> None:
     api.reply(message("Because."))
@@ -610,7 +610,7 @@ def test_a_task_that_is_cancelled_leaves_an_error(
 
 
 @pytest.mark.parametrize("agent", [None, "lead"])
-def test_a_capture_without_a_strategy_takes_that_of_prepare(
+def test_a_capture_without_a_strategy_uses_that_of_prepare(
     session: Session, api: MessagesApi, agent: str | None
 ) -> None:
     api.reply(message("Hello."))

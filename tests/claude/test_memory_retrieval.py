@@ -168,7 +168,7 @@ def test_call_and_result_are_recorded_once(session: Session) -> None:
     assert session.context().messages[-1]["content"] == [first]
 
 
-def test_a_result_stays_as_it_was_told(store: SessionStore, session: Session) -> None:
+def test_a_result_stays_as_it_was_sent(store: SessionStore, session: Session) -> None:
     first = MemoryRetrieval(session).answer(call())
     for number in range(4):
         ran(store, f"more-{number}", "book", "success")
@@ -430,7 +430,7 @@ def test_invalid_thresholds_and_calls_are_refused(session: Session) -> None:
         MemoryRetrieval(session).answer({"type": "tool_use"})
 
 
-def test_it_works_without_the_sdk() -> None:
+def test_memory_works_without_the_sdk() -> None:
     program = (
         "import sys; sys.modules['anthropic'] = None\n"
         "import refold.adapters.claude.tools as retrieval\n"

@@ -20,7 +20,7 @@ def agent(content: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content}
 
 
-def test_a_loop_of_ones_own_is_recorded(session: Session, api: MessagesApi) -> None:
+def test_a_custom_loop_is_recorded(session: Session, api: MessagesApi) -> None:
     call = tool_use("bash", {"command": "ls"}, call_id="toolu_1")
     api.reply(message("I look.", call), message("Two files."), message("Bye."))
     client, record = api.client(), capture(session, api).record
@@ -71,9 +71,7 @@ def test_text_that_had_to_be_redacted_does_not_match(
     proved(session)
 
 
-def test_a_system_prompt_of_ones_own_is_kept(
-    session: Session, api: MessagesApi
-) -> None:
+def test_a_custom_system_prompt_is_kept(session: Session, api: MessagesApi) -> None:
     capture(session, api).record(messages=[user("Why?")], system="Be brief.")
 
     ((_, view),) = session.proofs.replay()
@@ -81,7 +79,7 @@ def test_a_system_prompt_of_ones_own_is_kept(
     assert payloads(session, "request")[0].matches is True
 
 
-def test_a_history_that_was_cut_still_gives_what_is_new(
+def test_a_truncated_history_still_gives_its_new_messages(
     session: Session, api: MessagesApi
 ) -> None:
     record = capture(session, api).record
@@ -100,7 +98,7 @@ def text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
 
 
-def test_equal_texts_are_told_apart_by_their_place(
+def test_equal_texts_are_distinguished_by_their_position(
     session: Session, api: MessagesApi
 ) -> None:
     record = capture(session, api).record
@@ -114,7 +112,7 @@ def test_equal_texts_are_told_apart_by_their_place(
     proved(session)
 
 
-def test_a_message_that_cannot_be_told_writes_nothing(
+def test_an_unrecordable_message_writes_nothing(
     session: Session, api: MessagesApi
 ) -> None:
     with pytest.raises(refold.InvalidEvent, match="of the user or of the assistant"):

@@ -100,7 +100,7 @@ def test_the_sdk_has_blocks_to_try() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
-def test_every_block_of_an_answer_goes_back(
+def test_every_block_of_an_answer_is_sent_back(
     session: Session, api: MessagesApi, block: Any
 ) -> None:
     came = [{"type": "text", "text": "Let me see."}, *pair(block), CITED]
@@ -146,7 +146,7 @@ def test_a_strategy_that_drops_a_turn_drops_its_blocks(
     assert len(api.requests[-1].body["messages"]) == 1
 
 
-def test_a_paused_turn_goes_on_where_it_stopped(
+def test_a_paused_turn_continues_where_it_stopped(
     session: Session, api: MessagesApi
 ) -> None:
     first = [{"type": "text", "text": "Searching."}, SEARCH]

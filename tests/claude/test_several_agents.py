@@ -16,11 +16,11 @@ from tests.support.messages_api import MessagesApi, message, tool_use
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
 
-def shown(session: Session, agent: str, strategy: str = "keep_all") -> str:
+def context_text(session: Session, agent: str, strategy: str = "keep_all") -> str:
     return str(session.context(for_agent(agent, strategy)).messages)
 
 
-def test_a_sub_agents_run_is_its_result_to_the_one_that_called_it(
+def test_a_sub_agents_run_is_the_result_of_its_call(
     session: Session, api: MessagesApi
 ) -> None:
     call = tool_use("research", {"topic": "tea"}, call_id="toolu_1")
@@ -63,10 +63,10 @@ def test_a_final_of_another_comes_in_as_a_users_input(session: Session) -> None:
     assert messages[0]["content"][1]["text"] == (
         '<agent_result agent="helper" outcome="success">\nA drink.\n</agent_result>'
     )
-    assert "Secret" in shown(session, "helper")
+    assert "Secret" in context_text(session, "helper")
 
 
-def test_each_agent_has_summaries_of_its_own(session: Session) -> None:
+def test_each_agent_has_its_own_summaries(session: Session) -> None:
     for number in range(6):
         for agent in ("lead", "helper"):
             session.append(
@@ -83,7 +83,7 @@ def test_each_agent_has_summaries_of_its_own(session: Session) -> None:
 
     assert len(session.history.streams()) == 3
     for agent, other in (("lead", "helper"), ("helper", "lead")):
-        text = shown(session, agent, WINDOW)
+        text = context_text(session, agent, WINDOW)
         assert "<summary" in text
         assert f"{agent} asks 0" in text
         assert other not in text
@@ -91,7 +91,7 @@ def test_each_agent_has_summaries_of_its_own(session: Session) -> None:
     assert session.verify().compactions == 10
 
 
-def test_a_spec_says_it_too(session: Session) -> None:
+def test_a_spec_can_name_the_agent(session: Session) -> None:
     session.append(refold.UserInput(text="Hi"), agent="lead")
     spec = 'for_agent:agent="lead",strategy="turn_window:full_turns=1,cached_turns=1"'
 

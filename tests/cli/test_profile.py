@@ -8,17 +8,19 @@ import pytest
 
 from refold.adapters.cli.commands.memory import profiled
 from refold.projections.memory.profile import Profile, Stated
-from tests.projections.declared import DAY, START, WRONG, judged, seen
+from tests.projections.declared import DAY, START, WRONG, judged_session, profile_of
 
 NOW = START + 10 * DAY
 
 
 def profile() -> Profile:
-    sessions = [judged(WRONG, day=day, error_type="sign error") for day in range(3)]
-    steered = judged(WRONG, day=4, topic="sets", taints=("untrusted_result",))
-    once = judged(WRONG, day=5, topic="angles", subject="geometry")
+    sessions = [
+        judged_session(WRONG, day=day, error_type="sign error") for day in range(3)
+    ]
+    steered = judged_session(WRONG, day=4, topic="sets", taints=("untrusted_result",))
+    once = judged_session(WRONG, day=5, topic="angles", subject="geometry")
     stated = {"language": Stated("zh", 2, START)}
-    return seen(*sessions, steered, once, preferences=stated)
+    return profile_of(*sessions, steered, once, preferences=stated)
 
 
 def test_memory_shows_its_items(capsys: pytest.CaptureFixture[str]) -> None:

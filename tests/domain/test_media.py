@@ -14,7 +14,7 @@ TEXT = "a note"
 
 
 @pytest.mark.parametrize("media_type", files.MAKERS)
-def test_a_file_is_whole_to_its_last_byte(media_type: str) -> None:
+def test_a_file_is_complete_with_its_last_byte(media_type: str) -> None:
     data = files.MAKERS[media_type](Random(1))
 
     file = media.read(data)
@@ -28,7 +28,7 @@ def test_a_file_is_whole_to_its_last_byte(media_type: str) -> None:
 
 
 @pytest.mark.parametrize("media_type", files.MAKERS)
-def test_a_file_that_is_cut_off_is_not_whole(media_type: str) -> None:
+def test_a_truncated_file_is_incomplete(media_type: str) -> None:
     data = files.MAKERS[media_type](Random(2))
 
     for length in (len(data) // 2, len(data) - 7):
@@ -136,7 +136,7 @@ def test_text_in_metadata_is_read(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", METADATA)
-def test_a_part_that_can_be_removed_leaves_a_whole_file(form: str) -> None:
+def test_removing_a_removable_part_leaves_a_complete_file(form: str) -> None:
     media_type, metadata = METADATA[form]
     data = files.MAKERS[media_type](Random(8), metadata)
     file = media.read(data)

@@ -34,7 +34,7 @@ def state_after(*events: Event) -> SessionState:
     return decide(NEW, events)[1]
 
 
-def test_each_event_takes_the_next_seq() -> None:
+def test_each_event_gets_the_next_seq() -> None:
     assert state_after(HELLO, HELLO).head_seq == 2
 
 

@@ -47,7 +47,7 @@ class Own(SqlApplicationRecorder): ...
     "url",
     ["memory://", "mysql://host/db", "nonsense", "sqlite://", "sqlite:///:memory:"],
 )
-def test_a_url_that_keeps_no_events_is_refused(url: str) -> None:
+def test_a_url_of_a_store_without_events_is_refused(url: str) -> None:
     with pytest.raises(InfrastructureFactoryError, match="sqlite:///"):
         factory(url)
 
@@ -124,7 +124,7 @@ def test_a_table_keeps_the_type_of_ids_it_was_made_for(make: Make) -> None:
         make(ORIGINATOR_ID_TYPE="int")
 
 
-def test_nothing_is_made_where_that_was_not_asked_for(make: Make) -> None:
+def test_nothing_is_created_unless_requested(make: Make) -> None:
     recorder = make(CREATE_TABLE="no").application_recorder()
 
     with pytest.raises(ProgrammingError, match="CREATE_TABLE=yes"):
@@ -211,7 +211,7 @@ def test_a_server_that_is_not_there_is_an_error_of_the_library(tmp_path: Path) -
     assert "secret" not in str(caught.value)
 
 
-def test_a_closed_factory_says_so(make: Make) -> None:
+def test_a_closed_factory_reports_that_it_is_closed(make: Make) -> None:
     application_factory = make()
     recorder = application_factory.application_recorder()
     application_factory.close()

@@ -91,7 +91,7 @@ def seen_until(runner: ProjectionRunner[SessionLog, Calls], count: int) -> Any:
     return until(seen, f"{count} calls", state=runner.view.all)
 
 
-def test_a_runner_follows_sessions_and_goes_on_where_it_stopped(
+def test_a_runner_follows_sessions_and_resumes_where_it_stopped(
     url: str, tmp_path: Path
 ) -> None:
     with run() as runner, open_at(url, tmp_path) as store:
@@ -109,7 +109,7 @@ def test_a_runner_follows_sessions_and_goes_on_where_it_stopped(
     assert seen == [("s-1", "bash"), ("s-2", "read"), ("s-1", "edit")]
 
 
-def test_a_follower_is_given_envelopes_that_passed_redaction(url: str) -> None:
+def test_a_follower_gets_redacted_envelopes(url: str) -> None:
     with SessionLog() as app, app.recorder.subscribe(gt=0) as subscription:
         envelope: Any = app.mapper.to_domain_event(next(subscription))
 

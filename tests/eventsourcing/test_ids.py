@@ -72,9 +72,7 @@ def waits(looker: psycopg.Connection[Any]) -> bool:
 
 
 @pytest.mark.parametrize("upto", [1, 3], ids=["the newest", "all"])
-def test_the_ids_of_deleted_events_are_not_given_out_again(
-    make: Make, upto: int
-) -> None:
+def test_the_ids_of_deleted_events_are_not_used_again(make: Make, upto: int) -> None:
     first = make()
     recorder = first.application_recorder()
     recorder.insert_events([stored_event(), stored_event(), stored_event()])
@@ -101,7 +99,7 @@ def test_refused_events_leave_no_gap_in_ids(make: Make) -> None:
     assert ids(recorder) == [1, 2]
 
 
-def test_processes_that_begin_at_once_make_the_tables_once(empty_url: str) -> None:
+def test_concurrent_processes_create_the_tables_once(empty_url: str) -> None:
     names = ["One", "Two"] * 2
     processes = [
         warm.module("tests.support.es_writer", "begin", empty_url, name)
@@ -144,7 +142,7 @@ OLD_TABLE = """CREATE TABLE es_app_events (
 )"""
 
 
-def test_a_table_with_its_keys_the_other_way_round_goes_on(sqlite_url: str) -> None:
+def test_a_table_with_reversed_keys_continues(sqlite_url: str) -> None:
     path = sqlite_url.removeprefix("sqlite:///")
     factory(sqlite_url, "Other").application_recorder().database.close()
     with closing(sqlite3.connect(path)) as connection:

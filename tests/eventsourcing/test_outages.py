@@ -59,7 +59,7 @@ def test_an_insert_whose_answer_was_lost_is_found_or_done_again(
     assert [n.id for n in recorder.select_notifications(1, 9)] == [1, 2, 3]
 
 
-def test_a_rival_that_wrote_the_same_is_not_taken_for_the_lost_one(
+def test_a_rivals_equal_event_is_not_mistaken_for_the_lost_one(
     application_factory: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = application_factory.application_recorder()
@@ -105,7 +105,7 @@ def test_an_application_outlives_a_restart_of_its_server(
     application_factory.close()
 
 
-def test_a_file_that_another_process_keeps_locked_is_an_error_of_the_library(
+def test_a_file_locked_by_another_process_is_an_error_of_the_library(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "BUSY_MS", 10)

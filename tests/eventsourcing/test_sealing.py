@@ -30,7 +30,7 @@ def change(recorder: SqlApplicationRecorder, id_: int, **values: Any) -> None:
         connection.execute(update(events).where(which).values(**values))
 
 
-def test_a_state_is_ciphertext_on_disk_and_whole_again_when_read(make: Make) -> None:
+def test_a_state_is_ciphertext_on_disk_and_readable_again(make: Make) -> None:
     recorder = make().application_recorder()
     event = stored_event(state=SECRET)
     recorder.insert_events([event])

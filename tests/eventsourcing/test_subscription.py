@@ -100,7 +100,7 @@ def test_a_page_that_is_full_of_matches_is_followed_by_the_next(make: Make) -> N
     assert seen == list(range(1, 1101))
 
 
-def test_a_follower_goes_on_after_the_server_was_restarted(
+def test_a_follower_continues_after_a_restart_of_the_server(
     own_postgres: Postgres,
 ) -> None:
     with factory(own_postgres.create_database("app"), "App") as application:

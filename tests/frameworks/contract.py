@@ -141,7 +141,7 @@ class RedactedContract(ABC):
 
         loaded = self.run(self.load(adapter, f"of {MAIL}"))
 
-        shown, stored = self.as_text(loaded), everything(store)
+        shown, stored = self.as_text(loaded), all_stored_text(store)
         for secret in (SECRET, MAIL):
             assert secret not in shown
             assert secret not in stored
@@ -191,7 +191,7 @@ class RedactedContract(ABC):
         loaded = self.run(self.load(adapter, "t"))
         assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
 
-    def test_each_event_is_there_once_and_in_order(
+    def test_each_event_is_recorded_once_and_in_order(
         self, store: refold.SessionStore
     ) -> None:
         items, adapter = self.items(), self.adapter(store)
@@ -207,7 +207,7 @@ class RedactedContract(ABC):
         assert roles == ["user", "assistant"] * 4
         assert [verified.problems for _, verified in store.verify()] == [[]]
 
-    def test_later_rules_change_item_and_event_alike(self, url: str) -> None:
+    def test_later_rules_change_item_and_event_together(self, url: str) -> None:
         items = self.items()
         with refold.open(url) as store:
             self.run(self.save(self.adapter(store), "t", items, items))
@@ -220,11 +220,13 @@ class RedactedContract(ABC):
 
             assert sum(record.events for record in applied) >= 2
             assert LATER not in self.as_text(loaded)
-            assert LATER not in everything(store)
+            assert LATER not in all_stored_text(store)
             assert "second floor" in self.as_text(loaded)
             assert [report.problems for _, report in store.verify()] == [[]]
 
-    def test_a_large_item_comes_back_whole(self, store: refold.SessionStore) -> None:
+    def test_a_large_item_is_read_back_completely(
+        self, store: refold.SessionStore
+    ) -> None:
         adapter = self.adapter(store)
         text = "A line of a very long file that somebody pasted here.\n" * 25_000
         items = [
@@ -252,7 +254,7 @@ class RedactedContract(ABC):
         assert "[REDACTED:UNSCANNED 20971530 bytes]" in shown
         assert "I see." in shown
 
-    def test_deleted_it_begins_again(self, store: refold.SessionStore) -> None:
+    def test_a_deleted_thread_can_begin_again(self, store: refold.SessionStore) -> None:
         items, adapter = self.items(), self.adapter(store)
         self.run(self.save(adapter, "t", items, items))
         self.run(self.save(adapter, "other", items[:1], items[:1]))
@@ -307,7 +309,7 @@ class RedactedContract(ABC):
 
             results = self.run(both())
             assert [type(r) for r in results if r] == [self.stale][: bool(self.stale)]
-            stored = everything(store)
+            stored = all_stored_text(store)
             assert [text in stored for text in RIVALS] == [
                 not result for result in results
             ]
@@ -370,7 +372,7 @@ class RedactedContract(ABC):
 
         with pytest.raises(RefoldError):
             self.run(self.save(adapter, "t", items, items))
-        assert SECRET not in everything(store)
+        assert SECRET not in all_stored_text(store)
 
 
 class FilterContract(ABC):
@@ -398,7 +400,7 @@ class FilterContract(ABC):
             assert len(sent) == 3
             for mail in (MAIL, OTHER, EVE):
                 assert mail not in str(sent)
-                assert mail not in everything(store)
+                assert mail not in all_stored_text(store)
             hidden = "[REDACTED:EMAIL]"
             first, second = ("[EMAIL_1]", "[EMAIL_2]") if numbered else (hidden, hidden)
             assert all(f"I am {first}." in request for request in sent)
@@ -423,7 +425,7 @@ def together(*stores: refold.SessionStore) -> None:
         store.log.append = partial(delayed_append, store.log.append, [True])  # type: ignore[method-assign]
 
 
-def everything(store: refold.SessionStore) -> str:
+def all_stored_text(store: refold.SessionStore) -> str:
     """Return everything stored of all sessions, decrypted: events, texts, views."""
     parts: list[str] = []
     for info in store.sessions():

@@ -213,7 +213,7 @@ def test_equal_lines_without_an_id_are_all_there_in_their_order(
     assert load(store) == entries
 
 
-def test_a_client_that_starts_again_goes_on_behind_a_capture(
+def test_a_restarted_client_continues_behind_a_capture(
     store: refold.SessionStore, projects: Path
 ) -> None:
     """The capture has read what the client will mirror next."""
@@ -228,7 +228,7 @@ def test_a_client_that_starts_again_goes_on_behind_a_capture(
     assert load(store) == [*before, *after]
 
 
-def test_a_transcript_that_is_given_again_adds_nothing(
+def test_a_repeated_transcript_adds_nothing(
     store: refold.SessionStore, projects: Path
 ) -> None:
     entries = [*conversation(), MODE, *conversation("x")]
@@ -284,7 +284,7 @@ def test_an_import_of_a_mirrored_session_does_not_stop_its_load(
     assert load(store) == conversation()
 
 
-def test_another_project_has_a_session_of_its_own(
+def test_another_project_has_its_own_session(
     store: refold.SessionStore, projects: Path
 ) -> None:
     other: Any = {**KEY, "project_key": "-srv-other"}

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import refold
-from tests.frameworks.contract import everything
+from tests.frameworks.contract import all_stored_text
 from tests.support.stores import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("with_*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_goes_on_where_it_was(
+def test_an_example_continues_where_it_stopped(
     example: Path,
     url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -33,5 +33,5 @@ def test_an_example_goes_on_where_it_was(
     assert "parcel of [REDACTED:EMAIL]: desk 2" in first
     assert second.startswith("You are welcome.\n")
     with refold.open(url) as store:
-        assert "ada@example.org" not in first + second + everything(store)
+        assert "ada@example.org" not in first + second + all_stored_text(store)
         assert not any(proof.problems for _, proof in store.verify())

@@ -36,7 +36,7 @@ from tests.frameworks.contract import (
     FilterContract,
     RedactedContract,
     SampleMessage,
-    everything,
+    all_stored_text,
     seqs,
 )
 
@@ -152,7 +152,7 @@ def test_each_scope_of_a_state_has_its_own_readers(url: str) -> None:
             ("ada", "b"),
             ("bob", bob.id),
         }
-        assert SECRET not in everything(store)
+        assert SECRET not in all_stored_text(store)
 
     with refold.open(url) as store:
         asyncio.run(tour(store))
@@ -177,7 +177,7 @@ def turn(number: int, text: str, **actions: Any) -> Event:
     )
 
 
-def test_contexts_leave_out_what_a_rewind_took_back(url: str) -> None:
+def test_contexts_leave_out_rewound_events(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
         session = await service.create_session(**ADA, session_id="s")
@@ -192,7 +192,7 @@ def test_contexts_leave_out_what_a_rewind_took_back(url: str) -> None:
         asyncio.run(tour(store))
 
 
-def test_a_compaction_of_the_adk_takes_the_place_of_its_events(url: str) -> None:
+def test_a_compaction_of_the_adk_replaces_its_events(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
         session = await service.create_session(**ADA, session_id="s")
@@ -260,7 +260,7 @@ def test_a_config_limits_the_loaded_events(url: str) -> None:
         asyncio.run(tour(store))
 
 
-def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
+def test_a_signed_thought_is_kept_completely_or_removed(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
         session = await service.create_session(**ADA, session_id="a")

@@ -29,7 +29,7 @@ from tests.frameworks.contract import (
     FilterContract,
     RedactedContract,
     SampleMessage,
-    everything,
+    all_stored_text,
 )
 
 
@@ -173,8 +173,8 @@ def test_a_graph_resumes_in_another_process_and_replays_earlier_steps(url: str) 
             "tool_result",
         ]
         assert session.verify().problems == []
-        assert MAIL not in everything(store)
-        assert SECRET not in everything(store)
+        assert MAIL not in all_stored_text(store)
+        assert SECRET not in all_stored_text(store)
 
         past = [item for item in again.get_state_history(config("t")) if item.next]
         early = next(item for item in past if item.next == ("think",))

@@ -50,7 +50,7 @@ async def asked(client: Any, tool: str, arguments: dict[str, Any]) -> tuple[bool
     return bool(result.is_error), "".join(part.text for part in result.content)
 
 
-async def all_of(client: Any) -> dict[str, Any]:
+async def tool_results(client: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {tool: {"session_id": "own"} for tool in TOOLS}
     arguments |= {"sessions": {}, "memory": {}, "search": {"words": "zebra"}}
     answers = {}
@@ -87,7 +87,7 @@ def test_in_a_program(store: refold.SessionStore) -> None:
             hints = [tool.annotations for tool in tools]
             assert all(hint and hint.read_only_hint for hint in hints)
             assert not any("user" in str(tool.input_schema) for tool in tools)
-            check(await all_of(client))
+            check(await tool_results(client))
 
     asyncio.run(run())
 
@@ -100,7 +100,7 @@ def test_over_stdio(db: str) -> None:
 
     async def run() -> None:
         async with mcp.Client(stdio_client(parameters)) as client:
-            check(await all_of(client))
+            check(await tool_results(client))
 
     asyncio.run(run())
 
@@ -136,7 +136,7 @@ async def _over_http(process: subprocess.Popen[str], url: str, token: str) -> No
         httpx.AsyncClient(headers=headers) as http_client,
         mcp.Client(streamable_http_client(url, http_client=http_client)) as client,
     ):
-        check(await all_of(client))
+        check(await tool_results(client))
         # An open client does not keep the server from ending.
         process.terminate()
         _, complaints = await asyncio.to_thread(process.communicate)

@@ -27,7 +27,7 @@ from tests.frameworks.contract import (
     FilterContract,
     RedactedContract,
     SampleMessage,
-    everything,
+    all_stored_text,
 )
 
 
@@ -84,7 +84,9 @@ class TestContract(RedactedContract):
 
 class TestFilter(FilterContract):
     def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
-        model = ScriptedModel([[done(f"msg_{n}", ANSWER)] for n in range(len(texts))])
+        model = ScriptedModel(
+            [[text_message(f"msg_{n}", ANSWER)] for n in range(len(texts))]
+        )
         agent = Agent(name="clerk", model=model, instructions=HELP)
         for text in texts:
             session = opened(store)
@@ -96,7 +98,7 @@ class TestFilter(FilterContract):
         return [f"{turn.system_instructions} {turn.input}" for turn in model.calls]
 
 
-def done(name: str, text: str) -> ResponseOutputMessage:
+def text_message(name: str, text: str) -> ResponseOutputMessage:
     return ResponseOutputMessage.model_validate(
         {
             "id": name,
@@ -133,7 +135,7 @@ def test_popped_and_cleared_items_are_hidden_until_added_again(url: str) -> None
 
     with refold.open(url) as store:
         asyncio.run(tour(opened(store)))
-        assert "two" in everything(store)
+        assert "two" in all_stored_text(store)
 
 
 def texts(store: refold.SessionStore) -> list[str]:
@@ -161,7 +163,7 @@ def test_contexts_leave_out_what_was_popped_or_cleared(url: str) -> None:
         asyncio.run(tour(store))
 
 
-def test_equal_items_without_an_id_of_their_own_are_all_kept(url: str) -> None:
+def test_equal_items_without_ids_are_all_kept(url: str) -> None:
     async def tour(session: RefoldSession) -> None:
         twice = [
             user_item("go on"),
@@ -175,7 +177,7 @@ def test_equal_items_without_an_id_of_their_own_are_all_kept(url: str) -> None:
         asyncio.run(tour(opened(store)))
 
 
-def test_encrypted_reasoning_is_kept_whole_or_removed(url: str) -> None:
+def test_encrypted_reasoning_is_kept_completely_or_removed(url: str) -> None:
     sealed = "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
 
     def thought(text: str, name: str) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def test_the_model_gets_only_numbers_of_the_session(url: str) -> None:
         assert sent.input == [user_item("Ask [EMAIL_1]."), user_item("Ask [~EMAIL_1]!")]
 
 
-def test_a_closed_session_takes_no_calls(url: str) -> None:
+def test_a_closed_session_accepts_no_calls(url: str) -> None:
     with refold.open(url) as store:
         session = opened(store)
         session.close()
@@ -260,7 +262,7 @@ def test_the_runner_stores_a_run_and_sends_the_stored_text(url: str) -> None:
         name="look_up",
         arguments=canonical({"who": MAIL}).decode(),
     )
-    answers = [done("msg_1a2b3c", "Done."), done("msg_4d5e6f", "Done.")]
+    answers = [text_message("msg_1a2b3c", "Done."), text_message("msg_4d5e6f", "Done.")]
     model = ScriptedModel([[call], *([answer] for answer in answers)])
     agent = Agent(name="clerk", model=model, tools=[look_up], instructions="Help.")
 

@@ -39,7 +39,7 @@ from tests.frameworks.contract import (
     FilterContract,
     RedactedContract,
     SampleMessage,
-    everything,
+    all_stored_text,
     seqs,
 )
 
@@ -253,7 +253,7 @@ def test_a_held_conversation_is_not_deleted(url: str) -> None:
     run(url, tour)
 
 
-def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
+def test_a_signed_thought_is_kept_completely_or_removed(url: str) -> None:
     signature = "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
 
     def thought(text: str) -> Any:
@@ -303,7 +303,7 @@ def test_an_agent_stores_a_run_and_the_model_gets_the_stored_text(url: str) -> N
         assert SECRET not in str(sent)
         assert MAIL not in str(sent)
         assert "[REDACTED:EMAIL" in sent[0]
-        assert SECRET not in everything(store)
+        assert SECRET not in all_stored_text(store)
         (info,) = store.sessions()
         session = store.session(user_id="ada", session_id=info.session_id)
         assert session.history.open_calls() == []

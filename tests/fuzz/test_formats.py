@@ -46,7 +46,7 @@ def changed(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
 
 
 @pytest.mark.parametrize("name", FUZZED)
-def test_anything_is_taken_or_refused(name: str) -> None:
+def test_any_input_is_accepted_or_refused(name: str) -> None:
     fuzzed = FUZZED[name]
 
     @given(changed(fuzzed.seeds))

@@ -244,7 +244,7 @@ def test_a_call_is_done_or_refused(store: SessionStore, kind: type, name: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_parameter_is_given_something(kind: type) -> None:
+def test_every_parameter_gets_a_value(kind: type) -> None:
     """A new one must be named above, or nobody tries it."""
     tried = {*GIVEN, *LEFT_OUT, "events"}
     for name in public(kind):

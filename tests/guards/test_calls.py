@@ -68,10 +68,10 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     redactor = Redactor(Plan(engine="vectorscan"))
     url = f"sqlite:///{tmp_path / 'refold.db'}"
     with refold.open(url, redactor=redactor) as store:
-        yield filled(store)
+        yield filled_session(store)
 
 
-def filled(store: SessionStore) -> Session:
+def filled_session(store: SessionStore) -> Session:
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(20):
         session.append(turn(number))

@@ -89,9 +89,7 @@ def _tour(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_no_operation_of_a_session_reads_a_table_whole(
-    heard: Heard, operation: str
-) -> None:
+def test_no_operation_of_a_session_scans_a_table(heard: Heard, operation: str) -> None:
     statements = heard.asked[operation]
 
     assert statements
@@ -125,7 +123,7 @@ OF_ALL: Final = frozenset(
 
 @pytest.mark.parametrize("heard", ["postgresql"], indirect=True, scope="module")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_of_a_user_says_whose_rows_it_is_about(
+def test_an_operation_of_a_user_names_the_user_in_each_part(
     heard: Heard, operation: str
 ) -> None:
     parts_by_text = {
@@ -244,7 +242,7 @@ def test_every_table_was_asked_for(heard: Heard) -> None:
     assert [table for table in TABLES if table not in texts] == []
 
 
-def test_the_guard_sees_what_is_read_whole(heard: Heard) -> None:
+def test_the_guard_detects_a_table_scan(heard: Heard) -> None:
     (statement,) = heard.asked["all sessions"]
     anywhere = Statement(
         statement.text.partition("SELECT")[0]

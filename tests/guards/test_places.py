@@ -17,7 +17,9 @@ AT_ONCE = {"sqlite": "USING INTEGER PRIMARY KEY (rowid=?)", "postgresql": "Tid S
 
 
 @BOTH
-def test_rows_of_a_user_who_has_most_of_them(store_url: str, tmp_path: Path) -> None:
+def test_deleting_most_rows_of_a_table_finds_them_by_place(
+    store_url: str, tmp_path: Path
+) -> None:
     with open_at(store_url, tmp_path) as store:
         talk(store.session(user_id="ada", session_id="s"), 400)
         database = log_of(store).recorder.database

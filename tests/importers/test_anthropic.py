@@ -27,7 +27,7 @@ from tests.importers.samples import (
 )
 
 
-def spoken(*blocks: Any, **more: Any) -> dict[str, Any]:
+def response_entry(*blocks: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks), **more}
 
 
@@ -68,8 +68,8 @@ def test_a_system_prompt_may_be_in_blocks(tmp_path: Path) -> None:
     assert events(transcript) == [SystemPrompt(text="One.\n\nTwo.")]
 
 
-def test_a_whole_response_keeps_what_the_api_said_of_it(tmp_path: Path) -> None:
-    message = spoken(
+def test_a_complete_response_keeps_the_fields_of_the_api(tmp_path: Path) -> None:
+    message = response_entry(
         words("Done."),
         id="msg_1",
         model="claude-x",
@@ -92,7 +92,7 @@ def test_thinking_is_kept_byte_for_byte(tmp_path: Path) -> None:
     ]
 
     drafts = read_one(
-        write_document(tmp_path, [spoken(*thinking, use("c1"))]), "anthropic"
+        write_document(tmp_path, [response_entry(*thinking, use("c1"))]), "anthropic"
     ).drafts
 
     assert drafts[0].event.payload()["thinking"] == thinking
@@ -103,7 +103,9 @@ def test_blocks_only_the_provider_can_read_stay_in_their_place(tmp_path: Path) -
     compaction = {"type": "compaction", "content": "…", "encrypted_content": "xyz"}
     search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
-    message = spoken(compaction, words("I search."), search, result, words("So."))
+    message = response_entry(
+        compaction, words("I search."), search, result, words("So.")
+    )
 
     transcript = read_one(write_document(tmp_path, [message]))
 
@@ -118,7 +120,7 @@ def test_blocks_only_the_provider_can_read_stay_in_their_place(tmp_path: Path) -
 
 def test_results_and_what_the_user_added_keep_their_order(tmp_path: Path) -> None:
     messages = [
-        spoken(use("c1"), use("c2")),
+        response_entry(use("c1"), use("c2")),
         {
             "role": "user",
             "content": [
@@ -172,14 +174,14 @@ def test_a_document_is_attached_however_it_was_given(
 def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:
     cited = {**words("So."), "citations": [{"cited_text": "secret"}]}
     messages: list[Any] = [
-        spoken(use("c1"), use(""), {"type": "tool_use", "id": "c3"}, 7, cited),
-        spoken({"type": "text"}),
+        response_entry(use("c1"), use(""), {"type": "tool_use", "id": "c3"}, 7, cited),
+        response_entry({"type": "text"}),
         {"role": "user", "content": [{"type": "search_result", "title": "secret"}]},
         {"role": "user", "content": [{"type": "image", "source": {"type": "base64"}}]},
         {"role": "assistant", "content": {"secret": 1}},
         {"role": "assistant", "content": []},
         {"role": "user", "content": []},
-        spoken(words("")),
+        response_entry(words("")),
         {"role": "assistant"},
         {"role": "secret", "content": "secret"},
         None,

@@ -145,7 +145,7 @@ def test_an_export_restores_the_imported_fields(tmp_path: Path) -> None:
     assert exported == samples.ATIF
 
 
-def test_totals_of_a_run_that_has_grown_are_counted_anew(tmp_path: Path) -> None:
+def test_totals_of_a_grown_run_are_counted_again(tmp_path: Path) -> None:
     young = {**samples.ATIF, "steps": samples.ATIF["steps"][:4]}
     young["final_metrics"] = {"total_steps": 4, "total_prompt_tokens": 1}
     path = write_document(tmp_path, young, "run.json")

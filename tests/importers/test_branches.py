@@ -216,9 +216,7 @@ def test_a_compaction_leaves_the_summary_and_what_was_preserved() -> None:
     ("anchor", "shown"),
     [("cs", ["SUMMARY", "kept", "next"]), ("cb", ["kept", "SUMMARY", "next"])],
 )
-def test_a_preserved_segment_stands_where_it_is_anchored(
-    anchor: str, shown: list[str]
-) -> None:
+def test_a_preserved_segment_is_at_its_anchor(anchor: str, shown: list[str]) -> None:
     segment = {"headUuid": "u2", "anchorUuid": anchor, "tailUuid": "u2"}
     entries = chained(
         user_entry("u1", "OLD"),
@@ -269,7 +267,7 @@ def test_a_message_that_only_the_user_saw_is_not_sent(tmp_path: Path) -> None:
     assert "never sent" in str(reasons(read_one(write_lines(tmp_path, entries))))
 
 
-def test_a_broken_chain_follows_the_file_and_says_so(tmp_path: Path) -> None:
+def test_a_broken_chain_follows_the_file_and_is_reported(tmp_path: Path) -> None:
     entries = chained(
         user_entry("u1", "Hi"),
         answered("a1", "m1", words("Hello")),
@@ -284,7 +282,7 @@ def test_a_broken_chain_follows_the_file_and_says_so(tmp_path: Path) -> None:
     assert edits(path) == []
 
 
-def test_a_message_without_a_parent_begins_anew(tmp_path: Path) -> None:
+def test_a_message_without_a_parent_begins_a_new_chain(tmp_path: Path) -> None:
     hook = {"type": "progress", "uuid": "p", "sessionId": SESSION, "parentUuid": None}
     entries = [
         *chained(user_entry("u1", "Plan it."), answered("a1", "m1", words("A plan."))),

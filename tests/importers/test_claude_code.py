@@ -49,7 +49,7 @@ def test_each_block_is_an_event_in_the_order_of_the_lines(tmp_path: Path) -> Non
     assert kinds(transcript)[4:] == ["agent_response"]
 
 
-def test_an_event_says_where_it_came_from(tmp_path: Path) -> None:
+def test_an_event_names_its_origin(tmp_path: Path) -> None:
     draft = read_one(write_lines(tmp_path, samples.CLAUDE_CODE)).drafts[2]
 
     assert draft.ts == datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
@@ -90,7 +90,7 @@ def test_one_response_in_several_entries_keeps_one_id_across_results(
     )
 
 
-def test_usage_is_told_once_a_response_and_what_it_grew_to_beside_it(
+def test_usage_is_recorded_once_per_response_with_its_growth(
     tmp_path: Path,
 ) -> None:
     entries = [
@@ -234,7 +234,7 @@ def test_notes_of_the_client_are_skipped_by_line(tmp_path: Path) -> None:
     assert "secret" not in str(transcript.skipped)
 
 
-def test_an_entry_that_comes_again_is_not_told_again(tmp_path: Path) -> None:
+def test_a_repeated_entry_is_recorded_once(tmp_path: Path) -> None:
     entries = [*samples.CLAUDE_CODE, *samples.CLAUDE_CODE[1:5]]
 
     transcript = read_one(write_lines(tmp_path, entries))
@@ -244,7 +244,7 @@ def test_an_entry_that_comes_again_is_not_told_again(tmp_path: Path) -> None:
     assert why == "entry that stands before it already"
 
 
-def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
+def test_a_sub_agents_run_is_a_separate_session(tmp_path: Path) -> None:
     root = "0123456789abcdef"
     side: dict[str, Any] = {"isSidechain": True, "agentId": "agent-7"}
     entries = [
@@ -266,7 +266,7 @@ def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
     assert main.parent_session_id is None
 
 
-def test_runs_side_by_side_are_told_apart_by_their_roots(tmp_path: Path) -> None:
+def test_concurrent_runs_are_distinguished_by_their_roots(tmp_path: Path) -> None:
     entries = [
         user_entry("root-one", "One.", isSidechain=True),
         user_entry("root-two", "Two.", isSidechain=True),
@@ -368,7 +368,7 @@ def test_steering_that_has_no_entry_is_an_input_before_the_next_answer(
     assert reasons(transcript)["file.jsonl line 3"].endswith("imported as an input")
 
 
-def test_a_queued_message_that_has_an_entry_is_not_told_twice(tmp_path: Path) -> None:
+def test_a_queued_message_with_an_entry_is_recorded_once(tmp_path: Path) -> None:
     entries = [
         user_entry("u1", "Go."),
         queue("enqueue", content="STEER"),
@@ -397,7 +397,7 @@ def test_an_earlier_input_of_the_same_words_is_another_one(tmp_path: Path) -> No
     assert inputs(read_one(write_lines(tmp_path, entries))) == ["go on", "go on"]
 
 
-def test_a_message_that_was_taken_back_is_no_input(tmp_path: Path) -> None:
+def test_a_withdrawn_message_is_no_input(tmp_path: Path) -> None:
     entries = [
         user_entry("u1", "Go."),
         queue("enqueue", content="STOP"),
@@ -413,7 +413,7 @@ def test_a_message_that_was_taken_back_is_no_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [[], [queue("remove")]])
-def test_a_queued_message_that_nothing_shows_as_sent_is_recorded_beside_the_context(
+def test_a_queued_message_without_a_sign_of_sending_is_recorded_outside_the_context(
     tmp_path: Path, left: list[dict[str, Any]]
 ) -> None:
     entries = [user_entry("u1", "Go."), queue("enqueue", content="LATER"), *left]
@@ -437,7 +437,9 @@ def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_an_entry_with_the_id_of_another_is_said_to_differ(tmp_path: Path) -> None:
+def test_an_entry_with_the_id_of_another_is_reported_as_different(
+    tmp_path: Path,
+) -> None:
     entries = [user_entry("u1", "one"), user_entry("u1", "another")]
 
     skipped = reasons(read_one(write_lines(tmp_path, entries)))

@@ -148,7 +148,7 @@ def test_provider_blocks_stay_unchanged(tmp_path: Path) -> None:
     ]
 
 
-def test_other_records_are_said_to_be_left_out(tmp_path: Path) -> None:
+def test_other_records_are_reported_as_left_out(tmp_path: Path) -> None:
     lines = [
         META,
         framed("event_msg", type="task_started"),
@@ -166,7 +166,7 @@ def test_other_records_are_said_to_be_left_out(tmp_path: Path) -> None:
     }
 
 
-def ran(call_id: str, output: Any) -> list[dict[str, Any]]:
+def call_and_output(call_id: str, output: Any) -> list[dict[str, Any]]:
     about = {"call_id": call_id, "name": "exec_command", "arguments": "{}"}
     return [
         framed("response_item", type="function_call", **about),
@@ -186,11 +186,13 @@ def test_a_command_that_failed_is_an_error(tmp_path: Path) -> None:
     printed = "Wall time: 1 seconds\nOutput:\nProcess exited with code 3\n"
     lines = [
         META,
-        *ran("c1", head.format(3) + "no such file"),
-        *ran("c2", head.format(0) + "Process exited with code 3"),
-        *ran("c3", printed),
-        *ran("c4", "Exit code: 127\nWall time: 0.1 seconds\nOutput:\nnot found"),
-        *ran("c5", "Process exited with code 3"),
+        *call_and_output("c1", head.format(3) + "no such file"),
+        *call_and_output("c2", head.format(0) + "Process exited with code 3"),
+        *call_and_output("c3", printed),
+        *call_and_output(
+            "c4", "Exit code: 127\nWall time: 0.1 seconds\nOutput:\nnot found"
+        ),
+        *call_and_output("c5", "Process exited with code 3"),
     ]
 
     transcript = read_one(write_lines(tmp_path, lines))
@@ -261,7 +263,7 @@ def spent(total: int, input_tokens: int, output_tokens: int) -> dict[str, Any]:
 
 
 def test_tokens_are_on_the_response_that_they_are_of(tmp_path: Path) -> None:
-    call = ran("c1", "Exit code: 0\nOutput:\n")
+    call = call_and_output("c1", "Exit code: 0\nOutput:\n")
     lines = [
         META,
         client_said("user", "Go."),
@@ -293,7 +295,7 @@ def test_tokens_are_on_the_response_that_they_are_of(tmp_path: Path) -> None:
 def test_a_response_without_text_has_its_tokens_on_its_first_call(
     tmp_path: Path,
 ) -> None:
-    lines = [META, *ran("c1", "ok"), spent(12, 10, 2)]
+    lines = [META, *call_and_output("c1", "ok"), spent(12, 10, 2)]
 
     drafts = read_one(write_lines(tmp_path, lines)).drafts
 
@@ -320,7 +322,7 @@ def test_tokens_count_once_whenever_a_file_was_imported_first(
     assert answer.usage == at_once.usage
 
 
-def test_developer_messages_stand_where_codex_sent_them(tmp_path: Path) -> None:
+def test_developer_messages_are_shown_where_codex_sent_them(tmp_path: Path) -> None:
     base = {"text": "You are Codex."}
     lines = [
         framed("session_meta", id="run-1", base_instructions=base),

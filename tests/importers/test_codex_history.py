@@ -31,7 +31,7 @@ def message(role: str, text: str) -> Entry:
     return {"type": "message", "role": role, "content": content}
 
 
-def spoken(role: str, text: str) -> Entry:
+def message_entry(role: str, text: str) -> Entry:
     return framed("response_item", **message(role, text))
 
 
@@ -45,7 +45,7 @@ def rolled_back(turns: int) -> Entry:
     return framed("event_msg", type="thread_rolled_back", num_turns=turns)
 
 
-def sent(session: Session, at: int | None = None) -> list[Message]:
+def context_messages(session: Session, at: int | None = None) -> list[Message]:
     """The texts of a context, in its order."""
     shown: list[Message] = []
     for part in session.context("keep_all", at=at).messages:
@@ -58,13 +58,13 @@ def sent(session: Session, at: int | None = None) -> list[Message]:
 def contexts(session: Session) -> list[list[Message]]:
     """The texts of the context before each response, and those at the end."""
     before = [
-        sent(session, at=event.seq - 1)
+        context_messages(session, at=event.seq - 1)
         for event in session.events()
         if event.type == "agent_response"
         and event.seq > 1
         and not is_replacement(event)
     ]
-    return [*before, sent(session)]
+    return [*before, context_messages(session)]
 
 
 def is_replacement(event: Envelope) -> bool:
@@ -85,11 +85,11 @@ def imported(store: SessionStore, folder: Path, *lines: Entry) -> Session:
 
 
 OLD_ANSWER = ("assistant", "old answer")
-OLD = [spoken("user", "old question"), spoken("assistant", "old answer")]
-NEW = [spoken("user", "new question"), spoken("assistant", "new answer")]
+OLD = [message_entry("user", "old question"), message_entry("assistant", "old answer")]
+NEW = [message_entry("user", "new question"), message_entry("assistant", "new answer")]
 
 
-def test_a_replacement_takes_the_place_of_the_history(
+def test_a_replacement_replaces_the_history(
     store: SessionStore, tmp_path: Path
 ) -> None:
     session = imported(store, tmp_path, *OLD, compacted(("user", "SUMMARY")), *NEW)
@@ -107,7 +107,7 @@ def test_inputs_that_a_replacement_repeats_stay_where_they_are(
     replacement = ("user", "old question"), ("user", "SUMMARY")
     session = imported(store, tmp_path, *OLD, compacted(*replacement), *NEW[:1])
 
-    assert sent(session) == [*replacement, ("user", "new question")]
+    assert context_messages(session) == [*replacement, ("user", "new question")]
     inputs = [e for e in session.events() if e.type == "user_input"]
     assert len(inputs) == 3
 
@@ -115,10 +115,10 @@ def test_inputs_that_a_replacement_repeats_stay_where_they_are(
 def test_an_old_compaction_keeps_the_inputs_and_its_summary(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    context = spoken("user", "<environment_context>\n  <cwd>/w</cwd>")
+    context = message_entry("user", "<environment_context>\n  <cwd>/w</cwd>")
     session = imported(store, tmp_path, context, *OLD, compacted(), *NEW[:1])
 
-    assert sent(session) == [
+    assert context_messages(session) == [
         ("user", "old question"),
         ("user", "SUMMARY"),
         ("user", "new question"),
@@ -128,8 +128,12 @@ def test_an_old_compaction_keeps_the_inputs_and_its_summary(
 def test_turns_that_the_user_took_back_are_left_out(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    context = spoken("user", "<environment_context>\n  <cwd>/w</cwd>")
-    undone = [context, spoken("user", "undone"), spoken("assistant", "undone answer")]
+    context = message_entry("user", "<environment_context>\n  <cwd>/w</cwd>")
+    undone = [
+        context,
+        message_entry("user", "undone"),
+        message_entry("assistant", "undone answer"),
+    ]
     session = imported(store, tmp_path, *OLD, *undone, rolled_back(1), *NEW)
 
     assert contexts(session)[2:] == [
@@ -157,7 +161,7 @@ def test_turns_that_the_user_took_back_are_left_out(
     ]
 
 
-def test_a_call_that_was_taken_back_leaves_with_its_result(
+def test_a_withdrawn_call_is_removed_with_its_result(
     store: SessionStore, tmp_path: Path
 ) -> None:
     call = framed(
@@ -166,7 +170,7 @@ def test_a_call_that_was_taken_back_leaves_with_its_result(
     output = framed(
         "response_item", type="function_call_output", call_id="c", output="done"
     )
-    turn = [spoken("user", "undone"), call, output]
+    turn = [message_entry("user", "undone"), call, output]
     session = imported(store, tmp_path, *OLD, *turn, rolled_back(1), *NEW)
 
     messages = session.context("keep_all").messages
@@ -177,10 +181,10 @@ def test_a_call_that_was_taken_back_leaves_with_its_result(
 def test_a_rollback_behind_a_compaction_brings_the_old_history_back(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    turn = [spoken("user", "undone"), compacted(("user", "SUMMARY"))]
+    turn = [message_entry("user", "undone"), compacted(("user", "SUMMARY"))]
     session = imported(store, tmp_path, *OLD, *turn, rolled_back(1), *NEW[:1])
 
-    assert sent(session) == [
+    assert context_messages(session) == [
         ("user", "old question"),
         ("assistant", "old answer"),
         ("user", "new question"),
@@ -250,7 +254,7 @@ def lines_of(steps: list[Step]) -> Iterator[Entry]:
         elif kind == "back":
             yield rolled_back(value)
         else:
-            yield spoken(kind, value)
+            yield message_entry(kind, value)
 
 
 def expected(steps: list[Step]) -> list[list[Message]]:
@@ -315,7 +319,7 @@ def test_a_capture_records_a_replacement_as_an_import_does(
     ]
     assert kinds[0] == kinds[1]
     assert contexts(theirs) == contexts(ours)
-    assert sent(theirs)[:4] == [*replacement, ("user", "new question")]
+    assert context_messages(theirs)[:4] == [*replacement, ("user", "new question")]
 
     path = write_lines(tmp_path, [META, *lines], "again.jsonl")
     added = store.import_transcript(path, user_id="ada", session_id="run-1")
@@ -328,7 +332,7 @@ def test_a_capture_records_a_replacement_as_an_import_does(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(STEPS, min_size=1, max_size=12), data=st.data())
-def test_every_context_is_what_codex_sent_however_the_file_grew(
+def test_every_context_equals_what_codex_sent_however_the_file_grew(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     steps: list[Step],

@@ -91,7 +91,7 @@ def test_a_format_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         ([{"role": "user", "content": [{"type": "image_url"}]}], "openai"),
     ],
 )
-def test_messages_are_told_by_what_only_one_api_has(
+def test_messages_are_recognized_by_fields_of_one_api(
     tmp_path: Path, messages: list[Any], form: str
 ) -> None:
     path = write_document(tmp_path, {"messages": messages})
@@ -103,7 +103,7 @@ def test_messages_are_told_by_what_only_one_api_has(
     assert names == [form]
 
 
-def test_a_system_prompt_beside_plain_messages_is_the_messages_apis(
+def test_a_system_prompt_next_to_plain_messages_means_the_messages_api(
     tmp_path: Path,
 ) -> None:
     plain = [{"role": "user", "content": "Hi"}]
@@ -132,7 +132,7 @@ def test_a_chat_of_either_api_gives_the_same_events(tmp_path: Path) -> None:
     assert samples.events(from_openai) == samples.events(from_anthropic)
 
 
-def test_messages_of_two_apis_at_once_are_nobodys(tmp_path: Path) -> None:
+def test_messages_of_two_apis_are_not_recognized(tmp_path: Path) -> None:
     mixed = [
         {"role": "assistant", "content": [use("c1")]},
         {"role": "tool", "tool_call_id": "c1", "content": "x"},

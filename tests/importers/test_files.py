@@ -122,7 +122,7 @@ def test_a_file_that_may_not_be_read_is_refused(
     assert "check its permissions" in refusal(path)
 
 
-def test_a_file_with_a_name_that_is_no_unicode_can_be_told(tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_unicode_name_can_be_reported(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
     path.write_bytes(b"{oops")
 
@@ -196,7 +196,7 @@ def test_marks_blank_lines_and_a_missing_last_newline_do_no_harm(
     assert (transcript.drafts[1].meta.source or {})["place"] == f"line {line}"
 
 
-def test_half_a_character_is_replaced_and_told(tmp_path: Path) -> None:
+def test_half_a_character_is_replaced_and_reported(tmp_path: Path) -> None:
     path = write_lines(tmp_path, [user_entry("u1", "a"), user_entry("u2", "x\ud800y")])
 
     transcript = read_one(path)

@@ -76,7 +76,9 @@ def test_entries_survive_kills_sweeps_rotations_and_rewrites(
     assert [*capturing.differences(client)] == []
 
 
-def test_a_line_is_captured_when_it_is_whole(store: SessionStore, folder: Path) -> None:
+def test_a_line_is_captured_once_it_is_complete(
+    store: SessionStore, folder: Path
+) -> None:
     path = folder / "s.jsonl"
     path.write_bytes(line(1) + line(2)[:40])
 
@@ -215,7 +217,7 @@ def test_a_store_that_refuses_for_a_while_does_not_double_equal_lines(
     assert [capture["refused"] for capture in status()] == [1]
 
 
-def test_a_session_is_as_it_was_imported(store: SessionStore, folder: Path) -> None:
+def test_a_captured_session_equals_an_import(store: SessionStore, folder: Path) -> None:
     path = write_lines(folder, CLAUDE_CODE, "s.jsonl")
     captured(store, folder)
     store.import_transcript(path, user_id="bob", session_id="s")
@@ -245,7 +247,7 @@ def test_agents_below_have_sessions_of_their_own(
     assert sorted(ids(store, "s~abc")) == ["u-2", "u-4"]
 
 
-def test_a_rollout_of_codex_is_captured_with_what_it_cost(
+def test_a_rollout_of_codex_is_captured_with_its_cost(
     store: SessionStore, folder: Path
 ) -> None:
     path = write_lines(folder, CODEX[:4], "rollout-2026-01-01-019a.jsonl")
@@ -276,7 +278,7 @@ def test_reports_entries_that_cannot_be_appended_and_continues(
     assert [capture["refused"] for capture in status()] == [1]
 
 
-def test_a_file_that_is_rotated_while_it_is_listed_is_read_whole(
+def test_a_file_rotated_during_a_listing_is_read_completely(
     store: SessionStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = folder / "s.jsonl"
@@ -315,7 +317,7 @@ def test_an_erased_user_is_not_captured_again(
     assert [*capture_files(folder)] == []
 
 
-def test_an_erased_session_keeps_no_other_from_being_captured(
+def test_an_erased_session_does_not_block_others(
     store: SessionStore, folder: Path
 ) -> None:
     for name in ("s", "t"):
@@ -357,7 +359,7 @@ def test_the_state_of_a_user_is_found_and_removed(
     assert json.dumps(USER).encode() not in left
 
 
-def test_a_follower_whose_state_was_removed_writes_none_again(
+def test_a_follower_whose_state_was_removed_does_not_write_it_again(
     store: SessionStore, folder: Path
 ) -> None:
     path = folder / "s.jsonl"
@@ -408,7 +410,7 @@ def test_a_look_that_was_asked_for_while_another_ended_is_made(
 
 
 @pytest.mark.parametrize("stored", [b"", b"{}", b'{"appended": 1}', b"\xff"])
-def test_a_broken_note_of_where_it_was_costs_nothing_but_work(
+def test_a_broken_position_file_costs_only_repeated_work(
     store: SessionStore, folder: Path, stored: bytes
 ) -> None:
     (folder / "s.jsonl").write_bytes(line(1))
@@ -433,7 +435,7 @@ def rollout(name: str, text: str) -> bytes:
     )
 
 
-def test_a_new_file_with_the_inode_of_an_old_one_is_a_session_of_its_own(
+def test_a_new_file_with_the_inode_of_an_old_one_is_a_new_session(
     store: SessionStore, folder: Path
 ) -> None:
     names = [f"{digit * 8}-1111-4111-8111-111111111111" for digit in "12"]
@@ -517,7 +519,7 @@ def test_a_json_document_is_reported_once_while_it_is_written_and_rewritten(
     assert not store.sessions(USER)
 
 
-def test_entries_behind_what_began_as_a_document_are_captured(
+def test_entries_after_the_beginning_of_a_document_are_captured(
     store: SessionStore, folder: Path
 ) -> None:
     path = folder / "s.jsonl"
@@ -556,7 +558,7 @@ def test_links_to_folders_are_followed_once(
     assert ids(store) == ["u-1"]
 
 
-def test_entries_that_were_known_are_not_counted_as_appended(
+def test_known_entries_are_not_counted_as_appended(
     store: SessionStore, folder: Path
 ) -> None:
     path = folder / "s.jsonl"
@@ -603,7 +605,7 @@ def test_a_file_that_cannot_be_read_is_reported_until_it_can(
     assert follower.unreadable == []
 
 
-def test_capture_goes_on_where_it_cannot_save_its_place(
+def test_capture_continues_if_it_cannot_save_its_position(
     store: SessionStore, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "s.jsonl").write_bytes(line(1))

@@ -127,7 +127,7 @@ def test_scores_tell_the_outcome(
     assert (event.outcome, event.reward) == (outcome, reward)
 
 
-def test_a_sample_that_failed_says_so(tmp_path: Path) -> None:
+def test_a_failed_sample_says_so(tmp_path: Path) -> None:
     path = write_document(tmp_path, log(error={"message": "no sandbox"}))
 
     assert events(read_one(path)) == [
@@ -136,7 +136,7 @@ def test_a_sample_that_failed_says_so(tmp_path: Path) -> None:
     ]
 
 
-def test_a_reference_that_leads_nowhere_stays_and_is_told(tmp_path: Path) -> None:
+def test_a_dangling_reference_stays_and_is_reported(tmp_path: Path) -> None:
     document = deepcopy(samples.INSPECT)
     del document["samples"][0]["attachments"]
 
@@ -193,7 +193,7 @@ def test_a_log_without_samples_is_refused(tmp_path: Path) -> None:
     assert "holds no samples" in refusal(path)
 
 
-def test_an_error_beside_a_content_keeps_both(tmp_path: Path) -> None:
+def test_an_error_next_to_content_keeps_both(tmp_path: Path) -> None:
     document = deepcopy(samples.INSPECT)
     document["samples"][0]["messages"][2]["content"] = "half of it"
 

@@ -182,7 +182,7 @@ def test_unreadable_content_is_skipped_with_its_place(tmp_path: Path) -> None:
     assert "secret" not in str(transcript.skipped)
 
 
-def spoken(number: int, **more: Any) -> dict[str, Any]:
+def message_entry(number: int, **more: Any) -> dict[str, Any]:
     content = [words(f"Word {number}")]
     return {"role": "user", "id": f"message-{number}", "content": content, **more}
 
@@ -195,9 +195,9 @@ def shown(store: refold.SessionStore) -> list[str]:
 
 
 def test_messages_that_left_the_context_are_in_no_later_one(tmp_path: Path) -> None:
-    young = {**agent(*map(spoken, range(4)))}
+    young = {**agent(*map(message_entry, range(4)))}
     young["in_context_message_ids"] = ["message-2", "message-3"]
-    grown = {**agent(*map(spoken, range(6)))}
+    grown = {**agent(*map(message_entry, range(6)))}
     grown["in_context_message_ids"] = ["message-4", "message-5"]
     with refold.open("memory://") as store:
         path = write_document(tmp_path, {"agents": [young]}, "a.af")
@@ -239,7 +239,7 @@ def test_places_of_messages_name_the_context_as_ids_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_id", [True, False])
-def test_a_summary_stands_before_the_messages_that_are_older_than_it(
+def test_a_summary_comes_before_the_messages_older_than_it(
     tmp_path: Path, by_id: bool
 ) -> None:
     """A compaction adds the summary at the end, and keeps newer messages after it."""
@@ -275,10 +275,10 @@ def test_unclear_places_of_the_context_change_nothing(
 @pytest.mark.parametrize(
     ("messages", "in_context"),
     [
-        ([spoken(1), spoken(1)], ["message-1"]),
-        ([spoken(1), {"role": "user", "content": "Hi"}], ["message-1"]),
-        ([spoken(1), spoken(2)], ["message-3"]),
-        ([spoken(1), spoken(2)], []),
+        ([message_entry(1), message_entry(1)], ["message-1"]),
+        ([message_entry(1), {"role": "user", "content": "Hi"}], ["message-1"]),
+        ([message_entry(1), message_entry(2)], ["message-3"]),
+        ([message_entry(1), message_entry(2)], []),
     ],
     ids=["two of an id", "no id", "an unknown id", "no list"],
 )

@@ -186,7 +186,7 @@ def test_cached_tokens_are_in_the_input_tokens(store: SessionStore) -> None:
     assert about["gen_ai.usage.cache_read.input_tokens"] == "60"
 
 
-def test_spans_of_others_become_a_session(tmp_path: Path) -> None:
+def test_spans_of_other_programs_become_a_session(tmp_path: Path) -> None:
     transcript = read_one(write_document(tmp_path, OTLP))
 
     assert (transcript.session_id, transcript.format) == ("conv-1", "otlp")

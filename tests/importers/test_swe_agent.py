@@ -118,7 +118,7 @@ def test_one_observation_ends_all_the_calls_it_names(tmp_path: Path) -> None:
         ({}, None),
     ],
 )
-def test_a_run_that_has_ended_says_how(
+def test_a_finished_run_says_how_it_ended(
     tmp_path: Path, info: Any, outcome: str | None
 ) -> None:
     document = run({"role": "user", "content": "Fix it."}, info=info)

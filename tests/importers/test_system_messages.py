@@ -74,7 +74,7 @@ def test_a_note_in_the_middle_of_a_chat_keeps_the_prompt(
 
 
 @pytest.mark.parametrize("note", ["developer", "system"])
-def test_a_second_message_before_the_user_stands_behind_the_prompt(
+def test_a_second_message_before_the_user_comes_after_the_prompt(
     store: SessionStore, tmp_path: Path, note: str
 ) -> None:
     messages = chat(("system", PROMPT), (note, NOTE), ("user", "Hello."))
@@ -85,7 +85,7 @@ def test_a_second_message_before_the_user_stands_behind_the_prompt(
     assert texts(session) == [("user", [f"<system>\n{NOTE}\n</system>", "Hello."])]
 
 
-def test_a_text_with_tags_of_its_own_is_shown_as_it_was_sent(
+def test_a_text_with_its_own_tags_is_shown_as_sent(
     store: SessionStore, tmp_path: Path
 ) -> None:
     tagged = '<reminder kind="todo">\nThe list is empty.\n</reminder>\n'

@@ -99,7 +99,7 @@ def test_the_five_files_used_last_follow_the_summary_the_newest_first() -> None:
     assert "1→value = 7" in texts[0]
 
 
-def test_a_file_is_sent_again_as_the_last_change_left_it() -> None:
+def test_a_file_is_sent_again_with_its_latest_change() -> None:
     entries = [
         *read(1, "/src/a.py", "a = 1\nb = 1"),
         *wrote(2, "/src/b.py", "b = 2"),
@@ -125,7 +125,7 @@ def test_a_file_of_which_only_a_part_was_read_is_left_out() -> None:
     assert sent_again(session(*part)) == []
 
 
-def test_a_part_of_a_file_that_was_read_before_brings_it_whole() -> None:
+def test_a_partly_read_file_is_sent_completely() -> None:
     entries = [
         *read(1, "/src/a.py", "a = 1\nb = 2"),
         *read(2, "/src/a.py", "b = 2", startLine=2, totalLines=2),
@@ -245,7 +245,7 @@ def test_what_a_user_says_of_a_skill_is_none() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0.9", "2.0.75", "", "new"])
-def test_no_other_version_is_taken_to_send_files_again(version: str) -> None:
+def test_other_versions_do_not_send_files_again(version: str) -> None:
     entries = session(*read(1, "/src/a.py", "a = 1"), version=version)
 
     assert sent_again(entries) == []

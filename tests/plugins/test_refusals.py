@@ -193,7 +193,7 @@ def test_an_importer_that_fails_refuses_the_file_and_names_its_package(
         (_IMPORTER.replace('"notes"', '"other"'), "must have NAME = 'notes': notes"),
     ],
 )
-def test_an_importer_without_what_importers_have_is_refused(
+def test_an_importer_with_missing_members_is_refused(
     module: str, problem: str, install: Install, tmp_path: Path
 ) -> None:
     install("notes", {"refold.importers": {"notes": "notes"}}, module)

@@ -90,7 +90,7 @@ def test_listing_strategies_loads_none_of_a_package(install: Install) -> None:
         spec.parse("pair")
 
 
-def test_a_session_goes_on_with_the_strategy_of_a_package(
+def test_a_session_continues_with_the_strategy_of_a_package(
     install: Install, session: Session
 ) -> None:
     install("pairs", PAIRS, MODULE)
@@ -106,7 +106,7 @@ def test_a_session_goes_on_with_the_strategy_of_a_package(
     assert not session.verify().problems
 
 
-def test_a_session_whose_package_is_gone_names_its_strategy(
+def test_a_session_whose_package_is_missing_names_its_strategy(
     install: Install, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("pairs", PAIRS, MODULE)
@@ -123,7 +123,7 @@ def test_a_session_whose_package_is_gone_names_its_strategy(
     assert session.context("keep_all").messages
 
 
-def test_a_server_takes_the_strategy_of_a_package(
+def test_a_server_accepts_the_strategy_of_a_package(
     install: Install, session: Session, store: SessionStore
 ) -> None:
     install("pairs", PAIRS, MODULE)

@@ -21,13 +21,13 @@ def verdicts(*results: str, first: int = 1, **fields: Any) -> refold.Aggregate:
     """Return an aggregate of these verdicts, each on its own item."""
     return refold.Aggregate(
         results=tuple(
-            Verdict(item_id=f"q-{nr}", verdict=result, **_known(result, fields))
+            Verdict(item_id=f"q-{nr}", verdict=result, **_verdict_event(result, fields))
             for nr, result in enumerate(results, first)
         )
     )
 
 
-def _known(result: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _verdict_event(result: str, fields: dict[str, Any]) -> dict[str, Any]:
     verdict_fields = {"subject": "math", "topic": "fractions", **fields}
     if result == RIGHT:
         verdict_fields.pop("error_type", None)
@@ -51,7 +51,7 @@ def judge(
     return judging.judged(taints)
 
 
-def judged(
+def judged_session(
     *results: str, day: float = 0, taints: tuple[str, ...] = (), **fields: Any
 ) -> Judged:
     """Return what a session of that day with these verdicts shows.
@@ -64,6 +64,6 @@ def judged(
     )
 
 
-def seen(*sessions: Judged, day: float = 10, **how: Any) -> Profile:
+def profile_of(*sessions: Judged, day: float = 10, **how: Any) -> Profile:
     """Return the profile that the sessions give on that day."""
     return profile("ada", sessions, now=int(START + day * DAY), **how)

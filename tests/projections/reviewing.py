@@ -53,7 +53,7 @@ def rules_of(text: str) -> ReviewRules:
     return ReviewRules.read(text)
 
 
-def ran(
+def call_and_result(
     call_id: str, tool: str = "book", *, fails: bool = True, note: str = ""
 ) -> list[Event]:
     """A call and its result."""
@@ -66,7 +66,9 @@ def ran(
 
 def fails(count: int, tool: str = "book") -> list[Event]:
     """So many failures of a tool."""
-    return [event for n in range(count) for event in ran(f"{tool}-{n}", tool)]
+    return [
+        event for n in range(count) for event in call_and_result(f"{tool}-{n}", tool)
+    ]
 
 
 def log_of(events: Sequence[Event]) -> list[Envelope]:

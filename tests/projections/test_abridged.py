@@ -305,7 +305,7 @@ def test_texts_before_the_answer_are_steps() -> None:
     assert "<agent>Both reports are fixed.</agent>" in text
 
 
-def test_no_turn_is_left_out_while_newer_ones_show_what_programs_printed() -> None:
+def test_no_turn_is_left_out_before_program_output_of_newer_ones() -> None:
     log: list[Event] = []
     for number in range(14):
         log.append(UserInput(text=f"Now part {number}."))
@@ -401,7 +401,7 @@ def test_a_turn_without_an_answer_was_interrupted(
     assert ("<interrupted/>" in text) == (mark == "<interrupted/>")
 
 
-def test_a_span_that_ends_inside_a_turn_goes_on() -> None:
+def test_a_span_that_ends_inside_a_turn_continues() -> None:
     events = log_of(ASK, AgentResponse(text="Wait."), call(), result(), ANSWER)
     cut = Compaction(1, 4, 600, 5, 10, "test", goes_on=True)
 
@@ -561,7 +561,7 @@ def test_a_ledger_names_identifiers_by_kind_and_no_pieces_of_prose() -> None:
         assert "failed to open" not in text
 
 
-def test_a_ledger_has_short_arguments_of_calls_whole() -> None:
+def test_a_ledger_shows_short_arguments_of_calls_completely() -> None:
     turns_: list[Any] = []
     for number in range(9):
         turns_ += [
@@ -758,7 +758,7 @@ def test_a_summary_has_nothing_of_an_event_that_no_context_shows() -> None:
     assert own_words(text) <= source.words
 
 
-def test_a_summary_has_the_result_of_another_agent_as_a_context_has_it() -> None:
+def test_a_summary_shows_another_agents_result_like_a_context() -> None:
     # A view of one agent shows it as an input, although its own event is hidden.
     (shown,) = log_of(UserInput(text="The helper is done."))
     shown = shown.model_copy(update={"meta": Meta(in_context=False)})

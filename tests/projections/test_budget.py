@@ -218,7 +218,7 @@ def test_rendering_with_the_fitting_extras_gives_the_same_view() -> None:
         assert again.digest == view.digest
 
 
-def test_evidence_stands_behind_the_placeholder_of_an_open_call() -> None:
+def test_evidence_comes_after_the_placeholder_of_an_open_call() -> None:
     events = log_of(UserInput(text="Go"), call(), result())
 
     view = view_of(events, evidence=("a fact",))

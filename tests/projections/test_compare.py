@@ -327,7 +327,7 @@ def test_elapsed_time_triggers_a_compaction() -> None:
 @pytest.mark.parametrize("text", SPECS)
 @settings(max_examples=12)
 @given(log=logs(max_size=30))
-def test_a_grown_request_counts_as_if_rendered_whole(
+def test_a_grown_request_counts_as_if_rendered_completely(
     text: str, log: list[Envelope]
 ) -> None:
     quick = under(text, log)

@@ -56,7 +56,7 @@ def test_a_constraint_is_found_at_its_place_in_a_long_message() -> None:
     assert constraint.kind == "prohibition"
 
 
-def test_a_sentence_that_takes_a_constraint_back_is_a_permission() -> None:
+def test_a_sentence_that_revokes_a_constraint_is_a_permission() -> None:
     (permission,) = constraints_in("Ok, you may now push to main.")
 
     assert permission.kind == "permission"

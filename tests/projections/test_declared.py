@@ -29,8 +29,8 @@ from tests.projections.declared import (
     WRONG,
     events_of,
     judge,
-    judged,
-    seen,
+    judged_session,
+    profile_of,
     verdicts,
 )
 
@@ -45,7 +45,7 @@ def of_kind(profile: Profile, kind: str) -> list[Item]:
 def daily(
     *results: str, days: Sequence[float] = (0, 1, 2), **verdict_fields: Any
 ) -> list[Judged]:
-    return [judged(*results, day=day, **verdict_fields) for day in days]
+    return [judged_session(*results, day=day, **verdict_fields) for day in days]
 
 
 def test_an_item_has_every_field() -> None:
@@ -55,7 +55,7 @@ def test_an_item_has_every_field() -> None:
     ]
     stated = {"language": Stated("zh", 2, START)}
 
-    profile: Any = seen(*sessions, preferences=stated).to_json()
+    profile: Any = profile_of(*sessions, preferences=stated).to_json()
 
     assert profile["common_error_types"] == ["sign_error"]
     assert profile["error_frequency"] == {"sign_error": 3}
@@ -82,7 +82,9 @@ def test_an_item_has_every_field() -> None:
 
 
 def test_counts_add_over_sessions() -> None:
-    profile = seen(*daily(WRONG, WRONG, **SIGN), judged(WRONG, day=4, **SIGN))
+    profile = profile_of(
+        *daily(WRONG, WRONG, **SIGN), judged_session(WRONG, day=4, **SIGN)
+    )
 
     (error,) = of_kind(profile, "error")
     assert error.content["count"] == 7
@@ -91,8 +93,8 @@ def test_counts_add_over_sessions() -> None:
 
 
 def test_two_sessions_are_too_few() -> None:
-    few = seen(*daily(WRONG, **SIGN)[:2])
-    enough = seen(*daily(WRONG, **SIGN))
+    few = profile_of(*daily(WRONG, **SIGN)[:2])
+    enough = profile_of(*daily(WRONG, **SIGN))
 
     assert (few.common_error_types, few.weak_topics) == ((), ())
     assert few.learning_progress == {}
@@ -102,7 +104,7 @@ def test_two_sessions_are_too_few() -> None:
 
 
 def test_uncertain_verdicts_make_a_topic_weak_but_are_no_errors() -> None:
-    profile = seen(*daily(UNSURE, **SIGN))
+    profile = profile_of(*daily(UNSURE, **SIGN))
 
     assert profile.weak_topics == ("fractions",)
     assert profile.error_frequency == {}
@@ -113,7 +115,7 @@ def test_a_topic_is_weak_by_its_newest_sessions() -> None:
     bad = daily(WRONG, days=range(4))
     good = daily(RIGHT, days=range(4, 4 + WINDOW))
 
-    profile = seen(*bad, *good, day=20)
+    profile = profile_of(*bad, *good, day=20)
 
     strong, weak = sorted(of_kind(profile, "topic"), key=lambda item: item.stale)
     assert strong.content["standing"] == "strong"
@@ -124,23 +126,23 @@ def test_a_topic_is_weak_by_its_newest_sessions() -> None:
 
 
 def test_an_unestablished_item_does_not_become_stale() -> None:
-    profile = seen(judged(WRONG, day=0), *daily(RIGHT, days=range(1, 8)))
+    profile = profile_of(judged_session(WRONG, day=0), *daily(RIGHT, days=range(1, 8)))
 
     (topic,) = of_kind(profile, "topic")
     assert topic.content["standing"] == "strong"
 
 
 def test_no_statement_between_weak_and_strong() -> None:
-    profile = seen(*daily(RIGHT, RIGHT, WRONG))
+    profile = profile_of(*daily(RIGHT, RIGHT, WRONG))
 
     assert of_kind(profile, "topic") == []
 
 
 def test_one_extreme_session_does_not_outvote_two() -> None:
     good = daily(RIGHT, RIGHT)[:2]
-    flood = judged(*[WRONG] * 50, day=2, **SIGN)
+    flood = judged_session(*[WRONG] * 50, day=2, **SIGN)
 
-    profile = seen(*good, flood)
+    profile = profile_of(*good, flood)
 
     assert profile.learning_progress["math"] == pytest.approx(0.5, abs=0.02)
     (topic,) = of_kind(profile, "topic")
@@ -161,7 +163,7 @@ def test_one_extreme_session_does_not_outvote_two() -> None:
         ([2, 2, 2, 50], [2.0, 2.0, 2.0, 4.0]),
     ],
 )
-def test_a_session_weighs_as_much_as_two_others_at_most(
+def test_a_session_weighs_at_most_as_much_as_two_others(
     counts: list[int], weighed: list[float]
 ) -> None:
     assert weights(counts) == weighed
@@ -176,9 +178,9 @@ def test_equal_weights_are_as_many_as_they_are() -> None:
 def test_progress_follows_the_newest_sessions_gradually() -> None:
     bad, good = daily(WRONG, days=(0, 1, 2)), daily(RIGHT, days=(60, 61, 62))
 
-    before = seen(*bad, day=70).learning_progress["math"]
-    after = seen(*bad, *good, day=70).learning_progress["math"]
-    between = seen(*bad, good[0], day=70).learning_progress["math"]
+    before = profile_of(*bad, day=70).learning_progress["math"]
+    after = profile_of(*bad, *good, day=70).learning_progress["math"]
+    between = profile_of(*bad, good[0], day=70).learning_progress["math"]
 
     assert before == 0.0
     assert after == pytest.approx(0.8, abs=0.01)
@@ -186,19 +188,19 @@ def test_progress_follows_the_newest_sessions_gradually() -> None:
 
 
 def test_a_mistake_is_forgotten_after_thirty_days() -> None:
-    session = judged(WRONG, day=0, **SIGN)
+    session = judged_session(WRONG, day=0, **SIGN)
 
-    assert len(seen(session, day=29.9).recent_mistakes) == 1
-    assert seen(session, day=30).recent_mistakes == ()
-    assert of_kind(seen(session, day=30), "mistake") == []
+    assert len(profile_of(session, day=29.9).recent_mistakes) == 1
+    assert profile_of(session, day=30).recent_mistakes == ()
+    assert of_kind(profile_of(session, day=30), "mistake") == []
 
 
 def test_an_item_without_recent_evidence_expires() -> None:
     sessions = daily(WRONG, **SIGN)
     stated = {"language": Stated("zh", 2, START)}
 
-    before = seen(*sessions, day=91.9, preferences=stated)
-    after = seen(*sessions, day=92, preferences=stated)
+    before = profile_of(*sessions, day=91.9, preferences=stated)
+    after = profile_of(*sessions, day=92, preferences=stated)
 
     assert before.weak_topics
     assert [item.kind for item in after.items] == ["preference"]
@@ -207,14 +209,14 @@ def test_an_item_without_recent_evidence_expires() -> None:
         {},
         (),
     )
-    assert seen(day=365, preferences=stated).preferences == {}
+    assert profile_of(day=365, preferences=stated).preferences == {}
 
 
 def test_a_tainted_session_has_no_weight_but_is_counted() -> None:
     clean = daily(WRONG, **SIGN)[:2]
-    steered = judged(WRONG, day=3, taints=("untrusted_result",), **SIGN)
+    steered = judged_session(WRONG, day=3, taints=("untrusted_result",), **SIGN)
 
-    profile = seen(*clean, steered)
+    profile = profile_of(*clean, steered)
 
     assert (profile.sessions, profile.tainted_sessions) == (3, 1)
     assert profile.error_frequency == {"sign_error": 2}
@@ -228,7 +230,7 @@ def test_a_tainted_session_has_no_weight_but_is_counted() -> None:
 def test_a_lie_in_a_label_gets_nowhere() -> None:
     sessions = daily(WRONG, topic=LIE, error_type=LIE, subject=LIE)
 
-    profile = seen(*sessions)
+    profile = profile_of(*sessions)
 
     assert all(session.taints == ("odd_label",) for session in sessions)
     assert profile.items == ()
@@ -259,7 +261,7 @@ def test_the_last_verdict_on_an_item_counts() -> None:
 def test_a_session_that_repeats_itself_is_one_witness() -> None:
     events = [verdicts(WRONG, first=nr, **SIGN) for nr in range(1, 30)]
 
-    profile = seen(judge("s", events_of(*events)))
+    profile = profile_of(judge("s", events_of(*events)))
 
     assert profile.common_error_types == ()
     assert len(judge("s", events_of(*events)).mistakes) == MISTAKES
@@ -290,27 +292,27 @@ def test_a_score_counts_where_it_fits_the_verdict(
 
 def test_similar_labels_are_merged() -> None:
     sessions = [
-        judged(WRONG, day=0, topic="Fraction Additions"),
-        judged(WRONG, day=1, topic="fraction_addition"),
-        judged(WRONG, day=2, topic="fraction-addition"),
+        judged_session(WRONG, day=0, topic="Fraction Additions"),
+        judged_session(WRONG, day=1, topic="fraction_addition"),
+        judged_session(WRONG, day=2, topic="fraction-addition"),
     ]
 
-    profile = seen(*sessions)
+    profile = profile_of(*sessions)
 
     assert profile.weak_topics == ("fraction_addition",)
 
 
 def test_a_merged_name_never_comes_from_a_tainted_session() -> None:
-    loud = judged(*[WRONG] * 9, day=0, topic="angles", taints=("marked",))
+    loud = judged_session(*[WRONG] * 9, day=0, topic="angles", taints=("marked",))
 
-    profile = seen(loud, *daily(WRONG, topic="angle", days=(1, 2, 3)))
+    profile = profile_of(loud, *daily(WRONG, topic="angle", days=(1, 2, 3)))
 
     (topic,) = of_kind(profile, "topic")
     assert (topic.content["topic"], topic.tainted_sessions) == ("angle", 1)
 
 
 def test_evidence_is_at_the_cited_place() -> None:
-    profile = seen(*daily(WRONG, **SIGN))
+    profile = profile_of(*daily(WRONG, **SIGN))
 
     for item in profile.items:
         for evidence in item.evidence:
@@ -323,11 +325,11 @@ def test_advice_follows_from_the_most_certain_error_of_a_topic() -> None:
     sessions = [
         *daily(WRONG, WRONG, **review),
         *daily(WRONG, **SIGN, days=(3, 4, 5)),
-        judged(WRONG, day=6, **review),
+        judged_session(WRONG, day=6, **review),
         *daily(WRONG, topic="", error_type="copy error", days=(7, 8, 9)),
     ]
 
-    areas = seen(*sessions).improvement_areas
+    areas = profile_of(*sessions).improvement_areas
 
     assert [area.name for area in areas] == [
         "review_fractions",
@@ -341,7 +343,7 @@ def test_an_own_taxonomy_provides_the_advice() -> None:
         '[slips]\nadvice = "slow_down"\n[slips.types]\nsign_error = []'
     )
 
-    profile = seen(*daily(WRONG, **SIGN), taxonomy=taxonomy)
+    profile = profile_of(*daily(WRONG, **SIGN), taxonomy=taxonomy)
 
     assert [area.name for area in profile.improvement_areas] == ["slow_down_fractions"]
     assert of_kind(profile, "error")[0].content["category"] == "slips"
@@ -349,21 +351,21 @@ def test_an_own_taxonomy_provides_the_advice() -> None:
 
 def test_a_forgotten_error_appears_nowhere() -> None:
     sessions = daily(WRONG, **SIGN)
-    (error,) = of_kind(seen(*sessions), "error")
+    (error,) = of_kind(profile_of(*sessions), "error")
 
-    profile = seen(*sessions, forgotten=[error.memory_id])
+    profile = profile_of(*sessions, forgotten=[error.memory_id])
 
     assert "sign_error" not in str(profile.to_json())
     assert profile.weak_topics == ("fractions",)
 
 
 @pytest.mark.parametrize("kind", ["topic", "progress", "mistake", "preference"])
-def test_a_forgotten_item_is_gone(kind: str) -> None:
+def test_a_forgotten_item_is_removed(kind: str) -> None:
     options: Any = {"preferences": {"language": Stated("zh", 2, START)}}
     sessions = daily(WRONG, **SIGN)
-    gone = of_kind(seen(*sessions, **options), kind)[0].memory_id
+    gone = of_kind(profile_of(*sessions, **options), kind)[0].memory_id
 
-    profile = seen(*sessions, **options, forgotten=[gone])
+    profile = profile_of(*sessions, **options, forgotten=[gone])
 
     assert gone not in {item.memory_id for item in profile.items}
     assert gone not in str(profile.to_json())
@@ -371,16 +373,16 @@ def test_a_forgotten_item_is_gone(kind: str) -> None:
 
 def test_a_forgotten_topic_stays_away_when_its_name_becomes_another() -> None:
     sessions = daily(WRONG, topic="fraction")
-    gone = of_kind(seen(*sessions), "topic")[0].memory_id
+    gone = of_kind(profile_of(*sessions), "topic")[0].memory_id
     more = daily(WRONG, topic="fractions", days=range(3, 9))
 
-    profile = seen(*sessions, *more, forgotten=[gone])
+    profile = profile_of(*sessions, *more, forgotten=[gone])
 
     assert profile.weak_topics == ()
 
 
 def test_a_preference_is_the_users_own_word() -> None:
-    profile = seen(preferences={"large_print": Stated(True, 4, START)})
+    profile = profile_of(preferences={"large_print": Stated(True, 4, START)})
 
     (item,) = profile.items
     assert item.content == {"key": "large_print", "value": True}
@@ -395,9 +397,9 @@ def test_each_line_cites_an_item_that_may_be_stated() -> None:
     sessions = [
         *daily(WRONG, **SIGN),
         *daily(RIGHT, topic="algebra", days=(3, 4, 5)),
-        judged(WRONG, day=6, topic="sets", error_type="copy error"),
+        judged_session(WRONG, day=6, topic="sets", error_type="copy error"),
     ]
-    profile = seen(*sessions)
+    profile = profile_of(*sessions)
 
     stated = lines(profile, START + 10 * DAY)
 
@@ -419,7 +421,7 @@ def test_each_line_cites_an_item_that_may_be_stated() -> None:
 
 
 def test_expired_items_are_not_stated() -> None:
-    profile = seen(*daily(WRONG, **SIGN))
+    profile = profile_of(*daily(WRONG, **SIGN))
 
     assert lines(profile, START + 10 * DAY)
     assert lines(profile, START + 200 * DAY) == []
@@ -428,7 +430,7 @@ def test_expired_items_are_not_stated() -> None:
 def test_a_section_has_few_lines() -> None:
     sessions = daily(*[WRONG] * 9, **SIGN)
 
-    stated = lines(seen(*sessions), START + 10 * DAY)
+    stated = lines(profile_of(*sessions), START + 10 * DAY)
 
     mistakes = [line for line in stated if line.text.startswith("- Recent mistake")]
     assert len(mistakes) == MOST

@@ -7,7 +7,14 @@ from typing import Any
 
 from refold.projections.memory.profile import MOST, Stated, lines, why_not
 from refold.projections.memory.verdicts import Judged
-from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
+from tests.projections.declared import (
+    DAY,
+    RIGHT,
+    START,
+    WRONG,
+    judged_session,
+    profile_of,
+)
 
 SIGN: dict[str, Any] = {"error_type": "sign error"}
 
@@ -15,11 +22,11 @@ SIGN: dict[str, Any] = {"error_type": "sign error"}
 def daily(
     *results: str, days: Sequence[float] = (0, 1, 2), **fields: Any
 ) -> list[Judged]:
-    return [judged(*results, day=day, **fields) for day in days]
+    return [judged_session(*results, day=day, **fields) for day in days]
 
 
 def test_an_area_cites_all_its_evidence() -> None:
-    derived = seen(*daily(WRONG, **SIGN))
+    derived = profile_of(*daily(WRONG, **SIGN))
     stated_lines = lines(derived, START + 10 * DAY)
     by_section = {line.text.partition(":")[0]: line for line in stated_lines}
     weak, error = by_section["- Weak topic"], by_section["- Common error type"]
@@ -33,7 +40,7 @@ def test_an_area_cites_all_its_evidence() -> None:
 
 def test_a_line_is_as_certain_as_its_item() -> None:
     stated = {"large_print": Stated(True, 4, START)}
-    derived = seen(*daily(RIGHT, WRONG, WRONG, **SIGN), preferences=stated)
+    derived = profile_of(*daily(RIGHT, WRONG, WRONG, **SIGN), preferences=stated)
     items = {item.memory_id: item for item in derived.items}
 
     stated_lines = lines(derived, START + 10 * DAY)
@@ -52,9 +59,9 @@ def test_a_line_is_as_certain_as_its_item() -> None:
 
 def test_an_unstated_item_has_a_reason() -> None:
     stated = {f"key_{nr}": Stated(nr, 4, START) for nr in range(MOST + 1)}
-    steered = judged(WRONG, day=4, topic="sets", taints=("marked",))
-    few = judged(WRONG, day=5, topic="angles", error_type="copy error")
-    derived = seen(*daily(WRONG, **SIGN), steered, few, preferences=stated)
+    steered = judged_session(WRONG, day=4, topic="sets", taints=("marked",))
+    few = judged_session(WRONG, day=5, topic="angles", error_type="copy error")
+    derived = profile_of(*daily(WRONG, **SIGN), steered, few, preferences=stated)
 
     def unsaid(**content: Any) -> list[str]:
         (item,) = (
@@ -80,7 +87,9 @@ def test_tainted_and_stale_items_are_marked() -> None:
     steered = daily(WRONG, days=(3, 4, 5), taints=("marked",), **SIGN)
     worse = daily(WRONG, topic="sets", days=(0, 1, 2))
     better = daily(RIGHT, topic="sets", days=range(20, 30))
-    derived = seen(*steered, judged(WRONG, day=6), *worse, *better, day=30)
+    derived = profile_of(
+        *steered, judged_session(WRONG, day=6), *worse, *better, day=30
+    )
 
     reasons = {
         reason

@@ -174,7 +174,7 @@ def test_turns_that_tools_always_straddle_are_compacted() -> None:
     assert "late_result" not in texts(walk.view())
 
 
-def test_token_budget_says_by_how_much_open_calls_exceed_it() -> None:
+def test_token_budget_reports_the_excess_of_open_calls() -> None:
     calls: list[Event] = []
     for number in range(20):
         calls += [AgentResponse(text=WORDS), call(f"c{number}")]
@@ -188,7 +188,7 @@ def test_token_budget_says_by_how_much_open_calls_exceed_it() -> None:
     assert closed.tokens <= 400
 
 
-def test_token_ratio_says_by_how_much_a_view_exceeds_its_window() -> None:
+def test_token_ratio_reports_the_excess_over_the_window() -> None:
     view = view_of(TokenRatio(max_context_tokens=500), log_of(*turns(10)))
 
     assert view.over_budget == view.tokens - 500 > 0
@@ -226,7 +226,7 @@ def histories(draw: st.DrawFn) -> list[Envelope]:
 
 
 @every(events=histories())
-def test_every_view_stays_in_its_bound_or_says_by_how_much_it_does_not(
+def test_every_view_fits_or_reports_its_excess(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk = Walk(strategy)
@@ -338,7 +338,7 @@ OLD = log_of(
         ("token_budget", {"max_tokens": 400}, "19e5e48233ae0386"),
     ],
 )
-def test_version_1_shows_the_bytes_that_it_always_showed(
+def test_version_1_shows_the_same_bytes_as_before(
     name: str, params: dict[str, Any], digest: str
 ) -> None:
     strategy = parse({"name": name, "version": 1, "params": params})

@@ -64,7 +64,9 @@ def call(tool: str, content: str = "fine", **how: Any) -> list[Event]:
     ]
 
 
-def run(*tools: str, outcome: Any = "success", name: str = "s") -> SessionFacts:
+def session_facts(
+    *tools: str, outcome: Any = "success", name: str = "s"
+) -> SessionFacts:
     events = [call(tool) for tool in tools]
     return facts_of(name, session_of([*events, refold.Final(outcome=outcome)], name))
 
@@ -121,7 +123,7 @@ def test_an_item_claims_no_more_than_its_evidence(shown: list[SessionFacts]) -> 
 
 
 def test_a_path_is_a_sequence_of_calls() -> None:
-    shown = run("search", "search", "book")
+    shown = session_facts("search", "search", "book")
 
     assert [step for _, _, step in shown.walked] == [("search",), ("book",)]
     assert [["search"], ["book"]] in [
@@ -154,7 +156,9 @@ def test_parallel_calls_have_no_order() -> None:
     ],
 )
 def test_a_check_has_a_word_for_it_in_its_name(tool: str, is_check: bool) -> None:
-    checks = items_of_kind([run(tool), run(tool, name="t")], "check")
+    checks = items_of_kind(
+        [session_facts(tool), session_facts(tool, name="t")], "check"
+    )
 
     assert bool(checks) == is_check
 
@@ -224,8 +228,8 @@ def test_items_contain_no_text_of_users_or_tools() -> None:
 
 
 def test_a_session_counts_once() -> None:
-    lie = run(*["wipe", "done"] * 20, name="liar")
-    honest = [run("search", name=f"s{n}") for n in range(INDEPENDENT)]
+    lie = session_facts(*["wipe", "done"] * 20, name="liar")
+    honest = [session_facts("search", name=f"s{n}") for n in range(INDEPENDENT)]
 
     established = [i for i in items([lie, *honest]) if i.established]
 
@@ -316,16 +320,21 @@ def test_watching_resumes_from_its_state(cut: int) -> None:
 
 
 def test_an_items_id_depends_on_content_and_scope() -> None:
-    (first,) = items_of_kind([run("search", name="a")], "path")
-    (again,) = items_of_kind([run("search", name="b")], "path")
-    (other,) = items_of_kind([run("book", name="a")], "path")
+    (first,) = items_of_kind([session_facts("search", name="a")], "path")
+    (again,) = items_of_kind([session_facts("search", name="b")], "path")
+    (other,) = items_of_kind([session_facts("book", name="a")], "path")
 
     assert first.memory_id == again.memory_id != other.memory_id
 
 
 def test_an_item_has_its_times_and_sessions() -> None:
     shown = [
-        replace(run("search", name=f"s{n}"), began_at=n, ended_at=n + 10, models=("m",))
+        replace(
+            session_facts("search", name=f"s{n}"),
+            began_at=n,
+            ended_at=n + 10,
+            models=("m",),
+        )
         for n in (1, 5, 3)
     ]
 
@@ -338,8 +347,10 @@ def test_an_item_has_its_times_and_sessions() -> None:
 
 
 def test_one_extreme_session_does_not_move_a_rate_far() -> None:
-    usual = [replace(run("a", name=f"s{n}"), tokens=900 + n) for n in range(8)]
-    wild = run("a", name="wild", outcome="failure")
+    usual = [
+        replace(session_facts("a", name=f"s{n}"), tokens=900 + n) for n in range(8)
+    ]
+    wild = session_facts("a", name="wild", outcome="failure")
 
     (as_others,) = items_of_kind([*usual, replace(wild, tokens=904)], "path")
     (extreme,) = items_of_kind([*usual, replace(wild, tokens=90_000)], "path")
@@ -356,7 +367,7 @@ def test_the_agents_own_word_counts_half() -> None:
         )
         for n in range(4)
     ]
-    reported = [run("a", name=f"s{n}") for n in range(4)]
+    reported = [session_facts("a", name=f"s{n}") for n in range(4)]
 
     (of_own_word,) = items_of_kind(judged, "path")
     (of_reports,) = items_of_kind(reported, "path")
@@ -462,7 +473,7 @@ def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
         facts_of(f"b{n}", session_of([call("pay", "error: no"), END], f"b{n}"))
         for n in range(4)
     ]
-    fine = [run("pay", outcome="failure", name=f"f{n}") for n in range(4)]
+    fine = [session_facts("pay", outcome="failure", name=f"f{n}") for n in range(4)]
 
     (met,), (unmet,) = items_of_kind(bad, "path"), items_of_kind(fine, "path")
 
@@ -473,17 +484,19 @@ def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
 
 
 def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
-    def ran(
+    def facts_of_sessions(
         scenario: str, tools: list[str], outcome: Any, *names: str
     ) -> list[SessionFacts]:
         return [
-            replace(run(*tools, outcome=outcome, name=name), scenario=scenario)
+            replace(
+                session_facts(*tools, outcome=outcome, name=name), scenario=scenario
+            )
             for name in names
         ]
 
-    hard = ran("hard", ["look", "book"], "failure", *"abcdef")
-    easy = ran("easy", ["look"], "success", *"ghijkl")
-    other = ran("hard", ["look"], "success", *"mnopqr")
+    hard = facts_of_sessions("hard", ["look", "book"], "failure", *"abcdef")
+    easy = facts_of_sessions("easy", ["look"], "success", *"ghijkl")
+    other = facts_of_sessions("hard", ["look"], "success", *"mnopqr")
 
     def booked(shown: list[SessionFacts]) -> Item:
         of_all = [
@@ -499,11 +512,11 @@ def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
 
 def test_lift_compares_sessions_that_were_shown_an_item_with_the_others() -> None:
     with_it = [
-        replace(run("a", name=f"w{n}"), advised={ITEM: 1}, iterations=1)
+        replace(session_facts("a", name=f"w{n}"), advised={ITEM: 1}, iterations=1)
         for n in range(4)
     ]
     without = [
-        replace(run("a", name=f"o{n}", outcome="failure"), iterations=3)
+        replace(session_facts("a", name=f"o{n}", outcome="failure"), iterations=3)
         for n in range(4)
     ]
 
@@ -517,7 +530,9 @@ def test_lift_compares_sessions_that_were_shown_an_item_with_the_others() -> Non
 
 
 def test_lift_is_unknown_if_every_session_was_shown_the_item() -> None:
-    shown = [replace(run("a", name=f"w{n}"), advised={ITEM: 1}) for n in range(3)]
+    shown = [
+        replace(session_facts("a", name=f"w{n}"), advised={ITEM: 1}) for n in range(3)
+    ]
 
     (lift,) = lifts(shown)
 
@@ -526,7 +541,10 @@ def test_lift_is_unknown_if_every_session_was_shown_the_item() -> None:
 
 def test_shared_memory_names_no_user() -> None:
     by_user = {
-        f"user-{n}": [run("a", name=f"secret-{n}"), run("a", "b", name=f"other-{n}")]
+        f"user-{n}": [
+            session_facts("a", name=f"secret-{n}"),
+            session_facts("a", "b", name=f"other-{n}"),
+        ]
         for n in range(5)
     }
 
@@ -548,15 +566,18 @@ def test_shared_memory_names_no_user() -> None:
 
 
 def test_four_users_are_too_few_for_shared_memory() -> None:
-    rare = {f"u{n}": [run("rare", name=f"s{n}{i}") for i in range(9)] for n in range(4)}
-    common = {f"v{n}": [run("common", name=f"t{n}")] for n in range(5)}
+    rare = {
+        f"u{n}": [session_facts("rare", name=f"s{n}{i}") for i in range(9)]
+        for n in range(4)
+    }
+    common = {f"v{n}": [session_facts("common", name=f"t{n}")] for n in range(5)}
 
     assert "rare" not in str([item.to_json() for item in shared({**rare, **common})])
 
 
 def test_each_user_counts_once_in_shared_memory() -> None:
-    fair = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
-    bad = run("a", outcome="failure")
+    fair = {f"u{n}": [session_facts("a", name=f"s{n}")] for n in range(5)}
+    bad = session_facts("a", outcome="failure")
     loud = {"loud": [replace(bad, session_id=f"l{n}") for n in range(500)]}
 
     (item,) = (
@@ -572,11 +593,13 @@ def test_fewer_than_five_users_are_never_enough() -> None:
 
 
 def forked(parent: SessionFacts, name: str, outcome: Any = "success") -> SessionFacts:
-    return replace(run("b", name=name, outcome=outcome), parent=(parent.session_id, 3))
+    return replace(
+        session_facts("b", name=name, outcome=outcome), parent=(parent.session_id, 3)
+    )
 
 
 def test_a_session_and_its_forks_count_once() -> None:
-    parent = run("a", name="p")
+    parent = session_facts("a", name="p")
     forks = [forked(parent, f"f{n}") for n in range(4)]
 
     (item,) = (
@@ -592,7 +615,7 @@ def test_a_session_and_its_forks_count_once() -> None:
 
 def test_a_fork_inherits_taints_and_advice_of_its_parent() -> None:
     parent = replace(
-        run("a", name="p"), taints=("untrusted_result",), advised={ITEM: 2}
+        session_facts("a", name="p"), taints=("untrusted_result",), advised={ITEM: 2}
     )
     shown = [forked(parent, "f"), parent]
 
@@ -606,8 +629,8 @@ def test_a_fork_inherits_taints_and_advice_of_its_parent() -> None:
 
 
 def test_tainted_sessions_do_not_affect_outcomes() -> None:
-    good = [run("a", name=f"g{n}") for n in range(3)]
-    bad = replace(run("a", name="b", outcome="failure"), taints=("marked",))
+    good = [session_facts("a", name=f"g{n}") for n in range(3)]
+    bad = replace(session_facts("a", name="b", outcome="failure"), taints=("marked",))
 
     assert means_of([*good, bad]) == {"general": 1.0}
 
@@ -656,14 +679,14 @@ def test_refolds_own_tools_are_no_steps_but_can_taint() -> None:
 
 
 def test_shared_memory_omits_scenarios_of_few_users() -> None:
-    common = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
-    rare = {"u0": [replace(run("a", name="x"), scenario="divorce")]}
+    common = {f"u{n}": [session_facts("a", name=f"s{n}")] for n in range(5)}
+    rare = {"u0": [replace(session_facts("a", name="x"), scenario="divorce")]}
 
     assert "divorce" not in str([item.to_json() for item in shared({**common, **rare})])
 
 
 def test_forgotten_items_do_not_count_in_shared_memory() -> None:
-    users = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
+    users = {f"u{n}": [session_facts("a", name=f"s{n}")] for n in range(5)}
     (item,) = (candidate for candidate in shared(users) if candidate.kind == "path")
 
     remaining = shared(users, forgotten={"u0": {item.memory_id}})
@@ -673,7 +696,7 @@ def test_forgotten_items_do_not_count_in_shared_memory() -> None:
 
 def test_forks_that_name_each_other_are_one_family() -> None:
     ring = [
-        replace(run("a", name=name), parent=(parent, 1))
+        replace(session_facts("a", name=name), parent=(parent, 1))
         for name, parent in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"))
     ]
 

@@ -23,7 +23,7 @@ from tests.projections.logs import Log
 NOW = 1_700_000_000_000_000
 
 
-def called(
+def call_and_result(
     tool: str, content: str = "fine", *, status: Any = "ok", meta: Any = None
 ) -> list[tuple[Event, Any]]:
     call_id = f"c{random.random()}"  # an id, nothing more
@@ -79,33 +79,42 @@ def test_a_failure_has_the_reason_that_its_first_words_say(
 
 
 @pytest.mark.parametrize("content", [REFUSED, SIBLING, TESTS_FAILED, "it broke"])
-def test_a_failure_that_nobody_can_avoid_is_no_advice(content: str) -> None:
-    shown = [facts(f"s{n}", called("Bash", content, status="error")) for n in range(9)]
+def test_an_unavoidable_failure_is_no_advice(content: str) -> None:
+    shown = [
+        facts(f"s{n}", call_and_result("Bash", content, status="error"))
+        for n in range(9)
+    ]
 
     assert items_of(shown, "failure")
     assert advised(shown) == ""
 
 
-def test_without_outcomes_advice_says_what_usually_came_next() -> None:
-    events = [*called("Edit", UNREAD, status="error"), *called("Read")]
+def test_without_outcomes_advice_names_the_usual_next_step() -> None:
+    events = [
+        *call_and_result("Edit", UNREAD, status="error"),
+        *call_and_result("Read"),
+    ]
     shown = [facts(f"s{n}", events) for n in range(4)]
 
-    text = advised([*shown, facts("other", called("Read"))])
+    text = advised([*shown, facts("other", call_and_result("Read"))])
 
     assert "- If Edit fails with not_read: Read (in 4 sessions; " in text
     assert "s0 #2-4" in text
 
 
 def test_another_call_of_the_same_tool_is_no_advice_without_an_outcome() -> None:
-    events = [*called("Edit", MANY, status="error"), *called("Edit")]
+    events = [*call_and_result("Edit", MANY, status="error"), *call_and_result("Edit")]
     shown = [facts(f"s{n}", events) for n in range(9)]
 
     assert "If Edit" not in advised(shown)
 
 
-def test_what_came_next_only_sometimes_is_no_advice() -> None:
-    read = [*called("Edit", UNREAD, status="error"), *called("Read")]
-    searched = [*called("Edit", UNREAD, status="error"), *called("Grep")]
+def test_an_occasional_next_step_is_no_advice() -> None:
+    read = [*call_and_result("Edit", UNREAD, status="error"), *call_and_result("Read")]
+    searched = [
+        *call_and_result("Edit", UNREAD, status="error"),
+        *call_and_result("Grep"),
+    ]
     shown = [facts(f"r{n}", read) for n in range(5)]
     shown += [facts(f"g{n}", searched) for n in range(5)]
 
@@ -115,8 +124,11 @@ def test_what_came_next_only_sometimes_is_no_advice() -> None:
 
 
 def test_a_session_with_several_ways_counts_for_each_by_its_share() -> None:
-    read = [*called("Edit", UNREAD, status="error"), *called("Read")]
-    searched = [*called("Edit", UNREAD, status="error"), *called("Grep")]
+    read = [*call_and_result("Edit", UNREAD, status="error"), *call_and_result("Read")]
+    searched = [
+        *call_and_result("Edit", UNREAD, status="error"),
+        *call_and_result("Grep"),
+    ]
     shown = [facts(f"s{n}", [*read, *searched]) for n in range(9)]
 
     first, second = items_of(shown, "recovery")
@@ -125,7 +137,9 @@ def test_a_session_with_several_ways_counts_for_each_by_its_share() -> None:
 
 def test_a_run_without_reflections_gives_no_item_of_effort() -> None:
     final: Event = refold.Final(outcome="success")
-    shown = [facts(f"s{n}", [*called("Read"), (final, None)]) for n in range(9)]
+    shown = [
+        facts(f"s{n}", [*call_and_result("Read"), (final, None)]) for n in range(9)
+    ]
 
     assert items_of(shown, "effort") == []
     assert "0 reflections" not in advised(shown)
@@ -136,7 +150,9 @@ DEGRADED = {"warnings": [{"code": "slice_degraded", "detail": "half of the page"
 
 def test_a_warning_that_runs_repeat_becomes_an_item_with_its_events() -> None:
     answer: Event = refold.AgentResponse(text="done")
-    shown = [facts(f"s{n}", [*called("ocr"), (answer, DEGRADED)]) for n in range(5)]
+    shown = [
+        facts(f"s{n}", [*call_and_result("ocr"), (answer, DEGRADED)]) for n in range(5)
+    ]
 
     (item,) = items_of(shown, "warning")
     text = advised(shown)
@@ -170,7 +186,7 @@ def test_the_warnings_in_the_state_of_a_run_count_too() -> None:
 
 
 def test_a_code_that_is_the_reason_of_a_failure_is_not_counted_twice() -> None:
-    events = called("ocr", "it broke", status="error", meta=DEGRADED)
+    events = call_and_result("ocr", "it broke", status="error", meta=DEGRADED)
     shown = [facts(f"s{n}", events) for n in range(3)]
 
     assert items_of(shown, "warning") == []

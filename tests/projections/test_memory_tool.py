@@ -8,7 +8,14 @@ from typing import Any
 from refold.projections.memory.advice import Choice
 from refold.projections.memory.profile import lines
 from refold.projections.memory.tool import Memories, Query, answer
-from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
+from tests.projections.declared import (
+    DAY,
+    RIGHT,
+    START,
+    WRONG,
+    judged_session,
+    profile_of,
+)
 
 NOW = START + 10 * DAY
 
@@ -16,10 +23,10 @@ NOW = START + 10 * DAY
 def memories_at(threshold: float) -> list[dict[str, Any]]:
     """Create memory of a user who is mostly wrong, with the same error each time."""
     sessions = [
-        judged(RIGHT, WRONG, WRONG, day=day, error_type="sign error")
+        judged_session(RIGHT, WRONG, WRONG, day=day, error_type="sign error")
         for day in range(3)
     ]
-    profile = seen(*sessions)
+    profile = profile_of(*sessions)
     items = {item.memory_id: item for item in profile.items}
     about = [(line, items[line.memory_id]) for line in lines(profile, NOW)]
     how = Choice(tokens=10_000, top=50, threshold=threshold)

@@ -51,7 +51,7 @@ def content(*events: Any, budget: int = 4_000) -> Protected:
     return protected(log_of(*events), budget)
 
 
-def texts(found: Protected) -> list[str]:
+def texts_of(found: Protected) -> list[str]:
     return [part.text for part in found.words]
 
 
@@ -70,7 +70,7 @@ def messages(count: int) -> list[Any]:
     return events
 
 
-def sent(view: View) -> str:
+def sent_text(view: View) -> str:
     blocks = [block for message in view.messages for block in message["content"]]
     return "\n".join(str(block.get("text") or block.get("content")) for block in blocks)
 
@@ -96,7 +96,7 @@ def test_every_word_of_the_user_survives_successive_compactions(
     view = session.context(strategy)
 
     assert any(span.kind == "summary" for span in view.spans)
-    assert [text for text in spoken if text not in sent(view)] == []
+    assert [text for text in spoken if text not in sent_text(view)] == []
 
 
 def test_the_words_follow_the_summary_and_are_named_by_their_seq(
@@ -108,7 +108,7 @@ def test_the_words_follow_the_summary_and_are_named_by_their_seq(
 
     view = session.context(STRATEGIES[0])
 
-    assert f"[1] Fix the parser. {RULE}" in sent(view)
+    assert f"[1] Fix the parser. {RULE}" in sent_text(view)
     (explained,) = [
         part for part in session.why(STRATEGIES[0]).parts if part.cause == "protected"
     ]
@@ -124,7 +124,7 @@ def test_a_budget_of_zero_protects_nothing(store: SessionStore) -> None:
     view = session.context(strategy)
 
     assert view.protected == ()
-    assert "Earlier words of the user" not in sent(view)
+    assert "Earlier words of the user" not in sent_text(view)
 
 
 def test_the_words_give_way_to_a_small_window(store: SessionStore) -> None:
@@ -162,9 +162,9 @@ def test_decisions_and_the_newest_plan_are_protected_too() -> None:
         Planner(plan=[{"content": "Write tests", "status": "in_progress"}]),
     )
 
-    assert "Go." in texts(found)
-    assert "May I deploy? no" in texts(found)
-    assert "- Write tests (in_progress)" in texts(found)
+    assert "Go." in texts_of(found)
+    assert "May I deploy? no" in texts_of(found)
+    assert "- Write tests (in_progress)" in texts_of(found)
 
 
 def test_a_pasted_log_is_cut_and_the_instruction_around_it_stays() -> None:
@@ -187,7 +187,7 @@ def test_a_message_that_people_type_is_never_cut() -> None:
 def test_an_attached_text_keeps_its_two_ends() -> None:
     note = Attachment(name="a.txt", text="buy milk\n" * 200)
 
-    (text,) = texts(content(UserInput(text="Read this.", attachments=(note,))))
+    (text,) = texts_of(content(UserInput(text="Read this.", attachments=(note,))))
 
     assert text.startswith("Read this.\nbuy milk")
     assert len(text) < 500
@@ -197,7 +197,7 @@ def test_over_the_budget_old_messages_without_a_constraint_give_way_first() -> N
     chatter = [UserInput(text=f"remark {n} " + "and more " * 40) for n in range(40)]
     found = content(UserInput(text=f"Hello. {RULE}"), *chatter, budget=500)
 
-    shown = texts(found)
+    shown = texts_of(found)
 
     assert found.is_cut
     assert sum(part.tokens for part in found.words) <= 500
@@ -315,12 +315,12 @@ def test_a_summary_keeps_the_current_plan_with_its_open_tasks(
         ]
     )
 
-    text = sent(session.prepare(spec_text))
+    text = sent_text(session.prepare(spec_text))
 
     assert "- Read the parser (completed)\n- Fix the table (open)" in text
 
 
-def test_a_view_says_so_if_it_has_room_for_no_word_of_the_user(
+def test_a_view_without_room_for_the_users_words_says_so(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="small")
@@ -328,7 +328,7 @@ def test_a_view_says_so_if_it_has_room_for_no_word_of_the_user(
 
     view = session.prepare(f"{STRATEGIES[1]},protected_tokens=1")
 
-    assert "no room for earlier words of the user" in sent(view)
+    assert "no room for earlier words of the user" in sent_text(view)
     assert view.cuts
 
 
@@ -402,7 +402,7 @@ def test_judgments_of_an_old_turn_survive_every_compaction(
             session.prepare(spec_text)
     session.compact(spec_text)
 
-    text = sent(session.prepare(spec_text))
+    text = sent_text(session.prepare(spec_text))
 
     assert "Earlier words of the user" in text
     reflection = "not passed, confidence 0.4: the table has no index; Add one before"
@@ -488,7 +488,7 @@ def test_a_view_names_judgments_that_it_leaves_out_even_if_it_protects_nothing_e
     view = session.prepare(f"{STRATEGIES[1]},protected_tokens=12")
 
     assert view.protected == ()
-    assert "(Left out: reflections and verdicts of turns 1.)" in sent(view)
+    assert "(Left out: reflections and verdicts of turns 1.)" in sent_text(view)
 
 
 @pytest.mark.parametrize("spec_text", STRATEGIES)
@@ -498,7 +498,7 @@ def test_a_judgment_is_shown_once(store: SessionStore, spec_text: str) -> None:
     session.append([UserInput(text="Fix it."), answer, REFLECTION, VERDICTS])
     session.append(messages(18))
 
-    text = sent(session.prepare(spec_text))
+    text = sent_text(session.prepare(spec_text))
 
     assert text.count("the table has no index") == 1
     assert text.count("q2 incorrect") == 1
@@ -539,7 +539,7 @@ def test_a_view_names_the_judgments_that_it_leaves_out(store: SessionStore) -> N
 
     view = session.prepare(f"{STRATEGIES[1]},protected_tokens=3000")
 
-    assert "(Left out: reflections and verdicts of turns 2" in sent(view)
+    assert "(Left out: reflections and verdicts of turns 2" in sent_text(view)
     (cut,) = [cut for cut in view.cuts if cut.section == "protected"]
     assert "reflections and verdicts were left out: seqs" in cut.reason
 
@@ -558,7 +558,7 @@ def test_a_decision_has_the_note_of_the_person_who_decided(
 
     view = session.prepare(spec_text)
 
-    assert "The audit needs them." in sent(view)
+    assert "The audit needs them." in sent_text(view)
 
 
 def test_the_words_stay_if_something_else_makes_the_view_too_long(
@@ -585,6 +585,6 @@ def test_neighbors_that_later_messages_repeat_are_named_in_one_line(
     for text in tasks * 3:
         session.append([UserInput(text=text), AgentResponse(text="so " * 400)])
 
-    text = sent(session.prepare(STRATEGIES[1]))
+    text = sent_text(session.prepare(STRATEGIES[1]))
 
     assert "\n[1-4] (as in turns 11-14)\n[5-9] (as in turns 10-14)\n[10] " in text

@@ -21,7 +21,7 @@ from tests.projections.logs import call, log_of, logs, result
 ALL = KeepAll()
 
 
-def whole(events: list[Envelope]) -> str:
+def rendered_in_full(events: list[Envelope]) -> str:
     return render(ALL, ALL.read(ALL.begin(), events), events).digest
 
 
@@ -33,7 +33,7 @@ def test_each_digest_is_of_the_context_before_the_answer(
         envelope_.seq: digest for envelope_, digest in RawRequests(events).digests()
     }
 
-    assert digests == {seq: whole(events[: seq - 1]) for seq in digests}
+    assert digests == {seq: rendered_in_full(events[: seq - 1]) for seq in digests}
     assert digests.keys() == {moment.seq for moment in moments(events)}
 
 
@@ -64,8 +64,12 @@ def test_growing_requests_are_rendered_once_even_behind_an_open_call(
 
     # The first two requests are rendered completely.
     assert read < len(events) + 10
-    assert digests[:3] == [whole(events[:1]), whole(events[:3]), whole(events[:7])]
-    assert digests[-1] == whole(events[:-3])
+    assert digests[:3] == [
+        rendered_in_full(events[:1]),
+        rendered_in_full(events[:3]),
+        rendered_in_full(events[:7]),
+    ]
+    assert digests[-1] == rendered_in_full(events[:-3])
 
 
 def test_a_session_may_begin_with_its_agent() -> None:
@@ -73,4 +77,4 @@ def test_a_session_may_begin_with_its_agent() -> None:
 
     digests = [digest for _, digest in RawRequests(events).digests()]
 
-    assert digests == [whole([]), whole(events[:1])]
+    assert digests == [rendered_in_full([]), rendered_in_full(events[:1])]

@@ -25,8 +25,8 @@ from tests.projections.reviewing import (
     ASK,
     EAGER,
     SHIPPED,
+    call_and_result,
     fails,
-    ran,
     rules_of,
     sessions,
 )
@@ -96,7 +96,7 @@ def test_required_events_stay_when_room_is_short() -> None:
     long = "word " * 9_000
     rules = rules_of(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
     talk: list[Event] = [refold.AgentResponse(text=long) for _ in range(60)]
-    fail = [event for n in range(MOST) for event in ran(f"c{n}", note=long)]
+    fail = [event for n in range(MOST) for event in call_and_result(f"c{n}", note=long)]
 
     (bundle,) = bundles([ASK, *fail[:-2], *talk, *fail[-2:]], rules)
 
@@ -144,14 +144,14 @@ def test_earlier_decisions_do_not_count_again() -> None:
 def test_failures_of_earlier_turns_stand_with_their_calls() -> None:
     rules = rules_of('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
 
-    (bundle,) = bundles([ASK, *ran("a"), ASK, *ran("b")], rules)
+    (bundle,) = bundles([ASK, *call_and_result("a"), ASK, *call_and_result("b")], rules)
 
     assert [entry.seq for entry in bundle.events] == [2, 3, 4, 5, 6]
     assert bundle.where.seqs == (2, 3, 5, 6)
 
 
 def test_a_bundle_holds_no_provider_id_and_no_earlier_bundle() -> None:
-    events = [*ran("toolu_1"), Reflection(issues=("safety",))]
+    events = [*call_and_result("toolu_1"), Reflection(issues=("safety",))]
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append([ASK, *events])

@@ -23,11 +23,11 @@ from tests.projections.logs import Log
 from tests.projections.reviewing import (
     ASK,
     EAGER,
+    call_and_result,
     fails,
     go_on,
     log_of,
     questions,
-    ran,
     recoveries,
     rules_of,
     sessions,
@@ -86,7 +86,7 @@ def test_an_escalated_incident_stays_with_the_human(happened: list[Happened]) ->
 
 def test_a_step_is_recorded_in_the_meta_of_its_events() -> None:
     log = Log()
-    for event in ran("a"):
+    for event in call_and_result("a"):
         log.add(event)
     (first,) = watched(TOOLS, log.events).recoveries()
     log.add(AgentResponse(text="with less"), **first.meta)
@@ -94,7 +94,7 @@ def test_a_step_is_recorded_in_the_meta_of_its_events() -> None:
 
     assert (first.step, first.seq, first.number) == ("degrade", 2, 1)
     assert watched(TOOLS, log.events).recoveries() == []
-    for event in ran("b"):
+    for event in call_and_result("b"):
         log.add(event)
     (second,) = watched(TOOLS, log.events).recoveries()
     assert (second.step, second.seq, second.number) == ("retry", 2, 2)
@@ -103,7 +103,7 @@ def test_a_step_is_recorded_in_the_meta_of_its_events() -> None:
 
 def test_a_step_counts_only_for_its_own_question() -> None:
     log = Log()
-    for event in [*ran("a"), *ran("b", "pay")]:
+    for event in [*call_and_result("a"), *call_and_result("b", "pay")]:
         log.add(event)
     book, pay = watched(TOOLS, log.events).recoveries()
     log.add(AgentResponse(text="with less"), **pay.meta)
@@ -116,12 +116,12 @@ def test_two_steps_of_one_kind_run_in_sequence() -> None:
         '[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["retry", "retry"]'
     )
     log = Log()
-    for event in ran("a"):
+    for event in call_and_result("a"):
         log.add(event)
     (first,) = watched(rules, log.events).recoveries()
     log.add(AgentResponse(text="again"), **first.meta)
     log.add(AgentResponse(text="again"), **first.meta)
-    for event in ran("b"):
+    for event in call_and_result("b"):
         log.add(event)
 
     (second,) = watched(rules, log.events).recoveries()
@@ -137,7 +137,7 @@ def test_an_incident_open_at_the_end_of_its_turn_is_escalated(end: Event) -> Non
 
 
 def test_a_settled_incident_raises_no_question() -> None:
-    events = [ASK, *ran("a"), *ran("b", fails=False), Final()]
+    events = [ASK, *call_and_result("a"), *call_and_result("b", fails=False), Final()]
 
     assert questions(TOOLS, *events) == []
     assert recoveries(TOOLS, *events) == []
@@ -146,7 +146,7 @@ def test_a_settled_incident_raises_no_question() -> None:
 @settings(max_examples=8)  # each opens two stores
 @given(sessions())
 def test_repeated_folds_raise_the_same_questions(events: list[Event]) -> None:
-    assert asked(events, every=True) == asked(events, every=False)
+    assert questions_asked(events, every=True) == questions_asked(events, every=False)
 
 
 @given(sessions(), st.integers(0, 25))
@@ -191,14 +191,14 @@ def test_an_asked_question_is_stored_until_it_is_answered() -> None:
     asked_ = HumanReview(trigger="r", bundle={"where": {"first_seq": 2}})
     answered = HumanReview(trigger="r", decision="accept", refers_to=3)
     rules = rules_of('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = []')
-    log = log_of([*ran("a"), asked_, answered, *ran("b")])
+    log = log_of([*call_and_result("a"), asked_, answered, *call_and_result("b")])
 
     for at in range(len(log)):
         resumed = go_on(Watch.load(rules, watched(rules, log[:at]).dump()), log[at:])
         assert [question.first_seq for question in resumed.unasked()] == [6], at
 
 
-def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
+def questions_asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
     """Return rule, position without reviews, and figures of each question.
 
     every: check after every event, not only at the end.

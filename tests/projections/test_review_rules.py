@@ -19,7 +19,14 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.review.rules import MOST, ReviewRules
-from tests.projections.reviewing import ASK, SHIPPED, fails, questions, ran, rules_of
+from tests.projections.reviewing import (
+    ASK,
+    SHIPPED,
+    call_and_result,
+    fails,
+    questions,
+    rules_of,
+)
 
 AT_ONCE = "steps = []\n"
 ERRORS = rules_of(f'[r]\nwhen = "error"\ncodes = ["*_parse_failed", "lost"]\n{AT_ONCE}')
@@ -58,13 +65,17 @@ NO, YES = Reflection(pass_=False), Reflection(pass_=True)
         (TOOLS, fails(2), 4, {"tool": "book", "failures": 2, "limit": 2}),
         (
             TOOLS,
-            [*ran("a"), *ran("b", "pay"), *ran("c")],
+            [
+                *call_and_result("a"),
+                *call_and_result("b", "pay"),
+                *call_and_result("c"),
+            ],
             6,
             {"tool": "book", "failures": 2, "limit": 2},
         ),
         (
             TOOLS,
-            [*ran("a"), UserInput(text="again"), *ran("b")],
+            [*call_and_result("a"), UserInput(text="again"), *call_and_result("b")],
             5,
             {"tool": "book", "failures": 2, "limit": 2},
         ),
@@ -88,8 +99,15 @@ def test_a_rule_fires(
         (REJECTED, [NO, Reflection(confidence=0.1)]),
         (UNSURE, [Reflection(confidence=0.5), Reflection()]),
         (RISKY, [Reflection(issues=("data", {"text": "data_loss"}, 7, None))]),
-        (TOOLS, [*ran("a"), *ran("b", fails=False), *ran("c")]),
-        (TOOLS, [*ran("a"), *ran("b", "pay")]),
+        (
+            TOOLS,
+            [
+                *call_and_result("a"),
+                *call_and_result("b", fails=False),
+                *call_and_result("c"),
+            ],
+        ),
+        (TOOLS, [*call_and_result("a"), *call_and_result("b", "pay")]),
     ],
 )
 def test_a_rule_does_not_fire(rules: ReviewRules, events: list[Event]) -> None:
@@ -115,18 +133,25 @@ def test_another_tool_is_another_question() -> None:
 
 
 def test_a_tool_that_recovers_and_fails_again_raises_a_new_question() -> None:
-    events = [*fails(2), *ran("ok", fails=False), *ran("x"), *ran("y")]
+    events = [
+        *fails(2),
+        *call_and_result("ok", fails=False),
+        *call_and_result("x"),
+        *call_and_result("y"),
+    ]
 
     assert [question.first_seq for question in questions(TOOLS, *events)] == [4, 10]
 
 
 def test_a_tool_that_fails_in_many_turns_is_one_question_until_answered() -> None:
-    turns = [*fails(2), ASK, *ran("x"), ASK, *ran("y")]
+    turns = [*fails(2), ASK, *call_and_result("x"), ASK, *call_and_result("y")]
     asked = HumanReview(trigger="r", bundle={"where": {"first_seq": 4}})
     answered = HumanReview(trigger="r", decision="accept", refers_to=5)
 
     assert [question.first_seq for question in questions(TOOLS, *turns)] == [4]
-    later = questions(TOOLS, *fails(2), asked, answered, *ran("x"), *ran("y"))
+    later = questions(
+        TOOLS, *fails(2), asked, answered, *call_and_result("x"), *call_and_result("y")
+    )
     assert [question.first_seq for question in later] == [4, 10]
 
 

@@ -343,7 +343,7 @@ class TestHistorySummary:
             compaction.decided_at_seq,
         ) == (1, 14, 20)
 
-    def test_a_head_that_came_at_once_is_split_by_the_same_tail(self) -> None:
+    def test_a_head_recorded_in_one_moment_is_split_by_the_same_tail(self) -> None:
         sizes = [1300] * 4 + [1200] * 2 + [800] * 4
         strategy = parse(self.TEN)
         outline = outline_of(parse(self.TEN), exchanges_of_sizes(sizes))
@@ -429,7 +429,7 @@ class TestHistorySummary:
         assert (compaction.first_seq, compaction.last_seq) == (1, 18)
         assert compaction.omitted == ((1, 8),)
 
-    def test_three_segments_are_kept_whole(self) -> None:
+    def test_three_segments_are_kept_completely(self) -> None:
         sizes = [133_000] * 7 + [9_000]
         strategy = parse("history_summary:second_guard='truncate'")
 
@@ -568,7 +568,7 @@ class TestHistorySummary:
 
 
 class TestTokenRatio:
-    def test_a_compaction_comes_at_the_share_of_the_window(self) -> None:
+    def test_a_compaction_begins_at_the_share_of_the_window(self) -> None:
         strategy = parse("token_ratio:max_context_tokens=128000")
         outline = outline_of(strategy, talk(8))
 

@@ -15,17 +15,17 @@ ALL = [*cases("dev", times=1), *cases("held_out", times=1)]
 KEYS = [case for case in ALL if case.kind == "key"]
 
 
-def left(case: Case, clean: str) -> list[str]:
+def values_left(case: Case, clean: str) -> list[str]:
     return [secret for secret in case.secrets if secret in clean]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nearly_all_are_found_in_what_a_tool_returned(engine: str) -> None:
+def test_nearly_all_secrets_in_tool_results_are_found(engine: str) -> None:
     redactor = Redactor(Plan(engine=engine))  # type: ignore[arg-type]  # one of them
     missed = [
         case.text
         for case in ALL
-        if left(case, json.dumps(redactor.value({"content": case.text})[0]))
+        if values_left(case, json.dumps(redactor.value({"content": case.text})[0]))
     ]
 
     assert len(ALL) > 200
@@ -37,7 +37,7 @@ def test_no_line_of_a_private_key_is_left(engine: str) -> None:
     redactor = Redactor(Plan(engine=engine))  # type: ignore[arg-type]  # one of them
 
     for case in KEYS:
-        assert not left(case, redactor.text(case.text)[0]), case.text[:80]
+        assert not values_left(case, redactor.text(case.text)[0]), case.text[:80]
 
 
 def test_another_pass_finds_no_more() -> None:
@@ -81,7 +81,7 @@ def test_another_pass_finds_no_more() -> None:
         ),
     ],
 )
-def test_the_value_goes_and_what_is_around_it_stays(text: str, clean: str) -> None:
+def test_only_the_value_is_removed_from_its_surroundings(text: str, clean: str) -> None:
     assert Redactor(Plan(engine="stdlib")).text(text)[0] == clean
 
 

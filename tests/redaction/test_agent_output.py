@@ -74,7 +74,7 @@ def test_a_number_has_one_verdict_in_each_form(value: Any, is_redacted: bool) ->
         assert (redactor.text(text)[0] != text) == is_redacted
 
 
-def test_a_key_in_json_takes_nothing_of_its_neighbors() -> None:
+def test_a_finding_in_json_includes_nothing_of_its_neighbors() -> None:
     key = "MIIEow3fTq9q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaX"
     head = "-----BEGIN RSA PRIVATE KEY-----"
     pem = f"{head}\\n{key}\\n{key}\\n-----END RSA PRIVATE KEY-----"

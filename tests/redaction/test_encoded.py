@@ -59,7 +59,7 @@ def _written(data: bytes, *, urlsafe: bool) -> str:
 
 @given(payloads, st.text(max_size=20))
 @settings(deadline=None, max_examples=60)
-def test_a_payload_is_moved_whole_comes_back_whole_and_is_moved_once(
+def test_a_payload_is_moved_once_and_restored_completely(
     text: str, beside: str
 ) -> None:
     payload: Any = {"text": text, "deep": [{"data": text}, beside]}
@@ -128,7 +128,7 @@ def test_text_that_only_looks_encoded_stays(text: str) -> None:
     assert guard(payload, LIMITS).payload is payload
 
 
-def test_a_uri_that_says_it_is_base64_need_not_look_it() -> None:
+def test_a_uri_with_a_base64_marker_is_recognized_by_it() -> None:
     assert start_of_payload(HEAD + "A" * 8000) == len(HEAD)
     assert start_of_payload("A" * 8000) is None
 
@@ -140,7 +140,7 @@ def test_text_in_base64_counts_too(plain: str) -> None:
     assert start_of_payload(b64encode((plain * 300).encode()).decode()) == 0
 
 
-def test_over_the_limit_ends_are_kept_as_of_any_text() -> None:
+def test_the_ends_of_a_payload_over_the_limit_are_kept() -> None:
     text = encoded(60_000)
 
     guarded = guard({"a": text}, LIMITS)
@@ -158,7 +158,7 @@ def test_skipped_texts_are_not_moved() -> None:
     assert guard(payload, LIMITS, skip=skip).payload is payload
 
 
-def test_a_stub_is_filled_only_with_what_it_was_made_of() -> None:
+def test_a_stub_is_filled_only_with_its_own_text() -> None:
     guarded = guard({"a": encoded()}, LIMITS)
     prose = b"not encoded " * 400
     other = encoded(4200).encode()

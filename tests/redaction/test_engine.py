@@ -85,7 +85,7 @@ def test_the_name_of_a_rule_set_follows_from_its_rules() -> None:
     assert Redactor(Plan(name="mine", rules=DEFAULT_RULES[1:])).rule_set != rules
 
 
-def test_a_receipt_says_how_many_and_no_more() -> None:
+def test_a_receipt_contains_only_counts() -> None:
     redactor = Redactor()
     _, counts = redactor.text("a@example.org, b@example.org or 13912345670")
 
@@ -97,7 +97,7 @@ def test_a_receipt_says_how_many_and_no_more() -> None:
     }
 
 
-def test_the_receipt_of_a_clean_event_says_zero() -> None:
+def test_the_receipt_of_a_clean_event_is_zero() -> None:
     redactor = Redactor()
     _, counts = redactor.value({"text": "hello"})
 

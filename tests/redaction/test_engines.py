@@ -72,7 +72,7 @@ GLUE = (
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> str:
+def disturbed_examples(draw: st.DrawFn) -> str:
     """Draw parts of examples, cut anywhere, next to disturbing text."""
     out = []
     for _ in range(draw(st.integers(1, 4))):
@@ -87,7 +87,10 @@ keys = st.sampled_from(
     ["text", "phone", "password", "id_card", "note", "token", "卡号", "id", "value"]
 )
 values = st.recursive(
-    texts() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | st.none(),
+    disturbed_examples()
+    | st.integers(-(10**18), 10**18)
+    | st.floats(allow_nan=False)
+    | st.none(),
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)
     ),
@@ -95,7 +98,7 @@ values = st.recursive(
 )
 
 
-@given(texts())
+@given(disturbed_examples())
 @settings(max_examples=60)
 def test_all_engines_find_the_same(text: str) -> None:
     found = {name: redactor.text(text) for name, redactor in BY_ENGINE.items()}
@@ -103,9 +106,9 @@ def test_all_engines_find_the_same(text: str) -> None:
     assert found["vectorscan"] == found["stdlib"]
 
 
-@given(texts())
+@given(disturbed_examples())
 @settings(max_examples=40)
-def test_no_engine_finds_what_another_left(text: str) -> None:
+def test_no_engine_finds_more_than_another(text: str) -> None:
     clean, _ = fast.text(text)
 
     assert plain.text(clean)[0] == clean
@@ -133,7 +136,7 @@ def test_long_texts_are_seen_to_their_ends(name: EngineName) -> None:
 
 
 @given(st.text(), st.text())
-def test_a_pattern_over_bytes_matches_where_the_one_over_characters_does(
+def test_a_byte_pattern_matches_where_its_text_pattern_does(
     before: str, after: str
 ) -> None:
     for pattern in ("码[：:是]x", "[^a-z]{0,3}q", "x[^0-9]?y", "[一-龥]z", "(?:a|：)b"):
@@ -149,7 +152,7 @@ def test_the_narrow_part_of_a_pattern_is_what_ascii_can_match() -> None:
     assert narrow("密码[:=]") == ""
 
 
-def test_windows_hold_the_whole_run_and_are_apart() -> None:
+def test_windows_hold_complete_runs_and_do_not_overlap() -> None:
     run = b"1 2 3 4 5 6 7 8 9 0 " * 40
     data = b"x" * 2000 + run + b"y" * 2000 + b"123456789012," + b"z" * 900
     ends = [2000 + len(run) - 5, len(data) - 900]
@@ -236,7 +239,7 @@ atexit.register(lambda: print(len(warming.scan(b"token " * 100_000))))
 """
 
 
-def run(program: str, *arguments: str) -> tuple[int, str]:
+def run_program(program: str, *arguments: str) -> tuple[int, str]:
     """Run a program to its end, and return its exit code and its output.
 
     A program that does not end is killed and fails the test.
@@ -252,7 +255,7 @@ def run(program: str, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_process_that_ends_does_not_wait_for_an_engine() -> None:
-    assert run(ENDING_AT_ONCE) == (0, "")
+    assert run_program(ENDING_AT_ONCE) == (0, "")
 
 
 def test_a_process_may_end_at_any_moment_while_vectorscan_compiles(
@@ -262,13 +265,13 @@ def test_a_process_may_end_at_any_moment_while_vectorscan_compiles(
     moments = ("0", "0.4", "0.8", "1.2")
 
     with ThreadPoolExecutor(len(moments)) as pool:
-        ends = [*pool.map(partial(run, ENDING_WHILE_IT_COMPILES), moments)]
+        ends = [*pool.map(partial(run_program, ENDING_WHILE_IT_COMPILES), moments)]
 
     assert ends == [(0, "")] * len(moments)
 
 
 def test_a_text_is_scanned_also_while_a_process_ends() -> None:
-    assert run(SCANNING_AT_EXIT) == (0, "100000\n")
+    assert run_program(SCANNING_AT_EXIT) == (0, "100000\n")
 
 
 def test_every_engine_is_installed_where_these_tests_run() -> None:

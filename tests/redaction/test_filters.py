@@ -180,7 +180,7 @@ def test_a_writer_redacts_over_the_ends_of_writes() -> None:
     assert not sink.closed
 
 
-def test_a_writer_stands_in_for_stdout() -> None:
+def test_a_writer_replaces_stdout() -> None:
     sink = Sink()
     with RedactingWriter(sink, redactor) as writer, redirect_stdout(writer):
         print("call", PHONE, file=sys.stdout)  # noqa: T201 - what is tested
@@ -203,7 +203,7 @@ def test_a_writer_offers_no_way_around() -> None:
         writer.fileno()
 
 
-def test_a_writer_withholds_what_cannot_be_redacted() -> None:
+def test_a_writer_withholds_text_that_cannot_be_redacted() -> None:
     sink = Sink()
     with RedactingWriter(sink, Broken()) as writer:
         assert writer.write(f"call {PHONE}") == 16

@@ -66,7 +66,7 @@ def test_guarding_twice_changes_nothing(payload: Any) -> None:
 
 @given(payloads)
 @settings(deadline=None, max_examples=50)
-def test_redacting_what_was_guarded_changes_nothing(payload: Any) -> None:
+def test_redacting_a_guarded_value_again_changes_nothing(payload: Any) -> None:
     # A value refused because of a command before it may be found without that.
     assume("ssh " not in str(payload))
     guarded = guard(redactor.value(payload)[0], SMALL).payload
@@ -117,7 +117,7 @@ def test_equal_texts_share_a_blob() -> None:
     assert len(guard({"a": text, "b": [text]}, SMALL).blobs) == 1
 
 
-def test_the_payload_given_is_not_changed() -> None:
+def test_the_original_payload_is_not_changed() -> None:
     payload: Any = {"a": ["x" * 2000], "b": {"c": 1}}
 
     guarded = guard(payload, SMALL).payload

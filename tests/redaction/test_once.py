@@ -52,7 +52,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def judged_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that rules had to judge, in order."""
     asked: list[str] = []
     findings = Scanner._found
@@ -79,13 +79,13 @@ def test_a_text_is_scanned_once(
 
 
 def test_a_long_text_with_a_finding_is_scanned_once(
-    redactor: Redactor, judged: list[str]
+    redactor: Redactor, judged_texts: list[str]
 ) -> None:
     text = f"{LONG}write to {MAIL}."
 
     redactor.value({"text": text, "note": LONG})
 
-    assert judged.count(text) == 1
+    assert judged_texts.count(text) == 1
 
 
 def test_a_word_without_a_value_behind_it_is_not_settled(
@@ -194,7 +194,7 @@ def test_values_whose_bytes_are_clean_stay_unchanged(value: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("holds", ["it is late", "the pass: it is closed", "id 7 is 1"])
-def test_clean_json_of_many_leaves_is_not_taken_apart(
+def test_clean_json_of_many_leaves_is_not_parsed(
     monkeypatch: pytest.MonkeyPatch, holds: str
 ) -> None:
     value: Any = {
@@ -205,16 +205,14 @@ def test_clean_json_of_many_leaves_is_not_taken_apart(
     assert FAST.value(value) == (value, Tally())
 
 
-def test_json_of_many_leaves_in_which_a_key_says_what_a_value_is_is_taken_apart() -> (
-    None
-):
+def test_json_of_many_leaves_with_a_telling_key_is_parsed() -> None:
     rows = [{"id": n, "note": "a", "ip": "84.23.11.9"} for n in range(9)]
     value: Any = {"rows": rows}
 
     assert FAST.value(value)[1].types == {"IP": 9}
 
 
-def test_json_in_which_something_is_found_is_taken_apart() -> None:
+def test_json_with_a_finding_is_parsed() -> None:
     value: Any = {"rows": [{"note": "a token", "text": f"to {MAIL}"}]}
 
     assert FAST.value(value)[1].types == {"EMAIL": 1}

@@ -34,7 +34,7 @@ PATTERNS = st.tuples(GROUPS | st.just(""), TELLING, GROUPS | st.just("")).map(""
 ALPHABET = "".join(map(chr, range(32, 127))) + "\n工号是。"
 
 
-def made(pattern: str, **changed: object) -> Rule:
+def rule_with_pattern(pattern: str, **changed: object) -> Rule:
     keys: dict[str, object] = {
         "id": "org.x",
         "type": "XYZ",
@@ -48,7 +48,7 @@ def made(pattern: str, **changed: object) -> Rule:
 @given(PATTERNS, st.data())
 def test_matches_of_a_pattern_are_found(pattern: str, data: st.DataObject) -> None:
     try:
-        rule = made(pattern)
+        rule = rule_with_pattern(pattern)
     except Wrong:
         assume(False)
     plain = re.compile(pattern, re.ASCII)
@@ -104,10 +104,10 @@ def test_only_a_group_is_the_value_of_a_pattern(pattern: str, named: bool) -> No
         (r"(?:\d{4}[- ]?){4}", "digits", ()),
     ],
 )
-def test_a_pattern_is_tried_at_what_tells_most(
+def test_a_pattern_is_tried_at_its_rarest_literal(
     pattern: str, at: str, gate: tuple[str, ...]
 ) -> None:
-    rule = made(pattern)
+    rule = rule_with_pattern(pattern)
 
     assert (rule.at, rule.gate) == (at, gate)
 
@@ -116,10 +116,8 @@ def test_a_pattern_is_tried_at_what_tells_most(
     ("pattern", "value"),
     [("key[aé]-[0-9]{4}", "keyé-1234"), ("([abcdef][abcdef])xyz[0-9]{4}", "cdxyz1234")],
 )
-def test_a_class_of_which_not_all_is_known_is_no_literal(
-    pattern: str, value: str
-) -> None:
-    redactor = Redactor(Plan(rules=(made(pattern),), engine="stdlib"))
+def test_a_partly_known_character_class_is_no_literal(pattern: str, value: str) -> None:
+    redactor = Redactor(Plan(rules=(rule_with_pattern(pattern),), engine="stdlib"))
 
     assert redactor.text(f"it is {value}.")[0] == "it is [REDACTED:XYZ]."
 
@@ -127,13 +125,15 @@ def test_a_class_of_which_not_all_is_known_is_no_literal(
 def test_a_trigger_chooses_the_place() -> None:
     pattern = r"acme-\d{2}-long-literal"
 
-    assert made(pattern).gate == ("-long-literal",)
-    assert made(pattern, trigger=("ACME-",)).gate == ("acme-",)
+    assert rule_with_pattern(pattern).gate == ("-long-literal",)
+    assert rule_with_pattern(pattern, trigger=("ACME-",)).gate == ("acme-",)
 
 
 def test_words_narrow_where_digits_are_tried_only_if_a_value_needs_them() -> None:
-    by_itself = made(r"\bE\d{6}\b", context=("employee",))
-    needing = made(r"\bE\d{6}\b", context=("employee",), context_required=True)
+    by_itself = rule_with_pattern(r"\bE\d{6}\b", context=("employee",))
+    needing = rule_with_pattern(
+        r"\bE\d{6}\b", context=("employee",), context_required=True
+    )
     text = "badge E123456 of an employee E765432"
 
     found = [
@@ -150,7 +150,7 @@ def test_words_narrow_where_digits_are_tried_only_if_a_value_needs_them() -> Non
 )
 def test_a_pattern_that_could_stand_anywhere_is_refused(pattern: str) -> None:
     with pytest.raises(Wrong, match="tried nowhere"):
-        made(pattern)
+        rule_with_pattern(pattern)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_pattern_that_could_stand_anywhere_is_refused(pattern: str) -> None:
     ],
 )
 def test_every_engine_finds_the_same(pattern: str, value: str) -> None:
-    rule = made(pattern)
+    rule = rule_with_pattern(pattern)
     text = f"是{value}, ({value}) {value.upper()}\n１２３ \\n{value}"
     plain = Redactor(Plan(rules=(rule,), engine="stdlib"))
     other = Redactor(Plan(rules=(rule,), engine="vectorscan"))

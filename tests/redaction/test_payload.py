@@ -174,7 +174,9 @@ def test_the_same_names_elsewhere_are_redacted(
 @pytest.mark.parametrize(
     ("kind", "field"), [("agent_response", "thinking"), ("provider_edit", "blocks")]
 )
-def test_a_signed_block_with_a_finding_is_dropped_whole(kind: str, field: str) -> None:
+def test_a_signed_block_with_a_finding_is_dropped_completely(
+    kind: str, field: str
+) -> None:
     signed = {"type": "thinking", "thinking": f"mail {MAIL}", "signature": "c2ln"}
     fine = {"type": "thinking", "thinking": "go on", "signature": "c2ln"}
     payload: Any = {"text": "ok", field: [signed, fine, signed]}

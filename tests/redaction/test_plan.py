@@ -22,7 +22,7 @@ def breaks(found: Candidate) -> bool:
 BROKEN = Rule(id="x", type="X", pattern="boom[0-9]", gate=("boom",), validator=breaks)
 
 
-def test_a_type_that_is_kept_stays_where_it_is() -> None:
+def test_a_kept_type_is_not_replaced() -> None:
     redactor = Redactor(Plan(actions={"EMAIL": "keep"}))
 
     assert redactor.text(f"{MAIL} or 13912345670") == (
@@ -31,7 +31,7 @@ def test_a_type_that_is_kept_stays_where_it_is() -> None:
     )
 
 
-def test_a_text_with_a_type_that_drops_it_is_replaced_whole() -> None:
+def test_a_text_with_a_type_that_drops_it_is_replaced_completely() -> None:
     redactor = Redactor(Plan(actions={"EMAIL": "drop_leaf"}))
 
     clean, tally = redactor.value({"a": f"write to {MAIL} today", "b": "hello"})
@@ -199,7 +199,7 @@ def test_all_that_decides_is_in_the_name_of_the_rule_set(change: Any) -> None:
     assert Plan(engine="stdlib").fingerprint == Plan().fingerprint
 
 
-def test_a_name_beside_a_value_speaks_in_any_order_and_case() -> None:
+def test_a_name_next_to_a_value_counts_in_any_order_and_case() -> None:
     redactor = Redactor()
 
     assert redactor.value({"name": "db", "key": "password", "value": "hunter2"})[0] == {

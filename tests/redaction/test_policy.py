@@ -354,7 +354,7 @@ CONTEXT = {
         ("employee no of whoever was there then: E123456", None, False),
     ],
 )
-def test_required_context_stands_within_the_window(
+def test_required_context_must_be_within_the_window(
     text: str, key: str | None, found: bool
 ) -> None:
     assert (redacted(rule(**CONTEXT), text, key) != text) is found
@@ -368,7 +368,7 @@ def test_context_lifts_a_score() -> None:
     assert "E123456" not in redacted(certain, "E123456 工号 E123456")
 
 
-def test_a_validator_refuses_what_the_pattern_takes() -> None:
+def test_a_validator_refuses_matches_of_the_pattern() -> None:
     policy = rule(
         pattern=r"'\bPAY-\d{8}\b'", validator='"luhn"', examples='["PAY-12345674"]'
     )
@@ -442,7 +442,7 @@ def test_a_policy_cannot_be_changed() -> None:
         policy.name = "other"  # type: ignore[misc]  # the error is the test
 
 
-def test_the_rule_set_tells_policies_apart() -> None:
+def test_the_rule_set_distinguishes_policies() -> None:
     other = BADGE.replace("QX4711", "QX4712").replace("{4}", "{4,5}")
 
     names = {Redactor(Policy.parse(text).plan()).rule_set for text in (BADGE, other)}
@@ -479,7 +479,7 @@ def test_the_policies_of_the_how_tos_can_be_used(page: str) -> None:
         Policy.parse(policy)
 
 
-def test_the_complete_example_does_what_it_says() -> None:
+def test_the_complete_example_works_as_described() -> None:
     text = (DOCS / "how-to" / "redaction-policy.md").read_text("utf-8")
     policy = text.split("```toml\n")[1].split("```")[0]
     said = "工号：E123456 support@acme.example ada@mail.example 手机 13912345670"

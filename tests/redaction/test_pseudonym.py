@@ -101,7 +101,7 @@ def test_a_placeholder_carries_the_tag_and_is_left_alone_after() -> None:
     assert redactor.text(once, tag=tagger(OTHER))[0] == once
 
 
-def said(store: SessionStore, user: str, session: str) -> list[str]:
+def tags_of_inputs(store: SessionStore, user: str, session: str) -> list[str]:
     """Return the tags of the user's inputs in that session."""
     store.session(user_id=user, session_id=session).append([UserInput(text=CALL)])
     (envelope,) = store.session(user_id=user, session_id=session).events()
@@ -109,19 +109,22 @@ def said(store: SessionStore, user: str, session: str) -> list[str]:
     return re.findall("#([a-z2-7]{8})]", envelope.payload.text)
 
 
-def test_a_user_is_recognized_across_sessions_and_nobody_across_users() -> None:
+def test_a_user_has_one_tag_across_sessions_and_others_have_other_tags() -> None:
     with refold.open("memory://", policy=Policy.parse(PSEUDONYMS)) as store:
-        first, again = said(store, "ada", "a"), said(store, "ada", "b")
-        other = said(store, "bob", "a")
+        first, again = (
+            tags_of_inputs(store, "ada", "a"),
+            tags_of_inputs(store, "ada", "b"),
+        )
+        other = tags_of_inputs(store, "bob", "a")
 
     assert first[0] == first[1] != first[2]
     assert again == first
     assert not set(other) & set(first)
 
 
-def test_without_a_policy_that_wants_them_there_are_none() -> None:
+def test_tags_need_a_policy_with_pseudonyms() -> None:
     with refold.open("memory://") as store:
-        assert said(store, "ada", "a") == []
+        assert tags_of_inputs(store, "ada", "a") == []
 
 
 def test_a_lost_key_is_not_replaced_for_a_pseudonym() -> None:
@@ -132,7 +135,7 @@ def test_a_lost_key_is_not_replaced_for_a_pseudonym() -> None:
         ring = KeyRing(SqlKeyStore("memory://"), master)
         return SessionStore(EncryptedLog(recorder, ring), Redactor(plan), Limits())
 
-    said(store(), "ada", "a")
+    tags_of_inputs(store(), "ada", "a")
 
     with pytest.raises(KeyUnavailable):
         store().session(user_id="ada", session_id="b").append([UserInput(text=CALL)])

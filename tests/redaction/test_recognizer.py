@@ -52,7 +52,7 @@ def test_findings_of_a_recognizer_add_to_those_of_rules() -> None:
     assert tally.types == {"PERSON": 1, "EMAIL": 1}
 
 
-def test_it_is_asked_about_what_no_rule_is_triggered_by() -> None:
+def test_a_recognizer_also_gets_text_without_rule_triggers() -> None:
     redactor = Redactor(recognizer=Guard(Model(names)))
 
     clean, _ = redactor.value({"note": {"by": ["Ada Lovelace"]}, "n": 7})
@@ -77,7 +77,7 @@ def test_findings_below_the_least_score_are_ignored() -> None:
         (None, "OTHER"),
     ],
 )
-def test_a_type_is_called_as_refold_calls_it(name: Any, kind: str) -> None:
+def test_a_type_gets_its_name_in_refold(name: Any, kind: str) -> None:
     (span,) = Guard(fixed(Span(0, 3, name, 0.9))).spans(TEXT)
 
     assert span.type == kind
@@ -137,7 +137,7 @@ def test_open_means_that_a_failure_is_as_if_nothing_was_found(
 
 
 @pytest.mark.parametrize("mode", ["closed", "open"])
-def test_a_text_over_the_size_limit_is_not_given_to_it(
+def test_a_text_over_the_size_limit_is_not_passed_to_the_recognizer(
     mode: Literal["closed", "open"],
 ) -> None:
     model = fixed()
@@ -187,7 +187,7 @@ def test_one_that_never_answers_is_not_asked_for_ever() -> None:
     assert asked == 4
 
 
-def test_a_policy_says_how_far_it_is_trusted() -> None:
+def test_a_policy_sets_the_trust_in_a_recognizer() -> None:
     policy = Policy.parse(
         'version = 1\nmin_score = 0.95\n[recognizer]\nlanguage = "de"\nmax_bytes = 30'
     )

@@ -101,7 +101,7 @@ def test_in_base64_every_character_with_bits_of_the_value_is_found(
 @pytest.mark.parametrize("safe", ["", "/"])
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("before", [b"", b"a", b"ab"])
-def test_base64_in_a_url_is_found_whole(
+def test_base64_in_a_url_is_found_completely(
     before: bytes, safe: str, *, lower: bool
 ) -> None:
     secret = "\xfb\xff~~~???>>>\xfb\xff"
@@ -275,7 +275,7 @@ def test_a_search_within_a_search_is_answered(monkeypatch: pytest.MonkeyPatch) -
     assert inner[1] == [(3, 14, "SECRET")]
 
 
-def test_variables_with_secret_names_and_telling_values_are_taken() -> None:
+def test_variables_with_secret_names_and_plausible_values_are_registered() -> None:
     environ = {
         "OPENAI_API_KEY": "k-q7Zt0Kx3Vb9L",
         "DB_PASSWORD": "hunter2-hunter2",
@@ -308,7 +308,7 @@ def test_names_of_variables_can_be_given() -> None:
 
 @given(values)
 @settings(deadline=None, max_examples=30)
-def test_nothing_is_found_where_no_spelling_is(value: str) -> None:
+def test_nothing_is_found_without_a_spelling_of_the_value(value: str) -> None:
     assume(value.strip() not in "the quick brown fox")
 
     assert registered(value, engine="stdlib").find("the quick brown fox") == []

@@ -35,7 +35,7 @@ def split(example: Example) -> tuple[str | None, str]:
     return example if isinstance(example, tuple) else (None, example)
 
 
-def plain(marked: str) -> str:
+def without_marks(marked: str) -> str:
     return re.sub("[«»]", "", marked)
 
 
@@ -43,7 +43,7 @@ def expected(marked: str, kind: str) -> str:
     return re.sub("«.*?»", f"[REDACTED:{kind}]", marked, flags=re.DOTALL)
 
 
-def texts(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str | None, str]]:
+def examples_of(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str | None, str]]:
     """Return each rule with each of its examples: the key, and the text."""
     for rule in rules:
         for example in (*rule.examples, *rule.counter_examples):
@@ -51,9 +51,9 @@ def texts(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str | None, str]]:
 
 
 @packs
-def test_each_rule_alone_finds_exactly_what_its_examples_mark(pack: str) -> None:
-    for rule, key, marked in texts(PROVEN[pack]):
-        found, _ = alone(rule).text(plain(marked), key=key)
+def test_each_rule_alone_finds_exactly_its_marked_examples(pack: str) -> None:
+    for rule, key, marked in examples_of(PROVEN[pack]):
+        found, _ = alone(rule).text(without_marks(marked), key=key)
 
         assert found == expected(marked, rule.type), rule.id
 
@@ -65,12 +65,12 @@ def alone(rule: Rule) -> Redactor:
 
 @engines
 @packs
-def test_each_rule_finds_what_its_examples_mark_among_its_pack(
+def test_each_rule_finds_its_marked_examples_among_its_pack(
     pack: str, engine: EngineName
 ) -> None:
     redactor = Redactor(Plan(rules=PACKS[pack], engine=engine))
-    for rule, key, marked in texts(PROVEN[pack]):
-        found, tally = redactor.text(plain(marked), key=key)
+    for rule, key, marked in examples_of(PROVEN[pack]):
+        found, tally = redactor.text(without_marks(marked), key=key)
 
         assert "«" not in marked or found == expected(marked, rule.type), rule.id
         assert "«" in marked or rule.id not in tally.rules, rule.id
@@ -78,8 +78,8 @@ def test_each_rule_finds_what_its_examples_mark_among_its_pack(
 
 @pytest.mark.parametrize("pack", DEFAULT_PACKS)
 def test_no_other_default_rule_disturbs_an_example(pack: str) -> None:
-    for rule, key, marked in texts(PROVEN[pack]):
-        found, _ = DEFAULT.text(plain(marked), key=key)
+    for rule, key, marked in examples_of(PROVEN[pack]):
+        found, _ = DEFAULT.text(without_marks(marked), key=key)
 
         for kept in re.split("«.*?»", marked, flags=re.DOTALL):
             assert kept in found, (rule.id, marked)
@@ -170,9 +170,9 @@ def escapes(text: str) -> Iterator[str]:
 def test_rules_are_triggered_by_their_examples_however_they_are_escaped(
     pack: str, engine: EngineName
 ) -> None:
-    for rule, key, marked in texts(PROVEN[pack]):
+    for rule, key, marked in examples_of(PROVEN[pack]):
         if rule.at != "leaf" and key is None and "«" in marked:
-            for text in escapes(f"a\n{plain(marked)}\n"):
+            for text in escapes(f"a\n{without_marks(marked)}\n"):
                 assert rule.id in triggered(engine)(text), rule.id
 
 
@@ -182,7 +182,7 @@ def test_triggers_of_a_rule_hide_no_finding(
     marked: tuple[Rule, str], data: st.DataObject
 ) -> None:
     rule, example = marked
-    text = list(plain(example))
+    text = list(without_marks(example))
     for _ in range(data.draw(st.integers(0, 3))):
         place = data.draw(st.integers(0, len(text) - 1))
         change = data.draw(st.sampled_from([*"0aZ \t\n\"'\\:=-_.,/码@", ""]))

@@ -83,7 +83,7 @@ def divided(text: str, size: int) -> list[str]:
 @every_redactor
 @given(text=texts(), data=st.data())
 @settings(deadline=None, max_examples=40)
-def test_pieces_become_what_the_whole_becomes(
+def test_pieces_are_redacted_like_the_whole_text(
     redactor: Redactor, text: str, data: st.DataObject
 ) -> None:
     places = st.integers(0, len(text))
@@ -96,7 +96,7 @@ def test_pieces_become_what_the_whole_becomes(
 @every_redactor
 @given(text=texts(), size=st.sampled_from([1, 7, 64, 500]))
 @settings(deadline=None, max_examples=40)
-def test_even_pieces_become_what_the_whole_becomes(
+def test_pieces_of_equal_length_are_redacted_like_the_whole_text(
     redactor: Redactor, text: str, size: int
 ) -> None:
     stream = StreamRedactor(redactor)
@@ -119,7 +119,7 @@ def test_a_value_is_found_wherever_the_pieces_end(before: int) -> None:
 
 @pytest.mark.parametrize("joint", [":\n", ": ", "\n"])
 @pytest.mark.parametrize("word", ["phone", "手机", "Tel"])
-def test_a_word_gives_context_to_what_comes_after_it(word: str, joint: str) -> None:
+def test_a_word_is_context_for_the_text_after_it(word: str, joint: str) -> None:
     before = "lorem ipsum\n" * 60
     pieces = [f"{before}{word}{joint}", "62345678", "\nand so on"]
 
@@ -197,7 +197,7 @@ def test_settings_that_need_the_whole_text_are_refused() -> None:
         StreamRedactor(Redactor(registered=Recognizer()))
 
 
-def test_a_closed_stream_takes_no_more() -> None:
+def test_a_closed_stream_accepts_no_text() -> None:
     stream = StreamRedactor(redactors["rules"])
     stream.feed("text")
 
@@ -207,7 +207,7 @@ def test_a_closed_stream_takes_no_more() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_documents_of_the_corpora_become_what_the_whole_becomes(seed: int) -> None:
+def test_documents_of_the_corpora_are_redacted_like_the_whole_text(seed: int) -> None:
     for run in runs(Random(seed)):
         whole, _ = redactors["rules"].text(run.text)
 

@@ -125,7 +125,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=40).map("".join))
-def test_folding_keeps_the_way_back(text: str) -> None:
+def test_folding_can_be_reversed(text: str) -> None:
     folded = fold(text)
 
     spans = [folded.span(at, at + 1) for at in range(len(folded.text))]
@@ -133,7 +133,7 @@ def test_folding_keeps_the_way_back(text: str) -> None:
     assert all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
-def test_the_most_specific_rule_names_what_two_rules_found() -> None:
+def test_the_most_specific_of_two_rules_names_a_finding() -> None:
     assert redacted("api_key=ghp_q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaX") == (
         "api_key=[REDACTED:API_KEY]"
     )
@@ -169,7 +169,7 @@ def test_a_value_that_appears_when_its_neighbour_is_replaced_is_found() -> None:
     assert Redactor(Plan(rules=rules)).text("aab")[0] == "[REDACTED:A][REDACTED:B]"
 
 
-def test_a_text_made_to_go_on_for_ever_is_redacted_whole() -> None:
+def test_an_endlessly_matching_text_is_redacted_completely() -> None:
     peel = Rule(id="a", type="A", pattern=r"a(?!a)", gate=("a",))
 
     clean, _ = Redactor(Plan(rules=(peel,), work_per_kb=0)).text("a" * 100)

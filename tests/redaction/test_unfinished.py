@@ -62,7 +62,7 @@ def test_more_text_does_not_change_finished_matches(
         ("abc$", ["ab", "abc", "abc\n"], ["abcd", "abc\n\n", "ab\n"]),
     ],
 )
-def test_unfinished_is_what_gets_to_the_end(
+def test_a_match_that_reaches_the_end_is_unfinished(
     pattern: str, unsettled: list[str], settled: list[str]
 ) -> None:
     reaching = unfinished(pattern)

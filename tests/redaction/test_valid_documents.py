@@ -39,7 +39,7 @@ def test_a_redacted_document_still_parses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_engines_redact_a_document_alike_and_once(name: str) -> None:
+def test_engines_redact_a_document_identically_and_once(name: str) -> None:
     for seed in range(DOCUMENTS // 2):
         made = document(Random(f"engines {seed}"), name)
         found = {engine: one.text(made.text)[0] for engine, one in REDACTORS.items()}

@@ -37,7 +37,7 @@ DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def found(value: str, before: str = "", after: str = "") -> Candidate:
+def candidate(value: str, before: str = "", after: str = "") -> Candidate:
     match = re.compile(re.escape(value)).match(before + value + after, len(before))
     assert match
     return Candidate(before + value + after, *match.span(), match)
@@ -55,13 +55,13 @@ def with_some_check(
 
 
 def agrees(ours: Validator, theirs: ModuleType, candidates: list[str]) -> None:
-    mine = {value for value in candidates if ours(found(value))}
+    mine = {value for value in candidates if ours(candidate(value))}
 
     assert mine == {value for value in candidates if theirs.is_valid(value)}
 
 
 @given(digits(15))
-def test_luhn_is_what_others_compute(body: str) -> None:
+def test_luhn_agrees_with_other_implementations(body: str) -> None:
     for last in DIGITS:
         assert numbers.luhn(body + last) == stdnum_luhn.is_valid(body + last)
 
@@ -77,13 +77,13 @@ def test_an_iban_has_its_country_length_and_check_digits(
     right = [
         number
         for check in range(2, 99)
-        if numbers.iban(found(number := f"{country}{check:02}{body}"))
+        if numbers.iban(candidate(number := f"{country}{check:02}{body}"))
     ]
 
     assert len(right) == 1
     assert mod_97_10.is_valid(right[0][4:] + right[0][:4])
-    assert not numbers.iban(found(right[0] + "0"))
-    assert numbers.iban(found(right[0].lower()))
+    assert not numbers.iban(candidate(right[0] + "0"))
+    assert numbers.iban(candidate(right[0].lower()))
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_an_iban_has_its_country_length_and_check_digits(
         "NO8330001234567",
     ],
 )
-def test_an_iban_that_others_accept_is_accepted(number: str) -> None:
+def test_an_iban_accepted_by_others_is_accepted(number: str) -> None:
     assert stdnum_iban.is_valid(number)
-    assert numbers.iban(found(number))
+    assert numbers.iban(candidate(number))
 
 
 @given(
@@ -115,7 +115,9 @@ def test_an_iban_that_others_accept_is_accepted(number: str) -> None:
         DIGITS + "X",
     )
 )
-def test_a_chinese_identity_number_is_what_others_accept(candidates: list[str]) -> None:
+def test_a_chinese_identity_number_agrees_with_other_implementations(
+    candidates: list[str],
+) -> None:
     agrees(national.id_card, stdnum_ric, candidates)
 
 
@@ -139,11 +141,13 @@ def test_a_social_credit_code_ends_with_its_check(candidates: list[str]) -> None
 
 
 @given(digits(9))
-def test_a_social_security_number_is_what_others_accept(number: str) -> None:
+def test_a_social_security_number_agrees_with_other_implementations(
+    number: str,
+) -> None:
     dashed = f"{number[:3]}-{number[3:5]}-{number[5:]}"
     known_to_all = ("078-05-1120", "457-55-5462", "219-09-9999")
     if dashed not in known_to_all:
-        assert national.ssn(found(dashed)) == stdnum_ssn.is_valid(dashed)
+        assert national.ssn(candidate(dashed)) == stdnum_ssn.is_valid(dashed)
 
 
 NATIONAL: list[tuple[Validator, ModuleType, st.SearchStrategy[list[str]]]] = [
@@ -177,7 +181,7 @@ NATIONAL: list[tuple[Validator, ModuleType, st.SearchStrategy[list[str]]]] = [
 
 
 @pytest.mark.parametrize(("ours", "theirs", "candidates"), NATIONAL)
-def test_a_national_number_is_what_others_accept(
+def test_a_national_number_agrees_with_other_implementations(
     ours: Validator, theirs: ModuleType, candidates: st.SearchStrategy[list[str]]
 ) -> None:
     @given(candidates)
@@ -208,13 +212,15 @@ def test_numbers_that_stdnum_accepts_are_accepted(
     ]
 
     assert valid
-    assert not [number for number in valid if not ours(found(number))]
+    assert not [number for number in valid if not ours(candidate(number))]
 
 
 @pytest.mark.parametrize("code", ["RCCMNL83S18D969H", "RSSMRA85T10A562S"])
 def test_an_italian_tax_code_ends_with_its_check(code: str) -> None:
     right = [
-        letter for letter in UPPER if national.codice_fiscale(found(code[:-1] + letter))
+        letter
+        for letter in UPPER
+        if national.codice_fiscale(candidate(code[:-1] + letter))
     ]
 
     assert right == [stdnum_codice.calc_check_digit(code[:-1])]
@@ -235,8 +241,8 @@ def test_an_italian_tax_code_ends_with_its_check(code: str) -> None:
     ],
 )
 def test_numbers_that_are_known(judge: Validator, right: str, wrong: str) -> None:
-    assert judge(found(right))
-    assert not judge(found(wrong))
+    assert judge(candidate(right))
+    assert not judge(candidate(wrong))
 
 
 def jwt_of(header: object) -> str:
@@ -257,7 +263,7 @@ def jwt_of(header: object) -> str:
 def test_a_jwt_begins_with_a_header_that_names_an_algorithm(
     header: object, is_one: bool
 ) -> None:
-    assert keys.jwt(found(jwt_of(header))) is is_one
+    assert keys.jwt(candidate(jwt_of(header))) is is_one
 
 
 @given(st.text(max_size=40))
@@ -287,10 +293,10 @@ def test_entropy_is_of_how_many_characters_differ() -> None:
         (keys.cookie, "theme=dark; lang=en", False),
     ],
 )
-def test_keys_and_tokens_are_told_from_stand_ins(
+def test_keys_and_tokens_are_distinguished_from_stand_ins(
     judge: Validator, value: str, is_one: bool
 ) -> None:
-    assert bool(judge(found(value))) is is_one
+    assert bool(judge(candidate(value))) is is_one
 
 
 @pytest.mark.parametrize(
@@ -307,4 +313,4 @@ def test_keys_and_tokens_are_told_from_stand_ins(
 def test_text_around_a_value_can_refuse_it(
     judge: Callable[[Candidate], bool], value: str, before: str, after: str
 ) -> None:
-    assert not judge(found(value, before, after))
+    assert not judge(candidate(value, before, after))

@@ -166,7 +166,7 @@ HIDDEN = "[REDACTED:SECRET]"
     ],
 )
 @pytest.mark.parametrize("engine", ["stdlib", "vectorscan"])
-def test_a_string_is_redacted_if_what_is_before_or_around_it_names_it(
+def test_a_string_is_redacted_if_its_surroundings_name_it(
     value: Any, expected: Any, engine: EngineName
 ) -> None:
     either = Redactor(Plan(engine=engine))
@@ -195,7 +195,7 @@ def test_a_string_is_redacted_if_what_is_before_or_around_it_names_it(
         {"public_key": KEY, "BUILD_KEY": KEY, "author": KEY},
     ],
 )
-def test_a_string_beside_what_is_no_name_of_it_stays(value: Any) -> None:
+def test_a_string_next_to_another_name_stays(value: Any) -> None:
     assert redacted(value) is value
 
 
@@ -223,7 +223,7 @@ def test_a_path_is_skipped_and_a_key_of_that_name_elsewhere_is_not() -> None:
     assert counts.types == {"EMAIL": 2}
 
 
-def test_json_in_a_string_is_written_anew_only_if_it_changes() -> None:
+def test_json_in_a_string_is_rewritten_only_if_it_changes() -> None:
     clean = '{ "b": 1.50,\n "a": ["\\u4f60\\u597d"] }'
 
     assert redacted([clean])[0] is clean
@@ -232,7 +232,7 @@ def test_json_in_a_string_is_written_anew_only_if_it_changes() -> None:
     )
 
 
-def test_each_line_of_json_lines_is_written_anew_only_if_it_changes() -> None:
+def test_each_line_of_json_lines_is_rewritten_only_if_it_changes() -> None:
     assert redacted('{"a": 1}\n\n{"phone": 13912345670}\n') == (
         '{"a": 1}\n\n{"phone": "[REDACTED:PHONE]"}\n'
     )

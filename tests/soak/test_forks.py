@@ -27,7 +27,7 @@ def test_a_family_of_processes_loses_nothing_that_one_acknowledged(
     assert forked > len(SEEDS)
 
 
-def test_a_family_that_goes_on_with_inherited_files_is_found_out(
+def test_processes_that_use_inherited_files_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SqliteDatabase, "close_before_fork", lambda _: None)

@@ -35,7 +35,7 @@ def test_kills_and_cuts_lose_nothing_acknowledged(
     assert [memory.process for memory in report.memory] == ["write 0", "project 0"]
 
 
-def test_a_plan_is_the_same_each_time_and_appends_as_much_as_it_says() -> None:
+def test_a_plan_is_reproducible_and_appends_as_much_as_it_says() -> None:
     batches = [batch for writer in (0, 1) for batch in SMALL.batches(writer)]
 
     assert batches == [batch for writer in (0, 1) for batch in SMALL.batches(writer)]
@@ -88,7 +88,7 @@ def test_the_check_after_a_soak_finds_faults(folder: Path) -> None:
         )
 
 
-def test_a_batch_that_is_there_twice_or_in_parts_is_found(folder: Path) -> None:
+def test_a_repeated_or_partial_batch_is_found(folder: Path) -> None:
     plan = Plan(seed=2, events=100, sessions=1, processes=4)
     with refold.open("memory://") as store:
         written(store, plan, folder)
@@ -114,6 +114,6 @@ def test_half_a_line_of_a_journal_was_not_acknowledged(folder: Path) -> None:
     assert journal(folder / "none") == []
 
 
-def test_memory_that_grows_is_told_from_memory_that_does_not() -> None:
+def test_growing_memory_is_distinguished_from_stable_memory() -> None:
     assert Memory("a", 50.0, 100.0, 141.0).flat
     assert not Memory("a", 50.0, 100.0, 142.0).flat
