@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.release")
     parser.add_argument("--extra", action="append", choices=[*extras(), "all", "none"])
     parser.add_argument("--out", type=Path, help="keep the wheel and the sdist there")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter")
     options = parser.parse_args(arguments)
     names = options.extra or ["none", *extras(), "all"]
     failed: list[str] = []
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"built {built.wheel.name} and {built.sdist.name}")
         for name in names:
             try:
-                size = check(built.wheel, name, place / f"env-{name}")
+                size = check(built.wheel, name, place / f"env-{name}", options.python)
             except subprocess.CalledProcessError as error:
                 failed.append(name)
                 print(f"{name}: failed\n{error.stdout}{error.stderr}")
@@ -62,14 +63,14 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def check(wheel: Path, extra: str, environment: Path) -> Size:
+def check(wheel: Path, extra: str, environment: Path, interpreter: str) -> Size:
     """Install a wheel with an extra into an empty environment, and use it there.
 
     Raises CalledProcessError, with the output, if that fails.
     """
     suffix = "" if extra == "none" else f"[{extra}]"
     python = environment / "bin" / "python"
-    _run(_UV, "venv", "--quiet", "--python", sys.executable, str(environment))
+    _run(_UV, "venv", "--quiet", "--python", interpreter, str(environment))
     _run(
         _UV, "pip", "install", "--quiet", "--python", str(python),
         "--constraint", str(_LOCK), f"refold{suffix} @ {wheel.as_uri()}",
