@@ -101,9 +101,9 @@ values = st.recursive(
 @given(disturbed_examples())
 @settings(max_examples=60)
 def test_all_engines_find_the_same(text: str) -> None:
-    found = {name: redactor.text(text) for name, redactor in BY_ENGINE.items()}
+    results = {name: redactor.text(text) for name, redactor in BY_ENGINE.items()}
 
-    assert found["vectorscan"] == found["stdlib"]
+    assert results["vectorscan"] == results["stdlib"]
 
 
 @given(disturbed_examples())
@@ -117,9 +117,9 @@ def test_no_engine_finds_more_than_another(text: str) -> None:
 @given(values)
 @settings(max_examples=40)
 def test_the_first_look_at_json_misses_nothing(value: Any) -> None:
-    found, tally = plain.value(value)
+    expected, tally = plain.value(value)
 
-    assert orjson.dumps(fast.value(value)[0]) == orjson.dumps(found)
+    assert orjson.dumps(fast.value(value)[0]) == orjson.dumps(expected)
     assert fast.value(value)[1] == tally
 
 
@@ -157,12 +157,12 @@ def test_windows_hold_complete_runs_and_do_not_overlap() -> None:
     data = b"x" * 2000 + run + b"y" * 2000 + b"123456789012," + b"z" * 900
     ends = [2000 + len(run) - 5, len(data) - 900]
 
-    found = windows(data, ends)
+    parts = windows(data, ends)
 
-    assert len(found) == 2
-    assert found[0][0] < 2000
-    assert found[0][1] >= 2000 + len(run)
-    assert found[0][1] < found[1][0]
+    assert len(parts) == 2
+    assert parts[0][0] < 2000
+    assert parts[0][1] >= 2000 + len(run)
+    assert parts[0][1] < parts[1][0]
 
 
 def test_an_engine_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

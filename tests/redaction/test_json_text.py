@@ -69,8 +69,8 @@ spaces = st.sampled_from(["", " ", "\n", "\t", " \r\n  "])
 
 
 def spelt(text: str, *, ascii_only: bool, slashes: bool) -> str:
-    said = json.dumps(text, ensure_ascii=ascii_only)
-    return said.replace("/", "\\/") if slashes else said
+    written = json.dumps(text, ensure_ascii=ascii_only)
+    return written.replace("/", "\\/") if slashes else written
 
 
 @st.composite
@@ -123,10 +123,10 @@ def test_a_placeholder_never_breaks_json(value: Any, indent: int) -> None:
 
     clean = redacted(text)
 
-    said = json.loads(clean)
-    assert said["password"] == "[REDACTED:SECRET]"
+    parsed = json.loads(clean)
+    assert parsed["password"] == "[REDACTED:SECRET]"
     assert SECRET not in clean
     assert (
         len(re.findall(r"\s", clean)) == len(re.findall(r"\s", text))
-        or value != said["value"]
+        or value != parsed["value"]
     )

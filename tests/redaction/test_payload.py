@@ -193,13 +193,13 @@ MISREAD = "王小明 110101199003071234，汉族"
 
 
 @pytest.mark.parametrize("content", [MISREAD, {"pages": [{"text": MISREAD}]}])
-@pytest.mark.parametrize("said", [{"untrusted": True}, {"tool_name": "read_ocr"}])
+@pytest.mark.parametrize("marks", [{"untrusted": True}, {"tool_name": "read_ocr"}])
 def test_an_identity_number_with_a_wrong_digit_is_found_in_untrusted_text(
-    content: Any, said: dict[str, Any]
+    content: Any, marks: dict[str, Any]
 ) -> None:
     trusted = {"untrusted": False, "tool_name": "read_file", "content": content}
 
-    _, found, _ = redact_payload(redactor, "tool_result", {**trusted, **said})
+    _, found, _ = redact_payload(redactor, "tool_result", {**trusted, **marks})
     _, left, _ = redact_payload(redactor, "tool_result", trusted)
 
     assert found.types == {"ID_CARD": 1}

@@ -109,7 +109,7 @@ def test_labels_stand_in_placeholders_and_are_left_alone_after() -> None:
 
 
 @pytest.mark.parametrize(
-    ("audit", "said"),
+    ("audit", "expected"),
     [
         ("silent", {}),
         ("counts", {"n": 2, "types": {"EMAIL": 2}}),
@@ -119,14 +119,18 @@ def test_labels_stand_in_placeholders_and_are_left_alone_after() -> None:
         ),
     ],
 )
-def test_a_receipt_says_as_much_as_the_plan_allows(audit: Any, said: Any) -> None:
+def test_a_receipt_says_as_much_as_the_plan_allows(audit: Any, expected: Any) -> None:
     redactor = Redactor(Plan(audit=audit))
     key = "a/b"
     _, tally = redactor.value({key: {GONE: [MAIL]}, "c": MAIL})
 
     receipt = redactor.receipt(tally)
 
-    assert receipt == {"rules": redactor.rule_set, "engine": redactor.engine, **said}
+    assert receipt == {
+        "rules": redactor.rule_set,
+        "engine": redactor.engine,
+        **expected,
+    }
 
 
 def test_an_error_refuses_the_value_or_drops_its_text() -> None:

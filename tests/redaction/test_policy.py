@@ -279,12 +279,12 @@ def test_every_policy_error_names_a_line(data: st.DataObject) -> None:
                 lines[index] = f"x{lines[index]}"
 
     try:
-        told = Policy.parse("\n".join(lines)).plan().fingerprint
+        outcome = Policy.parse("\n".join(lines)).plan().fingerprint
         line = 1
     except PolicyError as error:
-        told, line = error.reason, error.line
+        outcome, line = error.reason, error.line
 
-    assert told
+    assert outcome
     assert 1 <= line <= len(lines)
 
 

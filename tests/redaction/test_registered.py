@@ -28,16 +28,16 @@ engines = pytest.mark.parametrize("engine", ENGINES)
 
 
 def registered(*secrets: str, engine: EngineName = "auto") -> Registered:
-    found = Registered(engine=engine)
+    registry = Registered(engine=engine)
     for secret in secrets:
-        found.register(secret)
-    return found
+        registry.register(secret)
+    return registry
 
 
-def covered(text: str, found: Registered) -> str:
+def covered(text: str, registry: Registered) -> str:
     """Return ``text`` with a star for each character that is found."""
     starred = list(text)
-    for start, end, _ in found.find(text):
+    for start, end, _ in registry.find(text):
         starred[start:end] = "*" * (end - start)
     return "".join(starred)
 
@@ -74,9 +74,9 @@ WRITTEN = {
 def test_a_value_is_found_however_it_is_written(
     written: str, engine: EngineName
 ) -> None:
-    found = registered(SECRET, "another-value-2", engine=engine)
+    registry = registered(SECRET, "another-value-2", engine=engine)
 
-    assert covered(f"a: {written}.", found) == f"a: {'*' * len(written)}."
+    assert covered(f"a: {written}.", registry) == f"a: {'*' * len(written)}."
 
 
 @given(st.data(), st.binary(max_size=7), st.binary(max_size=7), st.booleans())
@@ -147,12 +147,14 @@ def test_texts_are_clean_only_if_nothing_is_found_in_any(
 ) -> None:
     # Of punctuation alone, nothing says that it may be something else in disguise.
     assume(any(c.isascii() and c.isalnum() for c in value))
-    found = registered(value, engine=engine)
+    registry = registered(value, engine=engine)
     dirty = [*texts[:place], wide(value), *texts[place:]]
 
-    assert not found.clean(dirty)
-    assert not (found.clean(texts) and any(map(found.find, texts)))
-    assert found.clean(["the quick", "brown fox"]) or value.strip() in "the quick brown"
+    assert not registry.clean(dirty)
+    assert not (registry.clean(texts) and any(map(registry.find, texts)))
+    assert (
+        registry.clean(["the quick", "brown fox"]) or value.strip() in "the quick brown"
+    )
 
 
 @given(values, around, around)
@@ -162,45 +164,45 @@ def test_extents_are_in_order_and_apart_and_cover_the_value(
 ) -> None:
     value = value.strip()
     text = before + value + after
-    found = registered(value, engine="stdlib").find(text)
+    findings = registered(value, engine="stdlib").find(text)
 
-    assert any(s <= len(before) and len(before + value) <= e for s, e, _ in found)
-    edges = [edge for start, end, _ in found for edge in (start, end)]
+    assert any(s <= len(before) and len(before + value) <= e for s, e, _ in findings)
+    edges = [edge for start, end, _ in findings for edge in (start, end)]
     assert edges == sorted(edges)
 
 
 def test_overlapping_values_are_one_extent_of_the_longest_type() -> None:
-    found = Registered()
-    found.register("abcdefgh", "SHORT")
-    found.register("efghijklmnop", "LONG")
-    found.register("ababababab", "PERIODIC")
+    registry = Registered()
+    registry.register("abcdefgh", "SHORT")
+    registry.register("efghijklmnop", "LONG")
+    registry.register("ababababab", "PERIODIC")
 
-    assert found.find("-abcdefghijklmnop-") == [(1, 17, "LONG")]
-    assert found.find("abababababababab") == [(0, 16, "PERIODIC")]
-    assert found.find("abcdefghabcdefgh") == [(0, 8, "SHORT"), (8, 16, "SHORT")]
+    assert registry.find("-abcdefghijklmnop-") == [(1, 17, "LONG")]
+    assert registry.find("abababababababab") == [(0, 16, "PERIODIC")]
+    assert registry.find("abcdefghabcdefgh") == [(0, 8, "SHORT"), (8, 16, "SHORT")]
 
 
 def test_a_placeholder_is_not_searched() -> None:
-    found = registered("URL_CREDENTIAL")
+    registry = registered("URL_CREDENTIAL")
 
-    assert found.find("[REDACTED:URL_CREDENTIAL] URL_CREDENTIAL") == [
+    assert registry.find("[REDACTED:URL_CREDENTIAL] URL_CREDENTIAL") == [
         (26, 40, "SECRET")
     ]
 
 
 def test_a_forgotten_value_is_found_no_more() -> None:
-    found = registered("first-value", "second-value")
+    registry = registered("first-value", "second-value")
 
-    found.forget("first-value")
-    found.forget("never-there")
+    registry.forget("first-value")
+    registry.forget("never-there")
 
-    assert [covered(v, found) for v in ("first-value", "second-value")] == [
+    assert [covered(v, registry) for v in ("first-value", "second-value")] == [
         "first-value",
         "*" * 12,
     ]
-    found.forget("second-value")
-    assert not found
-    assert found.find("second-value") == []
+    registry.forget("second-value")
+    assert not registry
+    assert registry.find("second-value") == []
 
 
 @pytest.mark.parametrize(
@@ -227,30 +229,30 @@ def test_a_type_must_fit_a_placeholder(kind: str) -> None:
 
 
 def test_values_are_not_shown_and_not_pickled() -> None:
-    found = registered("first-value", "second-value")
+    registry = registered("first-value", "second-value")
 
-    assert repr(found) == "Registered(2 values)"
+    assert repr(registry) == "Registered(2 values)"
     with pytest.raises(TypeError, match="stay in this process"):
-        pickle.dumps(found)
+        pickle.dumps(registry)
 
 
 def test_threads_search_while_values_change() -> None:
-    found = registered("constant-value", engine="stdlib")
+    registry = registered("constant-value", engine="stdlib")
     text = "a constant-value here " * 50
     stop = Event()
 
     def search(_: int) -> bool:
         good = True
         while not stop.is_set():
-            good = good and len(found.find(text)) == 50
+            good = good and len(registry.find(text)) == 50
         return good
 
     with ThreadPoolExecutor(3) as pool:
         searches = pool.map(search, range(3))
         for number in range(4):
-            found.register(f"passing-value-{number}")
-            found.find(text)
-            found.forget(f"passing-value-{number}")
+            registry.register(f"passing-value-{number}")
+            registry.find(text)
+            registry.forget(f"passing-value-{number}")
         stop.set()
 
         assert all(searches)
@@ -259,19 +261,19 @@ def test_threads_search_while_values_change() -> None:
 def test_a_search_within_a_search_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     from refold.redaction.engines import vectorscan
 
-    found = registered("outer-value", engine="vectorscan")
+    registry = registered("outer-value", engine="vectorscan")
     inner: list[object] = []
     note = vectorscan._note
 
     def interrupted(*args: object) -> None:
         if not inner:
             inner.append(None)
-            inner.append(found.find("an outer-value"))
+            inner.append(registry.find("an outer-value"))
         note(*args)  # type: ignore[arg-type]  # passed on as they come
 
     monkeypatch.setattr(vectorscan, "_note", interrupted)
 
-    assert found.find("outer-value") == [(0, 11, "SECRET")]
+    assert registry.find("outer-value") == [(0, 11, "SECRET")]
     assert inner[1] == [(3, 14, "SECRET")]
 
 
@@ -290,20 +292,20 @@ def test_variables_with_secret_names_and_plausible_values_are_registered() -> No
         "KEYBOARD": "f2Gk8Wq1Zx-us",
         "PATH": "j5Tn4Rb7Yc-no",
     }
-    found = Registered.from_environ(environ)
+    registry = Registered.from_environ(environ)
 
-    taken = {name for name, v in environ.items() if covered(v, found) != v}
+    taken = {name for name, v in environ.items() if covered(v, registry) != v}
     assert taken == {"OPENAI_API_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "dbPassword"}
 
 
 def test_names_of_variables_can_be_given() -> None:
-    found = Registered.from_environ(
+    registry = Registered.from_environ(
         {"LICENCE": "q7Zt0Kx3Vb9L", "API_KEY": "other-Value-1"},
         names=re.compile("LICENCE"),
     )
 
-    assert len(found) == 1
-    assert found.find("q7Zt0Kx3Vb9L")
+    assert len(registry) == 1
+    assert registry.find("q7Zt0Kx3Vb9L")
 
 
 @given(values)

@@ -276,3 +276,19 @@ def test_lines_of_a_key_wait_for_the_last_one(
 
     assert clean == whole
     assert "BfSGvNbs" not in clean
+
+
+@pytest.mark.parametrize("step", [64, 997])
+def test_a_long_statement_of_sql_is_redacted_as_in_the_whole(step: int) -> None:
+    redactor = Redactor(Plan(engine="stdlib"))
+    rows = [f"({number}, 'bear-{number}Qx')" for number in range(10, 600)]
+    text = f"INSERT INTO u (id, password) VALUES {','.join(rows)};\nthe end\n"
+    stream = StreamRedactor(redactor)
+
+    clean = ""
+    for start in range(0, len(text), step):
+        clean += stream.feed(text[start : start + step])
+    clean += stream.close()
+
+    assert clean.count("[REDACTED:SECRET]") == len(rows)
+    assert clean == redactor.text(text)[0]
