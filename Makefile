@@ -284,6 +284,7 @@ release-check: .venv/.refold .venv/release/.ready docs
 		--pyproject pyproject.toml --output-reproducible \
 		--output-file build/release/refold.cdx.json
 	@echo "build/release has the package and its list of components"
+	@$(BIN)/python -m tools.check_benchmarks
 	@$(BIN)/python -m tests.release.checklist
 
 clean:

@@ -131,9 +131,14 @@ class Tree:
         }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure and print; returns 1 if a limit is missed."""
-    paths = [_HERE, *map(Path, arguments)]
+def starts(
+    rounds: int, paths: Sequence[Path] = (_HERE,)
+) -> list[tuple[Row, list[float]]]:
+    """Each process, and its seconds of CPU above a bare Python in each tree.
+
+    rounds: how often each process runs; the least counts.
+    paths:  the trees, which take turns.
+    """
     best: dict[tuple[str, int], float] = {}
     bare: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
         for tree in trees:
             os.environ["REFOLD_HOME"] = tree.environment()["REFOLD_HOME"]
             tree.capture().acquire()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             bare.append(trees[0].cpu((sys.executable, "-c", "pass")))
             in_turn = zip(*(tree.rows() for tree in trees), strict=True)
             for same_row in in_turn:
@@ -151,10 +156,16 @@ def main(arguments: Sequence[str]) -> int:
                     key = row.name, number
                     seconds = trees[number].cpu(row.command)
                     best[key] = min(best.get(key, seconds), seconds)
-        names = trees[0].rows()
+        return [
+            (row, [best[row.name, number] - min(bare) for number in range(len(paths))])
+            for row in trees[0].rows()
+        ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and print; returns 1 if a limit is missed."""
     missed = 0
-    for row in names:
-        figures = [best[row.name, number] - min(bare) for number in range(len(paths))]
+    for row, figures in starts(ROUNDS, [_HERE, *map(Path, arguments)]):
         columns = "".join(f"{seconds:8.3f}" for seconds in figures)
         print(f"{row.name:22}{columns}   at most {row.limit:.2f}")
         missed += figures[0] > row.limit

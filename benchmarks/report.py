@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,19 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def commit() -> str:
+    """The commit that is measured; it says so if files were changed since."""
+    shown = ("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=-changed")
+    git = subprocess.run(
+        ["git", *shown],  # noqa: S607 - the developer's own
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return git.stdout.strip() or "unknown"
 
 
 def _processor() -> str:

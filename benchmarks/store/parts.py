@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import resource
+import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import isawaitable
@@ -24,8 +23,10 @@ from unittest import mock
 import orjson
 
 import refold
+from benchmarks.cold import starts
 from benchmarks.store import payloads
 from benchmarks.store.contestants import (
+    OURS,
     USER,
     Contestant,
     Engine,
@@ -34,6 +35,7 @@ from benchmarks.store.contestants import (
     RawPostgres,
     Refold,
 )
+from benchmarks.store.peers import saving_application
 from benchmarks.store.racing import Field, Figures, Scale, Stages, Subject, Way, race
 from refold.adapters.importers import read
 from refold.adapters.importers.base import Transcript
@@ -138,6 +140,8 @@ def _timed(
 
 
 SINGLE, BATCH = "one append", "batch of 100"
+FIRST = "one append, the first 300"
+SAVE = "save of 3 events by an application"
 JSON, MAIL = "one append of a JSON result", "one append with an e-mail"
 _HUNDRED = 100
 _SESSIONS = ("single", "batch")
@@ -146,10 +150,34 @@ _SESSIONS = ("single", "batch")
 async def appends(field: Field, figures: Figures, scale: Scale) -> None:
     """Measure both, and where the time of one append goes."""
     await field.begin(*_SESSIONS)
+    await _first(field, figures, scale)
     await _single(field, figures, scale)
     await _others(field, figures, scale)
+    await _saves(field, figures, scale)
     await _batch(field, figures, scale)
     figures.stages += stages(field.engine, field.ours, scale.rounds)
+
+
+async def _first(field: Field, figures: Figures, scale: Scale) -> None:
+    """The first appends of a store, in which a process still fills its caches."""
+    subject = Subject(FIRST, field.engine.name)
+    ours = Way(field.ours.name, partial(field.ours.append, "single"))
+    driver = Way(field.raw.name, partial(field.raw.append, "single"))
+    figures.figures += await race(subject, ours, [driver], scale.first, warm=0)
+
+
+async def _saves(field: Field, figures: Figures, scale: Scale) -> None:
+    """Applications of the eventsourcing library, on its module and on Refold's."""
+    if not any(peer.name == "eventsourcing" for peer in field.peers):
+        return
+    with (
+        saving_application(field.engine, ours=True) as ours,
+        saving_application(field.engine, ours=False) as theirs,
+    ):
+        subject = Subject(SAVE, field.engine.name, events=3)
+        own = Way(field.ours.name, ours)
+        others = [Way("eventsourcing", theirs)]
+        figures.figures += await race(subject, own, others, scale.rounds)
 
 
 async def _single(field: Field, figures: Figures, scale: Scale) -> None:
@@ -464,10 +492,10 @@ def _rows(view: View) -> int:
     return shown + sum(span.summary is not None for span in view.spans)
 
 
-FOLD, FOLD_2 = "rebuild, 1 job", "rebuild, 2 jobs"
+FOLD = "rebuild"
 VERIFY, CHAIN = "verify", "verify, chain only"
 CATCH_UP = "prepare, 10,000 events behind"
-_SHARES = 10
+_SHARES = 8
 # It imports nothing but the store.  VmHWM: ``getrusage`` counts the parent's peak, too.
 _ALONE = """
 import refold, resource, sys
@@ -488,26 +516,84 @@ print(peak / 1024)
 
 
 async def folds(field: Field, figures: Figures, scale: Scale) -> None:
-    """On one session of half of the events and ten of the other half."""
-    engine, store = field.engine.name, field.ours.store
+    """On sessions of equal length, so that two processes can have as much to do."""
+    engine = field.engine.name
     count = _filled(field, scale.events)
-    rebuild = partial(store.rebuild, STRATEGY, dry_run=True)
-    chain = Way(CHAIN, lambda _: _all(store.verify(chain_only=True)))
     rounds = max(1, min(3, scale.reads))
-    with process_pool(2) as executor:
-        two = Way(FOLD_2, lambda _: _all(rebuild(executor=executor)))
-        for name, work, others in (
-            (FOLD, lambda _: _all(rebuild()), [two]),
-            (VERIFY, lambda _: _all(store.verify()), [chain]),
-        ):
+    # A store with a redactor of its own works alone: other processes cannot open it.
+    with (
+        refold.open(field.ours.url, keys=field.ours.keys) as store,
+        process_pool(2) as executor,
+    ):
+        rows = Way(
+            field.raw.name, lambda _: [field.raw.read(each) for each in _names()]
+        )
+        rebuild = partial(store.rebuild, STRATEGY, dry_run=True)
+        for name, work in ((FOLD, rebuild), (VERIFY, store.verify)):
+            alone = Way(OURS, _running(work))
+            two = Way(f"{name}, 2 jobs", _running(work, executor))
             subject = Subject(name, engine, events=count)
-            figures.figures += await race(subject, Way(name, work), others, rounds)
+            figures.figures += await race(subject, alone, [rows, two], rounds)
+            share = _share_of_busiest(work, executor, rounds)
+            if share is not None:
+                figures.spread.setdefault(engine, {})[name] = share
+        subject = Subject(CHAIN, engine, events=count)
+        chain = Way(OURS, _running(partial(store.verify, chain_only=True)))
+        figures.figures += await race(subject, chain, [rows], rounds)
     figures.memory[engine] = {
         what: peak(field.ours.url, field.ours.keys, what) for what in scale.footprints
     }
     if not field.engine.server:
-        figures.commands["refold sessions"] = _command(field.ours, rounds)
         figures.commands[CATCH_UP] = _caught_up(field.ours)
+    if not figures.cold:
+        figures.cold = {
+            row.name: (seconds, row.limit) for row, (seconds,) in starts(scale.starts)
+        }
+
+
+def _running(
+    work: Callable[..., Iterable[Any]], executor: Executor | None = None
+) -> Callable[[int], None]:
+    """All of the work, here or by an executor."""
+
+    def run(_: int) -> None:
+        _all(work(executor=executor))
+
+    return run
+
+
+def _share_of_busiest(
+    work: Callable[..., Iterable[Any]], executor: Executor, rounds: int
+) -> float | None:
+    """The CPU of the work here, by that of the busiest process that shares it.
+
+    None where the system does not say what a process has computed.
+    """
+    shares: list[float] = []
+    for _ in range(rounds):
+        before = time.thread_time()
+        _all(work())
+        alone = time.thread_time() - before
+        earlier = _computed_by_children()
+        _all(work(executor=executor))
+        spent = [
+            seconds - earlier.get(process, 0.0)
+            for process, seconds in _computed_by_children().items()
+        ]
+        if not spent:
+            return None
+        shares.append(alone / max(spent))
+    return statistics.median(shares)
+
+
+def _computed_by_children() -> dict[int, float]:
+    """The seconds of CPU of each process that this one has started."""
+    computed: dict[int, float] = {}
+    for process in multiprocessing.active_children():
+        file = Path(f"/proc/{process.pid}/schedstat")
+        if file.exists():
+            computed[process.pid or 0] = int(file.read_text().split()[0]) / 1e9
+    return computed
 
 
 def _caught_up(ours: Refold) -> float:
@@ -520,34 +606,20 @@ def _caught_up(ours: Refold) -> float:
     return time.process_time() - before
 
 
-def _command(ours: Refold, rounds: int) -> float:
-    """Seconds of CPU of a command that reads little, with the start of its process."""
-    command = [sys.executable, "-m", "refold", "--db", ours.url, "sessions"]
-    where = os.environ | {"REFOLD_KEYS": ours.keys}
-    where.pop("PYTHONDONTWRITEBYTECODE", None)
-    taken = []
-    for _ in range(2 * rounds + 1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.check_output(command, env=where)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        user, system = (after[n] - before[n] for n in range(2))
-        taken.append(user + system)
-    return statistics.median(taken)
-
-
 def _filled(field: Field, events: int) -> int:
-    """Write the sessions; returns how many events they have."""
-    turns = events // 2 // payloads.TURN or 1
+    """Write the sessions, the driver too; returns how many events they have."""
+    turns = max(1, events // payloads.TURN // _SHARES)
     for name in _names():
-        share = turns if name == "long" else max(1, turns // _SHARES)
         session = field.ours.session(name)
-        for numbers in payloads.chunks(share, 5):
-            session.append([event for n in numbers for event in payloads.turn(n)])
-    return (turns + _SHARES * max(1, turns // _SHARES)) * payloads.TURN
+        for numbers in payloads.chunks(turns, 5):
+            batch = [event for n in numbers for event in payloads.turn(n)]
+            session.append(batch)
+            field.raw.put(name, [orjson.dumps(event.payload()) for event in batch])
+    return turns * _SHARES * payloads.TURN
 
 
 def _names() -> list[str]:
-    return ["long", *(f"short-{number}" for number in range(_SHARES))]
+    return [f"fold-{number}" for number in range(_SHARES)]
 
 
 def _all(results: Iterable[Any]) -> None:

@@ -6,14 +6,34 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 from benchmarks.store import payloads
 from benchmarks.store.contestants import Contestant, Engine
 
 _NAMESPACE = uuid.UUID(int=0)
+
+
+def _settings_of_library(engine: Engine, url: str) -> dict[str, str]:
+    """The settings of the eventsourcing library's own module for this database."""
+    if engine.server is None:
+        path = url.removeprefix("sqlite:///")
+        return {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": path}
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(url)
+    return {
+        "PERSISTENCE_MODULE": "eventsourcing.postgres",
+        "POSTGRES_DBNAME": str(parts["dbname"]),
+        "POSTGRES_HOST": str(parts.get("host", "")),
+        "POSTGRES_PORT": str(parts.get("port", 5432)),
+        "POSTGRES_USER": str(parts.get("user", "")),
+        "POSTGRES_PASSWORD": str(parts.get("password", "")),
+        "POSTGRES_POOL_SIZE": "16",
+    }
 
 
 class Eventsourcing(Contestant):
@@ -25,28 +45,11 @@ class Eventsourcing(Contestant):
         from eventsourcing.persistence import InfrastructureFactory, StoredEvent
         from eventsourcing.utils import Environment
 
-        environment = Environment("bench", self._settings())
+        environment = Environment("bench", _settings_of_library(self.engine, self.url))
         self._event = StoredEvent
         self._factory: Any = InfrastructureFactory.construct(environment)
         self._recorder = self._factory.application_recorder()
         self._seqs: dict[str, int] = {}
-
-    def _settings(self) -> dict[str, str]:
-        if self.engine.server is None:
-            path = self.url.removeprefix("sqlite:///")
-            return {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": path}
-        from psycopg.conninfo import conninfo_to_dict
-
-        parts = conninfo_to_dict(self.url)
-        return {
-            "PERSISTENCE_MODULE": "eventsourcing.postgres",
-            "POSTGRES_DBNAME": str(parts["dbname"]),
-            "POSTGRES_HOST": str(parts.get("host", "")),
-            "POSTGRES_PORT": str(parts.get("port", 5432)),
-            "POSTGRES_USER": str(parts.get("user", "")),
-            "POSTGRES_PASSWORD": str(parts.get("password", "")),
-            "POSTGRES_POOL_SIZE": "16",
-        }
 
     def batch(self, session: str, numbers: Sequence[int]) -> None:
         first = self._seqs.get(session, 0) + 1
@@ -64,6 +67,56 @@ class Eventsourcing(Contestant):
 
     async def close(self) -> None:
         self._factory.close()
+
+
+@cache
+def _account_class() -> Any:
+    """An aggregate, whose class the library registers once in a process."""
+    from eventsourcing.domain import Aggregate, event
+
+    class Account(Aggregate):
+        @event("Opened")
+        def __init__(self, owner: str) -> None:
+            self.owner = owner
+            self.balance = 0
+
+        @event("Paid")
+        def pay(self, amount: int) -> None:
+            self.balance += amount
+
+    return Account
+
+
+@contextmanager
+def saving_application(
+    engine: Engine, *, ours: bool
+) -> Iterator[Callable[[int], object]]:
+    """Work that saves a new aggregate of three events with an application.
+
+    ours: whether its events are kept by Refold's module, or by the library's own.
+    """
+    from eventsourcing.application import Application
+
+    account_class = _account_class()
+    url = engine.fresh()
+    settings = _settings_of_library(engine, url)
+    if ours:
+        settings = {
+            "PERSISTENCE_MODULE": "refold.adapters.eventsourcing",
+            "REFOLD_DB": url,
+        }
+    application: Any = Application(env=settings)
+
+    def save(number: int) -> object:
+        account = account_class("ada")
+        account.pay(number)
+        account.pay(number)
+        return application.save(account)
+
+    try:
+        yield save
+    finally:
+        application.close()
 
 
 class GoogleAdk(Contestant):

@@ -71,7 +71,11 @@ class Figures:
     memory: by engine, then by operation: megabytes at the peak.
     summaries: by engine, then by counting method: their share of the log.
     rows:   by engine and length: the number of rows behind a context.
-    commands: seconds of CPU of a command, with the start of its process.
+    commands: seconds of CPU of a call in this process.
+    cold:   seconds of CPU of a short process above those of a bare Python, with the
+            most that it may take.
+    spread: by engine, then by operation: the CPU of one process, divided by that of the
+            busier one of two that share the work.  Other load hardly moves it.
     notes:  the parts that were left out, and why.
     """
 
@@ -83,6 +87,8 @@ class Figures:
     summaries: dict[str, dict[str, float]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
+    cold: dict[str, tuple[float, float]] = field(default_factory=dict)
+    spread: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
@@ -110,6 +116,8 @@ class Figures:
             "summaries": self.summaries,
             "rows": self.rows,
             "commands": self.commands,
+            "cold": self.cold,
+            "spread": self.spread,
             "notes": self.notes,
             "checks": [asdict(c) | {"holds": c.holds} for c in self.checks],
         }
@@ -120,11 +128,13 @@ class Scale:
     """The amounts of a run.
 
     events:  of an import, of the longest session, of a rebuild.
+    first:   pairs of appends that are counted apart, before the steady state.
     rounds:  pairs of single appends; ``batches`` those of a hundred.
     each:    concurrent appends of each session, in each of ``loads`` rounds.
     reads:   pairs of full reads, at most; ``contexts`` those of contexts, which are
              also built under that many ``strategies``.
     footprints: operations that run in a separate process to measure memory.
+    starts:  how often each short process is started.
     """
 
     events: int = 100_000
@@ -136,6 +146,8 @@ class Scale:
     contexts: int = 100
     strategies: int = 6
     footprints: tuple[str, ...] = ("idle", "rebuild", "verify")
+    first: int = 300
+    starts: int = 7
 
     @classmethod
     def quick(cls, events: int | None = None) -> Scale:
@@ -149,6 +161,7 @@ class Scale:
             reads=3,
             contexts=40,
             strategies=2,
+            starts=2,
         )
 
     @property
@@ -247,16 +260,23 @@ async def seconds(work: Work, number: int) -> Took:
 
 
 async def race(
-    subject: Subject, ours: Way, others: Sequence[Way], rounds: int
+    subject: Subject,
+    ours: Way,
+    others: Sequence[Way],
+    rounds: int,
+    *,
+    warm: int = _WARM,
 ) -> list[Figure]:
     """Race ours against each of the others; the first of a pair alternates too.
 
     The first figure is ours, over all pairs.
+
+    warm: the most pairs that are not counted, before the others.
     """
     own: list[float] = []
     figures = []
     for other in others:
-        pairs = await _pairs(ours.work, other.work, rounds)
+        pairs = await _pairs(ours.work, other.work, rounds, warm)
         own += [mine.wall for mine, _ in pairs]
         ratio = statistics.median(mine.wall / theirs.wall for mine, theirs in pairs)
         cpus = [mine.cpu / theirs.cpu for mine, theirs in pairs if theirs.cpu]
@@ -268,8 +288,10 @@ async def race(
     return [subject.figure(OURS, own), *figures]
 
 
-async def _pairs(ours: Work, other: Work, rounds: int) -> list[tuple[Took, Took]]:
-    for number in range(min(_WARM, rounds // 10)):
+async def _pairs(
+    ours: Work, other: Work, rounds: int, warm: int
+) -> list[tuple[Took, Took]]:
+    for number in range(min(warm, rounds // 10)):
         await seconds(ours, number)
         await seconds(other, number)
     pairs = []

@@ -21,7 +21,7 @@ from unittest import mock
 
 from rich.console import Console
 
-from benchmarks.report import cores, machine
+from benchmarks.report import commit, cores, machine
 from benchmarks.store import report
 from benchmarks.store.contestants import ENGINES, Engine, engines, warm_redactor
 from benchmarks.store.parts import appends, folds, imports, load, reads, transcripts
@@ -165,6 +165,7 @@ def _conditions(scale: Scale) -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {
+        "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
         **machine(),
         "cores": str(cores()),

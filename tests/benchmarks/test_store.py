@@ -13,7 +13,15 @@ import pytest
 import refold
 from benchmarks.report import Check
 from benchmarks.store import parts, payloads, peers, racing, report, run
-from benchmarks.store.contestants import NORMAL, OURS, POSTGRES, RAW, Contestant, Engine
+from benchmarks.store.contestants import (
+    FULL,
+    NORMAL,
+    OURS,
+    POSTGRES,
+    RAW,
+    Contestant,
+    Engine,
+)
 from benchmarks.store.parts import STAGES
 from benchmarks.store.racing import Figure, Figures, Scale, Stages, Subject, Way, race
 from benchmarks.store.run import PARTS
@@ -118,7 +126,8 @@ def test_a_target_is_compared_with_its_measurement() -> None:
     assert (raw.measured, raw.holds, raw.gate) == (2.1, False, False)
     assert (computed.measured, computed.holds, computed.gate) == (5.0, True, True)
     assert (peer.measured, peer.holds) == (10.0, True)
-    assert found[f"{POSTGRES}: import"].holds is None
+    assert found[f"{POSTGRES}: import, to COPY or executemany"].holds is None
+    assert {check.unit for check in found.values()} <= {"×", "s", "MB"}
 
 
 def test_only_a_gate_fails_a_run(
@@ -163,7 +172,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
     file = tmp_path_factory.mktemp("bench") / "figures.json"
     command = ["bench", "store", "--quick", "--events", "40", "--json", str(file)]
 
-    least = Scale(40, 8, 2, 2, 2, 1, 2, 2, ("idle",))
+    least = Scale(40, 8, 2, 2, 2, 1, 2, 2, ("idle",), first=4, starts=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scale, "quick", lambda _: least)
         code = main([*command, "--engine", "sqlite-normal"])
@@ -178,6 +187,7 @@ def test_the_command_measures_every_part(measured: Any) -> None:
     assert set(PARTS) == {"append", "load", "import", "read", "fold"}
     for subject in (
         "one append",
+        "one append, the first 300",
         "batch of 100",
         "16 sessions, threads",
         "full read",
@@ -188,19 +198,36 @@ def test_the_command_measures_every_part(measured: Any) -> None:
     ):
         assert {(subject, OURS), (subject, RAW)} <= found
     assert ("import", "COPY or executemany") in found
-    assert ("rebuild, 1 job", "rebuild, 2 jobs") in found
-    assert ("verify", "verify, chain only") in found
+    for subject in ("rebuild", "verify"):
+        assert {(subject, RAW), (subject, f"{subject}, 2 jobs")} <= found
+        assert measured["spread"][NORMAL][subject] > 0
+    assert ("verify, chain only", RAW) in found
     assert all(each["seconds"] > 0 for each in measured["figures"])
     assert all(each["ratio"] > 0 for each in measured["figures"] if each["who"] != OURS)
     assert measured["sizes"][NORMAL][OURS] > 0
     assert measured["memory"][NORMAL]["idle"] > 1
-    assert {"date", "cores", "processor", "SQLite"} <= measured["conditions"].keys()
+    conditions = {"commit", "date", "cores", "processor", "SQLite"}
+    assert conditions <= measured["conditions"].keys()
     assert {check["what"] for check in measured["checks"]} >= {
         f"{NORMAL}: one append, to the driver's, CPU",
-        f"{NORMAL}: verify",
-        "refold sessions, CPU",
+        f"{NORMAL}: verify, to raw driver",
+        f"{NORMAL}: rebuild, 1 job to the busiest of 2, CPU",
+        "refold sessions, CPU above a bare Python",
         "prepare, 10,000 events behind, CPU",
     }
+
+
+def test_applications_are_saved_by_both_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    engine = Engine(FULL, tmp_path)
+
+    for ours in (True, False):
+        with peers.saving_application(engine, ours=ours) as save:
+            ids = [event.notification.id for event in save(3)]  # type: ignore[attr-defined]  # recordings
+
+        assert ids == [1, 2, 3]
 
 
 def test_every_stage_of_an_append_is_found_at_its_seam(measured: Any) -> None:
