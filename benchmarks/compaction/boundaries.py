@@ -14,6 +14,7 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -56,6 +57,24 @@ CONSTRAINTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """The content that a context should keep at a boundary.
+
+    messages:    the user's messages up to ``LONGEST_MESSAGE``.
+    pasted:      the user's longer messages.
+    edited:      the files that were edited before.
+    used_later:  the files from before that are used after.
+    identifiers: the identifiers from before that calls use after.
+    """
+
+    messages: tuple[str, ...]
+    pasted: tuple[str, ...]
+    edited: frozenset[str]
+    used_later: frozenset[str]
+    identifiers: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Boundary:
     """One compaction of a client.
 
@@ -72,6 +91,27 @@ class Boundary:
     summary: str
     after: tuple[Draft, ...]
     constraint: str
+
+    @cached_property
+    def expected(self) -> Expected:
+        """The content that a context should keep; the same for all strategies."""
+        messages: list[str] = []
+        pasted: list[str] = []
+        for draft in self.history:
+            event = draft.event
+            if isinstance(event, UserInput) and event.text and not _is_injected(draft):
+                is_short = len(event.text) <= LONGEST_MESSAGE
+                (messages if is_short else pasted).append(event.text)
+        before = set(_files(self.history, ("created", "modified", "viewed")))
+        after = set(_files(self.after, ("created", "modified", "viewed")))
+        identifiers = _identifiers(self.history) & _identifiers(self.after)
+        return Expected(
+            messages=tuple(messages),
+            pasted=tuple(pasted),
+            edited=frozenset(_files(self.history, ("created", "modified"))),
+            used_later=frozenset(before & after),
+            identifiers=frozenset(identifiers),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +148,7 @@ def boundaries(folder: Path) -> Iterator[Boundary]:
     """The compactions in the transcripts of a folder."""
     for number, path in enumerate(sorted(folder.iterdir())):
         try:
-            transcripts = [one for one in read(path) if one.drafts]
+            transcripts = [transcript for transcript in read(path) if transcript.drafts]
         except (ImportFailed, OSError):
             continue
         for transcript in transcripts:
@@ -187,32 +227,23 @@ def survival(boundary: Boundary, compacted: Compacted) -> Survival:
     """Measure how much of a boundary's history a context contains."""
     context = compacted.text
     again = compacted.again
-    short: list[str] = []
-    long: list[str] = []
-    for draft in boundary.history:
-        event = draft.event
-        if isinstance(event, UserInput) and event.text and not _is_injected(draft):
-            (short if len(event.text) <= LONGEST_MESSAGE else long).append(event.text)
-    edited = set(_files(boundary.history, ("created", "modified")))
-    before = set(_files(boundary.history, ("created", "modified", "viewed")))
-    after = set(_files(boundary.after, ("created", "modified", "viewed")))
-    names_before = _identifiers(boundary.history)
-    names_after = _identifiers(boundary.after)
-    words = _share([text.strip() in context for text in short])
+    expected = boundary.expected
+    words = _share([text.strip() in context for text in expected.messages])
+    words_again: float | None = None
+    if again is not None:
+        words_again = _share([text.strip() in again for text in expected.messages])
     is_missing = words is not None and words < 1
     return Survival(
         session=boundary.session,
         number=boundary.number,
         words=words,
-        pasted=_share([_instruction(text) in context for text in long]),
+        pasted=_share([_instruction(text) in context for text in expected.pasted]),
         constraint=boundary.constraint in context,
-        edited=_share([_names(context, path) for path in edited]),
-        used_later=_share([_names(context, path) for path in before & after]),
-        identifiers=_share([name in context for name in names_before & names_after]),
+        edited=_share([_names(context, path) for path in expected.edited]),
+        used_later=_share([_names(context, path) for path in expected.used_later]),
+        identifiers=_share([name in context for name in expected.identifiers]),
         characters=len(context),
-        again=None
-        if again is None
-        else _share([text.strip() in again for text in short]),
+        again=words_again,
         summary=len(compacted.summary),
         named=compacted.names if is_missing else None,
     )
@@ -229,8 +260,8 @@ def _instruction(text: str) -> str:
     return paragraph[:_INSTRUCTION].strip()
 
 
-def _share(found: Sequence[bool]) -> float | None:
-    return sum(found) / len(found) if found else None
+def _share(kept: Sequence[bool]) -> float | None:
+    return sum(kept) / len(kept) if kept else None
 
 
 def _files(drafts: Iterable[Draft], effects: Sequence[str]) -> Iterator[str]:
@@ -286,7 +317,8 @@ def _after_three(envelopes: Sequence[Envelope], strategy: Strategy) -> str | Non
     walk = Walk(strategy, envelopes, moments, Abridged())
     for _ in walk.steps():
         pass
-    if sum(1 for done in walk.done if not done.failed) < _IN_A_ROW:
+    compactions = [compaction for compaction in walk.done if not compaction.failed]
+    if len(compactions) < _IN_A_ROW:
         return None
     return text_of(walk.view(NO_EXTRAS).messages)
 
@@ -308,10 +340,10 @@ def by_command(boundary: Boundary, command: str) -> Compacted:
         session = store.session(user_id="ada", session_id=boundary.session)
         session.append(list(boundary.history))
         history = text_of(session.context("keep_all").messages)
-    done = subprocess.run(
+    process = subprocess.run(
         shlex.split(command), input=history.encode(), capture_output=True, check=True
     )
-    return Compacted(done.stdout.decode(errors="replace"))
+    return Compacted(process.stdout.decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from refold.domain.events import (
     Planner,
     Reflection,
     SummarizerRef,
+    SystemPrompt,
     ToolCall,
     ToolResult,
     UserInput,
@@ -407,7 +408,7 @@ def test_a_span_that_ends_inside_a_turn_continues() -> None:
 
     written = Abridged().summarise(source_of(cut, events=events), target_tokens=WIDE)
 
-    assert "<goes_on/>" in written.text
+    assert "<continues_below/>" in written.text
 
 
 def test_long_texts_lose_their_middle() -> None:
@@ -973,3 +974,149 @@ def test_identifiers_have_room_beyond_that_of_answers() -> None:
     ledger = text.partition("<ledger>")[2].partition("</ledger>")[0]
     assert ledger.count("some_symbol_") > 30
     assert len(text) <= 8_000
+
+
+# A message that leaves room for a summary of what follows it.
+LONG = "Fix it. " * 600
+
+
+def test_failures_despite_success_later_success_and_reverts_are_listed() -> None:
+    steps = [
+        UserInput(text=LONG),
+        call("1", "Bash", command="make test 2>&1 | tail -3"),
+        result("1", "2 failed, 3 passed in 1 s"),
+        call("2", "Edit", file_path="a.py", old_string="x = 1", new_string="x = 2"),
+        result("2", "done"),
+        call("3", "Bash", command="make test | tail -30"),
+        result("3", "5 passed in 1 s"),
+        call("4", "Edit", file_path="a.py", old_string="x = 2", new_string="x = 1"),
+        result("4", "done"),
+        call("5", "Bash", command="git checkout -- b.py"),
+        result("5", ""),
+        ANSWER,
+    ]
+
+    text = abridged(*steps)
+
+    assert "<failed>\nBash: make test 2>&1 | tail -3: 2 failed, 3 passed" in text
+    assert "<succeeded_later>\nBash: make test\n</succeeded_later>" in text
+    assert (
+        "<reverted>\nEdit: an edit of a.py\ngit checkout -- b.py\n</reverted>" in text
+    )
+
+
+def test_reminders_of_a_client_are_neither_decisions_nor_results() -> None:
+    note = "<system-reminder>The file a.py was read.</system-reminder>"
+    text = abridged(
+        UserInput(text=LONG),
+        SystemPrompt(text=note, where="conversation"),
+        SystemPrompt(text="Answer in French.", where="conversation"),
+        call("1", "look"),
+        result("1", f"three lines\n{note}"),
+        ANSWER,
+    )
+
+    assert "<decisions>" not in text
+    assert "<system_messages>\nAnswer in French.\n</system_messages>" in text
+    assert "<results>\nlook: three lines\n</results>" in text
+    client_notes = text.partition("<client_notes>")[2].partition("</client_notes>")[0]
+    assert "The file a.py was read." in client_notes
+
+
+def test_a_rejected_call_is_named_with_the_reason() -> None:
+    command = "git commit -m '" + "and so on " * 60 + "'"
+    text = abridged(
+        UserInput(text=LONG),
+        call("1", "Bash", command=command),
+        result("1", "The person rejected it.", status="error"),
+        HumanReview(
+            trigger="tool_approval",
+            decision="rejected",
+            bundle={"call_id": "1", "reason": "I did not say commit."},
+        ),
+        ANSWER,
+    )
+
+    decisions = text.partition("<decisions>\n")[2].partition("\n</decisions>")[0]
+    assert decisions.startswith("rejected Bash: git commit -m")
+    assert decisions.endswith(": I did not say commit.")
+
+
+def test_the_newest_steps_of_an_unfinished_turn_are_listed() -> None:
+    texts = [
+        f"Step {number}: I look at part {number} of the parser." for number in range(30)
+    ]
+    steps: list[Any] = [UserInput(text="Fix it.")]
+    for number, text in enumerate(texts):
+        steps += [
+            AgentResponse(text=f"{text} It is {'very ' * (30 - number)}long."),
+            call(str(number), "look"),
+            result(str(number)),
+        ]
+    source = replace(of_events(log_of(*steps)), goes_on=True)
+
+    written = Abridged(newest_first=True).summarise(source, target_tokens=WIDE)
+
+    listed = written.text.partition("<steps>\n")[2].partition("\n</steps>")[0]
+    assert "Step 28:" in listed  # the newest text is the answer so far
+    assert "Step 3:" not in listed
+    assert listed.index("Step 20:") < listed.index("Step 28:")
+    assert "<continues_below/>" in written.text
+
+
+def test_a_result_is_cut_at_the_ends_of_its_lines() -> None:
+    lines = [f"line {number} of the output" for number in range(60)]
+
+    text = abridged(
+        UserInput(text="Look."),
+        call("1", "look"),
+        result("1", "\n".join(lines)),
+        ANSWER,
+    )
+
+    (shown,) = [line for line in text.split("\n") if line.startswith("look: line 0")]
+    head, _, tail = shown.partition("[…")
+    assert head.endswith(" of the output")
+    assert tail.partition("…]")[2].startswith("line ")
+
+
+def history_of(*steps: Any) -> str:
+    source = replace(of_events(log_of(*steps)), user_stays=True, first_turn=1)
+    historian = Abridged(newest_first=True)
+    return historian.summarise(source, target_tokens=WIDE).text
+
+
+def edit(number: int, path: str) -> list[Any]:
+    name = f"e{number}"
+    return [call(name, "Write", file_path=path), result(name, "written")]
+
+
+def test_a_ledger_names_the_files_changed_since_the_last_commit() -> None:
+    commit = [call("c", "Bash", command="git commit -am 'Fix it'"), result("c", "ok")]
+    begun = [UserInput(text=LONG), *edit(1, "a.py")]
+
+    before = history_of(*begun, ANSWER)
+    clean = history_of(*begun, *commit, ANSWER)
+    after = history_of(*begun, *commit, *edit(2, "b.py"), *edit(3, "c.py"), ANSWER)
+
+    tag = "changed_since_last_commit"
+    assert tag not in before
+    assert f"<{tag}>\n(none)\n</{tag}>" in clean
+    assert f"<{tag}>\nc.py 1\nb.py 1\n</{tag}>" in after
+
+
+def test_the_next_summary_follows_the_files_changed_since_the_last_commit() -> None:
+    commit = [call("c", "Bash", command="git commit -am 'Fix it'"), result("c", "ok")]
+    first = history_of(UserInput(text=LONG), *commit, *edit(1, "b.py"), ANSWER)
+    source = replace(
+        of_events(log_of(UserInput(text=LONG), *edit(2, "c.py"), ANSWER)),
+        summaries=(first,),
+        user_stays=True,
+        first_turn=2,
+    )
+    source = replace(source, words=source.words + own_words(first))
+
+    text = Abridged(newest_first=True).summarise(source, target_tokens=WIDE).text
+
+    tag = "changed_since_last_commit"
+    assert f"<{tag}>\nc.py 2\nb.py 1\n</{tag}>" in text

@@ -31,6 +31,14 @@ from refold.projections.context.compaction import Source, Written, noted, shorte
 from refold.projections.context.excerpts import cut_to_sentences, gist
 from refold.projections.context.identifiers import Kind, in_value, is_title, kind_of
 from refold.projections.context.limits import Limits
+from refold.projections.context.outcomes import (
+    failures_despite_success,
+    is_commit,
+    is_revert,
+    reason_in,
+    same_work,
+    without_reminders,
+)
 from refold.projections.context.text import LeftOutTurns, entry_of, leaves
 from refold.projections.context.units import is_restated
 
@@ -56,6 +64,9 @@ _DATA: Final = load_packaged_toml("refold.projections", "data", "tools.toml")
 _PATHS: Final = tuple[str, ...](_DATA["paths"])
 _COMMANDS: Final = tuple[str, ...](_DATA["commands"])
 _MAIN: Final = (*_PATHS, *_COMMANDS, *_DATA["telling"])
+# The arguments of an edit with the text before and after it.
+_TEXTS_BEFORE: Final = ("old_string", "old_str")
+_TEXTS_AFTER: Final = ("new_string", "new_str")
 _PLAIN_RM: Final = re.compile(
     r"rm(?: -[rf]+)* ([^\s;&|<>*?$`'\"()-][^\s;&|<>*?$`'\"()]*)"
 )
@@ -158,6 +169,8 @@ _LONGEST_NAME: Final = 120  # characters of a name in a ledger
 # The kinds of names in a ledger, in the order in which they get room.
 _LEDGER_KINDS: Final = ("changed", "failed", "read")
 _FILES: Final = ("changed", "read")
+# The effects of calls that change files.
+_CHANGES: Final = ("created", "modified", "deleted")
 # Identifiers, and short arguments of calls that are none, such as commands.
 _Named = Kind | Literal["argument"]
 # Their tags by kind, in the order in which a ledger has them, and how much a use of a
@@ -212,7 +225,8 @@ _KIND_OF_LIST: Final[Mapping[str, str]] = {
 # Patterns that read earlier summaries.
 _LEDGER: Final = re.compile(r"<ledger>\n(.*?)\n</ledger>", re.DOTALL)
 _LEDGER_PART: Final = re.compile(
-    rf"<(root|changed|failed|read|ids|{'|'.join(_ID_TAGS.values())})>\n(.*?)\n</\1>",
+    r"<(root|changed|failed|read|ids|changed_since_last_commit"
+    rf"|{'|'.join(_ID_TAGS.values())})>\n(.*?)\n</\1>",
     re.DOTALL,
 )
 _TURN: Final = re.compile(
@@ -253,7 +267,7 @@ class _Level(NamedTuple):
     without: tuple[str, ...] = ()
 
 
-_READS: Final = ("viewed", "tools")
+_READS: Final = ("viewed", "tools", "client_notes")
 _ACTIONS: Final = (*_READS, "commands", "created", "modified", "deleted")
 # The levels that are tried until a history fits.  What an answer says, what a person
 # decided, and what failed stay longer than what a program printed.
@@ -289,6 +303,15 @@ _NEWEST: Final = 2
 _LAST_FULL: Final = 3
 # A step is a text of the agent before its answer, of this many characters or more.
 _SHORTEST_STEP: Final = 60
+# A turn that continues after the summary shows this number of its newest steps, or
+# more: nothing else tells how far the work is.
+_FEWEST_STEPS_OF_UNFINISHED: Final = 8
+# The longest name of a call that a person rejected.
+_LONGEST_REJECTED: Final = 100
+# Of the files changed since the last commit, a ledger names this many.
+_MOST_UNCOMMITTED: Final = 10
+_UNCOMMITTED: Final = "changed_since_last_commit"
+_ALL_COMMITTED: Final = "(none)"
 # A summary may have a third of its source's tokens, or this number.
 _SOURCE_SHARE: Final = 3
 _FEWEST_TOKENS: Final = 80
@@ -311,12 +334,13 @@ class AbridgedTurn:
 
     number:                the number by which views name it; None names its seqs.
     user_stays:            whether the user's words stand next to the summary.
-    end:                   "interrupted" or "goes_on" if the turn has no final answer.
+    end:                   "interrupted" or "continues_below" if the turn has no final
+                           answer.
     plan:                  the newest plan.
     reflection:            the newest reflection.
     reflection_attributes: of its tag, as text.
     calls, ok:             the number of its calls, and of those that succeeded.
-    results:               by tool, the newest result.
+    results:               by tool, the newest result, with its lines.
     lists:                 by the names in ``text.LISTS``, the items of each list.
     """
 
@@ -335,6 +359,11 @@ class AbridgedTurn:
     verdicts: list[events.Verdict] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the turn continues after the summary."""
+        return self.end == "continues_below"
 
     @property
     def has_reflection(self) -> bool:
@@ -405,7 +434,7 @@ class Abridged:
         text = historian._history(
             source, turns, versions, target_tokens, historian.limits
         )
-        if ledger.missing(text):
+        if ledger.missing(text) or (self.newest_first and ledger.knows_commits):
             share = historian._ledger_share(source, ledger, target_tokens, shortest)
             with_ledger = historian._with_ledger(
                 source, turns, versions, ledger, target_tokens, share
@@ -472,7 +501,12 @@ class Abridged:
         spare_tokens = min(
             self.spare_chars // _CHARS_PER_TOKEN, max(0, tokens_left - ledger_tokens)
         )
-        shown = ledger.shown(history, ledger_tokens, spare_tokens=spare_tokens)
+        shown = ledger.shown(
+            history,
+            ledger_tokens,
+            spare_tokens=spare_tokens,
+            names_uncommitted=self.newest_first,
+        )
         return _lines(shown, history)
 
     def _ledger_share(
@@ -651,6 +685,9 @@ class Ledger:
         # earlier summary have numbers below 1.
         self._uses: dict[str, list[int]] = defaultdict(list)
         self._calls = 0
+        # The files changed since the last commit, with the place of the newest change;
+        # None if there was no commit.
+        self._uncommitted: dict[str, int] | None = None
 
     @classmethod
     def of(
@@ -669,11 +706,14 @@ class Ledger:
             ledger._read_turns(text)
         ledger._count_earlier_uses()
         turns = list(turns)
+        envelopes = list(envelopes)
         for envelope in envelopes:
             if isinstance(envelope.payload, ToolCall):
                 ledger._calls += 1
                 place = _place_in(turns, envelope.seq)
                 ledger._read_call(envelope.payload, place)
+        for seq, action in _actions_in(envelopes):
+            ledger._read_action(action, _place_in(turns, seq))
         for turn in turns:
             place = turn.last if turn.number is None else turn.number
             for name, kind in _KIND_OF_LIST.items():
@@ -681,6 +721,20 @@ class Ledger:
                     line = _short(" ".join(item.split()), _LONGEST_NAME)
                     ledger._mention(line, kind, place)
         return ledger
+
+    def _read_action(self, action: Action, place: int) -> None:
+        """Follow the files that are changed, and the commits.
+
+        Before the first commit, the files are those of the list of changed ones.
+        """
+        if action.target is None:
+            return
+        if action.effect == "command" and is_commit(action.target):
+            self._uncommitted = {}
+        elif action.effect in _CHANGES and self._uncommitted is not None:
+            name = markup.harmless(action.target)
+            self._uncommitted.pop(name, None)  # so that the newest is last
+            self._uncommitted[name] = place
 
     def _count_earlier_uses(self) -> None:
         """Count each identifier of earlier ledgers as used once, at its place."""
@@ -697,6 +751,8 @@ class Ledger:
             for kind, lines in _LEDGER_PART.findall(ledger):
                 if kind == "root":
                     root = lines
+                elif kind == _UNCOMMITTED:
+                    self._read_uncommitted(lines, root)
                 else:
                     self._read_lines(kind, lines, root)
 
@@ -714,6 +770,15 @@ class Ledger:
                 self._mention_id(
                     identifier, int(seq), is_argument=kind in _WITH_ARGUMENTS
                 )
+
+    def _read_uncommitted(self, lines: str, root: str) -> None:
+        self._uncommitted = {}
+        for line in lines.split("\n"):
+            name, _, place = line.rpartition(" ")
+            if name and place.isdigit():
+                if root and name.startswith(_FROM_ROOT):
+                    name = root + name.removeprefix(_FROM_ROOT)
+                self._uncommitted[name] = int(place)
 
     def _read_turns(self, summary: str) -> None:
         for last, turn in _TURN.findall(summary):
@@ -786,6 +851,11 @@ class Ledger:
             if name not in text and _ends(name) not in failures
         ]
 
+    @property
+    def knows_commits(self) -> bool:
+        """Whether it names the files that changed since the last commit."""
+        return self._uncommitted is not None
+
     def tokens_of(self, kinds: Collection[str]) -> int:
         """The least cost of the names of these kinds."""
         names = [name for name, (kind, _) in self._mentions.items() if kind in kinds]
@@ -796,7 +866,14 @@ class Ledger:
             weight += weight_of_text(f"{line[: 4 * _END]} 1000\n")
         return int(weight)
 
-    def shown(self, text: str, tokens: int, *, spare_tokens: int = 0) -> str:
+    def shown(
+        self,
+        text: str,
+        tokens: int,
+        *,
+        spare_tokens: int = 0,
+        names_uncommitted: bool = False,
+    ) -> str:
         """Return the ledger of names that ``text`` lacks, in at most ``tokens``.
 
         Changed files come first, then failures, files that were read, and identifiers.
@@ -804,9 +881,13 @@ class Ledger:
         most likely to be used again.
 
         spare_tokens: what identifiers may take besides ``tokens``.
+        names_uncommitted: whether the files changed since the last commit are listed.
         """
         missing = self.missing(text)
-        root = _root_of([name for name in missing if self._mentions[name][0] in _FILES])
+        files = [name for name in missing if self._mentions[name][0] in _FILES]
+        if names_uncommitted:
+            files += self._uncommitted or ()
+        root = _root_of(list(dict.fromkeys(files)))
         room: float = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
         reserved = _NOTE_TOKENS + sum(
             weight_of_text(f"{name} 1000\n")
@@ -814,6 +895,9 @@ class Ledger:
             if self._mentions[name][0] == "read"
         )
         parts: list[str] = []
+        if names_uncommitted:
+            parts = self._uncommitted_lines(root, room)
+            room -= sum(weight_of_text(f"{line}\n") for line in parts)
         for kind in _LEDGER_KINDS:
             lines: list[str] = []
             for name in missing:
@@ -839,6 +923,30 @@ class Ledger:
         if root:
             parts = ["<root>", root, "</root>", *parts]
         return "\n".join(["<ledger>", *parts, "</ledger>"])
+
+    def _uncommitted_lines(self, root: str, room: float) -> list[str]:
+        """The lines about files that no commit contains; none without any commit.
+
+        room: the most tokens; they may take half of it.
+        """
+        if self._uncommitted is None:
+            return []
+        newest_first = list(reversed(self._uncommitted.items()))
+        lines: list[str] = []
+        left = room / 2 - _NOTE_TOKENS
+        for name, place in newest_first[:_MOST_UNCOMMITTED]:
+            if root and name.startswith(root):
+                name = _FROM_ROOT + name.removeprefix(root)
+            line = f"{name} {place}"
+            cost = weight_of_text(f"{line}\n")
+            if cost <= left:
+                left -= cost
+                lines.append(line)
+        if not newest_first:
+            lines = [_ALL_COMMITTED]
+        if not lines or left < 0:
+            return []
+        return [f"<{_UNCOMMITTED}>", *lines, f"</{_UNCOMMITTED}>"]
 
     def _identifiers(self, missing: Iterable[str], room: float) -> list[str]:
         """The lines of a ledger with identifiers by kind, the newest first.
@@ -950,6 +1058,7 @@ def abridged_turns(
     first_turn: the number of the turn of the first event; None numbers no turns.
     """
     failed_calls = _failed_calls(envelopes)
+    progress = _Progress(tools)
     call_of_id = _unsuccessful_calls(envelopes)
     questions = markup.questions(envelopes)
     turns: list[AbridgedTurn] = []
@@ -979,13 +1088,97 @@ def abridged_turns(
             case ToolCall():
                 turn.end = "interrupted"
                 turn.calls += 1
+                progress.begin(payload)
                 if envelope.seq not in failed_calls:
                     open_file = _add_action(turn, payload, tools, open_file)
+                    progress.add_reverts(turn, payload, open_file)
             case _:
                 _add_outcome(turn, payload, call_of_id, questions)
+                if isinstance(payload, events.ToolResult):
+                    progress.add_result(turn, payload)
+    for turn in turns:
+        for name, items in turn.lists.items():
+            turn.lists[name] = [_clean_lines(item) for item in items]
     if goes_on and turns and turns[-1].end:
-        turns[-1].end = "goes_on"
+        turns[-1].end = "continues_below"
     return turns
+
+
+class _Progress:
+    """What the results of calls tell about earlier calls: fixes, reverts, failures."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._call_of_id: dict[str, ToolCall] = {}
+        # The work that failed and did not succeed since, each as a line.
+        self._failed: set[str] = set()
+        # The edits so far: the file, the text before, and the text after.
+        self._edits: set[tuple[str, str, str]] = set()
+
+    def begin(self, call: ToolCall) -> None:
+        """Remember a call, whose result comes later."""
+        self._call_of_id[call.call_id] = call
+
+    def add_reverts(
+        self, turn: AbridgedTurn, call: ToolCall, open_file: str | None
+    ) -> None:
+        """Name the call if it takes back earlier changes.
+
+        open_file: the file that the agent has open after it.
+        """
+        command = self._command(call)
+        if command is not None:
+            if is_revert(command):
+                turn.lists["reverted"].append(command)
+            return
+        if isinstance(call.arguments, str):
+            return
+        before = _first(call.arguments, _TEXTS_BEFORE)
+        after = _first(call.arguments, _TEXTS_AFTER)
+        file = _first(call.arguments, _PATHS) or open_file
+        if before is None or after is None or file is None:
+            return
+        if (file, after, before) in self._edits:
+            self._edits.discard((file, after, before))
+            folder, _, name = file.rpartition("/")
+            parent = folder.rpartition("/")[2]
+            place = f"{parent}/{name}" if parent else name
+            turn.lists["reverted"].append(f"{call.tool_name}: an edit of {place}")
+        else:
+            self._edits.add((file, before, after))
+
+    def add_result(self, turn: AbridgedTurn, result: events.ToolResult) -> None:
+        """Name failures in a successful result, and work that succeeds at last."""
+        call = self._call_of_id.get(result.call_id)
+        if call is None:
+            return
+        work = same_work(call_line(call))
+        if result.status == "error":
+            self._failed.add(work)
+            return
+        if result.status != "ok":
+            return
+        command = self._command(call)
+        output = without_reminders(markup.result_text(result.content))
+        failures = ""
+        if command is not None:
+            failures = failures_despite_success(command, output)
+        if failures:
+            self._failed.add(work)
+            turn.lists["failed"].append(f"{call_line(call)}: {failures}")
+        elif work in self._failed:
+            self._failed.remove(work)
+            turn.lists["succeeded_later"].append(work)
+
+    def _command(self, call: ToolCall) -> str | None:
+        """The command that a call runs, or None if it runs none."""
+        reader = self._tools.get(call.tool_name)
+        if reader is None or isinstance(call.arguments, str):
+            return None
+        action = reader(call.arguments)
+        if action is None or action.effect != "command":
+            return None
+        return action.target
 
 
 def _add_answer(turn: AbridgedTurn, text: str) -> None:
@@ -1007,34 +1200,50 @@ def _add_action(
 
     Returns the file that the agent has open after it.
     """
-    reader = tools.get(call.tool_name)
-    action: Action | None = None
-    if reader is not None and not isinstance(call.arguments, str):
-        action = reader(call.arguments)
-    target = (action.target or open_file) if action else None
-    if action is None or target is None:
-        turn.lists["tools"].append(_call_line(call))
+    action = _action_of(call, tools, open_file)
+    if action is None or action.target is None:
+        turn.lists["tools"].append(call_line(call))
         return open_file
     if action.effect == "command":
-        turn.lists["commands"].append(target)
+        turn.lists["commands"].append(action.target)
         return open_file
-    turn.lists[action.effect].append(target)
-    return open_file if action.effect == "deleted" else target
+    turn.lists[action.effect].append(action.target)
+    return open_file if action.effect == "deleted" else action.target
+
+
+def _action_of(call: ToolCall, tools: Tools, open_file: str | None) -> Action | None:
+    """The effect of a call, on the open file if it names no other; None if unknown."""
+    reader = tools.get(call.tool_name)
+    if reader is None or isinstance(call.arguments, str):
+        return None
+    action = reader(call.arguments)
+    if action is None:
+        return None
+    target = action.target or open_file
+    return None if target is None else Action(action.effect, target)
 
 
 def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
     """Yield the seq and the file of each successful call that reads or writes one."""
+    for seq, action in _actions_in(envelopes):
+        if action.effect != "command" and action.target is not None:
+            yield seq, action.target
+
+
+def _actions_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, Action]]:
+    """Yield the seq and the effect of each successful call, as far as it is known."""
     failed_calls = _failed_calls(envelopes)
     open_file: str | None = None
     for envelope in envelopes:
         call = envelope.payload
         if not isinstance(call, ToolCall) or envelope.seq in failed_calls:
             continue
-        turn = AbridgedTurn(envelope.seq, envelope.seq)
-        open_file = _add_action(turn, call, TOOLS, open_file)
-        for name in ("created", "modified", "deleted", "viewed"):
-            for file in turn.lists.get(name, ()):
-                yield envelope.seq, file
+        action = _action_of(call, TOOLS, open_file)
+        if action is None:
+            continue
+        yield envelope.seq, action
+        if action.effect in ("created", "modified", "viewed"):
+            open_file = action.target
 
 
 def files_of_ledgers(text: str) -> set[str]:
@@ -1050,7 +1259,8 @@ def failures_in(envelopes: Iterable[Envelope]) -> Iterator[tuple[int, tuple[str,
     ``failures_of`` recognizes the failure in a summary by its ends.
     """
     for failed in _failed_calls(envelopes).values():
-        line = failure_line(failed.call, markup.result_text(failed.content))
+        output = without_reminders(markup.result_text(failed.content))
+        line = failure_line(failed.call, output)
         yield failed.seq, (failure_line(failed.call), _ends(line))
 
 
@@ -1070,40 +1280,8 @@ def failure_line(call: ToolCall, text: str = "") -> str:
 
     text: of the result.
     """
-    line = f"{_call_line(call)}: {reason_in(text)}"
+    line = f"{call_line(call)}: {reason_in(text)}"
     return markup.harmless(" ".join(line.split()))
-
-
-# A failure up to this length is stated whole.
-_LONGEST_REASON: Final = 160
-_MOST_REASONS: Final = 4
-_EXIT: Final = re.compile(
-    r"(?:exit|return|status)\w* (?:code|status)?:? ?-?\d+", re.IGNORECASE
-)
-# The lines of a program's output that say what failed and why: the names of tests, the
-# assertions, and errors at a place.
-_REASON: Final = re.compile(
-    r"--- FAIL|^\s*(?:FAILED|ERROR) \S|^E\s{2,}|^\s*(?:not ok|✗|✕|×|●) |\bpanic\b"
-    r"|\w:\d+(?::\d+)?: |^\s*\w*(?:Error|Exception)\b.*:|\b(?:fatal|error): |\bassert"
-    r"|\b[Ee]xpected\b|undefined|not found|[Nn]o such file|[Pp]ermission denied",
-    re.MULTILINE,
-)
-
-
-def reason_in(text: str) -> str:
-    """Return the lines of a failed result that say what failed, or the whole text.
-
-    text: of the result, with its lines.
-    """
-    if len(text) <= _LONGEST_REASON:
-        return text
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    reasons = [line for line in lines if _REASON.search(line)]
-    if not reasons:
-        return text
-    shown = lines[:1] if _EXIT.fullmatch(lines[0]) else []
-    shown += [line for line in reasons if line not in shown][:_MOST_REASONS]
-    return "\n".join(shown)
 
 
 def _ends(line: str) -> str:
@@ -1125,18 +1303,18 @@ def _add_outcome(
     match event:
         case events.ToolResult(call_id=call_id, status=status, content=content):
             tool = event.tool_name or "?"
-            whole = markup.result_text(content)
-            text = " ".join(whole.split())
+            whole = without_reminders(markup.result_text(content))
+            text = _clean_lines(whole)
             if status == "ok":
                 turn.ok += 1
                 turn.results.pop(tool, None)  # so that the newest is last
                 turn.results[tool] = text
             elif status == "unknown":
                 call = calls.get(call_id)
-                name = tool if call is None else _call_line(call)
+                name = tool if call is None else call_line(call)
                 turn.lists["unknown"].append(f"{name}: {text}".strip())
             elif call_id in calls:
-                line = f"{_call_line(calls[call_id])}: {reason_in(whole)}"
+                line = f"{call_line(calls[call_id])}: {reason_in(whole)}"
                 turn.lists["failed"].append(line)
         case events.Planner(plan=plan):
             if plan:
@@ -1161,14 +1339,19 @@ def _add_outcome(
             line = " ".join(part for part in parts if part)
             turn.lists["decisions"].append(line)
         case events.SystemPrompt(where="conversation", text=str(text)):
-            turn.lists["decisions"].append(text)
+            is_note = markup.is_client_note(text)
+            turn.lists["client_notes" if is_note else "system_messages"].append(text)
 
 
 def _reason_of(review: events.HumanReview, calls: Mapping[str, ToolCall]) -> str:
     """The call that a decision is about, and the reason that the person gave."""
     bundle = review.bundle if isinstance(review.bundle, dict) else {}
     call = calls.get(str(bundle.get("call_id")))
-    parts = [_call_line(call)] if call is not None else []
+    parts: list[str] = []
+    if call is not None:
+        # The reason says more than the end of a long call.
+        line = _clean_lines(call_line(call))
+        parts.append(_joined_lines(cut_to_sentences(line, _LONGEST_REJECTED)))
     reason = bundle.get("reason")
     if isinstance(reason, str) and reason.strip():
         parts.append(reason.strip())
@@ -1202,8 +1385,8 @@ def _failed_calls(envelopes: Iterable[Envelope]) -> dict[int, _FailedCall]:
     return failed
 
 
-def _call_line(call: ToolCall) -> str:
-    """A call as one line: its tool and its most important argument."""
+def call_line(call: ToolCall) -> str:
+    """Return a call as one line: its tool and its most important argument."""
     if isinstance(call.arguments, str):
         argument = call.arguments
     else:
@@ -1256,22 +1439,25 @@ def _list_items(
         most = max(most // level.lists, 1)
     chars = max(limits.action_chars // level.lists, 1)
     if name == "steps":
+        if turn.is_unfinished:
+            newest = _newest_items(items, max(level.steps, _FEWEST_STEPS_OF_UNFINISHED))
+            return [_short_line(step, 2 * chars) for step in newest]
         longest = _longest_items(items, level.steps)
-        return [_short(item, 2 * chars) for item in longest]
+        return [_short_line(step, 2 * chars) for step in longest]
     if name == "results":
         most = min(most, level.results)
     newest = _newest_items(items, most)
     if name in _FILE_LISTS:
         return [_short_path(item, chars) for item in newest]
-    if name == "failed":
-        # The line that says why is in the second half of a failure.
+    if name in ("failed", "decisions"):
+        # The line that says why is in the second half.
         chars = min(2 * chars, limits.action_chars)
-    return [_short(item, chars) for item in newest]
+    return [_short_line(item, chars) for item in newest]
 
 
 def _longest_items(items: Sequence[str], most: int) -> list[str]:
     """The longest items in their order, each once."""
-    lines = list(dict.fromkeys(" ".join(item.split()) for item in items))
+    lines = list(dict.fromkeys(items))
     longest = sorted(lines, key=len, reverse=True)[:most]
     return [line for line in lines if line in longest]
 
@@ -1293,9 +1479,8 @@ def _newest_items(items: Sequence[str], most: int) -> list[str]:
     """The newest items, each once, in the order of their newest mention."""
     newest_first: dict[str, None] = {}
     for item in reversed(items):
-        line = " ".join(item.split())
-        if line:
-            newest_first.setdefault(line)
+        if item:
+            newest_first.setdefault(item)
     newest = list(newest_first)[:most]
     return newest[::-1]
 
@@ -1334,6 +1519,24 @@ def _short(text: str, chars: int) -> str:
     chars: before the escapes, which add a character each.
     """
     return markup.harmless(cut_to_sentences(text, chars, least=_END))
+
+
+def _clean_lines(text: str) -> str:
+    """The lines of a text that are not empty, with single spaces between words."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _joined_lines(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+def _short_line(text: str, chars: int) -> str:
+    """A text in one line, as ``_short``; it is cut at the ends of its own lines.
+
+    text: as ``_clean_lines`` returns it.
+    """
+    return _joined_lines(_short(text, chars))
 
 
 def _gist(text: str, chars: int) -> str:

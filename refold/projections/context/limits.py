@@ -19,6 +19,8 @@ def protected_tokens(window_tokens: int) -> int:
     return min(wished, int(window_tokens * _SMALL_WINDOW_SHARE))
 
 
+# A longer message of the user says itself what it is about.
+LONGEST_ANSWER: Final = 80  # characters
 # The lists that can have a limit of their own.
 _LISTS: Final = frozenset({"modified", "created", "deleted", "viewed", "commands"})
 

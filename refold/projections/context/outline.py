@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from refold.domain import events
 from refold.domain.envelope import Envelope
-from refold.domain.events import JsonObject, Span, Summary
+from refold.domain.events import Event, JsonObject, Span, Summary
 from refold.domain.parts import (
     MEDIA,
     Block,
@@ -36,6 +36,7 @@ from refold.projections.context.edits import (
     changed_after,
     edit_of,
 )
+from refold.projections.context.limits import LONGEST_ANSWER
 from refold.projections.context.text import task_change, tasks_of
 from refold.projections.context.units import (
     LiveSummary,
@@ -46,6 +47,7 @@ from refold.projections.context.units import (
     Unit,
     Waiting,
     joined,
+    key_of,
     place,
     spans_of,
     unit_of,
@@ -55,7 +57,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 15
+SHAPE: Final = 16
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -78,15 +80,22 @@ _PROTECTED: Final = frozenset(
 _WITH_MEDIA: Final = frozenset({events.UserInput, events.ToolResult})
 
 
+# The tokens of what a short answer chose, or of the call that a decision is about.
+_SUBJECT_TOKENS: Final = 50
+
+
 class ProtectedEvent(NamedTuple):
     """A user input, a decision, a plan, or a judgment of the agent, with its cost.
 
-    turn: the number of its turn.
+    turn:    the number of its turn.
+    subject: the seq of the event that explains it: of a short input, the text of the
+             agent before it; of a decision, the call that it is about.  0 is none.
     """
 
     seq: int
     tokens: int
     turn: int
+    subject: int = 0
 
 
 class PlanEvent(NamedTuple):
@@ -110,11 +119,22 @@ class MediaEvent(NamedTuple):
     tokens: int
 
 
-class SeqAndTurn(NamedTuple):
-    """An event by its seq, and the number of its turn."""
+class CoveredEvent(NamedTuple):
+    """A protected event that a summary stands for; see ``ProtectedEvent``."""
 
     seq: int
     turn: int
+    subject: int = 0
+
+
+class AnsweredCall(NamedTuple):
+    """The newest call that got its result.
+
+    key: the keyed call id.
+    """
+
+    key: str
+    seq: int
 
 
 class PinChange(NamedTuple):
@@ -296,6 +316,9 @@ class Outline(NamedTuple):
     joins_plans:        whether views join the events of the current plan; otherwise
                         they show the newest one alone.
     keeps_judgments:    whether reflections and verdicts are protected.
+    names_subjects:     whether short answers and decisions have their subjects.
+    spoken:             the newest text of the agent; 0 for none.
+    answered:           the newest call with a result.
     plan_text:          the newest plan in prose.
     tasks:              the newest list of tasks, and later changes of single tasks.
     excluded:           whether the newest response is of an agent that the strategy
@@ -344,11 +367,14 @@ class Outline(NamedTuple):
     edits: tuple[Edit, ...] = ()
     protected_budget: int = 0
     protected: tuple[ProtectedEvent, ...] = ()
-    protected_before: tuple[SeqAndTurn, ...] = ()
+    protected_before: tuple[CoveredEvent, ...] = ()
     protected_cost: int = 0
     plan: ProtectedEvent | None = None
     joins_plans: bool = False
     keeps_judgments: bool = False
+    names_subjects: bool = False
+    spoken: int = 0
+    answered: AnsweredCall | None = None
     plan_text: ProtectedEvent | None = None
     tasks: tuple[PlanEvent, ...] = ()
     excluded: bool = False
@@ -414,6 +440,13 @@ class Outline(NamedTuple):
         return tuple(sorted(seqs))
 
     @property
+    def protected_subjects(self) -> dict[int, int]:
+        """The seqs of the events that explain protected ones, by the seqs of these."""
+        return {
+            event.seq: event.subject for event in self.protected_before if event.subject
+        }
+
+    @property
     def protected_turns(self) -> dict[int, int]:
         """The number of the turn of each protected event, by its seq."""
         turns = {event.seq: event.turn for event in self.protected_before}
@@ -467,6 +500,7 @@ class Outline(NamedTuple):
         spans += self.layers.facts_shown
         spans += self.layers.notes_shown
         spans += [(seq, seq) for seq in self.protected_seqs]
+        spans += [(seq, seq) for seq in self.protected_subjects.values()]
         reads = joined(spans)
         if self.edits:
             reads = without(reads, self.edited.left_out)
@@ -560,6 +594,9 @@ class OutlineBuilder:
     plan: ProtectedEvent | None
     joins_plans: bool
     keeps_judgments: bool
+    names_subjects: bool
+    spoken: int
+    answered: AnsweredCall | None
     plan_text: ProtectedEvent | None
     tasks: tuple[PlanEvent, ...]
     excluded: bool
@@ -664,17 +701,23 @@ class OutlineBuilder:
             self._update_waiting(envelope, placed)
         if self.protected_budget and type(envelope.payload) in _PROTECTED:
             self._protect(envelope)
+        if self.names_subjects:
+            self._remember_subject(envelope, placed)
         if type(envelope.payload) in _WITH_MEDIA:
             self._media += media_in(envelope)
         self._note(envelope)
 
     def _protect(self, envelope: Envelope) -> None:
         """Remember an event whose words stay beside summaries."""
+        subject = self._subject_of(envelope.payload) if self.names_subjects else 0
         event = ProtectedEvent(
             seq=envelope.seq,
             tokens=envelope.token_estimate + MESSAGE_OVERHEAD,
             turn=max(self.turn_count, 1),
+            subject=subject,
         )
+        if subject:
+            event = event._replace(tokens=event.tokens + _SUBJECT_TOKENS)
         match envelope.payload:
             case events.Planner(plan=plan):
                 self.plan = event
@@ -687,6 +730,29 @@ class OutlineBuilder:
                     self._protected.append(event)
             case _ if not is_injected(envelope):
                 self._protected.append(event)
+
+    def _subject_of(self, event: Event) -> int:
+        """The seq of the event that explains this one; 0 for none."""
+        match event:
+            case events.UserInput(text=text) if len(text.strip()) <= LONGEST_ANSWER:
+                return self.spoken
+            case events.HumanReview(bundle={"call_id": str(call_id)}):
+                key = key_of(call_id)
+                for call in self.thread.open:
+                    if call.key == key:
+                        return call.seq
+                if self.answered is not None and self.answered.key == key:
+                    return self.answered.seq
+        return 0
+
+    def _remember_subject(self, envelope: Envelope, placed: Place | None) -> None:
+        """Remember an event that the next input or decision may be about."""
+        payload = envelope.payload
+        if isinstance(payload, events.AgentResponse | events.Final):
+            if payload.text.strip():
+                self.spoken = envelope.seq
+        elif placed is not None and placed.answers is not None:
+            self.answered = AnsweredCall(placed.answers.key, placed.answers.seq)
 
     def _add_plan(self, event: ProtectedEvent, plan: Any) -> None:
         """Update the current plan: its text, its tasks, or one of them."""
@@ -920,7 +986,9 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     )
     pending = [change for change in outline.pin_changes if change.at > decided_at]
     covered = [event for event in outline.protected if event.seq <= through]
-    covered_events = [SeqAndTurn(event.seq, event.turn) for event in covered]
+    covered_events = [
+        CoveredEvent(event.seq, event.turn, event.subject) for event in covered
+    ]
     covered_tokens = sum(event.tokens for event in covered)
     return outline._replace(
         protected=outline.protected[len(covered) :],

@@ -17,11 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import estimate_text
+from refold.projections.context.choices import choice
 from refold.projections.context.excerpts import cut_to_sentences
 from refold.projections.context.text import (
     task_change,
@@ -39,6 +41,9 @@ _PASTED_CHARS: Final = 400
 # Prose beyond this length is a pasted document.
 _LONGEST_PROSE: Final = 4_000
 _LONGEST_PLAN: Final = 2_000
+_LONGEST_CALL: Final = 120
+# No protected event is explained by another one.
+NO_SUBJECTS: Final[Mapping[int, int]] = MappingProxyType({})
 _LONGEST_JUDGMENT: Final = 400
 # Judgments may take this part of the budget.
 _JUDGMENTS_SHARE: Final = 1 / 4
@@ -154,6 +159,7 @@ def protected(
     joins_plans: bool = False,
     has_notes: bool = False,
     keeps_newest_judgments: bool = True,
+    subjects: Mapping[int, int] = NO_SUBJECTS,
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
@@ -169,15 +175,20 @@ def protected(
     keeps_newest_judgments: whether each of the newest judgments stays that still has
                    room.  Otherwise the oldest go until all others have room, and a
                    long new one takes older ones with it.
+    subjects: the seqs of events in ``rows`` that explain others, by the seqs of these:
+                   the text of the agent that a short answer is about, and the call
+                   that a decision is about.
     """
     rows = list(rows)
     words = [part for row in rows if (part := words_of(row)) is not None]
+    words = _with_calls(words, rows, subjects)
     if joins_plans:
         words = _with_joined_plan(words, rows)
     if has_notes:
         words = _with_notes(words, rows)
     if raw is not None:
         words = _without_repetitions(words, raw, turns)
+    words = _with_choices(words, rows, subjects)
     content = Protected(tuple(words), (), _total(words), budget, turns)
     without_judgments = (
         _newest_judgments if keeps_newest_judgments else _without_oldest_judgments
@@ -250,6 +261,57 @@ def _with_joined_plan(words: Iterable[Words], rows: Sequence[Envelope]) -> list[
         elif plan is not None and part.seq == plan.seq:
             joined.append(plan)
     return joined
+
+
+def _with_choices(
+    words: Sequence[Words], rows: Iterable[Envelope], subjects: Mapping[int, int]
+) -> list[Words]:
+    """The words; short answers of the user with what they chose.
+
+    subjects: as in ``protected``.
+    """
+    if not subjects:
+        return list(words)
+    offers = {
+        row.seq: row.payload.text
+        for row in rows
+        if isinstance(row.payload, events.AgentResponse | events.Final)
+    }
+    explained: list[Words] = []
+    for part in words:
+        offer = offers.get(subjects.get(part.seq, 0))
+        if part.label == "user" and offer and not part.is_repeated:
+            chosen = choice(part.original, offer)
+            if chosen:
+                part = part._replace(text=f"{part.text} {chosen}")
+        explained.append(part)
+    return explained
+
+
+def _with_calls(
+    words: Sequence[Words], rows: Iterable[Envelope], subjects: Mapping[int, int]
+) -> list[Words]:
+    """The words; decisions with the calls that they are about.
+
+    subjects: as in ``protected``.
+    """
+    if not subjects:
+        return list(words)
+    calls = {
+        row.seq: row.payload for row in rows if isinstance(row.payload, events.ToolCall)
+    }
+    explained: list[Words] = []
+    for part in words:
+        call = calls.get(subjects.get(part.seq, 0))
+        if part.label == "decision" and call is not None:
+            # The registry of tools loads only if a person decided about a call.
+            from refold.projections.context.abridged import call_line
+
+            line = cut_to_sentences(" ".join(call_line(call).split()), _LONGEST_CALL)
+            text = f"{part.text} {line}"
+            part = part._replace(text=text, original=text)
+        explained.append(part)
+    return explained
 
 
 def _with_notes(words: Iterable[Words], rows: Iterable[Envelope]) -> list[Words]:

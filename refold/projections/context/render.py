@@ -319,6 +319,12 @@ class _Pieces:
                 if isinstance(row.payload, events.UserInput) and row.seq in whole_seqs:
                     raw[row.payload.text] = row.seq
         seqs = set(outline.protected_seqs) - raw_seqs
+        subjects = {
+            seq: subject
+            for seq, subject in outline.protected_subjects.items()
+            if seq in seqs
+        }
+        seqs.update(subjects.values())
         return protected(
             [row for row in self.rows if row.seq in seqs],
             most,
@@ -327,6 +333,7 @@ class _Pieces:
             joins_plans=outline.joins_plans,
             has_notes=outline.keeps_judgments,
             keeps_newest_judgments=strategy.shows_judgments_once,
+            subjects=subjects,
         )
 
     def over_budget(self, content: Protected | None, *, has_note: bool) -> int:

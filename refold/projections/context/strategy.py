@@ -346,6 +346,10 @@ RULES_WITH_JUDGMENTS: Final = 5
 RULES_WITH_JUDGMENTS_ONCE: Final = 6
 
 
+# From these rules on, a short answer has what it chose, and a decision its call.
+RULES_WITH_SUBJECTS: Final = 6
+
+
 class Strategy(BaseModel):
     """A rule for contexts: a name, a version, and parameters as fields.
 
@@ -496,6 +500,7 @@ class Strategy(BaseModel):
             protected_budget=self.protected_budget,
             joins_plans=self.rules >= RULES_WITH_JOINED_PLANS,
             keeps_judgments=self.keeps_judgments,
+            names_subjects=self.rules >= RULES_WITH_SUBJECTS,
         )
 
     @property

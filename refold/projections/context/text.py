@@ -251,16 +251,21 @@ LISTS: Final = (
     "tools",
     "steps",
     "failed",
+    "succeeded_later",
+    "reverted",
     "unknown",
     "results",
     "errors",
     "decisions",
+    "system_messages",
+    "client_notes",
 )
 _TAGS: Final = (
     "turn",
     "user",
     "agent",
     "interrupted",
+    "continues_below",
     "goes_on",
     "left_out",
     "plan",
@@ -268,6 +273,7 @@ _TAGS: Final = (
     "verdicts",
     "ledger",
     "changed",
+    "changed_since_last_commit",
     "read",
     "ids",
     "urls",
@@ -292,7 +298,7 @@ _LEFT_OUT: Final = re.compile(
     r"(?: first=\"(?P<first>-?\d+)\" last=\"(?P<last>-?\d+)\")?"
     r"(?: calls=\"(?P<calls>\d+)\" ok=\"(?P<ok>\d+)\")?/>"
 )
-_TURN_TAG: Final = re.compile(
+_TURN_TAG: Final = (
     r"<turn (?:first=\"(?P<first>-?\d+)\" last|number)=\"(?P<last>-?\d+)\""
     r"(?: calls=\"(?P<calls>\d+)\")?(?: ok=\"(?P<ok>\d+)\")?>"
 )
@@ -374,7 +380,8 @@ def left_out(turns: Iterable[str]) -> LeftOutTurns:
     """Return what is left out if these turns are, oldest first."""
     total = LeftOutTurns()
     for turn in turns:
-        match = _TURN_TAG.match(turn)
+        # Only compacted contexts need the pattern, so it is compiled on first use.
+        match = re.match(_TURN_TAG, turn)
         counted = LeftOutTurns(1) if match is None else _counted(match, 1)
         total = total.and_then(counted)
     return total
@@ -496,13 +503,18 @@ _IN_TAGS: Final = re.compile(
 )
 
 
+def is_client_note(text: str) -> bool:
+    """Whether a text of the system is a note that a client put between tags."""
+    return _IN_TAGS.fullmatch(text) is not None
+
+
 def system_text(text: str) -> str:
     """Return a text of the system as it stands within a conversation.
 
     The API has no message of the system there.  Tags tell the text from the user's
     words; a text that has tags already is shown as it was sent.
     """
-    if _IN_TAGS.fullmatch(text):
+    if is_client_note(text):
         return text
     return tagged("system", text)
 

@@ -1,0 +1,100 @@
+"""The outcomes of calls: failures in their results, reverts, and commits."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# A failure up to this length is stated whole.
+_LONGEST_REASON: Final = 160
+_MOST_REASONS: Final = 4
+_EXIT: Final = re.compile(
+    r"(?:exit|return|status)\w* (?:code|status)?:? ?-?\d+", re.IGNORECASE
+)
+# The lines of a program's output that say what failed and why: the names of tests, the
+# assertions, and errors at a place.
+_REASON: Final = re.compile(
+    r"--- FAIL|^\s*(?:FAILED|ERROR) \S|^E\s{2,}|^\s*(?:not ok|✗|✕|×|●) |\bpanic\b"
+    r"|\w:\d+(?::\d+)?: |^\s*\w*(?:Error|Exception)\b.*:|\b(?:fatal|error): |\bassert"
+    r"|\b[Ee]xpected\b|undefined|not found|[Nn]o such file|[Pp]ermission denied",
+    re.MULTILINE,
+)
+# Lines that say so if a test, a check, or a build failed although its command exits
+# with 0, as the last command of a pipe does.
+_FAILED_CHECK: Final = re.compile(
+    r"^\s*(?:--- FAIL\b|FAIL(?:ED)?\b|not ok \d|npm ERR!|make(?:\[\d+\])?: \*\*\* )"
+    r"|\b[1-9]\d* (?:tests? |specs? |examples? )?(?:failed|failing|failures)\b"
+    r"|\btest result: FAILED|^\s*(?:exit status|Exit code) [1-9]"
+)
+# Commands that run tests, checks, or builds.
+_CHECK: Final = re.compile(
+    r"\b(?:\w*tests?|pytest|tox|nox|jest|vitest|mocha|rspec|phpunit|lint\w*|ruff|mypy"
+    r"|tsc|eslint|golangci-lint|check|build|make|cargo|gradle|mvn|bazel|ctest)\b"
+)
+# Programs whose output quotes files and other people's output.
+_QUOTES: Final = re.compile(
+    r"(?:cd [^;&|]+&& *)?(?:cat|head|tail|sed|awk|grep|rg|ls|find|less|git|gh|echo)\b"
+)
+_REMINDER: Final = re.compile(
+    r"\s*<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL
+)
+_GIT: Final = r"\bgit(?: -[cC] \S+)* "
+_COMMIT: Final = re.compile(rf"{_GIT}commit\b(?!.*--dry-run)")
+_REVERT: Final = re.compile(
+    rf"{_GIT}(?:revert\b|reset (?:--(?:hard|soft|mixed)|HEAD[~^]|[0-9a-f]{{7}})"
+    r"|restore (?!--staged)|checkout (?:\S+ )?-- |checkout (?!-b)(?:\S+ )*\S*\.[A-Za-z]"
+    r"|clean -|stash(?: push| save| -|$|[;&|\n]))"
+)
+# The part of a command that only shortens its output.
+_SHORTENS: Final = re.compile(
+    r"\s*(?:2>&1|\|\s*(?:tail|head|grep|cat|tee)\b[^|;&]*)(?=\s|$)"
+)
+
+
+def reason_in(text: str) -> str:
+    """Return the lines of a failed result that say what failed, or the whole text.
+
+    text: of the result, with its lines.
+    """
+    if len(text) <= _LONGEST_REASON:
+        return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reasons = [line for line in lines if _REASON.search(line)]
+    if not reasons:
+        return text
+    shown = lines[:1] if _EXIT.fullmatch(lines[0]) else []
+    shown += [line for line in reasons if line not in shown][:_MOST_REASONS]
+    return "\n".join(shown)
+
+
+def failures_despite_success(command: str, output: str) -> str:
+    """Return the lines of a successful command's output that state failures.
+
+    Only commands that run tests, checks, or builds are read, because others quote the
+    output of programs.  Returns an empty text if nothing failed.
+    """
+    if not _CHECK.search(command) or _QUOTES.match(command.strip()):
+        return ""
+    lines = [line.strip() for line in output.splitlines()]
+    failures = [line for line in lines if _FAILED_CHECK.search(line)]
+    return "\n".join(dict.fromkeys(failures[:_MOST_REASONS]))
+
+
+def without_reminders(output: str) -> str:
+    """Return the text of a result without the reminders that a client added to it."""
+    return _REMINDER.sub("", output)
+
+
+def is_commit(command: str) -> bool:
+    """Whether a command commits changes."""
+    return _COMMIT.search(command) is not None
+
+
+def is_revert(command: str) -> bool:
+    """Whether a command takes back changes or commits."""
+    return _REVERT.search(command) is not None
+
+
+def same_work(command: str) -> str:
+    """Return a command without what only shortens its output."""
+    return _SHORTENS.sub("", command).strip()
