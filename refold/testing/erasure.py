@@ -299,7 +299,12 @@ class RetentionContract:
 
         changes: other conditions of ``Unused`` than those that the session meets.
         """
-        conditions = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **changes}
+        conditions = {
+            "since": NOW,
+            "reads": True,
+            "all_sessions": ("s-1", "s-2"),
+            **changes,
+        }
         job = log.erasures.new_job(_FIRST_SESSION, due_at=None, facts={})
         return log.retention.begin_unused(job, erasure.Unused(**conditions))
 
@@ -350,7 +355,11 @@ class RetentionContract:
 
     @pytest.mark.parametrize(
         "conditions",
-        [{"since": NOW - 1}, {"known": ("s-1",)}, {"known": ("s-1", "s-2", "s-3")}],
+        [
+            {"since": NOW - 1},
+            {"all_sessions": ("s-1",)},
+            {"all_sessions": ("s-1", "s-2", "s-3")},
+        ],
     )
     def test_a_used_session_or_one_with_forks_stays(
         self, log: EventLog, conditions: dict[str, Any]
