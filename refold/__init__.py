@@ -1,16 +1,17 @@
-"""Refold keeps everything an agent session did: append once, refold any time.
+"""Refold stores every event of an agent session: append once, refold any time.
 
-``refold.open`` gives a store, ``store.session`` a session, ``session.append``
-records events and ``session.context`` shows what the next model call is sent.  What a
-first page of code does not need is in rooms: ``refold.errors``, ``refold.events``,
-``refold.redaction``, ``refold.strategies``, ``refold.memory``, ``refold.review``.
+``refold.open`` returns a store, and ``store.session`` a session.  ``session.append``
+records events, and ``session.context`` returns the context of the next model call.
+Names that a first program does not need are in the modules ``refold.errors``,
+``refold.events``, ``refold.redaction``, ``refold.strategies``, ``refold.memory``, and
+``refold.review``.
 """
 
 import lazy_loader
 
 __version__ = "0.2.0"
 
-# What ``__init__.pyi`` lists is loaded when it is first used: importing stays fast.
+# The names in ``__init__.pyi`` are loaded on first use, so that the import is fast.
 __getattr__, _, _names = lazy_loader.attach_stub(__name__, __file__)
 _ROOMS = {"errors", "events", "memory", "redaction", "review", "strategies"}
 _OFFERED = sorted({*_names, "__version__"} - _ROOMS)

@@ -18,7 +18,7 @@ _ROW = re.compile(r"^\|(?P<places>[^|]*`[^|]*)\|", re.MULTILINE)
 _PLACE = re.compile(r"`(refold/[^`]*)`")
 
 # Folders whose docstrings and comments avoid the phrases below.
-_PROSE_FOLDERS = ("tests", "benchmarks", "tools", "examples")
+_PROSE_FOLDERS = ("refold", "tests", "benchmarks", "tools", "examples")
 _CLAUSE_AS_NOUN = re.compile(r"(What|Who|Whoever)\b")
 _SENTENCE_END = re.compile(r"(?<=[.?!])\s|\n\n")
 _AVOIDED = re.compile(r"\b(meanwhile|but\s+for|anew|whoever)\b", re.IGNORECASE)

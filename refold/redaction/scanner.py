@@ -483,7 +483,7 @@ class Scanner:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        """What its engine looks for: parts of rules, and no registered value."""
+        """The parts of rules that its engine searches for; no registered values."""
         return self._triggers
 
     def look_for_faster_engine(self) -> None:

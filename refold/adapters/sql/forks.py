@@ -34,7 +34,7 @@ _MAGIC: Final = b"SQLite format 3\0"
 
 
 class Holder(Protocol):
-    """What has connections to a database open, and opens them when they are needed."""
+    """An object with connections to a database, which it opens on first use."""
 
     def close_before_fork(self) -> None:
         """Close all connections, in a process that goes on; no thread uses one."""
@@ -139,7 +139,7 @@ def _keep_for_ever(connection: OwnConnection) -> None:
 
 
 class _Process:
-    """What one process does with files: uses of them, and forks."""
+    """The uses of files by one process, and its forks."""
 
     def __init__(self, inherited: Iterable[FileId] = ()) -> None:
         self.pid = os.getpid()
@@ -156,11 +156,11 @@ class _Process:
         self.inherited = frozenset(inherited)
 
     def uses_of(self, thread: int) -> list[Use]:
-        """What this thread uses now."""
+        """Return the uses that this thread has begun and not ended."""
         return [use for use in list(self.uses) if use.thread == thread]
 
     def users(self) -> set[int]:
-        """Holders that any thread uses now, by ``id``."""
+        """Return the ids of the holders that any thread uses now."""
         return {id(use.holder) for use in list(self.uses)}
 
 

@@ -181,7 +181,7 @@ class Recorder(ApplicationRecorder):
                 self.insert_events(batch.events, batch=batch, write=write)
             except NotInserted:
                 raise StoreUnavailable(
-                    "the head moved while its session was encrypted anew",
+                    "the head moved while its session was encrypted again",
                     remedy="try again",
                 ) from None
 

@@ -182,7 +182,7 @@ def _views(metadata: sa.MetaData) -> sa.Table:
 
 
 def _leases(metadata: sa.MetaData) -> sa.Table:
-    """Who does a piece of work now, or did it last.
+    """The owner of each piece of work, now or last.
 
     Leases that were taken before the column ``period`` existed have 0: they are free.
     """

@@ -30,7 +30,7 @@ from refold.domain.seals import Ending, Leaf, Seal, TreeHead, Use
 
 _logger = logging.getLogger("refold")
 _SQL: Final = statements("recorder")
-# The number of streams under one tree head.  Meanwhile, SQLite's write lock is held.
+# The number of streams under one tree head.  Writing them holds SQLite's write lock.
 STREAMS: Final = 1_000
 _PAGE: Final = 10_000
 _NAMED: Final = 100  # leaves, streams or rows that are named as problems

@@ -249,7 +249,7 @@ _END: Final = 16
 
 
 class _Level(NamedTuple):
-    """What a version of a turn shows.
+    """The limits of one version of a turn, from the longest version to the shortest.
 
     inputs:  the divisor of the limit of texts of the user.
     texts:   the divisor of the limit of texts of the agent.
@@ -1105,7 +1105,7 @@ def abridged_turns(
 
 
 class _Progress:
-    """What the results of calls tell about earlier calls: fixes, reverts, failures."""
+    """Finds fixes, reverts, and failures in the results of calls."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools

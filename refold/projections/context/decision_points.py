@@ -14,7 +14,7 @@ from refold.projections.context.units import Place, continues_response
 
 
 class DecisionPoint(NamedTuple):
-    """What happened between two neighboring events of a log.
+    """The decision between two neighboring events of a log.
 
     model_called: whether a model was called.
     turn_ended:   whether the agent had ended its turn.

@@ -683,7 +683,8 @@ def _cut(words: Words, chars: int) -> Words:
     return words._replace(text=cut_to_sentences(words.text, chars))
 
 
-# What a budget takes away after the judgments, the least important first.
+# After the judgments, a budget shortens other content in these steps: the least
+# important content first.
 _STEPS: Final = (
     _without_pasted,
     _shortened,

@@ -1,4 +1,4 @@
-"""What one session shows: its path, its outcome, its failures, and what helped then."""
+"""The facts of one session: its path, its outcome, its failures, and their fixes."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts(JsonDataclass):
-    """What a session shows by itself.
+    """The facts of one session, without any other session.
 
     scenario:    the scenario that the writer named, or that a classifier found.
     upto_seq:    the last event that was folded.
