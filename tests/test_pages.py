@@ -224,6 +224,7 @@ def run(page: str, part: list[tuple[Block, str]], place: Path, url: str) -> list
         **{k: v for k, v in os.environ.items() if not k.startswith("REFOLD_")},
         "HOME": str(place),
         "XDG_CONFIG_HOME": str(place / "config"),
+        "XDG_CACHE_HOME": str(place / "cache"),
         "PATH": path,
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "a-key-for-tests",

@@ -9,6 +9,7 @@ the packages and the size of each extra, as `docs/how-to/install.md` shows them.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -107,7 +108,11 @@ def _follow_tutorial(environment: Path) -> None:
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:
-    subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True)
+    # The check leaves nothing in the cache of the person who runs it.
+    environment = {**os.environ, "REFOLD_CACHE": "off"}
+    subprocess.run(
+        command, cwd=cwd, check=True, capture_output=True, text=True, env=environment
+    )
 
 
 if __name__ == "__main__":

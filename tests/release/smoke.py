@@ -35,6 +35,7 @@ def main(extra: str) -> None:
     with TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["REFOLD_HOME"] = folder
+        os.environ["REFOLD_CACHE"] = f"{folder}/cache"
         os.environ["REFOLD_DB"] = "sqlite:///smoke.db"
         _record()
         _read()

@@ -134,6 +134,7 @@ def environment(
         "PATH": environ["PATH"],
         "REFOLD_DB": postgres_url,
         "REFOLD_HOME": str(home),
+        "REFOLD_CACHE": "off",
         "REFOLD_KEYS": url,
         "REFOLD_MASTER_KEY": base64.b64encode(bytes(range(32))).decode(),
         "REFOLD_TOKEN_SECRET": SECRET,
