@@ -67,23 +67,23 @@ def run(
         console.print(f"there is no compaction of a client in {folder}")
         return 1
     begin = time.process_time()
-    results = {CLIENT: _each(found, lambda one: Compacted(one.summary))}
+    results = {CLIENT: _each(found, lambda boundary: Compacted(boundary.summary))}
     if command is not None:
-        results[COMMAND] = _each(found, lambda one: by_command(one, command))
+        results[COMMAND] = _each(found, lambda boundary: by_command(boundary, command))
     for strategy in strategies:
         results[strategy] = _each(found, _compactor(strategy))
     seconds = time.process_time() - begin
     tables = [promises(_checks(results)), _survivals(results, len(found))]
-    for one in tables:
-        console.print(one)
+    for printed in tables:
+        console.print(printed)
     console.print(f"{len(found)} compactions, {seconds:.0f} s of CPU")
     if json is not None:
         figures = {
-            name: [asdict(one) for one in survivals]
+            name: [asdict(survival) for survival in survivals]
             for name, survivals in results.items()
         }
-        told = {"machine": machine(), "figures": figures}
-        json.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        document = {"machine": machine(), "figures": figures}
+        json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if markdown is not None:
         page = markdown.read_text("utf-8")
         text = "\n".join(map(as_markdown, tables))
@@ -146,7 +146,7 @@ def _survivals(results: dict[str, list[Survival]], count: int) -> Table:
 
 
 def _values(survivals: Iterable[Survival], measure: str) -> list[float]:
-    values = (getattr(one, measure) for one in survivals)
+    values = (getattr(survival, measure) for survival in survivals)
     return [float(value) for value in values if value is not None]
 
 

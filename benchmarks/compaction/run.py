@@ -109,16 +109,18 @@ def run(options: Options) -> int:
             json=options.json,
             markdown=options.markdown,
         )
-    figures = [one for path in _files(options) for one in measured(path, options)]
+    figures: list[Figure] = []
+    for path in _files(options):
+        figures += measured(path, options)
     means = front(figures)
     checks = _checks(means)
     tables = [promises(checks), _means(means), _each(figures)]
     console = Console(width=None if sys.stdout.isatty() else 160)
-    for made in tables:
-        console.print(made)
+    for printed in tables:
+        console.print(printed)
     if options.json:
-        told = {"machine": machine(), "figures": [*map(asdict, figures)]}
-        options.json.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        document = {"machine": machine(), "figures": [*map(asdict, figures)]}
+        options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if options.plot:
         draw(means, options.plot)
     if options.markdown:
@@ -136,7 +138,7 @@ def _files(options: Options) -> list[Path]:
 def measured(path: Path, options: Options) -> list[Figure]:
     """All strategies on the runs of a file, one after the other in one session."""
     try:
-        transcripts = [one for one in read(path) if one.drafts]
+        transcripts = [transcript for transcript in read(path) if transcript.drafts]
     except ImportFailed:
         return []
     name = "the sample" if path == SAMPLE else transcripts[0].format
@@ -145,7 +147,7 @@ def measured(path: Path, options: Options) -> list[Figure]:
         for drafts in joined(transcripts, ANSWERS // 5 if options.quick else ANSWERS):
             session.append(drafts)
         compared = session.proofs.compare(SPECS, model=MODEL)
-    base = next(one for one in compared.outcomes if one.name == "keep_all")
+    base = next(outcome for outcome in compared.outcomes if outcome.name == "keep_all")
     return [
         Figure(
             one.label,
