@@ -216,7 +216,7 @@ OF_RACES: Final = {("refold/adapters/sql/recorder.py", "Subjects.set")}
 OF_SQLITE: Final = {
     ("refold/adapters/verification.py", "StoreDataVerification._floor_problems"),
     ("refold/adapters/sql/clocks.py", "ObservedTime._read"),
-    ("refold/adapters/sql/clocks.py", "ObservedTime._record"),
+    ("refold/adapters/sql/clocks.py", "ObservedTime._write_record"),
     ("refold/adapters/sql/compiled.py", "create_missing"),
 }
 
