@@ -79,7 +79,7 @@ class Known:
 
     @property
     def mean(self) -> float:
-        return fmean(one.success or 0.0 for one in self.shown)
+        return fmean(run.success or 0.0 for run in self.shown)
 
 
 def predictions(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
@@ -94,7 +94,7 @@ def predictions(known: Known, others: Sequence[SessionFacts]) -> list[Prediction
 
 def _success(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Predict how a run ends from its first half: the mean of the items it matches."""
-    chances = [(_chance(known, one), one.success or 0.0) for one in others]
+    chances = [(_chance(known, run), run.success or 0.0) for run in others]
     right = [(chance >= 0.5) == (real >= 0.5) for chance, real in chances]
     usual = known.mean >= 0.5
     base = [usual == (real >= 0.5) for _, real in chances]
@@ -121,12 +121,12 @@ def _success(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     ]
 
 
-def _chance(known: Known, one: SessionFacts) -> float:
-    walked = [step for _, _, step in one.walked]
+def _chance(known: Known, run: SessionFacts) -> float:
+    walked = [step for _, _, step in run.walked]
     half = walked[: (len(walked) + 1) // 2]
     found = [
         paths[tuple(half[start:end])]
-        for paths in (known.paths(one.scenario), known.paths(GENERAL))
+        for paths in (known.paths(run.scenario), known.paths(GENERAL))
         for start in range(len(half))
         for end in range(start + 1, min(len(half), start + LONGEST_PATH) + 1)
         if tuple(half[start:end]) in paths
@@ -143,9 +143,9 @@ def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]
     counts: Counter[Step] = Counter(s for o in known.shown for _, _, s in o.walked)
     usual = [step for step, _ in counts.most_common(_TOP)]
     first = top = base = base_top = total = 0
-    for one in others:
-        walked = [step for _, _, step in one.walked]
-        tables = [known.paths(one.scenario), known.paths(GENERAL)]
+    for run in others:
+        walked = [step for _, _, step in run.walked]
+        tables = [known.paths(run.scenario), known.paths(GENERAL)]
         for place in range(1, len(walked)):
             guesses = _guessed(tables, walked[:place]) or usual
             total += 1
@@ -199,17 +199,17 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
         if item.kind == "failure" and item.scenario == GENERAL and item.established
     }
     tools = {tool for tool, _ in expected}
-    met = [(failure.tool, failure.reason) for one in others for failure in one.failures]
-    called = [{tool for _, _, step in one.walked for tool in step} for one in others]
+    met = [(failure.tool, failure.reason) for run in others for failure in run.failures]
+    called = [{tool for _, _, step in run.walked for tool in step} for run in others]
     warned = [
         (index, tool) for index, some in enumerate(called) for tool in some & tools
     ]
-    came = {(i, f.tool) for i, one in enumerate(others) for f in one.failures}
+    came = {(i, f.tool) for i, run in enumerate(others) for f in run.failures}
     every = [(index, tool) for index, some in enumerate(called) for tool in some]
     return [
         Prediction(
             "errors: known before, with their reason",
-            _part(sum(one in expected for one in met), len(met)),
+            _part(sum(failure in expected for failure in met), len(met)),
             0.0,
             "nothing",
             "errors",
@@ -217,8 +217,8 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
         ),
         Prediction(
             "errors: warned of a tool, and it failed",
-            _part(sum(one in came for one in warned), len(warned)),
-            _part(sum(one in came for one in every), len(every)),
+            _part(sum(warning in came for warning in warned), len(warned)),
+            _part(sum(pair in came for pair in every), len(every)),
             "any tool called",
             "warnings",
             len(warned),
@@ -229,15 +229,15 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
 def _length(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Predict the number of steps of a run: the median of its scenario, or of all."""
     by_scenario: dict[str, list[int]] = defaultdict(list)
-    for one in known.shown:
-        for name in {GENERAL, one.scenario}:
-            by_scenario[name].append(len(one.walked))
+    for run in known.shown:
+        for name in {GENERAL, run.scenario}:
+            by_scenario[name].append(len(run.walked))
     whole = median(by_scenario[GENERAL])
     told = [
         abs(median(by_scenario.get(o.scenario, by_scenario[GENERAL])) - len(o.walked))
         for o in others
     ]
-    plain = [abs(whole - len(one.walked)) for one in others]
+    plain = [abs(whole - len(run.walked)) for run in others]
     return [
         Prediction(
             "steps of a run: mean error (less is better)",
@@ -263,8 +263,8 @@ def halves(
 ) -> tuple[list[SessionFacts], list[SessionFacts]]:
     """Those whose key is even, and the others."""
     return (
-        [one for one in shown if key(one) % 2 == 0],
-        [one for one in shown if key(one) % 2],
+        [run for run in shown if key(run) % 2 == 0],
+        [run for run in shown if key(run) % 2],
     )
 
 
@@ -408,8 +408,8 @@ def _predict(figures: Figures, folder: Path) -> None:
     shown, opened = _shown(folder)
     figures.evidence = opened
     for name, place in _SPLITS.items():
-        one, other = halves(shown, partial(_number, place))
-        both = ((one, other), (other, one))
+        even, odd = halves(shown, partial(_number, place))
+        both = ((even, odd), (odd, even))
         figures.predictions[name] = [predictions(Known.of(a), b) for a, b in both]
 
 
@@ -422,13 +422,13 @@ def _number(place: int, shown: SessionFacts) -> int:
 def _shown(folder: Path) -> tuple[list[SessionFacts], tuple[int, int]]:
     """Return what each run shows, and how many cited events support their item."""
     files = sorted(folder.glob("tau_bench*.json"))
-    found = [one for path in files for one in read(path)]
+    transcripts = [transcript for path in files for transcript in read(path)]
     shown: list[SessionFacts] = []
     with refold.open("memory://") as store:
-        for one in found:
-            session = store.session(user_id="ada", session_id=one.session_id)
-            extend(session, one.drafts, where=one.session_id)
-            shown.append(facts_of(one.session_id, session.history.pages()))
+        for transcript in transcripts:
+            session = store.session(user_id="ada", session_id=transcript.session_id)
+            extend(session, transcript.drafts, where=transcript.session_id)
+            shown.append(facts_of(transcript.session_id, session.history.pages()))
         cited = right = 0
         for item in store.memory.of("ada").items:
             for session_id, seqs in item.evidence:
