@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.release.packages import build, extras, tracked_copy
+from tests.release.packages import build, extras, source_copy
 from tests.support.pages import blocks
 from tests.support.warm import ROOT
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         dist = options.out or place / "dist"
-        built = build(tracked_copy(place / "source"), dist)
+        built = build(source_copy(place / "source"), dist)
         print(f"built {built.wheel.name} and {built.sdist.name}")
         for name in names:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -35,33 +34,33 @@ def extras() -> list[str]:
     return sorted(set(project()["optional-dependencies"]) - {"all"})
 
 
-def tracked_copy(folder: Path) -> Path:
-    """Copy the files of the repository, without those that Git ignores."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    for name in listed.stdout.decode().split("\0"):
-        source = ROOT / name
-        if name and source.is_file():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-    return folder
+def source_copy(folder: Path) -> Path:
+    """Return a copy of the source files in ``folder``, without those that Git ignores.
+
+    The copy is the unpacked source distribution, so that it needs no Git, and tests
+    also run in an unpacked source distribution.
+    """
+    packed = folder.with_name(f"{folder.name}-packed")
+    _run_hatchling(ROOT, packed, "--target", "sdist")
+    (sdist,) = packed.glob("*.tar.gz")
+    return unpacked(sdist, folder)
 
 
 def build(source: Path, target: Path) -> Built:
     """Build the sdist and the wheel of a source tree into a folder."""
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(target)]
+    _run_hatchling(source, target)
+    (wheel,) = target.glob("*.whl")
+    (sdist,) = target.glob("*.tar.gz")
+    return Built(wheel, sdist)
+
+
+def _run_hatchling(source: Path, target: Path, *options: str) -> None:
+    """Build the distributions of a source tree into a folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(target), *options]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(
         command, cwd=source, env=environment, check=True, capture_output=True
     )
-    (wheel,) = target.glob("*.whl")
-    (sdist,) = target.glob("*.tar.gz")
-    return Built(wheel, sdist)
 
 
 def unpacked(sdist: Path, folder: Path) -> Path:

@@ -15,7 +15,7 @@ from tests.release.packages import (
     extras,
     metadata,
     project,
-    tracked_copy,
+    source_copy,
     unpacked,
 )
 from tests.support.warm import ROOT
@@ -25,11 +25,11 @@ from tools.package_metadata import with_absolute_links
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("package")
-    return build(tracked_copy(folder / "source"), folder / "dist")
+    return build(source_copy(folder / "source"), folder / "dist")
 
 
 def test_a_second_build_gives_the_same_files(built: Built, tmp_path: Path) -> None:
-    source = tracked_copy(tmp_path / "elsewhere")
+    source = source_copy(tmp_path / "elsewhere")
 
     again = build(source, tmp_path / "again")
 
@@ -45,6 +45,16 @@ def test_the_source_distribution_builds_the_same_wheel(
     again = build(source, tmp_path / "again")
 
     assert again.wheel.read_bytes() == built.wheel.read_bytes()
+
+
+def test_the_source_distribution_has_the_tests_and_nothing_of_git(
+    built: Built, tmp_path: Path
+) -> None:
+    source = unpacked(built.sdist, tmp_path / "unpacked")
+
+    assert (source / "tests" / "release" / "test_package.py").is_file()
+    assert not (source / ".git").exists()
+    assert not (source / ".venv").exists()
 
 
 def test_the_wheel_has_each_file_of_the_package_and_nothing_else(built: Built) -> None:
