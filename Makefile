@@ -44,7 +44,7 @@ help:
 	@echo "             TARGET=import-letta ARGS='--seconds 600'"
 	@echo "make check   check format, lint, types, layers, files, folders, documentation"
 	@echo "make fix     format the code, fix lint, and generate the references of rules,"
-	@echo "             models, tampering and Python again"
+	@echo "             models, tampering, Python and the command line again"
 	@echo "make lock    resolve the dependencies and write the lock files"
 	@echo "make bench   measure writes and reads, and compare with other stores (in a"
 	@echo "             separate environment); ARGS='--quick' or '--plot FILE.png'"
@@ -198,6 +198,7 @@ check: .venv/.refold
 	@$(BIN)/python -m tools.model_reference --check
 	@$(BIN)/python -m tools.tampering_reference --check
 	@$(BIN)/python -m tools.python_reference --check
+	@$(BIN)/python -m tools.cli_reference --check
 	@$(BIN)/python -m tools.public_api --check
 
 fix: .venv/.refold
@@ -207,6 +208,7 @@ fix: .venv/.refold
 	@$(BIN)/python -m tools.strategy_figures
 	@$(BIN)/python -m tools.model_reference
 	@$(BIN)/python -m tools.python_reference
+	@$(BIN)/python -m tools.cli_reference
 	@$(BIN)/python -m tools.tampering_reference
 
 lock: .venv/.refold

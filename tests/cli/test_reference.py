@@ -76,11 +76,6 @@ def test_every_choice_is_documented(command: str, choices: Any) -> None:
         assert f"`{choice}`" in section(command)
 
 
-def test_every_format_is_documented() -> None:
-    for name in FORMATS:
-        assert f"`{name}`" in section("import")
-
-
 def test_the_help_of_import_lists_the_built_in_formats() -> None:
     [option] = [
         parameter for parameter in COMMANDS["import"].params if parameter.name == "form"

@@ -62,8 +62,14 @@ def capture(
             help="Follow, and exit after this time without new entries.",
         ),
     ] = None,
-    # The hook passes the descriptor of the lock on the folder that it acquired.
-    lock: Annotated[int | None, typer.Option(hidden=True)] = None,
+    lock: Annotated[
+        int | None,
+        typer.Option(
+            hidden=True,
+            metavar="N",
+            help="For hooks: the descriptor of the lock on the folder.",
+        ),
+    ] = None,
     install: Annotated[
         bool,
         typer.Option(
