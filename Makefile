@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots \
+.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots recording \
 	fuzz release-check docs clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -62,6 +62,8 @@ help:
 	@echo "             measure what HTTP adds to an append, and the delay of tails"
 	@echo "make screenshots"
 	@echo "             take the screenshots of the page for the documentation"
+	@echo "make recording"
+	@echo "             record the commands that the README shows"
 	@echo "make docs    build the documentation's site into build/site, with the search and"
 	@echo "             the reference of the public API"
 	@echo "make release-check"
@@ -252,6 +254,9 @@ bench-server: .venv/.refold
 
 screenshots: .venv/.browser
 	@$(BIN)/python -m tools.screenshots
+
+recording: .venv/.refold
+	@$(BIN)/python -m tools.recording
 
 # A separate environment, because only the site needs these packages.
 .venv/docs/.ready: requirements/docs.txt .venv/.refold

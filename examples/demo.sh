@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tour: import a run, add to it live, look at it, compact it, prove it, forget it.
+# The tour: import a run, add to it live, look at it, compact it, verify it, forget it.
 # Needs `refold` on the PATH; leaves one file behind, the run as a page: the first
 # argument, else demo.html in the working directory.
 set -eu
@@ -28,7 +28,11 @@ step() {
     printf '\n%s%s%s\n' "$bold" "$*" "$plain"
 }
 show() {
-    printf '$ %s\n' "$*"
+    typed='$'
+    for word do
+        case $word in *' '*) typed="$typed '$word'" ;; *) typed="$typed $word" ;; esac
+    done
+    printf '%s\n' "$typed"
     "$@"
 }
 top() { # the first lines of what a command prints; all of it is kept for `tokens`
@@ -56,7 +60,7 @@ step '1. Import a transcript that is full of secrets'
 show refold import "$run" $lin
 proved 'keys, passwords and personal data were replaced before anything was written'
 
-step '2. An agent goes on with the session, through the Python API'
+step '2. An agent continues the session, through the Python API'
 show "$python" "$here/live.py" "$REFOLD_DB" lin demo
 proved "a plan, a human's decision, an error, and a result of 88 KiB were appended"
 
@@ -67,7 +71,7 @@ do
     printf '$ grep -r %s %s\n' "$secret" "$work"
     ! grep -rqa "$secret" "$work" || fail "$secret is on disk"
 done
-proved 'they are in the transcript, and nowhere in the database or beside it'
+proved 'they are in the transcript, and in no file of the store'
 
 step '4. What is in the store'
 top 9 refold sessions
@@ -82,11 +86,11 @@ step '6. What the model was sent before its 5th tool call, and what it is sent n
 top 2 refold context $lin --before-call 5
 top 4 refold context $lin $strategy
 before=$(tokens)
-proved "any earlier moment can be shown again; today it would be $before tokens"
+proved "any earlier context can be shown again; the one of now has $before tokens"
 
 step '7. Compact it'
 show refold compact $lin $strategy --until-idle
-proved 'two turns stay whole, older ones are summarised two by two; the log keeps all'
+proved 'two turns stay whole, older ones are summarised two by two; the log keeps every event'
 
 step '8. The same context again'
 top 8 refold context $lin $strategy
@@ -94,16 +98,16 @@ after=$(tokens)
 [ "$after" -lt "$before" ] || fail "$after tokens are not fewer than $before"
 proved "$after tokens instead of $before, with summaries in place of older turns"
 
-step '9. Prove all of it'
+step '9. Verify everything'
 show refold verify
 proved 'chains, heads, calls and results, and what each summary was made of'
 
 step '10. Import the same transcript again'
 top 4 refold import "$run" $lin
 grep -q '^0 events written to 1 session' "$work/printed" || fail 'it added events'
-proved "nothing was added: there still are $added events"
+proved "nothing was added: the session still has $added events"
 
-step '11. How much that is'
+step '11. How much is stored'
 show refold stats
 proved 'compressed and encrypted'
 
@@ -121,4 +125,4 @@ cat "$work/printed"
 proved 'keys destroyed, rows deleted, every table searched; the directory is deleted now'
 
 case $page in /*) ;; *) page=$PWD/$page ;; esac
-printf '\nThe run as a page is in %s. What was copied out is yours to delete.\n' "$page"
+printf '\nThe run as a page is in %s. Open it in a browser: nothing else is left.\n' "$page"
