@@ -86,7 +86,7 @@ step '6. What the model was sent before its 5th tool call, and what it is sent n
 top 2 refold context $lin --before-call 5
 top 4 refold context $lin $strategy
 before=$(tokens)
-proved "any earlier context can be shown again; the one of now has $before tokens"
+proved "any earlier context can be shown again; today's has $before tokens"
 
 step '7. Compact it'
 show refold compact $lin $strategy --until-idle
