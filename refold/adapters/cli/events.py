@@ -24,11 +24,13 @@ def origin_words(origin: Provenance) -> tuple[Part, str]:
             place = f" as request seq {origin.seq}"
             words = f"{place}: redacted since, shorter than what was sent"
         case "reconstructed":
-            words = f" from a transcript: it is what the answer at seq {origin.seq} had"
+            words = f" from a transcript: the context of the answer at seq {origin.seq}"
             if origin.rules:
                 words += f"; by rule: {', '.join(origin.rules)}"
         case "assumed":
-            words = ": no request is recorded here, the strategy makes this of the log"
+            words = (
+                ": no request is recorded here; the strategy derives this from the log"
+            )
     return (origin.kind, style), words
 
 
