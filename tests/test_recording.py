@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
-from tools.recording import COMMANDS, PICTURE, ROWS, SECONDS, picture, timed
+from tools.recording import COMMANDS, PICTURE, ROWS, SECONDS, picture, record, timed
 
 SVG = "{http://www.w3.org/2000/svg}"
 MOST_BYTES = 300_000
+
+
+def without_figures(lines: list[str]) -> list[str]:
+    """Return the lines without numbers, such as sizes, which may differ a little."""
+    return [" ".join(re.sub(r"[\d.,]+", "N", line).split()) for line in lines]
 
 
 def shown(drawn: str) -> list[str]:
@@ -53,3 +59,11 @@ def test_the_picture_in_the_readme_shows_the_commands_and_is_small() -> None:
     assert SECONDS == 20
     assert "<script" not in drawn
     assert "http" not in drawn.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_picture_in_the_readme_shows_what_the_commands_print() -> None:
+    now = picture(*timed(record()))
+
+    assert without_figures(shown(PICTURE.read_text("utf-8"))) == without_figures(
+        shown(now)
+    ), "run `make recording`"
