@@ -15,7 +15,11 @@ from refold.adapters import importers
 from refold.adapters.cli import output
 from refold.adapters.cli.commands import import_
 from refold.adapters.importers import Outline
+from refold.domain.errors import StoreUnavailable
+from refold.opener import open_store
+from refold.store import Session
 from tests.cli.conftest import SAMPLE, Refold
+from tests.support.rebuilding import append_turns
 
 PLANTED = (
     "AKIAFAKE4DEMO7KEY2QZ",
@@ -613,3 +617,113 @@ def test_several_processes_import_what_one_does(refold: Refold, tmp_path: Path) 
 
     assert shared["events"] == 600 + 601 + 602 + 603
     assert shared == alone
+
+
+@pytest.fixture
+def forks(tmp_path: Path, refold: Refold) -> Path:
+    """A folder with exports of a session, its fork, and two forks of that.
+
+    One has no events of its own.
+    The forks sort before the sessions that they go on from, by name and by size.
+    """
+    url = f"sqlite:///{tmp_path}/exported.db"
+    with open_store(url) as store:
+        append_turns(store.session(user_id="ada", session_id="z"), 10)
+        for fork, parent, turns in (("m", "z", 30), ("a", "m", 60), ("b", "m", 0)):
+            parent_session = store.session(user_id="ada", session_id=parent)
+            session = parent_session.fork(20, session_id=fork)
+            append_turns(session, turns)
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    for name in "zmab":
+        out = folder / f"{name}.jsonl"
+        exported = refold("--db", url, "export", "--session", name, "--out", out)
+        assert exported.code == 0, exported.err
+    chat(folder / "other.jsonl", [f"words {turn}" for turn in range(40)])
+    return folder
+
+
+@pytest.mark.parametrize("jobs", [(), ("--jobs", "1"), ("--jobs", "2")])
+def test_a_fork_is_imported_after_its_session(
+    refold: Refold, forks: Path, monkeypatch: pytest.MonkeyPatch, jobs: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(import_, "_FEWEST_FOR_JOBS", 10)
+    monkeypatch.setattr(import_, "_cores", lambda: 2)
+
+    ran = refold("import", forks, "--user", "bob", *jobs, "--json")
+
+    assert ran.code == 0, ran.err
+    sessions = refold("sessions", "--user", "bob", "--json").json()
+    heads = {listed["session_id"]: listed["head_seq"] for listed in sessions}
+    assert heads == {"z": 20, "m": 61, "a": 121, "b": 1, "other-0001": 40}
+
+
+def events_in_store(refold: Refold) -> int:
+    return sum(listed["head_seq"] for listed in refold("sessions", "--json").json())
+
+
+def test_a_failure_counts_what_other_processes_wrote(
+    refold: Refold, tmp_path: Path
+) -> None:
+    long = write_long_chat(tmp_path / "long.jsonl")
+    short = chat(tmp_path / "short.jsonl", ["hello", "hi"])
+    refold("import", short, "--user", "ada")
+    chat(short, ["something else", "hi"])
+
+    ran = refold("import", long, short, "--user", "ada", "--jobs", "2")
+
+    assert ran.code == 1
+    assert "the transcript was rewritten" in ran.err
+    assert events_in_store(refold) == 2 + 450
+    assert "; 450 events written, 1 session complete: " in ran.err
+
+
+def test_ctrl_c_counts_what_other_processes_wrote(
+    refold: Refold, tmp_path: Path, interrupt_after: Callable[[int, int], None]
+) -> None:
+    long = write_long_chat(tmp_path / "long.jsonl", 900)
+    short = chat(tmp_path / "short.jsonl", ["hello", "hi"])
+    interrupt_after(signal.SIGINT, 1)
+
+    ran = refold("import", long, short, "--user", "ada", "--jobs", "2")
+
+    assert ran.code == 130
+    stored = events_in_store(refold)
+    assert stored >= 2
+    assert f"interrupted; {stored} events written, " in ran.err
+
+
+def test_a_second_ctrl_c_leaves_events_uncounted() -> None:
+    work = import_._Import("ada", "auto", keep_going=False, strict=False, shows=False)
+
+    def interrupted() -> Iterator[Any]:
+        raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        work._count_rest(interrupted())
+
+    assert work.reason("interrupted") == (
+        "interrupted; at least 0 events written, 0 sessions complete: "
+        "import again to add the rest"
+    )
+
+
+def test_an_unavailable_store_leaves_events_uncounted(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = write_long_chat(tmp_path / "long.jsonl")
+
+    def unavailable(*_: object, **__: object) -> Any:
+        raise StoreUnavailable("no answer", remedy="try again")
+
+    def fail(session: Session, *_: object, **__: object) -> Any:
+        monkeypatch.setattr(type(session), "head", unavailable)
+        return unavailable()
+
+    monkeypatch.setattr(import_, "append_transcript", fail)
+
+    ran = refold("import", long, "--user", "ada")
+
+    assert ran.code == 1
+    assert "at least 0 events written" in ran.err

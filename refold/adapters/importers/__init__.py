@@ -202,8 +202,9 @@ _SUFFIX_ROOM = 20  # characters for a suffix of a session's name
 class Outline(NamedTuple):
     """A transcript without its events.
 
-    place:   its index in the file.
-    session: the session that it becomes; ``named`` sets it.
+    place:       its index in the file.
+    session:     the session that it becomes; ``named`` sets it.
+    forked_from: the session from which it was forked, in an export of Refold.
     """
 
     path: Path
@@ -213,11 +214,15 @@ class Outline(NamedTuple):
     format: str
     events: int
     session: str = ""
+    forked_from: str | None = None
 
 
 def outlines(path: Path, read: Iterable[Transcript]) -> Iterator[Outline]:
     """Yield the outlines of the transcripts in a file."""
     for place, transcript in enumerate(read):
+        forked_from: str | None = None
+        if transcript.forked_from is not None:
+            forked_from, _ = transcript.forked_from
         yield Outline(
             path=path,
             place=place,
@@ -225,6 +230,7 @@ def outlines(path: Path, read: Iterable[Transcript]) -> Iterator[Outline]:
             parent_session_id=transcript.parent_session_id,
             format=transcript.format,
             events=len(transcript.drafts),
+            forked_from=forked_from,
         )
 
 

@@ -11,7 +11,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent import futures
 from functools import partial
 from itertools import islice
@@ -72,17 +72,22 @@ def spread(
     items: Iterable[Any],
     executor: futures.Executor | None,
     progress: Callable[[Any, int], object] | None = None,
-) -> Iterator[Any]:
+    *,
+    after_stop: Callable[[Iterator[futures.Future[Any]]], object] = list,
+) -> Generator[Any, None, None]:
     """Do ``work`` with each item; yields the results in the order in which they end.
 
-    work:     a function of a module, or a ``partial`` of one.  Its arguments are the
-              store, an item, and a function that reports progress.
-    executor: anything with ``submit``.  None does one item after the other in this
-              thread, and so does a store that no other process can open.
-    progress: called with an item and its progress; with an executor, at its end.
+    work:       a function of a module, or a ``partial`` of one.  Its arguments are the
+                store, an item, and a function that reports progress.
+    executor:   anything with ``submit``.  None does one item after the other in this
+                thread, and so does a store that no other process can open.
+    progress:   called with an item and its progress; with an executor, at its end.
+    after_stop: called after an early end with the futures of items in progress, each
+                when it has ended.  It must read all of them.
 
-    If an item raises, or the caller stops, no other item is started.  If a process
-    dies, its items are submitted again, provided that the executor has other processes.
+    If an item raises, or the caller stops, no other item is started, and the items in
+    progress end first.  If a process dies, its items are submitted again, provided that
+    the executor has other processes.
 
     Raises StoreUnavailable if it has none, or if processes die repeatedly.
     """
@@ -114,24 +119,43 @@ def spread(
             if not running:
                 return
             future = ended.get()
-            item, deaths = running.pop(future)
+            item, deaths = running[future]
             try:
                 result = future.result()
             except futures.BrokenExecutor:  # fails every item that was submitted to it
                 if deaths == _MOST_DEATHS:
                     raise
+                del running[future]
                 submit(item, deaths + 1)
                 continue
             progress(item, getattr(item, "head_seq", 1))
+            del running[future]  # not sooner: an interrupt must not lose its result
             yield result
     except futures.BrokenExecutor:
         remedy = "run it again to do the rest"
         raise StoreUnavailable("a process died", remedy=remedy) from None
     finally:
-        for future in running:
-            future.cancel()
+        in_progress = {future for future in running if not future.cancel()}
+        if in_progress:
+            after_stop(_as_they_end(in_progress, ended))
         if is_shared_by_this:
             _open_stores.pop(open_again, None)  # another thread may have removed it
+
+
+def _as_they_end(
+    in_progress: set[futures.Future[Any]], ended: SimpleQueue[futures.Future[Any]]
+) -> Iterator[futures.Future[Any]]:
+    """Yield each future when it has ended; ``ended`` may have others, too."""
+    waiting = set(in_progress)
+    for future in in_progress:
+        if future.done():
+            waiting.remove(future)
+            yield future
+    while waiting:
+        future = ended.get()
+        if future in waiting:
+            waiting.remove(future)
+            yield future
 
 
 def _size(item: Any) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
@@ -37,7 +37,7 @@ from refold.store.session.imports import append_transcript
 from refold.store.work.jobs import spread
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from refold.adapters.importers import Skipped
     from refold.store import Session, SessionStore
@@ -166,15 +166,12 @@ def _default_jobs(paths: Sequence[Path], sessions: Sequence[Outline]) -> int:
 
     sessions: those to write.
     """
-    files = {outline.path for outline in sessions}
-    parts = {(outline.session, outline.path) for outline in sessions}
-    names = {name for name, _ in parts}
-    events = sum(outline.events for outline in sessions)
+    events = _events(sessions)
     has_folder = any(path.is_dir() for path in paths)
-    # Files with parts of one session are imported in their order.
-    if not has_folder or events < _FEWEST_FOR_JOBS or len(parts) > len(names):
+    if not has_folder or events < _FEWEST_FOR_JOBS:
         return 1
-    return max(1, min(_cores(), len(files), _MOST_DEFAULT_JOBS))
+    groups = _dependent_files(_by_file(sessions))
+    return max(1, min(_cores(), len(groups), _MOST_DEFAULT_JOBS))
 
 
 def _cores() -> int:
@@ -182,6 +179,83 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# The outlines of a file, and files that one process writes one after the other.
+_File = tuple[Outline, ...]
+_Group = tuple[_File, ...]
+
+
+def _by_file(sessions: Sequence[Outline]) -> list[_File]:
+    """Return the outlines of each file, in their order."""
+    by_file = groupby(sessions, key=lambda outline: outline.path)
+    return [tuple(outlines) for _, outlines in by_file]
+
+
+def _dependent_files(files: Sequence[_File]) -> list[_Group]:
+    """Group the files that must be written one after the other, in this order.
+
+    Files with parts of one session keep their order.  A fork comes after the session
+    that it was forked from.
+    """
+    earlier = _earlier_files(files)
+    neighbours: dict[int, set[int]] = {number: set() for number in earlier}
+    for number, numbers in earlier.items():
+        for other in numbers:
+            neighbours[number].add(other)
+            neighbours[other].add(number)
+    groups: list[_Group] = []
+    grouped: set[int] = set()
+    for number in neighbours:
+        if number in grouped:
+            continue
+        group = _connected(number, neighbours)
+        grouped |= group
+        groups.append(tuple(files[member] for member in _in_order(group, earlier)))
+    return groups
+
+
+def _earlier_files(files: Sequence[_File]) -> dict[int, set[int]]:
+    """Return, for the number of each file, those of the files to write before it."""
+    parts: dict[str, list[int]] = {}  # the files of each session
+    for number, file in enumerate(files):
+        for outline in file:
+            parts.setdefault(outline.session, []).append(number)
+    earlier: dict[int, set[int]] = {number: set() for number in range(len(files))}
+    for numbers in parts.values():
+        for before, number in pairwise(numbers):
+            earlier[number].add(before)
+    for number, file in enumerate(files):
+        in_file = {outline.session_id for outline in file}
+        for outline in file:
+            if outline.forked_from and outline.forked_from not in in_file:
+                earlier[number].update(parts.get(outline.forked_from, ()))
+        earlier[number].discard(number)
+    return earlier
+
+
+def _connected(start: int, neighbours: Mapping[int, set[int]]) -> set[int]:
+    """Return the number of a file, and those of all files that are connected to it."""
+    connected = {start}
+    unvisited = [start]
+    while unvisited:
+        for neighbour in neighbours[unvisited.pop()] - connected:
+            connected.add(neighbour)
+            unvisited.append(neighbour)
+    return connected
+
+
+def _in_order(group: set[int], earlier: Mapping[int, set[int]]) -> list[int]:
+    """Return the files of a group, each after those that must be written before it."""
+    ordered: list[int] = []
+    waiting = sorted(group)
+    while waiting:
+        ready = [number for number in waiting if earlier[number].issubset(ordered)]
+        if not ready:  # forks of each other, which no export of Refold has
+            return ordered + waiting
+        ordered += ready
+        waiting = [number for number in waiting if number not in ready]
+    return ordered
 
 
 @dataclass(slots=True)
@@ -198,6 +272,7 @@ class _Import:
     damaged: list[Skipped] = field(default_factory=list)
     failed: list[ImportFailed] = field(default_factory=list)
     cut_off: int = 0  # events written of sessions that are not whole
+    uncounted: int = 0  # files of which it is not known what was written
 
     @property
     def events(self) -> int:
@@ -239,7 +314,9 @@ class _Import:
                     self._report(transcript.skipped)
                 progress.advance("read", 1)
         with_names = named(sessions, session, self._fail)
-        return [outline for outline in with_names if outline.events]
+        return [
+            outline for outline in with_names if outline.events or outline.forked_from
+        ]
 
     def _report(self, skipped: Sequence[Skipped]) -> None:
         """Keep skipped entries for the end; print damaged places at once."""
@@ -266,46 +343,96 @@ class _Import:
         executor: Executor | None,
     ) -> None:
         """Write the sessions, a file at a time."""
-        total = sum(outline.events for outline in sessions)
-        by_file = groupby(sessions, key=lambda outline: outline.path)
-        files = [tuple(outlines) for _, outlines in by_file]
-        if executor is not None:  # no process begins a long file at the end
-            files.sort(key=_events, reverse=True)
-        write_file = partial(_write_file, self.user, self.form, self.strict)
-        with output.Progress(total, of="events", shows=self.shows) as progress:
+        groups = _dependent_files(_by_file(sessions))
+        is_shared = executor is not None and store.open_again is not None
+        if is_shared:  # no process begins many events at the end
+            groups.sort(key=_events_of_group, reverse=True)
+        else:
+            groups = [(file,) for group in groups for file in group]
+        write_group = partial(
+            _write_group, self.user, self.form, self.strict, self.keep_going
+        )
+        stopped_by: _Written | None = None
+        with output.Progress(_events(sessions), of="events", shows=self.shows) as bar:
 
-            def show_progress(file: Sequence[Outline], events: int) -> None:
-                progress.reach(file, file[0].session, events)
+            def show_progress(group: _Group, events: int) -> None:
+                file = group[0]
+                if is_shared:  # the group has ended
+                    events = _events_of_group(group)
+                bar.reach(file, file[0].session, events)
 
-            for written in spread(store, write_file, files, executor, show_progress):
-                self.count(written.sessions, written.cut_off)
-                error = written.error
-                # A failure of the store or of the user concerns every file.
-                if isinstance(error, (errors.StoreUnavailable, errors.Frozen)):
-                    why = self.reason(str(error))
-                    raise ImportFailed(written.where, why) from error
-                if error is not None:
-                    why = str(error).removeprefix(f"{written.where}: ")
-                    failure = ImportFailed(written.where, why)
-                    self._fail(failure, others=len(sessions) > 1)
+            results = spread(
+                store,
+                write_group,
+                groups,
+                executor,
+                show_progress,
+                after_stop=self._count_rest,
+            )
+            with closing(results):
+                for group_written in results:
+                    self._count_group(group_written)
+                    stopped_by = self._stopping(group_written)
+                    if stopped_by is not None:
+                        break
+        if stopped_by is not None:
+            self._stop(stopped_by, others=len(sessions) > 1)
         places = {outline: number for number, outline in enumerate(sessions)}
         self.sessions.sort(key=lambda written: places[written[0]])
 
+    def _count_group(self, group_written: Sequence[_Written]) -> None:
+        for written in group_written:
+            self.count(written.sessions, written.cut_off)
+
+    def _count_rest(self, futures: Iterator[Future[list[_Written]]]) -> None:
+        """Count the files that other processes were writing when the import ended."""
+        self.uncounted += 1  # an interrupt ends the wait
+        for future in futures:
+            if future.exception() is None:
+                self._count_group(future.result())
+            else:
+                self.uncounted += 1
+        self.uncounted -= 1
+
+    def _stopping(self, group_written: Sequence[_Written]) -> _Written | None:
+        """Return the file whose failure ends the import; print other failures."""
+        for written in group_written:
+            if written.error is None:
+                continue
+            if _ends_import(written.error, keep_going=self.keep_going):
+                return written
+            self._fail(_failure(written))
+        return None
+
+    def _stop(self, written: _Written, *, others: bool) -> None:
+        """Raise the error of a file, with what the import wrote until then."""
+        if _concerns_all_files(written.error):
+            why = self.reason(str(written.error))
+            raise ImportFailed(written.where, why) from written.error
+        self._fail(_failure(written), others=others)
+
     def count(
-        self, sessions: Sequence[tuple[Outline, Extended]] = (), cut_off: int = 0
+        self,
+        sessions: Sequence[tuple[Outline, Extended]] = (),
+        cut_off: int | None = 0,
     ) -> None:
-        """Count complete sessions, and the events of an incomplete one."""
+        """Count complete sessions, and the events of an incomplete one, if known."""
         self.sessions += sessions
         for _, result in sessions:
             self._report(result.skipped)
-        self.cut_off += cut_off
+        if cut_off is None:
+            self.uncounted += 1
+        else:
+            self.cut_off += cut_off
 
     def reason(self, why: str, then: str = "") -> str:
         """Return why an import ended, what it wrote until then, and what to do."""
         sentence = why
-        if self.events:
+        if self.events or self.uncounted:
             complete = counted(len(self.names), "session")
             written = counted(self.events, "event")
+            if self.uncounted:
+                written = f"at least {written}"
             sentence += f"; {written} written, {complete} complete"
             then = then or "import again to add the rest"
         elif "nothing was written" not in why:
@@ -320,13 +447,36 @@ class _Written(NamedTuple):
 
     sessions: the complete sessions.
     error:    the error that prevented the others; None without one.
-    cut_off:  the number of events that were written of an incomplete session.
+    cut_off:  the number of events that were written of an incomplete session; None if
+              the store cannot tell.
     """
 
     where: str
     sessions: list[tuple[Outline, Extended]]
     error: RefoldError | None = None
-    cut_off: int = 0
+    cut_off: int | None = 0
+
+
+def _write_group(
+    user: str,
+    form: str,
+    strict: bool,
+    keep_going: bool,
+    store: SessionStore,
+    group: _Group,
+    show_progress: Callable[[int], object],
+) -> list[_Written]:
+    """Write the files of a group, until one fails with an error that ends the import.
+
+    Raises KeyboardInterrupt as ``_write_file``, for a group of one file.
+    """
+    results: list[_Written] = []
+    for file in group:
+        written = _write_file(user, form, strict, store, file, show_progress)
+        results.append(written)
+        if written.error and _ends_import(written.error, keep_going=keep_going):
+            break
+    return results
 
 
 def _write_file(
@@ -368,16 +518,37 @@ def _write_file(
         why = "changed while it was imported: import it again"
         return _Written(where, written, ImportFailed(where, why))
     except (RefoldError, KeyboardInterrupt) as error:
-        cut_off = _head(session) - before if session else 0
+        cut_off = _written_since(session, before) if session else 0
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(written, cut_off) from None
         return _Written(where, written, error, cut_off)
     return _Written(where, written)
 
 
-def _events(file: Sequence[Outline]) -> int:
-    """Return the number of events of a file."""
-    return sum(outline.events for outline in file)
+def _ends_import(error: RefoldError, *, keep_going: bool) -> bool:
+    """Whether no other file is imported after this error."""
+    return not keep_going or _concerns_all_files(error)
+
+
+def _concerns_all_files(error: RefoldError | None) -> bool:
+    """Whether this is a failure of the store or of the user."""
+    return isinstance(error, (errors.StoreUnavailable, errors.Frozen))
+
+
+def _failure(written: _Written) -> ImportFailed:
+    """Return the error of a file, with its name once."""
+    why = str(written.error).removeprefix(f"{written.where}: ")
+    return ImportFailed(written.where, why)
+
+
+def _events(outlines: Sequence[Outline]) -> int:
+    """Return the number of events in transcripts."""
+    return sum(outline.events for outline in outlines)
+
+
+def _events_of_group(group: _Group) -> int:
+    """Return the number of events in the files of a group."""
+    return sum(_events(file) for file in group)
 
 
 def _add_progress(
@@ -385,6 +556,16 @@ def _add_progress(
 ) -> object:
     """Show the progress of a file; ``before`` counts events of earlier sessions."""
     return show_progress(before + events)
+
+
+def _written_since(session: Session, before: int) -> int | None:
+    """Return the number of events after ``before``; None if the store cannot tell."""
+    try:
+        return session.head().seq - before
+    except errors.StoreUnavailable:
+        return None
+    except RefoldError:  # it does not exist, or is erased
+        return 0
 
 
 def _head(session: Session) -> int:
