@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -528,3 +529,26 @@ def test_an_engine_looks_again_when_another_process_has_compiled(
     warming.scan(b"x" * 250_000)
 
     assert warming.name.startswith("vectorscan")
+
+
+LOADING: Final = """
+import sys
+from refold.redaction import engines
+from refold.adapters.rule_cache import RuleCache
+triggers = [engines.Trigger(*fields) for fields in {triggers!r}]
+engines.use_cache(RuleCache(sys.argv[1], fills=False))
+assert engines._loaded(tuple(triggers)) is not None
+print(sorted({{"importlib.metadata", "email", "zipfile"}} & set(sys.modules)))
+"""
+
+
+def test_loading_reads_no_metadata_of_packages(folder: Path, stored: Path) -> None:
+    program = LOADING.format(triggers=[tuple(trigger) for trigger in TRIGGERS])
+
+    ran = run([sys.executable, "-c", program, str(folder)], dict(os.environ))
+
+    assert ran.stdout == "[]\n", ran.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert Triggers(TRIGGERS).name == f"vectorscan/{version('hyperscan')}"

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from operator import itemgetter
 from pkgutil import get_data
 from typing import Any, Final, NamedTuple
@@ -28,7 +27,6 @@ from refold.redaction.engines import (
     run_end,
     run_start,
 )
-from refold.redaction.engines.fold import TELLING
 from refold.redaction.engines.patterns import fixed_width, is_ascii
 
 _IN_RUN: Final = IN_RUN.encode()
@@ -46,11 +44,23 @@ _CODE: Final = ("__init__.py", "fold.py", "patterns.py", "syntax.py", "vectorsca
 def identity_of(triggers: Sequence[Trigger]) -> str:
     """Return a digest of the triggers, and of all code that compiles them."""
     digest = sha256(json.dumps(triggers).encode())
-    digest.update(version("hyperscan").encode())
+    digest.update(_version().encode())
     for file in _CODE:
         source = get_data(__package__, file) or b""
         digest.update(sha256(source).digest())
     return digest.hexdigest()
+
+
+@cache
+def _version() -> str:
+    """Return the version of hyperscan."""
+    # Its module has it, too.  To read metadata takes longer than to load databases.
+    of_module = str(getattr(hyperscan, "__version__", "unknown"))
+    if of_module != "unknown":
+        return of_module
+    from importlib.metadata import version
+
+    return version("hyperscan")
 
 
 def serialized(engine: Triggers) -> list[bytes]:
@@ -75,9 +85,34 @@ class Triggers:
 
         Raises an error of ``UNUSABLE`` for databases that do not fit.
         """
-        self.name = f"vectorscan/{version('hyperscan')}"
+        self.name = f"vectorscan/{_version()}"
         # The number of the expression for long runs of digits.
         self._run = len(triggers)
+        if databases is None:
+            self._compile(triggers)
+        else:
+            plain, of_keys, wide, shaped = map(_Database.load, databases)
+            self._plain = plain
+            # Only ``in_json`` needs words of keys: prose is not searched for them.
+            self._of_keys = of_keys
+            self._wide = wide
+            self._shapes = shaped
+        self._triggers = triggers
+        # Matches of these end behind the text after their literal.
+        self._followed = {
+            number
+            for number, trigger in enumerate(triggers)
+            if trigger.literal and trigger.then and not trigger.rare
+        }
+        # Those that a text had: most texts have few.
+        self._followed_literals: dict[int, _Followed] = {}
+        self._keys = {number for number, trigger in enumerate(triggers) if trigger.key}
+        self._keys_without_digits = {
+            number for number in self._keys if not triggers[number].run
+        }
+
+    def _compile(self, triggers: Sequence[Trigger]) -> None:
+        """Compile the databases."""
         texts: list[tuple[int, str]] = []
         keys: list[tuple[int, str]] = []
         shapes: list[tuple[int, str]] = []
@@ -89,30 +124,12 @@ class Triggers:
             else:
                 texts.append((number, trigger.expression))
         texts.append((self._run, _LONG_RUN))
-        if databases is None:
-            self._plain = _caseless(_in_ascii(texts))
-            # Only ``in_json`` needs words of keys: prose is not searched for them.
-            self._of_keys = _caseless(_narrowed(keys))
-            self._wide = _caseless(
-                (number, text) for number, text in (*texts, *keys) if not text.isascii()
-            )
-            self._shapes = _caseless(shapes)
-        else:
-            plain, of_keys, wide, shaped = map(_Database.load, databases)
-            self._plain = plain
-            self._of_keys = of_keys
-            self._wide = wide
-            self._shapes = shaped
-        # Matches of these end behind the text after their literal.
-        self._followed = {
-            number: _Followed.of(trigger)
-            for number, trigger in enumerate(triggers)
-            if trigger.literal and trigger.then and not trigger.rare
-        }
-        self._keys = {number for number, _ in keys}
-        self._keys_without_digits = {
-            number for number in self._keys if not triggers[number].run
-        }
+        self._plain = _caseless(_in_ascii(texts))
+        self._of_keys = _caseless(_narrowed(keys))
+        self._wide = _caseless(
+            (number, text) for number, text in (*texts, *keys) if not text.isascii()
+        )
+        self._shapes = _caseless(shapes)
 
     @property
     def databases(self) -> list[_Database]:
@@ -159,7 +176,10 @@ class Triggers:
                 in_texts.append(hit)
         lower: bytes | None = None  # only some literals are looked for in it
         for number, ends in ends_of_followed.items():
-            literal = followed[number]
+            literal = self._followed_literals.get(number)
+            if literal is None:
+                literal = _Followed.of(self._triggers[number])
+                self._followed_literals[number] = literal
             if literal.width < 0 and lower is None:
                 lower = data.lower()
             for end in literal.literals(lower or data, ends):
@@ -331,6 +351,8 @@ def _utf8(text: str) -> bytes:
 @cache
 def _telling() -> str:
     """The expression, over bytes, of telling forms, for which a text is folded."""
+    from refold.redaction.engines.fold import TELLING
+
     return "|".join(map(in_bytes, TELLING))
 
 
@@ -380,13 +402,15 @@ def _run_around(data: bytes, place: int) -> tuple[int, int]:
     return start, run_end(data, place, _IN_RUN)
 
 
+# These patterns are needed only to compile.  ``re`` compiles them at their first use.
+#
 # A class with its repeat, an escape, or any other character.
-_TOKEN = re.compile(
-    r"(?P<set>\[\^?(?:\\.|[^\]\\])+\])(?:(?P<maybe>\?)|\{(?P<least>\d+),(?P<most>\d+)\})?"
-    r"|(?P<other>\\.|.)",
-    re.DOTALL,
+_PART: Final = (
+    r"(?s)(?P<set>\[\^?(?:\\.|[^\]\\])+\])"
+    r"(?:(?P<maybe>\?)|\{(?P<least>\d+),(?P<most>\d+)\})?"
+    r"|(?P<other>\\.|.)"
 )
-_MEMBER = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
+_MEMBER: Final = r"(?s)(\\.|[^\\])(?:-(\\.|[^\\]))?"
 # Any character that is not ASCII, which is close enough for a long range of them.
 _ANY = r"[\xc2-\xf4][\x80-\xbf]{1,3}"
 _MANY = 512
@@ -395,7 +419,7 @@ _MANY = 512
 def in_bytes(pattern: str) -> str:
     """``pattern`` over bytes: it matches wherever that does, and maybe elsewhere."""
     parts: list[str] = []
-    for token in _TOKEN.finditer(pattern):
+    for token in re.finditer(_PART, pattern):
         characters = token["set"]
         if characters is None:
             parts.append(_hex(token["other"]))
@@ -409,20 +433,20 @@ def in_bytes(pattern: str) -> str:
 
 def narrow(pattern: str) -> str:
     """The part of ``pattern`` that can match in ASCII; empty if there is none."""
-    only_ascii = _CLASS_OR_WAY.sub(_without_wide, pattern)
+    only_ascii = re.sub(_CLASS_OR_WAY, _without_wide, pattern)
     return only_ascii if only_ascii.isascii() and "[]" not in only_ascii else ""
 
 
 def _without_wide(match: re.Match[str]) -> str:
     """A class without the characters that are not ASCII; no other alternative."""
-    return _WIDE.sub("", match[0]) if match[0][0] == "[" else ""
+    return re.sub(_WIDE, "", match[0]) if match[0][0] == "[" else ""
 
 
 # A class, or an alternative of a group that cannot match in ASCII.
-_CLASS_OR_WAY = re.compile(
+_CLASS_OR_WAY: Final = (
     r"\[(?:\\.|[^\]\\])+\]|\|[^\x00-\x7f]+(?=[|)])|(?<=\(\?:)[^\x00-\x7f]+\|"
 )
-_WIDE = re.compile(r"[^\x00-\x7f](?:-[^\x00-\x7f])?")
+_WIDE: Final = r"[^\x00-\x7f](?:-[^\x00-\x7f])?"
 
 
 def _hex(text: str) -> str:
@@ -451,7 +475,7 @@ def _members(text: str) -> str:
         return text
     plain = ""
     ways: list[str] = []
-    for first, last in _MEMBER.findall(text[1:-1]):
+    for first, last in re.findall(_MEMBER, text[1:-1]):
         if first.isascii():
             plain += f"{first}-{last}" if last else first
         elif last and ord(last) - ord(first) > _MANY:
