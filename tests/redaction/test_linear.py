@@ -135,6 +135,30 @@ def test_many_entries_under_data_are_soon_done(line_end: str) -> None:
     assert process_time() - began < 5
 
 
+SQL_HEAD = "INSERT INTO t (id,password) VALUES ("
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SQL_HEAD + "\\'" * 100_000,
+        f"{SQL_HEAD}1, '\\'" * 5_000,
+        f"{SQL_HEAD}'\\'" * 5_000,
+        f"{SQL_HEAD}1, '" * 5_000,
+        f"{SQL_HEAD}1, ' '," * 5_000,
+        SQL_HEAD * 5_000,
+        SQL_HEAD + "(" * 200_000,
+        SQL_HEAD + '"' * 200_000,
+        SQL_HEAD + ', "' * 60_000,
+    ],
+)
+def test_rows_that_do_not_close_are_soon_done(text: str) -> None:
+    began = process_time()
+    redactor.text(text)
+
+    assert process_time() - began < 5
+
+
 @pytest.mark.parametrize("program", ["sshpass", "/usr/bin/sshpass"])
 def test_a_program_is_known_in_any_folder(program: str) -> None:
     redacted, _ = redactor.value({"argv": [program, "-p", "hunter2", "ssh", "a@host"]})

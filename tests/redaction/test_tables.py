@@ -93,6 +93,85 @@ def test_every_row_of_a_statement_is_searched(head: str, row: str, end: str) -> 
     assert clean == head + clean_row * ROWS + end + OTHER_STATEMENT
 
 
+HEAD = "INSERT INTO users (id, password) VALUES "
+LOG = "one line of a log 12\n" * 240
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "(1,'{0}'),\n-- two\n(2,'{1}');",
+        "(1,'{0}'),\n# two\n(2,'{1}');",
+        "(1,'{0}'), -- don't\n(2,'{1}');",
+        "/* a */ (1,'{0}'), /* b */ (2,'{1}');",
+        "\n-- the first (of two)\n(1,'{0}'),(2,'{1}');",
+        "\n+(1,'{0}'),\n+(2,'{1}')",
+        "\n> (1,'{0}'),\n> (2,'{1}')",
+        "\n  11 | (1,'{0}'),\n  12 | (2,'{1}')",
+        "\npsql-> (1,'{0}'),\npsql-> (2,'{1}')",
+        "\n...   (1,'{0}'),\n...   (2,'{1}')",
+        "ROW(1,'{0}'),ROW(2,'{1}')",
+        "(1,'{0}'),\" +\n \"(2,'{1}')",
+        "\n" + " " * 70 + "(1,'{0}'),\n" + " " * 70 + "(2,'{1}')",
+        "(5\" , '{0}'),('b\"', '{1}')",
+        "('x\\\\'y', '{0}'), (2, '{1}')",
+        "('insert into x (a) values (1)', '{0}'), (2, '{1}')",
+    ],
+)
+def test_text_between_rows_hides_no_row(rows: str) -> None:
+    text = HEAD + rows.format("Raven7803*", "amber@16eagle")
+
+    clean = redactor.text(text)[0]
+
+    assert clean == HEAD + rows.format("[REDACTED:SECRET]", "[REDACTED:SECRET]")
+
+
+def test_a_string_with_two_quotes_at_its_end_may_be_closed_by_the_first() -> None:
+    clean = redactor.text(f"{HEAD}(1, 'Raven7803*'')")[0]
+
+    assert clean == f"{HEAD}(1, '[REDACTED:SECRET]'')"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "(1, 'abc... [truncated]\n",
+        '(1, "abc... [truncated]\n',
+        "(1, 'abc', [truncated]\n",
+        "(1, lower('x'\n",
+        "(?, ?\n",
+        "(1, don't\n",
+        "(1, 'a\\'\n",
+    ],
+)
+@pytest.mark.parametrize("log", [LOG, LOG[:1050], ""])
+def test_a_broken_row_hides_no_other_statement(broken: str, log: str) -> None:
+    text = f"{HEAD}{broken}{log}{HEAD}(2, '{{password}}');\n"
+
+    clean = redactor.text(text.format(password="amber@16eagle"))[0]
+
+    assert clean == text.format(password="[REDACTED:SECRET]")
+
+
+def test_an_escaped_statement_behind_another_is_found() -> None:
+    text = f"{HEAD}(1, {{0}});\n{HEAD}\n({{0}}, 2);".replace(" VALUES", "\nVALUES")
+    text = json.dumps({"sql": text.replace("(id, password)", "(password, password)")})
+
+    clean = redactor.text("out: " + text.replace("{0}", "'bear-77Q'"))[0]
+
+    assert clean == "out: " + text.replace("{0}", "'[REDACTED:SECRET]'")
+
+
+def test_far_rows_continue_only_behind_a_comma() -> None:
+    rows = ", ".join(f"({number}, 'bear-{number}Qx')" for number in range(ROWS))
+    calls = "\nfind(1, 'name-1Qx')" * 3
+
+    clean = redactor.text(f"{HEAD}{rows}{calls}")[0]
+
+    assert clean.count("[REDACTED:SECRET]") == ROWS
+    assert clean.endswith(calls)
+
+
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_rows_in_escaped_text_are_searched(quote: str) -> None:
     rows = [f"(7, {quote}bear-{number}Qx{quote})" for number in range(ROWS)]

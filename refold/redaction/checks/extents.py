@@ -544,39 +544,87 @@ def _copied(
         place = end + 1
 
 
+# Within so many characters behind the head of an INSERT, rows need no comma.
+_NEAR_HEAD: Final = 4096
+# The most characters of a row.
+_LONGEST_ROW: Final = 65_536
+# The most strings of a row that contain the head of another statement.  With a limit,
+# no part of a text is searched for more statements than that.
+_MOST_HEADS: Final = 4
+
+
 def _inserted(
     text: str, start: int, wanted: set[int]
 ) -> Iterator[tuple[_Extents, int]]:
-    """The wanted strings of each row of an INSERT, and the end of the row."""
+    """The wanted strings of each row of an INSERT, and the end of the closed rows.
+
+    Comments and the output of tools may stand between rows.
+    """
     place = start
-    while next_row := _PATTERNS.SQL_NEXT_ROW.match(text, place):
-        strings, place = _strings_of_row(text, next_row.end(), wanted)
-        yield strings, place
+    while True:
+        next_row = None
+        if place <= start + _NEAR_HEAD:
+            next_row = _PATTERNS.SQL_BEFORE_ROW.match(text, place)
+        else:
+            next_row = _PATTERNS.SQL_COMMA_BEFORE_ROW.match(text, place)
+        # The columns of the next statement are no row.
+        if not next_row or _PATTERNS.SQL_HEAD.search(text, place, next_row.end() + 1):
+            return
+        strings, end = _strings_of_row(text, next_row.end(), wanted)
+        if end is None:
+            yield strings, place
+            return
+        yield strings, end
+        place = end
 
 
-def _strings_of_row(text: str, start: int, wanted: set[int]) -> tuple[_Extents, int]:
-    """The wanted strings of a row in brackets, and the end of the row."""
+def _strings_of_row(
+    text: str, start: int, wanted: set[int]
+) -> tuple[_Extents, int | None]:
+    """The wanted strings of a row in brackets, and the end of the row.
+
+    The end is None if a bracket or a string of the row is not closed.
+    """
     depth = 0
     index = 0
+    heads = 0
     strings: _Extents = []
-    end = start
-    for item in _PATTERNS.SQL_ITEM.finditer(text, start):
-        sign = item.group()
-        end = item.end()
+    for item in _PATTERNS.SQL_ITEM.finditer(text, start, start + _LONGEST_ROW):
+        kind = item.lastgroup
+        if kind is None:
+            break  # the head of another statement, or a string that is not closed
+        sign = item["sign"]
         if sign == "(":
             depth += 1
         elif sign == ")":
             depth -= 1
             if depth == 0:
-                break
-        elif sign == ",":
-            if depth == 1:
-                index += 1
-        elif depth == 1 and index in wanted:
-            group = 1 if item[1] is not None else 2
-            if item[group]:
-                strings.append(item.span(group))
-    return strings, end
+                return strings, item.end()
+        elif sign == "," and depth == 1:
+            index += 1
+        if kind == "sign":
+            continue
+        span = item.span(kind)
+        if _PATTERNS.SQL_HEAD.search(text, *span):
+            heads += 1
+        if heads > _MOST_HEADS or _is_between_strings(text, span, item.end()):
+            break
+        if depth == 1 and index in wanted and item[kind]:
+            strings.append(span)
+    return strings, None
+
+
+def _is_between_strings(text: str, span: tuple[int, int], end: int) -> bool:
+    """Whether a string over lines is what stands between two others.
+
+    The quote that opens it then closes a string, or closes nothing: ``don't``.
+
+    end: the place behind its last quote.
+    """
+    if not _PATTERNS.BREAK.search(text, *span):
+        return False
+    is_before_word = text[end : end + 1].isalnum()
+    return is_before_word or _PATTERNS.SQL_HEAD.search(text, *span) is not None
 
 
 # The signature of the shortest common algorithm has this many characters.
