@@ -40,7 +40,7 @@ def test_an_invalid_url_is_an_invalid_setting(
 
 
 def test_an_invalid_key_url_is_an_invalid_setting() -> None:
-    with pytest.raises(refold.InvalidConfiguration, match="not a database URL"):
+    with pytest.raises(refold.InvalidConfiguration, match="or postgresql://"):
         SqlKeyStore("postgresql://user:secret@[::1/x")
 
 

@@ -155,6 +155,8 @@ def test_events_are_inserted_in_one_place_for_each_engine_and_by_a_move() -> Non
         "refold/adapters/sql/data/citus.sql": 1,
         # Rows of a store, into one that no process can open.
         "refold/adapters/sql/move.py": 1,
+        # Events of other applications, in tables of their own.
+        "refold/adapters/sql/data/applications.sql": 4,
     }
 
 

@@ -114,7 +114,7 @@ LEFT_OUT = frozenset(
         "progress",
         "executor",
         "view",
-        "handed_in",
+        "extras",
         "choice_args",
         "options",
         "meta",

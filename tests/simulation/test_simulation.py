@@ -139,7 +139,10 @@ def trace_digest(first: int, count: int) -> str:
 
 
 def test_a_seed_gives_the_same_history_in_any_process() -> None:
-    code = "from tests.simulation.test_simulation import traced; print(traced(0, 2))"
+    code = (
+        "from tests.simulation.test_simulation import trace_digest; "
+        "print(trace_digest(0, 2))"
+    )
 
     other = subprocess.run(
         [sys.executable, "-c", code],

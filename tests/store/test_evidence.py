@@ -78,8 +78,9 @@ def test_each_kind_of_event_leaves_a_trace(strategy: str, kind: str) -> None:
     answer = [refold.AgentResponse(text="well " * 30)] if ends else []
     session.append([*first, *HAPPENED[kind], *answer])
     for number in range(6):
-        later = refold.UserInput(text=f"and {number}? " + "what of the rest? " * 20)
-        session.append([later, refold.AgentResponse(text="that is fine " * 20)])
+        # The words of the user fit into each window, so nothing protected gives way.
+        later = refold.UserInput(text=f"and {number}? " + "what of the rest? " * 5)
+        session.append([later, refold.AgentResponse(text="that is fine " * 50)])
         view = session.prepare(strategy)
 
     assert any(span.kind == "summary" for span in view.spans)
