@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import re
 import stat
 import sys
 import time
@@ -33,15 +35,24 @@ _OFF: Final = "off"
 _MAGIC: Final = b"refold compiled rules 1\n"
 _DIGEST_SIZE: Final = hashlib.sha256().digest_size
 _LENGTH_SIZE: Final = 8
-_LARGEST: Final = 128 << 20  # bytes; more is no file of ours
+_LARGEST: Final = 128 << 20  # bytes; larger files are not Refold's
 _MOST_FILES: Final = 8
 _COMPILED: Final = ".compiled"
 # The triggers of rules that a process asked another one to compile.
 _REQUESTED: Final = ".requested"
+# A file that a process has not written completely.
+_PART: Final = ".part"
 # After this time, the process that was asked has failed.
 _PATIENCE: Final = 600.0  # seconds
+# After this time, no process writes a file or answers a request.
+_ABANDONED_AFTER: Final = 86_400.0  # seconds
+# The names of programs that run a module with ``-m``.
+_PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*[a-z]?(\.exe)?", re.IGNORECASE)
 _OTHERS: Final = 0o077
 _WRITABLE_BY_OTHERS: Final = 0o022
+_logger: Final = logging.getLogger("refold")
+# The folders that cannot be resolved, of which the log has a warning.
+_unusable: Final[set[str]] = set()
 
 
 class RuleCache:
@@ -50,21 +61,33 @@ class RuleCache:
     folder: the folder; empty for that of the user's caches.
     fills:  whether this process stores what it compiles, and may start another process
             to compile.  A program that only imports Refold does neither.
+
+    Raises OSError or RuntimeError for a relative folder without a working directory,
+    or for the home of a user who does not exist.
     """
 
     def __init__(self, folder: str, *, fills: bool) -> None:
         self.folder = folder
         self.fills = fills
         self._requested: set[str] = set()
+        self._path: Path | None = None
+        if folder:
+            self._path = Path(folder).expanduser().absolute()
 
     @computed_once
     def path(self) -> Path:
-        """The path of the folder, which may not exist yet."""
-        if self.folder:
-            return Path(self.folder).expanduser().absolute()
+        """The path of the folder, which may not exist yet.
+
+        Raises RuntimeError if this user has no folder for caches.
+        """
+        if self._path is not None:
+            return self._path
         from platformdirs import user_cache_path
 
-        return user_cache_path("refold", appauthor=False)
+        path = user_cache_path("refold", appauthor=False)
+        if not path.is_absolute():  # the user has no home
+            raise RuntimeError("this user has no folder for caches")
+        return path
 
     def load(self, rules: str) -> list[bytes] | None:
         """Return the databases of these rules; a damaged file is deleted."""
@@ -102,7 +125,7 @@ class RuleCache:
         That process goes on when this one ends.
         """
         name = _name_of(rules)
-        if not self.fills or name in self._requested:
+        if not self.fills or name in self._requested or not _can_start_python():
             return
         self._requested.add(name)
         request = self.path / (name + _REQUESTED)
@@ -151,7 +174,8 @@ class RuleCache:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_private_folder(self.path):
                 return False
-            descriptor, temporary = mkstemp(dir=self.path)  # mode 0600
+            # Its mode is 0600.
+            descriptor, temporary = mkstemp(_PART, f"{name}.", self.path)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
             os.replace(temporary, self.path / name)
@@ -163,30 +187,68 @@ class RuleCache:
         return True
 
     def _delete_oldest(self) -> None:
-        """Delete the oldest files beyond the most that are kept."""
+        """Delete the oldest files beyond the most that are kept, and abandoned ones."""
+        compiled = self._ages(_COMPILED)
+        for _, file in compiled[_MOST_FILES:]:
+            _delete(file)
+        # A killed process leaves what it wrote, and what it was asked for.
+        for age, file in [*self._ages(_PART), *self._ages(_REQUESTED)]:
+            if age > _ABANDONED_AFTER:
+                _delete(file)
+
+    def _ages(self, suffix: str) -> list[tuple[float, Path]]:
+        """Return the files with this suffix and their ages in seconds, newest first."""
+        now = time.time()
+        ages: list[tuple[float, Path]] = []
         with suppress(OSError):
-            ages = [
-                (file.stat().st_mtime, file) for file in self.path.glob(f"*{_COMPILED}")
-            ]
-            for _, file in sorted(ages)[:-_MOST_FILES]:
-                file.unlink()
+            for file in self.path.glob(f"*{suffix}"):
+                with suppress(OSError):  # another process may delete it, too
+                    ages.append((now - file.lstat().st_mtime, file))
+        return sorted(ages)
+
+
+def _delete(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink()
 
 
 def use(*, fills: bool) -> None:
     """Use the cache of this user in this process.
 
-    ``REFOLD_CACHE`` is its folder, or ``off``.
+    ``REFOLD_CACHE`` is its folder, or ``off``.  Without a folder of that name, the
+    process goes on without a cache, and logs a warning.
 
     fills: as for ``RuleCache``.  A process that fills goes on to do so.
     """
     folder = os.environ.get(VARIABLE, "")
     current = engines.cache_in_use()
-    if folder == _OFF or os.name != "posix":  # elsewhere, modes protect no file
+    if is_off():
         engines.use_cache(None)
     elif isinstance(current, RuleCache) and current.folder == folder:
         current.fills = current.fills or fills
     else:
-        engines.use_cache(RuleCache(folder, fills=fills))
+        engines.use_cache(_cache_in(folder, fills=fills))
+
+
+def is_off() -> bool:
+    """Whether processes use no cache here."""
+    # On other systems, modes protect no file.
+    return os.environ.get(VARIABLE) == _OFF or os.name != "posix"
+
+
+def _cache_in(folder: str, *, fills: bool) -> RuleCache | None:
+    """Return the cache in this folder; None if there can be no such folder."""
+    try:
+        return RuleCache(folder, fills=fills)
+    except (OSError, RuntimeError) as error:
+        if folder not in _unusable:
+            _unusable.add(folder)
+            _logger.warning(
+                "%s names no folder (%s): redaction does without compiled rules",
+                VARIABLE,
+                type(error).__name__,
+            )
+        return None
 
 
 def _name_of(rules: str) -> str:
@@ -208,7 +270,7 @@ def _processor() -> str:
 
 
 def _is_private_folder(path: Path) -> bool:
-    """Whether this user owns the folder, which is no link, and nobody else writes it.
+    """Whether this user owns the folder, and it is not a link, and only they write it.
 
     Raises OSError if there is none.
     """
@@ -268,13 +330,22 @@ def _digest(name: str, body: memoryview) -> bytes:
     return digest.digest()
 
 
+def _can_start_python() -> bool:
+    """Whether this program is Python, and not one that contains it, such as uWSGI."""
+    program = sys.executable
+    if not isinstance(program, str) or getattr(sys, "frozen", False):
+        return False
+    return _PYTHON.fullmatch(os.path.basename(program)) is not None
+
+
 def _start_filler(request: Path) -> None:
     """Start the process that answers a request, in a session of its own."""
     import subprocess
     from threading import Thread
 
     command = [sys.executable, "-P", "-m", __name__, str(request)]
-    with suppress(OSError, RuntimeError):  # such as a process that is ending
+    # Such as a process that is ending.
+    with suppress(OSError, RuntimeError, TypeError, ValueError):
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

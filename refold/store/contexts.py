@@ -365,15 +365,20 @@ class Viewer:
         return self.log.save_view(self.stream, name, view, replaces=stored_through)
 
     def _hash_at(self, seq: int, snapshot: ports.SessionSnapshot | None) -> str:
-        """Return the hash of the chain at ``seq``, from the snapshot if it has it."""
+        """Return the hash of the chain at ``seq``, from the snapshot if it has it.
+
+        Raises Erased if the session is being erased.
+        """
         if snapshot is not None:
             if seq == snapshot.head.seq:
                 return snapshot.head.hash.hex()
             for envelope in snapshot.new:
                 if envelope.seq == seq:
                     return envelope.hash
-        (envelope,) = self.log.read(self.stream, after=seq - 1, upto=seq)
-        return envelope.hash
+        envelopes = self.log.read(self.stream, after=seq - 1, upto=seq)
+        if not envelopes:  # it was there when the outline was made
+            raise errors.Erased("the session")
+        return envelopes[0].hash
 
     def at(self, strategy: Strategy, seq: int, as_: WhichSummaries) -> Outline:
         """Return the outline at ``seq``, with the summaries that ``as_`` names."""

@@ -3,10 +3,12 @@
 Whatever is wrong with the cache, redaction goes on without it and finds the same.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -552,3 +554,243 @@ def test_loading_reads_no_metadata_of_packages(folder: Path, stored: Path) -> No
 
 def test_the_version_is_that_of_the_package() -> None:
     assert Triggers(TRIGGERS).name == f"vectorscan/{version('hyperscan')}"
+
+
+# A folder of a user who does not exist, and one that is relative to nothing.
+@pytest.mark.parametrize("name", ["~nosuchuser/x", "relative"])
+def test_redaction_goes_on_if_the_folder_cannot_be_resolved(
+    environment: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    program = """
+import os, sys
+gone = sys.argv[1]
+os.mkdir(gone)
+os.chdir(gone)
+os.rmdir(gone)
+from refold.opener import make_redactor
+redactor = make_redactor()
+for _ in range(3):
+    text, _ = redactor.text("mail ada@example.org " + "words of prose " * 1_500)
+print(text[:20])
+"""
+    ran = run(
+        [sys.executable, "-c", program, str(tmp_path / "gone")],
+        environment | {"REFOLD_CACHE": name},
+    )
+
+    assert ran.stdout.startswith("mail [REDACTED:EMAIL"), ran.stderr
+    assert ran.stderr.count("REFOLD_CACHE names no folder") == 1
+
+
+def test_warm_refuses_a_folder_that_cannot_be_resolved(
+    environment: dict[str, str],
+) -> None:
+    ran = run(
+        [sys.executable, "-m", "refold", "warm"],
+        environment | {"REFOLD_CACHE": "~nosuchuser/x"},
+    )
+
+    assert ran.returncode == 2
+    assert "REFOLD_CACHE names no folder: unset it" in ran.stderr
+
+
+class BrokenCache:
+    """A cache whose methods fail with errors of any kind."""
+
+    fills = True
+
+    def load(self, rules: str) -> Sequence[bytes] | None:
+        raise RuntimeError("load")
+
+    def discard(self, rules: str) -> None:
+        raise TypeError("discard")
+
+    def store(self, rules: str, databases: Sequence[bytes]) -> bool:
+        raise KeyError("store")
+
+    def request(self, rules: str, triggers: Sequence[Trigger]) -> None:
+        raise LookupError("request")
+
+
+class CacheThatCannotStore(BrokenCache):
+    def load(self, rules: str) -> Sequence[bytes] | None:
+        return None
+
+
+class CacheOfDamage(BrokenCache):
+    def load(self, rules: str) -> Sequence[bytes] | None:
+        return [b"damaged"] * 4
+
+
+@pytest.mark.parametrize("kind", [BrokenCache, CacheThatCannotStore, CacheOfDamage])
+def test_no_error_of_a_cache_reaches_a_scan(kind: type[BrokenCache]) -> None:
+    names: list[engines.EngineName] = ["auto", "vectorscan"]
+    for name in names:
+        engines.use_cache(kind())
+        # Engines of the same triggers are made only once.
+        word = Trigger(f"{kind.__name__}.{name}".lower())
+        engine = engine_of(name, (*TRIGGERS, word))
+        for _ in range(12):
+            assert engine.scan(b"a token " + b"x" * 40_000) != []
+        if isinstance(engine, Warming):
+            engine.join()
+        assert engine.name.startswith("vectorscan")
+        assert engines.cache_in_use() is None
+
+
+def test_no_error_of_the_faster_engine_reaches_a_scan(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def load() -> engines.Engine | None:
+        raise ImportError("a library is missing")
+
+    warming = Warming(engine_of("stdlib", TRIGGERS), None, load)
+
+    for _ in range(12):
+        assert warming.scan(b"a token " + b"x" * 40_000) != []
+    assert caplog.text.count("cannot be loaded: ImportError") == 1
+
+
+def test_abandoned_files_are_deleted_after_a_day(
+    cache: RuleCache, folder: Path, stored: Path
+) -> None:
+    long_ago = time.time() - 100_000
+    for name in ("old.part", "old.requested", "new.part", "new.requested", "notes"):
+        (folder / name).touch()
+        if not name.startswith("new"):
+            os.utime(folder / name, (long_ago, long_ago))
+
+    cache.store("other rules", [b"x"])
+
+    stored.unlink()
+    cache.file_of("other rules").unlink()
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == ["new.part", "new.requested", "notes"]
+
+
+KILLED: Final = """
+import os, signal, sys
+from refold.adapters.rule_cache import RuleCache
+def kill(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+os.replace = kill
+RuleCache(sys.argv[1], fills=True).store("rules", [b"x"])
+"""
+
+
+def test_a_killed_process_leaves_a_file_that_is_recognized(folder: Path) -> None:
+    run([sys.executable, "-c", KILLED, str(folder)], dict(os.environ))
+
+    assert files_in(folder) == [".part"]
+
+
+def test_warm_says_that_it_compiled_instead_of_a_damaged_file(
+    environment: dict[str, str], folder: Path
+) -> None:
+    command = [sys.executable, "-m", "refold", "warm"]
+    run(command, environment)
+    (file,) = folder.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+
+    ran = run(command, environment)
+
+    assert ran.stdout.startswith("compiled rules stored: "), ran.stderr
+    assert (
+        json.loads(run([*command, "--json"], environment).stdout)["compiled"] is False
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "starts"),
+    [
+        ("/usr/bin/python3.11", True),
+        ("/opt/python3.13t", True),
+        ("/opt/pypy3", True),
+        ("/usr/bin/uwsgi", False),
+        ("/opt/agent", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_python_is_started_to_fill_the_cache(
+    cache: RuleCache,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str | None,
+    starts: bool,
+) -> None:
+    started: list[Path] = []
+    monkeypatch.setattr(rule_cache, "_start_filler", started.append)
+    monkeypatch.setattr(sys, "executable", program)
+
+    cache.request(RULES, TRIGGERS)
+
+    assert bool(started) == starts
+    assert folder.exists() == starts
+
+
+@pytest.mark.parametrize("error", [OSError, RuntimeError, TypeError, ValueError])
+def test_a_process_that_cannot_be_started_harms_nobody(
+    cache: RuleCache, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+
+    cache.request(RULES, TRIGGERS)
+
+
+def loads_in_a_child(warming: Warming) -> bool:
+    """Fork, scan much text in the child, and return whether it has the fast engine."""
+    child = os.fork()
+    if child == 0:
+        for _ in range(12):
+            warming.scan(b"x" * 40_000)
+        warming.join()
+        os._exit(0 if warming.name.startswith("vectorscan") else 1)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks with threads
+def test_a_child_loads_the_engine_that_a_thread_was_loading(stored: Path) -> None:
+    databases = serialized(Triggers(TRIGGERS))
+    is_loading = threading.Event()
+    may_load = threading.Event()
+
+    def load() -> Triggers:
+        if threading.current_thread() is thread:
+            is_loading.set()
+            may_load.wait()
+        return Triggers(TRIGGERS, databases)
+
+    warming = Warming(engine_of("stdlib", TRIGGERS), None, load)
+    thread = threading.Thread(target=warming.look_for_faster)
+    thread.start()
+    is_loading.wait()
+    try:
+        assert loads_in_a_child(warming)
+    finally:
+        may_load.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks with threads
+def test_a_child_compiles_the_engine_that_a_thread_was_compiling() -> None:
+    parent = os.getpid()
+    may_compile = threading.Event()
+
+    def compile_() -> Triggers:
+        if os.getpid() == parent:
+            may_compile.wait()
+        return Triggers(TRIGGERS)
+
+    warming = Warming(engine_of("stdlib", TRIGGERS), compile_)
+    for _ in range(12):
+        warming.scan(b"x" * 40_000)
+    try:
+        assert loads_in_a_child(warming)
+    finally:
+        may_compile.set()
+        warming.join()

@@ -12,13 +12,17 @@ import pytest
 import refold
 from refold.adapters.keys.signatures import signed_by
 from refold.domain.erasure import FORMAT, LegalHold, Signed, Whose, subject
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.store import SessionStore
+from refold.store.contexts import Viewer
 from refold.store.erasure import Eraser, ErasureRequest
+from refold.store.history import History
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 
 FORK = "one-fork"
+TURNS = TurnWindow()
 
 
 def problems(store: SessionStore) -> list[object]:
@@ -380,6 +384,22 @@ def test_a_user_returns_only_by_readmission_and_without_data(
         filled.erasures.readmit("bob", "never gone")
     assert set(filled.erase("ada", "gone again").left.values()) == {0}
     assert filled.erasures.readmit("ada", "and again").statement["epoch"] == 3
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_no_view_of_an_erased_session_is_stored(
+    filled: SessionStore, returns: bool
+) -> None:
+    session = filled.session(user_id="ada", session_id="one")
+    log = log_of(filled)
+    viewer = Viewer(log, History.of(log, session.head().state))
+    outline = viewer.current(TURNS)
+    filled.erase("ada", "she asked")
+    if returns:
+        filled.erasures.readmit("ada", "she came back")
+
+    with pytest.raises(refold.Erased):
+        viewer._store(TURNS, outline, None, None)
 
 
 def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:

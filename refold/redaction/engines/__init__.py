@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import logging
+import os
 import re
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache, partial
 from importlib import import_module, util
 from typing import Any, AnyStr, Final, Literal, NamedTuple, Protocol, TypeAlias
+from weakref import WeakSet
 
+from refold.domain.locks import forkable_lock
 from refold.redaction.engines.patterns import reach
 
 # Half of a surrogate pair has no UTF-8.  Engines see a character in its place that no
@@ -225,18 +229,29 @@ class CompiledCache(Protocol):
 
 # At most one: the cache of this process.
 _caches: Final[list[CompiledCache]] = []
+_logger: Final = logging.getLogger("refold")
 
 
 def use_cache(cache: CompiledCache | None) -> None:
     """Load compiled rules from this cache from now on; None uses none."""
-    _caches.clear()
-    if cache is not None:
-        _caches.append(cache)
+    # One assignment, since other threads read the list.
+    _caches[:] = [] if cache is None else [cache]
 
 
 def cache_in_use() -> CompiledCache | None:
     """Return the cache of this process; None without one."""
-    return _caches[0] if _caches else None
+    return next(iter(_caches), None)
+
+
+@contextmanager
+def _without_failing_cache() -> Iterator[None]:
+    """Log an error of the cache, and use none from then on: redaction needs none."""
+    try:
+        yield
+    except Exception as error:
+        use_cache(None)
+        name = type(error).__name__
+        _logger.warning("compiled rules cannot be used or stored: %s", name)
 
 
 class Warming:
@@ -252,14 +267,16 @@ class Warming:
         make: Callable[[], Engine] | None,
         load: Callable[[], Engine | None] | None = None,
     ) -> None:
+        self._first = first
         self._engine = first
         self._make = make
         self._load = load
         self._scanned = 0
         # After how many bytes to look for the faster engine; 0 after the last time.
         self._next_look = _WORTH_LOADING
-        self._lock = threading.Lock()
+        self._lock = forkable_lock()
         self._thread: threading.Thread | None = None
+        _warming.add(self)
 
     @property
     def name(self) -> str:
@@ -302,7 +319,7 @@ class Warming:
     def _look(self) -> None:
         if not self._next_look:
             return
-        engine = self._load() if self._load is not None else None
+        engine = self._loaded()
         if engine is not None:
             self._next_look = 0
             self._engine = engine
@@ -313,6 +330,25 @@ class Warming:
             self._start(self._make)
         else:  # another process may compile it
             self._next_look = self._scanned + _WORTH_COMPILING
+
+    def _loaded(self) -> Engine | None:
+        """Return the faster engine if it was compiled before and can be used."""
+        if self._load is None:
+            return None
+        try:
+            return self._load()
+        except Exception as error:  # the first engine finds the same
+            name = type(error).__name__
+            _logger.warning("the faster engine of redaction cannot be loaded: %s", name)
+            self._load = None
+            return None
+
+    def look_again_after_fork(self) -> None:
+        """Look for the faster engine again if another thread was compiling it."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread = None
+            if self._engine is self._first:
+                self._next_look = self._scanned + _WORTH_COMPILING
 
     def _start(self, make: Callable[[], Engine]) -> None:
         def replace_engine() -> None:
@@ -332,6 +368,20 @@ class Warming:
         """Wait until the faster engine is there, if it was started."""
         if self._thread is not None:
             self._thread.join()
+
+
+# All objects of this process that wait for a faster engine.
+_warming: Final[WeakSet[Warming]] = WeakSet()
+
+
+def _look_again_after_fork() -> None:
+    """Called in a forked child, which has none of the threads that compile."""
+    for warming in list(_warming):
+        warming.look_again_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_look_again_after_fork)
 
 
 def start_quickly() -> None:
@@ -369,35 +419,50 @@ def _engine(name: EngineName, triggers: tuple[Trigger, ...]) -> Engine:
 def _loaded_or_requested(triggers: tuple[Trigger, ...]) -> Engine | None:
     """The engine with the databases in the cache, which requests missing ones."""
     engine = _loaded(triggers)
-    if engine is None and _caches:
-        _caches[0].request(identity_of(triggers), triggers)
+    cache = cache_in_use()
+    if engine is None and cache is not None:
+        with _without_failing_cache():
+            cache.request(identity_of(triggers), triggers)
     return engine
 
 
 def _loaded(triggers: tuple[Trigger, ...]) -> Engine | None:
     """The engine with the databases in the cache; None without them."""
-    if not _caches:
+    cache = cache_in_use()
+    if cache is None:
         return None
     module = _module("vectorscan")
     rules = identity_of(triggers)
-    databases = _caches[0].load(rules)
-    if databases is None:
-        return None
-    try:
-        engine: Engine = module.Triggers(triggers, databases)
-    except module.UNUSABLE:  # such as those of another processor
-        _caches[0].discard(rules)
-        return None
-    return engine
+    with _without_failing_cache():
+        databases = cache.load(rules)
+        if databases is None:
+            return None
+        try:
+            engine: Engine = module.Triggers(triggers, databases)
+        except module.UNUSABLE:  # such as those of another processor
+            cache.discard(rules)
+        else:
+            return engine
+    return None
 
 
 def _compiled(triggers: tuple[Trigger, ...]) -> Engine:
     """The compiled engine, whose databases go into the cache."""
     module = _module("vectorscan")
     engine: Engine = module.Triggers(triggers)
-    if _caches and _caches[0].fills:
-        _caches[0].store(identity_of(triggers), module.serialized(engine))
+    cache = cache_in_use()
+    if cache is not None and cache.fills:
+        with _without_failing_cache():
+            cache.store(identity_of(triggers), module.serialized(engine))
     return engine
+
+
+def is_cached(triggers: Sequence[Trigger]) -> bool:
+    """Whether the cache has usable databases of the triggers.
+
+    Raises ModuleNotFoundError if Vectorscan is not installed.
+    """
+    return _loaded(tuple(triggers)) is not None
 
 
 def identity_of(triggers: Sequence[Trigger]) -> str:
@@ -414,13 +479,12 @@ def fill_cache(triggers: Sequence[Trigger]) -> bool:
 
     Raises ModuleNotFoundError if Vectorscan is not installed.
     """
-    all_triggers = tuple(triggers)
     if not _caches:
         return False
-    if _loaded(all_triggers) is None:
-        _compiled(all_triggers)
-        return _loaded(all_triggers) is not None
-    return True
+    if is_cached(triggers):
+        return True
+    _compiled(tuple(triggers))
+    return is_cached(triggers)
 
 
 # Returns the literals in a text, and whether the text must also be searched folded.

@@ -26,15 +26,16 @@ def warm(
 ) -> Result:
     """Compile the rules of redaction, so that later processes load them.
 
-    Needs seconds once, and nothing if the compiled rules are stored already.  They
-    are in the folder REFOLD_CACHE, by default in that of the user's caches.  Run it
-    when you build an image or have installed a new version.
+    Takes a few seconds the first time; does nothing if the compiled rules are stored
+    already.  They are in the folder REFOLD_CACHE, by default in that of the user's
+    caches.  Run it when you build an image or have installed a new version.
     """
     rule_cache.use(fills=True)
     cache = engines.cache_in_use()
     if not isinstance(cache, rule_cache.RuleCache):
+        state = "is off" if rule_cache.is_off() else "names no folder"
         raise InvalidConfiguration(
-            "REFOLD_CACHE is off: unset it, or name a folder to store compiled rules"
+            f"REFOLD_CACHE {state}: unset it, or name a folder to store compiled rules"
         )
     if not engines.installed():
         raise InvalidConfiguration(
@@ -42,8 +43,11 @@ def warm(
             "compiled rules"
         )
     triggers = make_redactor(config.policy(policy)).scanner.triggers
-    file = cache.file_of(engines.identity_of(triggers))
-    was_stored = file.exists()
+    try:
+        file = cache.file_of(engines.identity_of(triggers))
+    except RuntimeError as error:
+        raise InvalidConfiguration(f"{error}: name one in REFOLD_CACHE") from None
+    was_stored = engines.is_cached(triggers)
     if not engines.fill_cache(triggers):
         raise RefoldError(
             f"the compiled rules cannot be stored in {cache.path}: check that you own "
