@@ -5,24 +5,38 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-# How far before a number its key or the start of its array may stand.
+# How far before a number its key, its array or the item before it may begin.
 _BEFORE: Final = 128
+# The most characters of the numbers that stand before a number in its array.
+_MOST_NUMBERS: Final = 4096
 _NUMBER: Final = re.compile(
-    r"(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+\-]?[0-9]{1,3})?"
+    r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+\-]?[0-9]{1,3})?"
 )
 _WHITE: Final = r"(?:[ \t\r\n]|\\{1,7}[nrt])"
 # A line end and the indentation of a value that is nested deeply.
 _INDENT: Final = rf"{_WHITE}{{0,64}}"
+# Numbers, brackets and commas from the last to the first, each written backwards.
+_NUMBERS_BACKWARDS: Final = re.compile(r"(?:[ \t\r\n0-9.,eE+\-\[\]]|[nrt]\\{1,7})*+")
+# The bracket or the comma with which they begin, behind a key or a value.
+_BEFORE_NUMBERS: Final = re.compile(rf"{_WHITE}*+\[|(?:{_WHITE}|\])*+,")
+_WORD: Final = "(?:[Tt]rue|[Ff]alse|null|None)"
 _QUOTE: Final = r"(?P<quote>\\{0,7}[\"'])"
 # The key of a number, or of the array that holds it; an array without a key; or the
-# string before a number in an array.
+# string, object, array or word before a number in an array.
 _OWNER: Final = re.compile(
     rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_INDENT}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
     rf"|(?:\A|\n)[ \t]{{0,64}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
-    rf"|(?P<item>\\{{0,7}}[\"']){_INDENT},{_INDENT})-?\Z"
+    rf"|(?P<item>\\{{0,7}}[\"']){_INDENT},{_INDENT}"
+    rf"|(?P<value>[}}\]]|(?<![\w.]){_WORD}){_INDENT},{_INDENT})-?\Z"
 )
 _BETWEEN: Final = re.compile(r"[\s\[\]]*,[\s0-9.,eE+\-\[\]]{0,120}")
 _AFTER: Final = re.compile(rf"{_INDENT}(?:[,}}\]]|\Z)")
+# Behind a value without quotes, prose may continue; JSON continues with a value.
+_VALUE_AFTER: Final = re.compile(
+    rf"{_INDENT}(?:[}}\]]|,{_INDENT}"
+    rf"(?:\\{{0,7}}[\"']|[\[{{\-0-9]|{_WORD}(?!\w)|\Z))"
+)
+_LAST_QUOTE: Final = re.compile(r".*(?<!\\)(\\{0,7}\")", re.DOTALL)
 
 
 class Quoted(NamedTuple):
@@ -57,9 +71,34 @@ def quoted(text: str, start: int, end: int, last: Quoted | None) -> Quoted | Non
             return Quoted(start, end, last.quote, True)
     owner = _OWNER.search(text, max(0, start - _BEFORE), start)
     if owner is None:
+        owner = _owner_before_numbers(text, start)
+    if owner is None:
+        return None
+    if owner["value"] is not None and not _VALUE_AFTER.match(text, end):
         return None
     if text[start - 1] == "-":
         start -= 1
-    quote = owner["quote"] or owner["item"] or '"'
+    quote = owner["quote"] or owner["item"] or _quote_before(text, start)
     is_item = owner["quote"] is None or owner["array"] is not None
     return Quoted(start, end, quote, is_item)
+
+
+def _owner_before_numbers(text: str, start: int) -> re.Match[str] | None:
+    """The owner of a number that stands behind many others in an array."""
+    first = max(0, start - _MOST_NUMBERS)
+    numbers = _NUMBERS_BACKWARDS.match(text[first:start][::-1])
+    place = start - numbers.end() if numbers else start
+    if text[place] in "eE":
+        place += 1  # it ends a word: true, false
+    before = _BEFORE_NUMBERS.match(text, place, start)
+    if before is None:
+        return None
+    stop = before.end()
+    return _OWNER.search(text, max(0, stop - _BEFORE), stop)
+
+
+def _quote_before(text: str, start: int) -> str:
+    """The quote that strings have before a place, with its backslashes."""
+    first = max(0, start - _MOST_NUMBERS)
+    last_quote = _LAST_QUOTE.match(text, first, start)
+    return last_quote[1] if last_quote else '"'

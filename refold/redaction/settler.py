@@ -52,6 +52,7 @@ _CONTINUES: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
 # From the third round on, steps count this many times: only texts made for it need it.
 _AGAIN: Final = 4
+_BEGIN_NUMBERS: Final = frozenset("-0123456789")
 # The steps for one placeholder with the look around it, and for a look right after it.
 _PLACED: Final = 8
 _BEHIND: Final = 64
@@ -422,8 +423,10 @@ class Settler:
         before: str | None = None
         number: Quoted | None = None
         for start, stop, finding in (*extents, (len(text), len(text), None)):
-            is_number = finding is not None and text[start : start + 1].isdigit()
-            number = quoted(text, start, stop, number) if is_number else None
+            if finding is not None and text[start] in _BEGIN_NUMBERS:
+                number = quoted(text, start, stop, number)
+            else:
+                number = None
             if number is not None:
                 start = max(end, number.start)
             if before is not None and end < start and text[end] not in _DIVIDES:

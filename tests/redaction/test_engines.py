@@ -18,6 +18,8 @@ from refold.redaction.engines import (
     Warming,
     engine_of,
     installed,
+    patterns,
+    stdlib,
 )
 from refold.redaction.engines.vectorscan import in_bytes, narrow, windows
 from refold.redaction.plan import Plan
@@ -276,3 +278,18 @@ def test_a_text_is_scanned_also_while_a_process_ends() -> None:
 
 def test_every_engine_is_installed_where_these_tests_run() -> None:
     assert installed()
+
+
+def test_patterns_of_many_policies_are_not_all_remembered() -> None:
+    remembering = [
+        stdlib._compiled,
+        patterns.reach,
+        patterns.fixed_width,
+        patterns.is_ascii,
+        patterns.holds_space,
+        patterns.needed,
+        patterns.unfinished,
+    ]
+
+    for function in remembering:
+        assert function.cache_info().maxsize == patterns.REMEMBERED

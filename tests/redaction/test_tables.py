@@ -60,6 +60,35 @@ def test_cells_in_quotes_hide_no_other_column(text: str, expected: str) -> None:
     assert clean == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "passwords"),
+    [
+        (
+            'note,password\n "q",x\n"open,{}\na,{}\n"a ""b""","{}"\n',
+            ["Garnet#Orchard25", "JcBrD2mX77d17", "Amber#River42"],
+        ),
+        (
+            'size;password;user\n"a""b";{};"\na "b" c;"{}";12\n',
+            ["Jtdabm#Fptxgp33", "nydxid@22fdyikr"],
+        ),
+        (
+            'user,size,password,note\n"l1\nl2",5",{},"a ""b\n"a b","open,x,""',
+            ["Jcgrqxtq89INCRNW77d93"],
+        ),
+        (
+            'user,password,size\n"a"b,{},"l1\nl2"\n12,{},ada\n',
+            ["Jchazi20MKWFXS77d14", "Zfpka5704#q"],
+        ),
+    ],
+)
+def test_a_malformed_row_of_csv_hides_no_password(
+    text: str, passwords: list[str]
+) -> None:
+    clean = redactor.text(text.format(*passwords))[0]
+
+    assert clean == text.format(*["[REDACTED:SECRET]"] * len(passwords))
+
+
 # Far more rows than a window of some thousand characters holds.
 ROWS = 590
 # A statement that names no column of secrets.

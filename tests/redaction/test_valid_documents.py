@@ -72,6 +72,26 @@ def test_laws_hold_for_generated_values(seed: int) -> None:
             '{"phone": ["13812345678", 15051468284, 1]}',
             '{"phone": ["[REDACTED:PHONE]", "[REDACTED:PHONE]", 1]}',
         ),
+        (
+            'log: {"a":[{"b":"x"} , 4111111111111111]} end',
+            'log: {"a":[{"b":"x"} , "[REDACTED:BANK_CARD]"]} end',
+        ),
+        (
+            "x [true,-4111111111111111] y",
+            'x [true,"[REDACTED:BANK_CARD]"] y',
+        ),
+        (
+            '{"password":-4111111111111111}',
+            '{"password":"[REDACTED:BANK_CARD]"}',
+        ),
+        (
+            'x {\\"a\\":[[null] , 1e+20 , 4111111111111111]}',
+            'x {\\"a\\":[[null] , 1e+20 , \\"[REDACTED:BANK_CARD]\\"]}',
+        ),
+        (
+            f'x {{"a": [{"1, " * 200}4111111111111111]}}',
+            f'x {{"a": [{"1, " * 200}"[REDACTED:BANK_CARD]"]}}',
+        ),
     ],
 )
 def test_a_number_of_json_in_a_text_becomes_a_string(text: str, expected: str) -> None:
@@ -88,6 +108,8 @@ def test_a_number_of_json_in_a_text_becomes_a_string(text: str, expected: str) -
         '{"note": "pin: 4821, and so on"}',
         "call 13812345678, 15051468284",
         '"my pin: 4821"',
+        "see [1], 4111111111111111, not this",
+        "none, 4111111111111111",
     ],
 )
 def test_a_number_outside_of_json_gets_no_quotes(text: str) -> None:
@@ -95,6 +117,62 @@ def test_a_number_outside_of_json_gets_no_quotes(text: str) -> None:
 
     assert clean.count('"') == text.count('"')
     assert "[REDACTED:" in clean
+
+
+NUMBERS = [13812345678, 15051468284, 4111111111111111, -4111111111111111, -482913]
+OTHERS: list[object] = [
+    1,
+    2.5,
+    -3,
+    1e20,
+    True,
+    False,
+    None,
+    "a",
+    "it's",
+    'say "x"',
+    "",
+    [],
+    {},
+]
+
+
+def generated(random: Random, depth: int = 0) -> object:
+    """Generate a value of JSON with numbers that redaction finds."""
+    choice = random.random()
+    if choice < 0.2:
+        return random.choice(NUMBERS)
+    if choice < 0.25:
+        return [1] * 60
+    if depth < 4 and choice < 0.45:
+        return [generated(random, depth + 1) for _ in range(random.randrange(6))]
+    if depth < 4 and choice < 0.7:
+        keys = random.sample(["a", "password", "phone", "pin", "k q"], k=3)
+        return {key: generated(random, depth + 1) for key in keys}
+    return random.choice(OTHERS)
+
+
+def test_generated_json_behind_a_text_stays_valid() -> None:
+    random = Random(7)
+    findings = 0
+    for _ in range(1_500):
+        value = {"list": generated(random), "items": [generated(random)]}
+        separators = random.choice([None, (",", ":"), (" , ", " : ")])
+        document = json.dumps(
+            value, indent=random.choice([None, 1, 4]), separators=separators
+        )
+        if random.random() < 0.2:
+            document = json.dumps({"text": document})
+        before = random.choice(["", "log: ", "$ cmd\n"])
+        after = random.choice(["", " end", "\nok"])
+
+        clean, tally = redactor.text(f"{before}{document}{after}")
+
+        redacted = json.loads(clean.removeprefix(before).removesuffix(after))
+        if isinstance(redacted.get("text"), str):
+            json.loads(redacted["text"])
+        findings += tally.n
+    assert findings > 1_500
 
 
 def test_json_behind_a_text_in_a_value_still_parses() -> None:

@@ -191,28 +191,32 @@ def _is_only_material(
     return not re.search("[A-Za-z]{2}", _PATTERNS.RUN.sub("", text[place:stop]))
 
 
-_IN_QUOTES: Final = r'[ ]?"(?:[^"]|"")*+"[ \r]?'
+_STRING_IN_QUOTES: Final = r'[ ]?"(?:[^"]|"")*+"'
 
 
 def _cell(delimiter: str) -> re.Pattern[str]:
     """A cell of CSV, in quotes or without them (RFC 4180)."""
     start = rf"(?:(?<={delimiter})|\A)"
-    in_quotes = rf"{_IN_QUOTES}(?={delimiter}|\Z)"
+    in_quotes = rf"{_STRING_IN_QUOTES}[ \r]?(?={delimiter}|\Z)"
     return re.compile(rf"{start}(?:{in_quotes}|[^{delimiter}]*)")
 
 
 def _open_row(delimiter: str) -> re.Pattern[str]:
     """A row of CSV whose last cell begins with a quote that nothing closes.
 
-    A quote inside of a cell without quotes, such as an inch sign, opens nothing.
+    A quote inside of a cell without quotes, such as an inch sign, opens nothing.  A
+    malformed cell may have text behind its quotes.
     """
-    cell = rf'(?:{_IN_QUOTES}(?={delimiter})|(?![ ]?")[^{delimiter}]*+)'
-    return re.compile(rf'(?:{cell}{delimiter})*+[ ]?"(?:[^"]|"")*+\Z')
+    cell = rf'(?:{_STRING_IN_QUOTES}|(?![ ]?"))[^{delimiter}]*+'
+    return re.compile(rf'\A(?:{cell}{delimiter})*+[ ]?"(?:[^"]|"")*+\Z')
 
 
 _DELIMITERS_OF_CSV: Final = (",", ";", "\t")
 _QUOTING: Final = {delimiter: _cell(delimiter) for delimiter in _DELIMITERS_OF_CSV}
 _OPEN_ROW: Final = {delimiter: _open_row(delimiter) for delimiter in _DELIMITERS_OF_CSV}
+_OPENED_CELL: Final = {
+    sign: re.compile(rf'(?:\A|{sign})[ ]?"') for sign in _DELIMITERS_OF_CSV
+}
 # The most lines of a row that has a cell with line breaks.
 _MOST_LINES_OF_ROW: Final = 8
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
@@ -338,35 +342,55 @@ def _rows(
             stop = len(text)
         if stop <= place:
             return
+        end = stop
         if delimiter in _QUOTING:
-            stop = _end_of_row(text, place, stop, delimiter)
-        row = text[place:stop]
-        if not _PATTERNS.RULE.fullmatch(row):
-            spans = _split(row, place, delimiter)
+            end = _end_of_row(text, place, stop, delimiter, width)
+        if not _PATTERNS.RULE.fullmatch(text, place, end):
+            spans = _split(text[place:end], place, delimiter)
             if numbered and len(spans) == width + 1:
                 spans = spans[1:]
             if len(spans) != width:
                 return
             yield spans
         seen.add(place)
-        place = stop + 1
+        place = end + 1
 
 
-def _end_of_row(text: str, place: int, stop: int, delimiter: str) -> int:
+def _end_of_row(text: str, place: int, stop: int, delimiter: str, width: int) -> int:
     """The end of a row of which a cell in quotes may continue on the next lines.
 
-    stop: the end of its first line, which is returned if no quote closes such a cell.
+    stop: the end of its first line.
     """
-    end = stop
-    for _ in range(_MOST_LINES_OF_ROW):
-        has_quote = text.find('"', place, end) >= 0
-        if not has_quote or not _OPEN_ROW[delimiter].match(text[place:end]):
+    if text.find('"', place, stop) < 0:
+        return stop
+    for end in _ends_of_row(text, place, stop, delimiter):
+        if len(_split(text[place:end], place, delimiter)) == width:
             return end
-        if end >= len(text):
-            break
-        further = text.find("\n", end + 1)
-        end = len(text) if further < 0 else further
     return stop
+
+
+def _ends_of_row(text: str, place: int, stop: int, delimiter: str) -> Iterator[int]:
+    """The ends that a row with a quote may have, the likeliest first.
+
+    In a malformed row, a quote at the start of a cell is a character of the cell.  The
+    row then is one line, or ends at any of the next ones; if no cell begins with a
+    quote, it ends where its quotes are balanced.
+    """
+    ends = [stop]
+    for _ in range(_MOST_LINES_OF_ROW - 1):
+        if ends[-1] == len(text):
+            break
+        further = text.find("\n", ends[-1] + 1)
+        ends.append(len(text) if further < 0 else further)
+    for end in ends:
+        if not _OPEN_ROW[delimiter].match(text[place:end]):
+            yield end
+            break
+    yield stop
+    opens_cell = _OPENED_CELL[delimiter].search(text[place:stop])
+    for end in ends:
+        if opens_cell or text.count('"', place, end) % 2 == 0:
+            yield end
 
 
 def _secrets_in(

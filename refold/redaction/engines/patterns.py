@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -22,23 +22,25 @@ from refold.redaction.engines.syntax import (
 )
 
 _LAST_ASCII: Final = 0x7F
+# How many patterns are remembered: policies of a server may bring ever more.
+REMEMBERED: Final = 4096
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def reach(pattern: str) -> int:
     """Return the most characters that ``pattern`` can match or look ahead at."""
     items = syntax.parse(pattern).items
     return _width(items, syntax.widths_of_groups(items, _width)).most
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def fixed_width(pattern: str) -> int:
     """Return how many characters each match of ``pattern`` has; -1 if they differ."""
     width = _width(syntax.parse(pattern).items)
     return width.fewest if width.fewest == width.most else -1
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def is_ascii(pattern: str) -> bool:
     """Whether ``pattern`` matches only characters of ASCII."""
     return pattern.isascii() and _is_ascii(syntax.parse(pattern).items)
@@ -69,7 +71,7 @@ def _is_ascii_member(member: Item) -> bool:
     return last <= _LAST_ASCII
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def holds_space(pattern: str) -> bool:
     """Whether a match of ``pattern`` may contain a space."""
     return _may_hold_space(syntax.parse(pattern).items)
@@ -86,7 +88,7 @@ def _may_hold_space(items: Items) -> bool:
     return False
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def needed(pattern: str) -> tuple[str, ...]:
     """Return lower-case strings.  Each match, in lower case, contains at least one.
 
@@ -139,7 +141,7 @@ _END: Final[Item] = (Op.AT, r"\Z")
 _LONGEST_BACK_REFERENCE: Final = 65_535
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def unfinished(pattern: str) -> re.Pattern[str]:
     """Return a pattern for the matches of ``pattern`` that more text may change.
 

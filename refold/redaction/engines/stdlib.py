@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, holds_value, names
 from refold.redaction.engines.fold import find_telling_ends, may_have_ascii_forms
+from refold.redaction.engines.patterns import REMEMBERED
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _BETWEEN = b" .()-/"
@@ -267,7 +268,7 @@ def _near(trigger: Trigger) -> bytes | None:
     return trigger.then.encode()
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
     """A pattern for any case, compiled at its first use.  Most texts need few."""
     return re.compile(pattern, re.IGNORECASE)
