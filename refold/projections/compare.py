@@ -586,7 +586,7 @@ class Walk:
     moments:  its model calls.
     recorded: the summaries of the strategy's derived stream, which take effect where
               they were decided; None has ``summarizer`` write them.
-    goes_on:  whether to compact further after the recorded summaries.
+    compacts_further: whether to compact further after the recorded summaries.
     read:     returns the blobs of images and documents.
     done:     the calls of the summarizer.
     derived:  the entries of the derived stream.
@@ -602,7 +602,7 @@ class Walk:
     recorded: _Log | None = None
     extras: Extras = NO_EXTRAS
     elements: Elements = field(default_factory=Elements)
-    goes_on: bool = False
+    compacts_further: bool = False
     read: Read = no_blobs
     done: list[Done] = field(default_factory=list)
     derived: list[Envelope] = field(default_factory=list)
@@ -688,7 +688,7 @@ class Walk:
                 self._apply(envelope, summary, summary.tokens_before)
             else:
                 return
-        if self.recorded is not None and not self.goes_on:
+        if self.recorded is not None and not self.compacts_further:
             return
         due = self.strategy.decide(self._outline, now)
         while due is not None and self._compact(due, now):

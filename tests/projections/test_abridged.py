@@ -404,7 +404,7 @@ def test_a_turn_without_an_answer_was_interrupted(
 
 def test_a_span_that_ends_inside_a_turn_continues() -> None:
     events = log_of(ASK, AgentResponse(text="Wait."), call(), result(), ANSWER)
-    cut = Compaction(1, 4, 600, 5, 10, "test", goes_on=True)
+    cut = Compaction(1, 4, 600, 5, 10, "test", ends_inside_turn=True)
 
     written = Abridged().summarise(source_of(cut, events=events), target_tokens=WIDE)
 
@@ -885,11 +885,11 @@ def tiny_histories(draw: st.DrawFn) -> list[Any]:
     before=tiny_histories(),
     after=tiny_histories(),
     kind=st.sampled_from(["session", "scope"]),
-    goes_on=st.booleans(),
+    ends_inside_turn=st.booleans(),
     tokens=st.sampled_from([1, 10, 60, 600]),
 )
 def test_no_history_is_too_short_to_be_abridged(
-    before: list[Any], after: list[Any], kind: Any, goes_on: bool, tokens: int
+    before: list[Any], after: list[Any], kind: Any, ends_inside_turn: bool, tokens: int
 ) -> None:
     log = log_of(*before, *[event for event in after if event.type == "user_input"])
     first = replace(of_events(log), kind=kind)
@@ -903,7 +903,7 @@ def test_no_history_is_too_short_to_be_abridged(
         words=new.words + own_words(earlier.text),
         summaries=(earlier.text,),
         kind=kind,
-        goes_on=goes_on,
+        ends_inside_turn=ends_inside_turn,
     )
     written = Abridged().summarise(both, target_tokens=tokens)
 
@@ -1040,6 +1040,7 @@ def test_a_rejected_call_is_named_with_the_reason() -> None:
     decisions = text.partition("<decisions>\n")[2].partition("\n</decisions>")[0]
     assert decisions.startswith("rejected Bash: git commit -m")
     assert decisions.endswith(": I did not say commit.")
+    assert "<failed>" not in text
 
 
 def test_the_newest_steps_of_an_unfinished_turn_are_listed() -> None:
@@ -1053,7 +1054,7 @@ def test_the_newest_steps_of_an_unfinished_turn_are_listed() -> None:
             call(str(number), "look"),
             result(str(number)),
         ]
-    source = replace(of_events(log_of(*steps)), goes_on=True)
+    source = replace(of_events(log_of(*steps)), ends_inside_turn=True)
 
     written = Abridged(newest_first=True).summarise(source, target_tokens=WIDE)
 
@@ -1120,3 +1121,56 @@ def test_the_next_summary_follows_the_files_changed_since_the_last_commit() -> N
 
     tag = "changed_since_last_commit"
     assert f"<{tag}>\nc.py 2\nb.py 1\n</{tag}>" in text
+
+
+def test_a_commit_leaves_other_files_in_the_list() -> None:
+    commit = call("c", "Bash", command="git add a.py && git commit -m 'Fix it'")
+    begun = [UserInput(text=LONG), *edit(1, "a.py"), *edit(2, "b.py")]
+
+    text = history_of(*begun, commit, result("c", "ok"), ANSWER)
+
+    tag = "changed_since_last_commit"
+    assert f"<{tag}>\nb.py 1\n</{tag}>" in text
+
+
+def test_the_first_commit_leaves_other_files_of_earlier_summaries_in_the_list() -> None:
+    begun = [UserInput(text=LONG), *edit(1, "a.py"), *edit(2, "b.py"), ANSWER]
+    first = history_of(*begun)
+    commit = call("c", "Bash", command="git add a.py && git commit -m 'Fix it'")
+    source = replace(
+        of_events(log_of(UserInput(text=LONG), commit, result("c", "ok"), ANSWER)),
+        summaries=(first,),
+        user_stays=True,
+        first_turn=2,
+    )
+    source = replace(source, words=source.words + own_words(first))
+
+    text = Abridged(newest_first=True).summarise(source, target_tokens=WIDE).text
+
+    tag = "changed_since_last_commit"
+    assert f"<{tag}>\nb.py 1\n</{tag}>" in text
+
+
+def test_a_checkout_of_a_branch_is_no_revert() -> None:
+    text = abridged(
+        UserInput(text=LONG),
+        call("1", "Read", file_path="/repo/v2.b"),
+        result("1", "text"),
+        call("2", "Bash", command="git checkout release-1.x"),
+        result("2", ""),
+        call("3", "Bash", command="git checkout v2.b"),
+        result("3", ""),
+        ANSWER,
+    )
+
+    assert "<reverted>\ngit checkout v2.b\n</reverted>" in text
+
+
+def test_a_rejected_call_is_no_failure() -> None:
+    failed = [call("1", "Bash", command="make"), result("1", "no", status="error")]
+    rejection = HumanReview(
+        trigger="tool_approval", decision="rejected", bundle={"call_id": "1"}
+    )
+
+    assert list(abridged_module.failures_in(log_of(ASK, *failed, ANSWER)))
+    assert not list(abridged_module.failures_in(log_of(ASK, *failed, rejection)))

@@ -1,4 +1,4 @@
-"""A short answer of the user is shown with what it chose."""
+"""A short answer of the user is shown with the words that it is about."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from refold.domain.events import AgentResponse, HumanReview, UserInput
-from refold.projections.context.choices import choice
+from refold.projections.context.choices import subject_of
 from refold.store import SessionStore
 from tests.projections.logs import call, result
 from tests.projections.test_protected import STRATEGIES, messages, sent_text
@@ -23,27 +23,75 @@ I would take **C)**. Thoughts?"""
 NUMBERS = "1. Inline it\n2. Use a transaction\n3. Pass it on\n\nWhat do you think?"
 
 
+REPORT = """\
+Done:
+1. Fixed the parser
+2. Removed the cache
+3. Updated the docs
+
+Should I push?"""
+
+
 @pytest.mark.parametrize(
-    ("answer", "offer", "chosen"),
+    ("answer", "offer", "subject"),
     [
-        ("C)", LETTERS, "(chosen: C) Add a `--force` flag)"),
-        ("A. is fine, log it", LETTERS, "(chosen: A) Silently skip it)"),
-        ("option b please", LETTERS, "(chosen: B) Prompt the user)"),
-        ("2", NUMBERS, "(chosen: 2. Use a transaction)"),
-        ("yes, the second", NUMBERS, "(chosen: 2. Use a transaction)"),
-        ("the last one", NUMBERS, "(chosen: 3. Pass it on)"),
-        ("1 and 3", NUMBERS, "(chosen: 1. Inline it; 3. Pass it on)"),
-        ("第二个", NUMBERS, "(chosen: 2. Use a transaction)"),
-        ("yes", LETTERS, "(asked: Thoughts?)"),
+        ("C)", LETTERS, "C) Add a `--force` flag"),
+        ("b", LETTERS, "B) Prompt the user"),
+        ("A. is fine, log it", LETTERS, "A) Silently skip it"),
+        ("B - but log it", LETTERS, "B) Prompt the user"),
+        ("option b looks good", LETTERS, "B) Prompt the user"),
+        ("2", NUMBERS, "2. Use a transaction"),
+        ("let's go with 2", NUMBERS, "2. Use a transaction"),
+        ("2 please", NUMBERS, "2. Use a transaction"),
+        ("yes, the second", NUMBERS, "2. Use a transaction"),
+        ("the last one", NUMBERS, "3. Pass it on"),
+        ("do the first one", NUMBERS, "1. Inline it"),
+        ("the last one", f"{REPORT}\n\n{NUMBERS}", "3. Pass it on"),
+        ("the first one", f"{REPORT}\n\n{NUMBERS}", "1. Inline it"),
+        ("1 and 3", NUMBERS, "1. Inline it; 3. Pass it on"),
+        ("第二个", NUMBERS, "2. Use a transaction"),
+        ("方案2", NUMBERS, "2. Use a transaction"),
+        ("yes", LETTERS, "Thoughts?"),
+        ("yes, push it", REPORT, "Should I push?"),
         ("ok", "I would push it.\n```\nWhy?\n```\n", ""),
-        ("a good idea", LETTERS, ""),
-        ("Can you fix all 5", NUMBERS, ""),
-        ("Commit this.", NUMBERS, ""),
+        ("ok", "Why did it fail? A race.\n\nIt is fixed.", ""),
+        ("2", "Done:\n1. Fixed the parser\n2. Removed the cache", ""),
         ("2 " + "and so on " * 20, NUMBERS, ""),
     ],
 )
-def test_a_short_answer_has_what_it_chose(answer: str, offer: str, chosen: str) -> None:
-    assert choice(answer, offer) == chosen
+def test_a_short_answer_has_what_it_is_about(
+    answer: str, offer: str, subject: str
+) -> None:
+    assert subject_of(answer, offer) == subject
+
+
+@pytest.mark.parametrize(
+    ("answer", "offer"),
+    [
+        ("a good idea", LETTERS),
+        ("c++ please", LETTERS.replace("C)", "**C)**")),
+        ("e.g. this", LETTERS + "\nE) None?"),
+        ("3 tests fail now", REPORT),
+        ("3, 2 tests fail", REPORT),
+        ("2 tests still fail", REPORT),
+        ("2-3 hours", REPORT),
+        ("Run the tests first", REPORT),
+        ("fix the lint first", REPORT),
+        ("the last commit broke it", REPORT),
+        ("Go 1.21 please", REPORT),
+        ("option 1.21", REPORT),
+        ("1 more thing: rename it", REPORT),
+        ("1. rename it 2. push", REPORT),
+        ("wait a second", REPORT),
+        ("do 3 more", REPORT),
+        ("right now it fails", REPORT),
+        ("please fix the lint", REPORT),
+        ("Can you fix all 3", REPORT),
+        ("Commit this.", REPORT),
+    ],
+)
+def test_other_short_messages_are_about_nothing(answer: str, offer: str) -> None:
+    assert subject_of(answer, offer) == ""
 
 
 @pytest.fixture
@@ -54,7 +102,7 @@ def store() -> Iterator[SessionStore]:
 
 @pytest.mark.parametrize("spec_text", STRATEGIES)
 @pytest.mark.parametrize("is_late", [True, False])
-def test_every_compaction_keeps_what_a_short_answer_chose(
+def test_every_compaction_keeps_what_a_short_answer_is_about(
     store: SessionStore, spec_text: str, is_late: bool
 ) -> None:
     session = store.session(user_id="ada", session_id="choice")
@@ -67,7 +115,7 @@ def test_every_compaction_keeps_what_a_short_answer_chose(
 
     text = sent_text(session.prepare(spec_text))
 
-    assert "[2] 2 (chosen: 2. Use a transaction)" in text
+    assert "[2, in answer to: 2. Use a transaction] 2\n" in text
 
 
 @pytest.mark.parametrize("spec_text", STRATEGIES)

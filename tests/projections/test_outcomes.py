@@ -6,8 +6,6 @@ import pytest
 
 from refold.projections.context.outcomes import (
     failures_despite_success,
-    is_commit,
-    is_revert,
     same_work,
     without_reminders,
 )
@@ -38,54 +36,29 @@ def test_failures_in_the_output_of_a_successful_check(
     assert bool(found) is bool(failures)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git revert HEAD",
-        "git reset --hard origin/main",
-        "git reset HEAD~1",
-        "git checkout -- src/a.py",
-        "git checkout src/a.py",
-        "git -C /repo restore src/a.py",
-        "cd /repo && git stash",
-        "git clean -fd",
-    ],
-)
-def test_commands_that_take_changes_back(command: str) -> None:
-    assert is_revert(command)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git checkout main",
-        "git checkout -b fix/parser.v2",
-        "git restore --staged a.py",
-        "git stash list",
-        "git stash pop",
-        "git reset",
-        "git status",
-        "echo revert",
-    ],
-)
-def test_commands_that_take_nothing_back(command: str) -> None:
-    assert not is_revert(command)
-
-
-def test_commits() -> None:
-    assert is_commit("git add -A && git commit -m 'Fix it'")
-    assert is_commit("git -C /repo commit --amend")
-    assert not is_commit("git log --grep commit")
-    assert not is_commit("git commit --dry-run")
-
-
 def test_the_same_work_has_the_same_command_whatever_shortens_its_output() -> None:
     assert same_work("make test 2>&1 | tail -15") == same_work("make test | head -3")
     assert same_work("make test") != same_work("make lint")
 
 
-def test_reminders_are_no_output() -> None:
-    output = "line\n<system-reminder>\nDo not read it.\n</system-reminder>\n"
-
-    assert without_reminders(output).strip() == "line"
-    assert without_reminders("line <system-reminder>\ncut") == "line"
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("line\n<system-reminder>\nDo not.\n</system-reminder>\n", "line"),
+        ("line <system-reminder>Do not.</system-reminder>\nnext", "line\nnext"),
+        ("a\n<system-reminder>b</system-reminder>\n\n<system-reminder>c", "a"),
+        ("line\n  <system-reminder>\ncut", "line"),
+        ("<system-reminder>A <system-reminder> in it.</system-reminder>", ""),
+        (
+            "grep: <system-reminder> appears in a.py:3\nERROR important",
+            "grep: <system-reminder> appears in a.py:3\nERROR important",
+        ),
+        (
+            "a.py: <system-reminder>\nERROR\n<system-reminder>b</system-reminder>",
+            "a.py: <system-reminder>\nERROR",
+        ),
+        ("a.py: </system-reminder>\nERROR", "a.py: </system-reminder>\nERROR"),
+    ],
+)
+def test_results_lose_only_reminders(output: str, shown: str) -> None:
+    assert without_reminders(output).strip() == shown

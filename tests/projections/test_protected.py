@@ -19,6 +19,7 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.tokens import estimate_text
+from refold.projections.context import render
 from refold.projections.context.limits import protected_tokens
 from refold.projections.context.protected import (
     JUDGMENTS,
@@ -588,3 +589,16 @@ def test_neighbors_that_later_messages_repeat_are_named_in_one_line(
     text = sent_text(session.prepare(STRATEGIES[1]))
 
     assert "\n[1-4] (as in turns 11-14)\n[5-9] (as in turns 10-14)\n[10] " in text
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason"),
+    [(30, "1 message was left out"), (10, "2 messages were left out")],
+)
+def test_cuts_count_the_messages_that_are_left_out(tokens: int, reason: str) -> None:
+    rows = log_of(UserInput(text="Remark. " * 5), UserInput(text="Remark. " * 5))
+    content = protected(rows, tokens)
+
+    (cut,) = render._protected_cuts(content)
+
+    assert reason in cut.reason

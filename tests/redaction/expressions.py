@@ -30,8 +30,18 @@ from refold.redaction.scanner import CONTEXT, Compiled
 ROOT: Final = Path(refold.__file__).parent
 # Applies an expression to a text as the package does.
 Use: TypeAlias = Callable[[str], object]
-# Creates a text of about that many characters.
-Maker: TypeAlias = Callable[[int], str]
+
+
+class Maker(NamedTuple):
+    """Creates texts that repeat one part behind another."""
+
+    before: str
+    repeated: str
+
+    def __call__(self, length: int) -> str:
+        """Return a text of about that many characters."""
+        times = length // len(self.repeated) + 1
+        return (self.before + self.repeated * times)[:length] + _BREAKS
 
 
 class Expression(NamedTuple):
@@ -290,9 +300,13 @@ _BREAKS: Final = "\x00"
 
 
 class _Sampler:
-    """Makes texts that items match, of characters that many classes share."""
+    """Makes texts that items match, of characters that many classes share.
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    leaves_out: whether its texts lack the parts that may be missing.
+    """
+
+    def __init__(self, items: Sequence[Item], *, leaves_out: bool = False) -> None:
+        self._leaves_out = leaves_out
         self._members: dict[str, str] = {}
         self._shared: dict[str, int] = dict.fromkeys(_ALPHABET, 0)
         self._count(items)
@@ -323,13 +337,30 @@ class _Sampler:
             return chr(argument)
         if op in (Op.IN, Op.NOT_LITERAL, Op.ANY):
             matching = self._characters(item)
-            return max(matching, key=self._shared.__getitem__) if matching else ""
+            if not matching:
+                return _member_of(item)
+            return max(matching, key=self._shared.__getitem__)
         if op in syntax.REPEATS:
             least, most, body = argument
-            return self.text(body) * int(min(max(least, 1), most))
+            if not self._leaves_out:
+                least = max(least, 1)
+            return self.text(body) * int(min(least, most))
         if op is Op.BRANCH:
             return max((self.text(way) for way in argument), key=len)
         return "".join(self.text(part) for part in syntax.parts(item))
+
+
+def _member_of(item: Item) -> str:
+    """A character that a class lists, or the first of a range; empty without one."""
+    op, argument = item
+    if op is not Op.IN:
+        return ""
+    for kind, value in argument:
+        if kind is Op.LITERAL:
+            return chr(value)
+        if kind is Op.RANGE:
+            return chr(value[0])
+    return ""
 
 
 def texts_for(source: str) -> list[Maker]:
@@ -346,11 +377,15 @@ def texts_for(source: str) -> list[Maker]:
         units["", repeated] = None
         units["", before + repeated] = None
     units["", sampler.text(items)] = None
+    shorter = _Sampler(items, leaves_out=True)
+    for before, repeated in _pumped(items, "", shorter):
+        if before and repeated:
+            units["", before + repeated] = None
     ordered = sorted(units, key=lambda unit: (len(unit[1]), len(unit[0])))
     characters = [unit for unit in ordered if len(unit[1]) == 1]
     # A repeat of a group may be exponential, and no two of them are alike.
     groups = [unit for unit in ordered if len(unit[1]) > 1]
-    return [_maker(*unit) for unit in characters[:_MOST_TEXTS] + groups]
+    return [Maker(*unit) for unit in characters[:_MOST_TEXTS] + groups]
 
 
 def _pumped(
@@ -360,7 +395,9 @@ def _pumped(
     for item in items:
         op, argument = item
         if op in syntax.REPEATS and argument[1] > _MANY:
-            yield before, sampler.text(argument[2])
+            repeated = sampler.text(argument[2])
+            if repeated:
+                yield before, repeated
         if op in syntax.LOOKS:
             yield from _pumped(argument[1], before, sampler)
         for part in syntax.parts(item):
@@ -368,16 +405,13 @@ def _pumped(
         before += sampler.text([item])
 
 
-def _maker(before: str, repeated: str) -> Maker:
-    def text(length: int) -> str:
-        return (before + repeated * (length // len(repeated) + 1))[:length] + _BREAKS
-
-    return text
-
-
 # The length of texts.  Quadratic work on one takes more than a suspect; nearly all
 # expressions take a millisecond.
 _LENGTH: Final = 8_192
+# A part of more characters than the first number is repeated in a text that is longer
+# by the second: in a short text it would not stand often enough.
+_LONG_PART: Final = 4
+_LONGER: Final = 2
 _SUSPECT: Final = 0.016
 _LONGEST: Final = 1.5
 # An expression of bounded texts may take this long for the longest.
@@ -423,8 +457,10 @@ def growth(expression: Expression) -> str:
 
     An expression of bounded texts only has to end soon on the longest.
     """
-    length = expression.longest or _LENGTH
     for make in texts_for(expression.source):
+        length = expression.longest or _LENGTH
+        if not expression.longest and len(make.repeated) > _LONG_PART:
+            length *= _LONGER
         taken = seconds(expression.use, make(length))
         if taken < (_SOON if expression.longest else _SUSPECT):
             continue

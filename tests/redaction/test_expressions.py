@@ -22,11 +22,16 @@ _EXAMPLE = 2_000  # of a policy, whose author writes it
 _LINK = 128  # between a name and its value
 _PATTERN = 512  # the source of a trigger or a class of the package's own rules
 _BEFORE_NUMBER = 128  # ``json_numbers._BEFORE``
+_NEAR = 48  # ``numbers._NEAR``
+_HAN_ADDRESS = 160  # the value of the rules for Chinese addresses
 BOUNDED = {
     "secrets.BLOCK in judges.toml": _LINK,
     "extents.NAME in judges.toml": _CELL,
     "extents.BIRTH_COLUMN in judges.toml": _CELL,
     "extents.PERSON_COLUMN in judges.toml": _CELL,
+    "numbers.MOBILES_BEFORE in judges.toml": _NEAR,
+    "people.PLACE in judges.toml": _HAN_ADDRESS,
+    "refold.projections.context.constraints:_CHINESE_CONSTRAINTS[3]": _SENTENCE,
     "refold.projections.context.constraints:_QUOTATION": _SENTENCE,
     "refold.projections.context.constraints:_POLITE_END": _SENTENCE,
     "refold.projections.context.constraints:_CLAUSE_BREAK": _SENTENCE,
@@ -90,6 +95,8 @@ def test_time_grows_with_the_text_for_every_expression() -> None:
         r"[aA]{0,20000}[bB]",  # a bound that is no bound
         r"data:(?:(?:\n|<br>) k:[^\n]{0,1024}){1,64}\nkind",  # a line end is in it
         r"v[0-9](?:[-x][0-9a-z]{1,8})*\Z",  # a separator is a letter, too
+        r"(?:go(?: -[qQ])* )(?:\S+ )*\S*\.[qQ]",  # a class of rare letters
+        r"\bgit(?: -[cC] \S+)* checkout (?:\S+ )*\S*\.x",  # a long part is repeated
     ],
 )
 def test_growth_faster_than_the_text_is_shown(source: str) -> None:

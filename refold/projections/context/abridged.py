@@ -29,12 +29,11 @@ from refold.domain.tokens import estimate_text, weight_of_text
 from refold.projections.context import text as markup
 from refold.projections.context.compaction import Source, Written, noted, shortened
 from refold.projections.context.excerpts import cut_to_sentences, gist
+from refold.projections.context.git import Uncommitted, is_revert
 from refold.projections.context.identifiers import Kind, in_value, is_title, kind_of
 from refold.projections.context.limits import Limits
 from refold.projections.context.outcomes import (
     failures_despite_success,
-    is_commit,
-    is_revert,
     reason_in,
     same_work,
     without_reminders,
@@ -244,8 +243,8 @@ _LIST_OF_TURN: Final = re.compile(
 _TEXT_OF_TURN: Final = re.compile(
     r"^<(user|agent)>(.*?)</\1>$", re.DOTALL | re.MULTILINE
 )
-# Every cut of a line leaves this number of characters at both of its ends.
-_END: Final = 16
+# Every cut of a line leaves this number of its first and of its last characters.
+_EDGE: Final = 16
 
 
 class _Level(NamedTuple):
@@ -306,6 +305,7 @@ _SHORTEST_STEP: Final = 60
 # A turn that continues after the summary shows this number of its newest steps, or
 # more: nothing else tells how far the work is.
 _FEWEST_STEPS_OF_UNFINISHED: Final = 8
+_REJECTED: Final = "rejected"  # the decision
 # The longest name of a call that a person rejected.
 _LONGEST_REJECTED: Final = 100
 # Of the files changed since the last commit, a ledger names this many.
@@ -334,7 +334,7 @@ class AbridgedTurn:
 
     number:                the number by which views name it; None names its seqs.
     user_stays:            whether the user's words stand next to the summary.
-    end:                   "interrupted" or "continues_below" if the turn has no final
+    unfinished:            "interrupted" or "continues_below" if the turn has no final
                            answer.
     plan:                  the newest plan.
     reflection:            the newest reflection.
@@ -350,7 +350,7 @@ class AbridgedTurn:
     user: str = ""
     user_stays: bool = False
     agent: str = ""
-    end: str = ""
+    unfinished: str = ""
     plan: str = ""
     reflection: str = ""
     reflection_attributes: str = ""
@@ -361,9 +361,9 @@ class AbridgedTurn:
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
-    def is_unfinished(self) -> bool:
+    def continues(self) -> bool:
         """Whether the turn continues after the summary."""
-        return self.end == "continues_below"
+        return self.unfinished == "continues_below"
 
     @property
     def has_reflection(self) -> bool:
@@ -420,8 +420,9 @@ class Abridged:
         turns = abridged_turns(
             source.envelopes,
             self.tools,
-            goes_on=source.goes_on,
+            ends_inside_turn=source.ends_inside_turn,
             first_turn=source.first_turn,
+            summaries=source.summaries,
         )
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
         if source.user_stays:
@@ -656,7 +657,11 @@ def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, st
     most_tokens: of the ledger.
     """
     turns = abridged_turns(
-        source.envelopes, TOOLS, goes_on=source.goes_on, first_turn=source.first_turn
+        source.envelopes,
+        TOOLS,
+        ends_inside_turn=source.ends_inside_turn,
+        first_turn=source.first_turn,
+        summaries=source.summaries,
     )
     ledger = Ledger.of(source.summaries, turns, source.envelopes)
     shown = ledger.shown(text, most_tokens)
@@ -679,15 +684,13 @@ class Ledger:
     def __init__(self) -> None:
         # By name, the kind and the place; the newest mention last.
         self._mentions: dict[str, tuple[str, int]] = {}
-        # By the ends of a failure, the line of its first mention.
+        # By the edges of a failure, the line of its first mention.
         self._failures: dict[str, str] = {}
         # By identifier, the calls that used it, by their number.  Calls before an
         # earlier summary have numbers below 1.
         self._uses: dict[str, list[int]] = defaultdict(list)
         self._calls = 0
-        # The files changed since the last commit, with the place of the newest change;
-        # None if there was no commit.
-        self._uncommitted: dict[str, int] | None = None
+        self._uncommitted = Uncommitted()
 
     @classmethod
     def of(
@@ -705,6 +708,8 @@ class Ledger:
             ledger._read_ledger(text)
             ledger._read_turns(text)
         ledger._count_earlier_uses()
+        if not ledger._uncommitted.has_commit:
+            ledger._uncommitted.begin(ledger._places_of("changed"), has_commit=False)
         turns = list(turns)
         envelopes = list(envelopes)
         for envelope in envelopes:
@@ -723,18 +728,21 @@ class Ledger:
         return ledger
 
     def _read_action(self, action: Action, place: int) -> None:
-        """Follow the files that are changed, and the commits.
-
-        Before the first commit, the files are those of the list of changed ones.
-        """
+        """Follow the files that are changed, and the commits."""
         if action.target is None:
             return
-        if action.effect == "command" and is_commit(action.target):
-            self._uncommitted = {}
-        elif action.effect in _CHANGES and self._uncommitted is not None:
-            name = markup.harmless(action.target)
-            self._uncommitted.pop(name, None)  # so that the newest is last
-            self._uncommitted[name] = place
+        if action.effect == "command":
+            self._uncommitted.run(action.target)
+        elif action.effect in _CHANGES:
+            self._uncommitted.change(markup.harmless(action.target), place)
+
+    def _places_of(self, wished: str) -> dict[str, int]:
+        """The names of a kind with their places, the newest mention last."""
+        return {
+            name: place
+            for name, (kind, place) in self._mentions.items()
+            if kind == wished
+        }
 
     def _count_earlier_uses(self) -> None:
         """Count each identifier of earlier ledgers as used once, at its place."""
@@ -772,13 +780,14 @@ class Ledger:
                 )
 
     def _read_uncommitted(self, lines: str, root: str) -> None:
-        self._uncommitted = {}
+        newest_first: list[tuple[str, int]] = []
         for line in lines.split("\n"):
             name, _, place = line.rpartition(" ")
             if name and place.isdigit():
                 if root and name.startswith(_FROM_ROOT):
                     name = root + name.removeprefix(_FROM_ROOT)
-                self._uncommitted[name] = int(place)
+                newest_first.append((name, int(place)))
+        self._uncommitted.begin(dict(reversed(newest_first)), has_commit=True)
 
     def _read_turns(self, summary: str) -> None:
         for last, turn in _TURN.findall(summary):
@@ -833,7 +842,7 @@ class Ledger:
     def _mention(self, name: str, kind: str, seq: int) -> None:
         if kind == "failed":
             # The same failure may have been cut at another length.
-            name = self._failures.setdefault(_ends(name), name)
+            name = self._failures.setdefault(_edges(name), name)
         earlier_kind, _ = self._mentions.pop(name, ("ids", 0))
         # A changed file stays one if it is read again, and a file is more than an id.
         if earlier_kind == "changed" or (earlier_kind != "ids" and kind == "ids"):
@@ -848,13 +857,18 @@ class Ledger:
         return [
             name
             for name in reversed(oldest_first)
-            if name not in text and _ends(name) not in failures
+            if name not in text and _edges(name) not in failures
         ]
+
+    @property
+    def files(self) -> set[str]:
+        """The files that it names."""
+        return {name for name, (kind, _) in self._mentions.items() if kind in _FILES}
 
     @property
     def knows_commits(self) -> bool:
         """Whether it names the files that changed since the last commit."""
-        return self._uncommitted is not None
+        return self._uncommitted.has_commit
 
     def tokens_of(self, kinds: Collection[str]) -> int:
         """The least cost of the names of these kinds."""
@@ -863,7 +877,7 @@ class Ledger:
         weight = 0.0
         for name in names:
             line = name.removeprefix(root) if root else name
-            weight += weight_of_text(f"{line[: 4 * _END]} 1000\n")
+            weight += weight_of_text(f"{line[: 4 * _EDGE]} 1000\n")
         return int(weight)
 
     def shown(
@@ -885,8 +899,8 @@ class Ledger:
         """
         missing = self.missing(text)
         files = [name for name in missing if self._mentions[name][0] in _FILES]
-        if names_uncommitted:
-            files += self._uncommitted or ()
+        if names_uncommitted and self.knows_commits:
+            files += self._uncommitted.files()
         root = _root_of(list(dict.fromkeys(files)))
         room: float = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
         reserved = _NOTE_TOKENS + sum(
@@ -908,7 +922,7 @@ class Ledger:
                     name = _FROM_ROOT + name.removeprefix(root)
                 line = f"{name} {seq}"
                 if kind == "failed" and estimate_text(line) >= room - reserved:
-                    line = f"{_short(name, 3 * _END)} {seq}"
+                    line = f"{_short(name, 3 * _EDGE)} {seq}"
                 cost = weight_of_text(f"{line}\n")
                 if cost <= room:
                     room -= cost
@@ -929,9 +943,9 @@ class Ledger:
 
         room: the most tokens; they may take half of it.
         """
-        if self._uncommitted is None:
+        if not self.knows_commits:
             return []
-        newest_first = list(reversed(self._uncommitted.items()))
+        newest_first = list(reversed(self._uncommitted.files().items()))
         lines: list[str] = []
         left = room / 2 - _NOTE_TOKENS
         for name, place in newest_first[:_MOST_UNCOMMITTED]:
@@ -1049,17 +1063,20 @@ def abridged_turns(
     envelopes: Sequence[Envelope],
     tools: Tools,
     *,
-    goes_on: bool = False,
+    ends_inside_turn: bool = False,
     first_turn: int | None = None,
+    summaries: Iterable[str] = (),
 ) -> list[AbridgedTurn]:
     """Read events into turns, without any cut.
 
-    goes_on:    whether the last turn continues after these events.
+    ends_inside_turn: whether the last turn continues after these events.
     first_turn: the number of the turn of the first event; None numbers no turns.
+    summaries:  those before the events.
     """
     failed_calls = _failed_calls(envelopes)
-    progress = _Progress(tools)
+    progress = _Progress(tools, Ledger.of(summaries, (), ()).files)
     call_of_id = _unsuccessful_calls(envelopes)
+    rejected = _rejected_calls(envelopes)
     questions = markup.questions(envelopes)
     turns: list[AbridgedTurn] = []
     open_file: str | None = None
@@ -1074,7 +1091,7 @@ def abridged_turns(
             continue
         if not turns or isinstance(payload, events.UserInput):
             new_turn = AbridgedTurn(
-                envelope.seq, envelope.seq, number, end="interrupted"
+                envelope.seq, envelope.seq, number, unfinished="interrupted"
             )
             turns.append(new_turn)
         turn = turns[-1]
@@ -1086,29 +1103,31 @@ def abridged_turns(
             case events.AgentResponse(text=text) | events.Final(text=text):
                 _add_answer(turn, text.strip())
             case ToolCall():
-                turn.end = "interrupted"
+                turn.unfinished = "interrupted"
                 turn.calls += 1
                 progress.begin(payload)
                 if envelope.seq not in failed_calls:
                     open_file = _add_action(turn, payload, tools, open_file)
                     progress.add_reverts(turn, payload, open_file)
             case _:
-                _add_outcome(turn, payload, call_of_id, questions)
+                _add_outcome(turn, payload, call_of_id, rejected, questions)
                 if isinstance(payload, events.ToolResult):
                     progress.add_result(turn, payload)
     for turn in turns:
         for name, items in turn.lists.items():
             turn.lists[name] = [_clean_lines(item) for item in items]
-    if goes_on and turns and turns[-1].end:
-        turns[-1].end = "continues_below"
+    if ends_inside_turn and turns and turns[-1].unfinished:
+        turns[-1].unfinished = "continues_below"
     return turns
 
 
 class _Progress:
     """Finds fixes, reverts, and failures in the results of calls."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, files: Iterable[str]) -> None:
         self._tools = tools
+        # The files that calls read or changed.
+        self._files: set[str] = set(files)
         self._call_of_id: dict[str, ToolCall] = {}
         # The work that failed and did not succeed since, each as a line.
         self._failed: set[str] = set()
@@ -1126,11 +1145,13 @@ class _Progress:
 
         open_file: the file that the agent has open after it.
         """
-        command = self._command(call)
-        if command is not None:
-            if is_revert(command):
-                turn.lists["reverted"].append(command)
-            return
+        action = _action_of(call, self._tools, open_file)
+        if action is not None and action.target is not None:
+            if action.effect == "command":
+                if is_revert(action.target, self._files):
+                    turn.lists["reverted"].append(action.target)
+                return
+            self._files.add(action.target)
         if isinstance(call.arguments, str):
             return
         before = _first(call.arguments, _TEXTS_BEFORE)
@@ -1183,7 +1204,7 @@ class _Progress:
 
 def _add_answer(turn: AbridgedTurn, text: str) -> None:
     """Make a text of the agent the answer of the turn, and the one before a step."""
-    turn.end = ""
+    turn.unfinished = ""
     if not text:
         return
     if len(turn.agent) >= _SHORTEST_STEP and turn.agent != text:
@@ -1250,29 +1271,33 @@ def files_of_ledgers(text: str) -> set[str]:
     """Return the files in the ledgers of a text, each with its folder."""
     ledger = Ledger()
     ledger._read_ledger(text)
-    return {name for name, (kind, _) in ledger._mentions.items() if kind in _FILES}
+    return ledger.files
 
 
-def failures_in(envelopes: Iterable[Envelope]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield each failed call: the result's seq, the call's line, and a failure's ends.
+def failures_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield each failed call: the result's seq, the call's line, and a failure's edges.
 
-    ``failures_of`` recognizes the failure in a summary by its ends.
+    ``failures_of`` recognizes the failure in a summary by its edges.  A call that a
+    person rejected is no failure.
     """
+    rejected = _rejected_calls(envelopes)
     for failed in _failed_calls(envelopes).values():
+        if failed.call.call_id in rejected:
+            continue
         output = without_reminders(markup.result_text(failed.content))
         line = failure_line(failed.call, output)
-        yield failed.seq, (failure_line(failed.call), _ends(line))
+        yield failed.seq, (failure_line(failed.call), _edges(line))
 
 
 def failures_of(text: str) -> set[str]:
-    """Return the ends of all lines in which summaries state a failure."""
-    ends: set[str] = set()
+    """Return the edges of all lines in which summaries state a failure."""
+    edges: set[str] = set()
     for lines in _FAILURES.findall(text):
         for line in lines.split("\n"):
             if line:
-                ends.add(_ends(line))
-                ends.add(_ends(_SEQ_AT_END.sub("", line)))  # a line of a ledger
-    return ends
+                edges.add(_edges(line))
+                edges.add(_edges(_SEQ_AT_END.sub("", line)))  # a line of a ledger
+    return edges
 
 
 def failure_line(call: ToolCall, text: str = "") -> str:
@@ -1284,20 +1309,22 @@ def failure_line(call: ToolCall, text: str = "") -> str:
     return markup.harmless(" ".join(line.split()))
 
 
-def _ends(line: str) -> str:
-    """The two ends of a line, which stay the same when its middle is cut."""
-    return f"{line[:_END]}\n{line[-_END:]}"
+def _edges(line: str) -> str:
+    """The first and last characters of a line, which a cut of its middle keeps."""
+    return f"{line[:_EDGE]}\n{line[-_EDGE:]}"
 
 
 def _add_outcome(
     turn: AbridgedTurn,
     event: events.Event,
     calls: Mapping[str, ToolCall],
+    rejected: Collection[str],
     questions: Mapping[int, str],
 ) -> None:
     """Add a result, a plan, a judgment, an error, or a decision to the turn.
 
     calls:     those that were not successful, by call id.
+    rejected:  the ids of the calls that a person rejected.
     questions: of reviews, by seq.
     """
     match event:
@@ -1313,7 +1340,7 @@ def _add_outcome(
                 call = calls.get(call_id)
                 name = tool if call is None else call_line(call)
                 turn.lists["unknown"].append(f"{name}: {text}".strip())
-            elif call_id in calls:
+            elif call_id in calls and call_id not in rejected:
                 line = f"{call_line(calls[call_id])}: {reason_in(whole)}"
                 turn.lists["failed"].append(line)
         case events.Planner(plan=plan):
@@ -1370,6 +1397,18 @@ def _unsuccessful_calls(envelopes: Iterable[Envelope]) -> dict[str, ToolCall]:
     return calls
 
 
+def _rejected_calls(envelopes: Iterable[Envelope]) -> set[str]:
+    """The ids of the calls that a person rejected."""
+    rejected: set[str] = set()
+    for envelope in envelopes:
+        match envelope.payload:
+            case events.HumanReview(
+                decision=str(decision), bundle={"call_id": str(call_id)}
+            ) if decision == _REJECTED:
+                rejected.add(call_id)
+    return rejected
+
+
 def _failed_calls(envelopes: Iterable[Envelope]) -> dict[int, _FailedCall]:
     """The calls whose result is an error, by the seq of the call."""
     call_envelopes: dict[str, tuple[int, ToolCall]] = {}
@@ -1418,8 +1457,8 @@ def _turn_text(turn: AbridgedTurn, limits: Limits, level: _Level) -> str:
         lines.append(_verdicts_text(turn.verdicts, limits, level))
     if turn.agent:
         lines.append(f"<agent>{_gist(turn.agent, agent_chars)}</agent>")
-    if turn.end:
-        lines.append(f"<{turn.end}/>")
+    if turn.unfinished:
+        lines.append(f"<{turn.unfinished}/>")
     lines.append("</turn>")
     return "\n".join(lines)
 
@@ -1439,7 +1478,7 @@ def _list_items(
         most = max(most // level.lists, 1)
     chars = max(limits.action_chars // level.lists, 1)
     if name == "steps":
-        if turn.is_unfinished:
+        if turn.continues:
             newest = _newest_items(items, max(level.steps, _FEWEST_STEPS_OF_UNFINISHED))
             return [_short_line(step, 2 * chars) for step in newest]
         longest = _longest_items(items, level.steps)
@@ -1518,7 +1557,7 @@ def _short(text: str, chars: int) -> str:
 
     chars: before the escapes, which add a character each.
     """
-    return markup.harmless(cut_to_sentences(text, chars, least=_END))
+    return markup.harmless(cut_to_sentences(text, chars, least=_EDGE))
 
 
 def _clean_lines(text: str) -> str:
@@ -1532,7 +1571,7 @@ def _joined_lines(text: str) -> str:
 
 
 def _short_line(text: str, chars: int) -> str:
-    """A text in one line, as ``_short``; it is cut at the ends of its own lines.
+    """A text in one line, as ``_short``; it is cut between its own lines.
 
     text: as ``_clean_lines`` returns it.
     """

@@ -1,9 +1,9 @@
-"""The choice behind a short answer of the user: "2", "yes", "the second one"."""
+"""The words of the agent that a short answer is about: "2", "yes", "the second one"."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from refold.projections.context.excerpts import cut_to_sentences
@@ -18,22 +18,41 @@ _OPTION: Final = re.compile(
     r"(?P<label>\d{1,2}|[A-H])\**[ \t]*[.):：—-]\**[ \t]*\S.*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_AGREEMENT: Final = (
-    r"(?:yes|yep|yeah|yup|ok(?:ay)?|sure|no|nope|please|go ahead|go|do (?:it|that|so)"
-    r"|let'?s (?:go|do)|continue|proceed|sounds good|looks good|agreed?|correct|right"
-    r"|exactly|好|行|可以|是|对|不|嗯|同意|继续)"
+# Words with which the agent lets the user choose.
+_LETS_CHOOSE: Final = re.compile(
+    r"\b(?:options?|which|choose|choice|pick|prefer)\b|方案|选项|选择|哪", re.IGNORECASE
 )
-_AGREES: Final = re.compile(rf"\W*{_AGREEMENT}(?![a-z])", re.IGNORECASE)
-# An answer that names options by their labels, in front or behind a word for them.
-_LABELS: Final = re.compile(
-    rf"\W*(?:(?:{_AGREEMENT}|do|with|take|the)\W+)*"
-    r"(?:(?:options?|approach|number|no\.?|方案|选项|第)\s*)?#?"
-    r"(?P<labels>(?:\d{1,2}|[A-H](?=\W|$))"
-    r"(?:\s*(?:,|and|or|&|\+|和|、)\s*(?:\d{1,2}|[A-H]\b))*)(?![\w-])",
+_ANSWER: Final = (
+    r"(?:yes|yep|yeah|yup|ok(?:ay)?|sure|no|nope|好|行|可以|是|对|不|嗯|同意)"
+)
+_AGREEMENT: Final = (
+    r"(?:please|go ahead|go|do (?:it|that|so)|let'?s (?:go|do)|continue|proceed"
+    r"|sounds good|looks good|agreed?|correct|right|exactly|继续)"
+)
+# The end of a message, or the beginning of a remark behind the answer.
+_AFTER_ANSWER: Final = (
+    r"(?:(?:\s+(?:please|thanks|thx)|吧)?\W*\Z|[.,;:)](?:\s|\Z)|\s[-–—]\s"
+    r"|[，。；：、）])"
+)
+_AGREES: Final = re.compile(
+    rf"\W*+(?:{_ANSWER}(?![a-z])|{_AGREEMENT}{_AFTER_ANSWER})", re.IGNORECASE
+)
+# Words in front of a label or an ordinal.
+_BEFORE_CHOICE: Final = rf"\W*+(?:(?:{_ANSWER}|{_AGREEMENT}|do|with|take|use|the)\W+)*"
+_ONE_LABEL: Final = r"(?:\d{1,2}|[A-H])(?![A-Za-z0-9_]|\+(?!\d))"
+_LABELS: Final = rf"{_ONE_LABEL}(?:\s*+(?:,|and\b|or\b|&|\+|和|、)\s*+{_ONE_LABEL})*+"
+# An answer that names options by labels: alone, before a remark, or behind a word for
+# them.  Elsewhere, a number counts something or is part of a version.
+_NAMES_LABELS: Final = re.compile(
+    rf"{_BEFORE_CHOICE}(?:"
+    rf"(?:options?|approach|number|no\.|方案|选项|第|选)\s*+#?(?P<named>{_LABELS})"
+    rf"(?!\.\d|-\w)|#?(?P<alone>{_LABELS}){_AFTER_ANSWER}"
+    r")",
     re.IGNORECASE,
 )
-_ARTICLE: Final = re.compile(r"\W*a\s", re.IGNORECASE)
 _LABEL: Final = re.compile(r"\d{1,2}|\b[A-H]\b", re.IGNORECASE)
+# A numbered list of the user has labels of its own.
+_ITEM: Final = re.compile(r"(?<!\w)(?:\d{1,2}|[A-H])[.):]\s", re.IGNORECASE)
 _ORDINALS: Final = {
     "first": 0,
     "second": 1,
@@ -46,15 +65,21 @@ _ORDINALS: Final = {
     "第三": 2,
     "最后": -1,
 }
-_ORDINAL: Final = re.compile(
-    rf"(?:\bthe )?({'|'.join(_ORDINALS)})(?: one| option|个|种|$)", re.IGNORECASE
+_NAMES_ORDINAL: Final = re.compile(
+    rf"{_BEFORE_CHOICE}(?<=the )(?P<ordinal>first|second|third|fourth|fifth|last)\b"
+    rf"(?: (?:one|option|approach)\b|{_AFTER_ANSWER})"
+    rf"|{_BEFORE_CHOICE}(?P<chinese>第[一二三]|最后)(?:一?[个种]|{_AFTER_ANSWER})",
+    re.IGNORECASE,
 )
 _MARKUP: Final = re.compile(r"\*\*|^[ \t]*(?:[-*+•>]|#{1,6})[ \t]+")
-_QUESTION: Final = re.compile(r"[^.!?。！？\n]+[?？]")
+_QUESTION: Final = re.compile(r"(?<![^.!?。！？\n])[^.!?。！？\n]++[?？]")
 
 
-def choice(answer: str, offer: str) -> str:
-    """Return what a short answer of the user chose or was asked, between brackets.
+def subject_of(answer: str, offer: str) -> str:
+    """Return the words of the agent that a short answer of the user is about.
+
+    These are the options that it chose, or else the question that it agrees or
+    disagrees with.
 
     answer: the message of the user.
     offer:  the text of the agent before it.
@@ -64,34 +89,47 @@ def choice(answer: str, offer: str) -> str:
     answer = answer.strip()
     if len(answer) > LONGEST_ANSWER:
         return ""
-    offer = _FENCED.sub("", offer)
-    chosen = list(_chosen(answer, offer))
-    if chosen:
-        options = "; ".join(_shown(option) for option in chosen[:_MOST_OPTIONS])
-        return f"(chosen: {options})"
-    if not _AGREES.match(answer):
-        return ""
-    questions = _QUESTION.findall(offer)
-    return f"(asked: {_shown(questions[-1])})" if questions else ""
+    offer = _FENCED.sub("", offer).rstrip()
+    question = _question_at_end(offer)
+    if question or _LETS_CHOOSE.search(offer):
+        chosen = _chosen(answer, list(_OPTION.finditer(offer)))
+        if chosen:
+            return "; ".join(_shown(option) for option in chosen[:_MOST_OPTIONS])
+    return _shown(question) if _AGREES.match(answer) else ""
 
 
-def _chosen(answer: str, offer: str) -> Iterator[str]:
+def _question_at_end(offer: str) -> str:
+    """The newest question in the last paragraph of a text; empty if it has none."""
+    questions = _QUESTION.findall(offer.rpartition("\n\n")[2])
+    return questions[-1] if questions else ""
+
+
+def _chosen(answer: str, options: Sequence[re.Match[str]]) -> list[str]:
     """The lines of the options that an answer names, in the order of the answer."""
-    options = list(_OPTION.finditer(offer))
-    ordinal = _ORDINAL.search(answer)
-    if ordinal is not None:
-        place = _ORDINALS[ordinal[1].lower()]
-        if options and place < len(options):
-            yield options[place][0]
-        return
-    named = _LABELS.match(answer)
-    if named is None or _ARTICLE.match(answer):
-        return
-    for label in _LABEL.findall(named["labels"]):
+    by_ordinal = _NAMES_ORDINAL.match(answer)
+    if by_ordinal is not None:
+        ordinal = by_ordinal["ordinal"] or by_ordinal["chinese"]
+        place = _ORDINALS[ordinal.lower()]
+        newest = _newest_list(options)
+        return [newest[place][0]] if place < len(newest) and newest else []
+    by_label = _NAMES_LABELS.match(answer)
+    if by_label is None or len(_ITEM.findall(answer)) > 1:
+        return []
+    chosen: list[str] = []
+    for label in _LABEL.findall(by_label["named"] or by_label["alone"]):
         for option in reversed(options):  # the newest of several lists
             if option["label"].lower() == label.lower():
-                yield option[0]
+                chosen.append(option[0])
                 break
+    return chosen
+
+
+def _newest_list(options: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
+    """The options from the last one on that begins a list."""
+    for index in range(len(options) - 1, -1, -1):
+        if options[index]["label"].lower() in ("1", "a"):
+            return options[index:]
+    return options
 
 
 def _shown(line: str) -> str:

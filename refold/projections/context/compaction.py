@@ -56,7 +56,7 @@ class Compaction:
     turns:          the number of turns that begin in the span; 0 if it folds summaries.
     absorbs:        the summaries that it replaces, as seqs of the derived stream.
                     Their texts are its source instead of the events they stand for.
-    goes_on:        whether the span ends inside a turn.
+    ends_inside_turn: whether the span ends inside a turn.
     omitted:        seqs of the span that the summarizer does not see.
     reader:         the agent whose view is compacted, if there are several.
     kind:           the summary's subject: the session, or a memory layer.
@@ -71,7 +71,7 @@ class Compaction:
     turns: int = 0
     level: int = 1
     absorbs: tuple[int, ...] = ()
-    goes_on: bool = False
+    ends_inside_turn: bool = False
     omitted: Spans = ()
     reader: str | None = None
     kind: SummaryKind = "session"
@@ -198,7 +198,7 @@ def batch(
         turns=sum(1 for unit in units if unit.type == "user_input"),
         level=max((summary.level for summary in absorbs), default=0) + 1,
         absorbs=tuple(summary.seq for summary in absorbs),
-        goes_on=following.type != "user_input",
+        ends_inside_turn=following.type != "user_input",
     )
 
 
@@ -406,7 +406,7 @@ class Source:
     events:    the number of events that the text represents.
     envelopes: the events of the span that no absorbed summary stands for.
     summaries: the texts of the absorbed summaries.
-    goes_on:   whether the source ends inside a turn.
+    ends_inside_turn: whether the source ends inside a turn.
     kind:      the subject of the summary: the session, or a memory layer.
     notes:     for notes, the rules for rewriting them.
     user_stays: whether views show what the user said next to the summary.
@@ -420,7 +420,7 @@ class Source:
     events: int
     envelopes: tuple[Envelope, ...] = ()
     summaries: tuple[str, ...] = ()
-    goes_on: bool = False
+    ends_inside_turn: bool = False
     kind: SummaryKind = "session"
     notes: Notes | None = None
     user_stays: bool = False
@@ -472,7 +472,7 @@ def source_of(
         events=new.events + sum(summary.source_event_count for summary in absorbed),
         envelopes=new.envelopes,
         summaries=tuple(earlier),
-        goes_on=compaction.goes_on and has_events,
+        ends_inside_turn=compaction.ends_inside_turn and has_events,
         kind=compaction.kind,
     )
 

@@ -1,4 +1,4 @@
-"""The outcomes of calls: failures in their results, reverts, and commits."""
+"""The outcomes of calls: failures in their results, and repetitions of commands."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _REASON: Final = re.compile(
     r"|\b[Ee]xpected\b|undefined|not found|[Nn]o such file|[Pp]ermission denied",
     re.MULTILINE,
 )
-# Lines that say so if a test, a check, or a build failed although its command exits
-# with 0, as the last command of a pipe does.
+# Lines that state a failed test, check, or build, although the command exits with 0, as
+# the last command of a pipe does.
 _FAILED_CHECK: Final = re.compile(
     r"^\s*(?:--- FAIL\b|FAIL(?:ED)?\b|not ok \d|npm ERR!|make(?:\[\d+\])?: \*\*\* )"
     r"|\b[1-9]\d* (?:tests? |specs? |examples? )?(?:failed|failing|failures)\b"
@@ -31,23 +31,18 @@ _CHECK: Final = re.compile(
     r"\b(?:\w*tests?|pytest|tox|nox|jest|vitest|mocha|rspec|phpunit|lint\w*|ruff|mypy"
     r"|tsc|eslint|golangci-lint|check|build|make|cargo|gradle|mvn|bazel|ctest)\b"
 )
-# Programs whose output quotes files and other people's output.
-_QUOTES: Final = re.compile(
+# Programs whose output is text of files and of other programs.
+_PRINTS_OTHER_TEXT: Final = re.compile(
     r"(?:cd [^;&|]+&& *)?(?:cat|head|tail|sed|awk|grep|rg|ls|find|less|git|gh|echo)\b"
 )
-_REMINDER: Final = re.compile(
-    r"\s*<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL
-)
-_GIT: Final = r"\bgit(?: -[cC] \S+)* "
-_COMMIT: Final = re.compile(rf"{_GIT}commit\b(?!.*--dry-run)")
-_REVERT: Final = re.compile(
-    rf"{_GIT}(?:revert\b|reset (?:--(?:hard|soft|mixed)|HEAD[~^]|[0-9a-f]{{7}})"
-    r"|restore (?!--staged)|checkout (?:\S+ )?-- |checkout (?!-b)(?:\S+ )*\S*\.[A-Za-z]"
-    r"|clean -|stash(?: push| save| -|$|[;&|\n]))"
+# The tags around a reminder of a client in a result.  A tag that begins a line has an
+# indent, which may be empty.
+_REMINDER_TAG: Final = re.compile(
+    r"(?P<indent>^[ \t]*+)?<(?P<closing>/)?system-reminder>", re.MULTILINE
 )
 # The part of a command that only shortens its output.
 _SHORTENS: Final = re.compile(
-    r"\s*(?:2>&1|\|\s*(?:tail|head|grep|cat|tee)\b[^|;&]*)(?=\s|$)"
+    r"(?<!\s)\s*+(?:2>&1|\|\s*(?:tail|head|grep|cat|tee)\b[^|;&]*)(?=\s|$)"
 )
 
 
@@ -73,7 +68,7 @@ def failures_despite_success(command: str, output: str) -> str:
     Only commands that run tests, checks, or builds are read, because others quote the
     output of programs.  Returns an empty text if nothing failed.
     """
-    if not _CHECK.search(command) or _QUOTES.match(command.strip()):
+    if not _CHECK.search(command) or _PRINTS_OTHER_TEXT.match(command.strip()):
         return ""
     lines = [line.strip() for line in output.splitlines()]
     failures = [line for line in lines if _FAILED_CHECK.search(line)]
@@ -81,18 +76,27 @@ def failures_despite_success(command: str, output: str) -> str:
 
 
 def without_reminders(output: str) -> str:
-    """Return the text of a result without the reminders that a client added to it."""
-    return _REMINDER.sub("", output)
+    """Return the text of a result without the reminders that a client added to it.
 
-
-def is_commit(command: str) -> bool:
-    """Whether a command commits changes."""
-    return _COMMIT.search(command) is not None
-
-
-def is_revert(command: str) -> bool:
-    """Whether a command takes back changes or commits."""
-    return _REVERT.search(command) is not None
+    A reminder without its closing tag was cut, and is removed if its tag begins a line.
+    Within a line, such a tag is text of the result.
+    """
+    shown: list[str] = []
+    position = 0
+    opening: re.Match[str] | None = None
+    for tag in _REMINDER_TAG.finditer(output):
+        if tag["closing"] is None:
+            if opening is None or opening["indent"] is None:
+                opening = tag
+        elif opening is not None:
+            shown.append(output[position : opening.start()].rstrip())
+            position = tag.end()
+            opening = None
+    if opening is not None and opening["indent"] is not None:
+        shown.append(output[position : opening.start()].rstrip())
+        position = len(output)
+    shown.append(output[position:])
+    return "".join(shown)
 
 
 def same_work(command: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import estimate_text
-from refold.projections.context.choices import choice
+from refold.projections.context.choices import subject_of
 from refold.projections.context.excerpts import cut_to_sentences
 from refold.projections.context.text import (
     task_change,
@@ -60,6 +60,7 @@ class Words(NamedTuple):
     label:    what the event is: "user", "decision", "plan", "reflection", or "verdict".
     text:     the words as a view shows them.
     original: the words as the log has them.
+    subject:  the words of the agent that a short answer is about; empty for others.
     is_repeated: whether a later message repeats the words, and the text only names it.
     repeated_in: the number of that message's turn, if views name turns.
     """
@@ -70,6 +71,7 @@ class Words(NamedTuple):
     original: str
     is_repeated: bool = False
     repeated_in: int | None = None
+    subject: str = ""
 
     @property
     def constraints(self) -> list[str]:
@@ -84,7 +86,10 @@ class Words(NamedTuple):
     @property
     def tokens(self) -> int:
         """The cost of the words in a view."""
-        return estimate_text(self.text) + _OVERHEAD
+        tokens = estimate_text(self.text) + _OVERHEAD
+        if self.subject:
+            tokens += estimate_text(self.subject)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,7 @@ def protected(
         words = _with_notes(words, rows)
     if raw is not None:
         words = _without_repetitions(words, raw, turns)
-    words = _with_choices(words, rows, subjects)
+    words = _with_subjects(words, rows, subjects)
     content = Protected(tuple(words), (), _total(words), budget, turns)
     without_judgments = (
         _newest_judgments if keeps_newest_judgments else _without_oldest_judgments
@@ -263,10 +268,10 @@ def _with_joined_plan(words: Iterable[Words], rows: Sequence[Envelope]) -> list[
     return joined
 
 
-def _with_choices(
+def _with_subjects(
     words: Sequence[Words], rows: Iterable[Envelope], subjects: Mapping[int, int]
 ) -> list[Words]:
-    """The words; short answers of the user with what they chose.
+    """Return the words, and add to short answers what they are about.
 
     subjects: as in ``protected``.
     """
@@ -281,9 +286,7 @@ def _with_choices(
     for part in words:
         offer = offers.get(subjects.get(part.seq, 0))
         if part.label == "user" and offer and not part.is_repeated:
-            chosen = choice(part.original, offer)
-            if chosen:
-                part = part._replace(text=f"{part.text} {chosen}")
+            part = part._replace(subject=subject_of(part.original, offer))
         explained.append(part)
     return explained
 
@@ -291,7 +294,7 @@ def _with_choices(
 def _with_calls(
     words: Sequence[Words], rows: Iterable[Envelope], subjects: Mapping[int, int]
 ) -> list[Words]:
-    """The words; decisions with the calls that they are about.
+    """Return the words, and add to decisions the calls that they are about.
 
     subjects: as in ``protected``.
     """
@@ -315,7 +318,7 @@ def _with_calls(
 
 
 def _with_notes(words: Iterable[Words], rows: Iterable[Envelope]) -> list[Words]:
-    """The words; decisions with the notes of the people who made them."""
+    """Return the words, and add to decisions the notes of the people."""
     notes = {
         row.seq: row.note
         for row in rows

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
+from refold.domain.errors import counted
 from refold.domain.parts import estimate_with_media
 from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
@@ -53,8 +54,8 @@ _WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them
 _INTRODUCTION: Final = "Earlier parts of this session, in short, oldest first."
 # Explains the notation of summaries to a reader who sees one for the first time.
 _NOTATION: Final = (
-    "A turn is a message of the user and the work after it. A number behind a name is "
-    "the turn that last had it, and […12…] stands for 12 characters left out."
+    "A turn is a message of the user and the work after it. A number after a name is "
+    "the last turn that mentioned it, and […12…] stands for 12 characters left out."
 )
 _PROTECTED_INTRODUCTION: Final = (
     "Earlier words of the user, as they were, oldest first, each with its number in "
@@ -668,6 +669,8 @@ def _protected_text(
             continue
         for part in run:
             name = "" if part.label == "user" else f", {part.label}"
+            if part.subject:
+                name += f", in answer to: {part.subject}"
             lines.append(f"[{content.number(part.seq)}{name}] {part.text}")
     if content.left_out:
         left_out = _named([content.number(seq) for seq in content.left_out])
@@ -734,7 +737,9 @@ def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
     if content.shortened:
         reasons.append("pasted parts and the oldest messages were shortened")
     if content.left_out:
-        reasons.append(f"{len(content.left_out)} messages were left out")
+        count = len(content.left_out)
+        were = "was" if count == 1 else "were"
+        reasons.append(f"{counted(count, 'message')} {were} left out")
     if content.left_out_judgments:
         seqs = _named(content.left_out_judgments)
         reasons.append(f"reflections and verdicts were left out: seqs {seqs}")

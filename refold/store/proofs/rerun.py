@@ -889,7 +889,7 @@ class _LiveRun:
             self._moments,
             Abridged(),
             self._recorded,
-            goes_on=True,
+            compacts_further=True,
             read=self._read_blob,
         )
         steps = walk.steps()

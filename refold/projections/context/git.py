@@ -1,0 +1,247 @@
+"""The commands of Git in a shell command: reverts, and the files that they commit."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+# A change of the folder, or a command of Git with its arguments.  Text between quotes
+# belongs to the arguments, whatever it contains.
+_STEP: Final = re.compile(
+    r"(?<![\w.'\"`/-])(?:cd (?P<cd>/[^\s;&|()'\"]*+)"
+    r"|git(?P<options>(?: -[cC] \S++){0,4}+) (?P<verb>[a-z-]++)"
+    r"(?P<words>(?:'[^']*+'|\"[^\"]*+\"|[^;&|()\n'\"])*+))"
+)
+_FOLDER_OPTION: Final = re.compile(r"-C (\S+)")
+_WORD: Final = re.compile(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+")
+_LONGEST_PATTERN: Final = 200  # characters of a path with a "*"
+_RESET_MODES: Final = ("--hard", "--soft", "--mixed", "--merge", "--keep")
+_COMMIT_NAME: Final = re.compile(r"HEAD[~^]|[0-9a-f]{7}")
+_NEW_BRANCH: Final = ("-b", "-B", "--orphan")
+_ADDS_ALL: Final = ("-A", "--all", "-u", "--update")
+# Short options of a commit, one of which commits every changed file.
+_COMMITS_ALL: Final = re.compile(r"-[^-mFCctSu]*a|--all$")
+# Options of a commit whose value is the next word.
+_WITH_VALUE: Final = re.compile(
+    r"-[a-zA-Z]*[mFCct]$|--(?:message|file|author|date|template|trailer)$"
+)
+# Folders that hold no repository, unless a command of Git runs in them.
+_OUTSIDE: Final = re.compile(
+    r"(?:/private)?(?:/var)?/tmp/|/var/folders/|/dev/"
+    r"|(?:~|/root|/(?:home|Users)/[^/]+)/\."
+)
+
+
+class GitCommand(NamedTuple):
+    """A command of Git.
+
+    folder: the absolute folder in which it runs; empty if the command does not say.
+    words:  its arguments, without quotes.
+    """
+
+    folder: str
+    verb: str
+    words: tuple[str, ...]
+
+    @property
+    def paths(self) -> list[str]:
+        """The arguments that are no options; all after "--"."""
+        if "--" in self.words:
+            return list(self.words[self.words.index("--") + 1 :])
+        paths: list[str] = []
+        is_value = False
+        for word in self.words:
+            is_option = word.startswith("-")
+            if not is_option and not is_value:
+                paths.append(word)
+            is_value = self.verb == "commit" and bool(_WITH_VALUE.match(word))
+        return paths
+
+
+def git_commands(command: str) -> list[GitCommand]:
+    """Return the commands of Git in a shell command, in their order."""
+    commands: list[GitCommand] = []
+    folder = ""
+    for step in _STEP.finditer(command):
+        if step["cd"] is not None:
+            folder = step["cd"]
+            continue
+        of_command = folder
+        option = _FOLDER_OPTION.search(step["options"])
+        if option is not None:
+            of_command = posixpath.join(folder, option[1])
+        words = [_without_quotes(word) for word in _WORD.findall(step["words"])]
+        commands.append(
+            GitCommand(
+                folder=of_command if of_command.startswith("/") else "",
+                verb=step["verb"],
+                words=tuple(words),
+            )
+        )
+    return commands
+
+
+def _without_quotes(word: str) -> str:
+    return word.replace('"', "").replace("'", "")
+
+
+def is_revert(command: str, files: Collection[str] = ()) -> bool:
+    """Whether a shell command takes back changes or commits.
+
+    files: the known files, because a branch may have the name of a file.
+    """
+    return any(_takes_back(git, files) for git in git_commands(command))
+
+
+def _takes_back(git: GitCommand, files: Collection[str]) -> bool:
+    words = git.words
+    match git.verb:
+        case "revert":
+            return True
+        case "reset":
+            has_mode = any(word in _RESET_MODES for word in words)
+            return has_mode or any(_COMMIT_NAME.match(path) for path in git.paths)
+        case "restore":
+            only_unstages = "--staged" in words or "-S" in words
+            return "--worktree" in words or "-W" in words or not only_unstages
+        case "checkout":
+            if any(word in _NEW_BRANCH for word in words):
+                return False
+            if "--" in words:
+                return bool(git.paths)
+            return any(
+                path == "." or _named_files(git.folder, path, files)
+                for path in git.paths
+            )
+        case "clean":
+            return any(word.startswith("-") for word in words)
+        case "stash":
+            return not words or words[0].startswith(("push", "save", "-"))
+    return False
+
+
+def _named_files(folder: str, path: str, files: Iterable[str]) -> list[str]:
+    """The files that an argument of Git names: a file, a folder, or a pattern.
+
+    folder: as in ``GitCommand``.
+    """
+    path = posixpath.normpath(path)
+    whole = posixpath.join(folder, path)
+    exact: list[str] = []
+    # By the length of the path before it, the files whose path ends with the argument.
+    at_end: dict[int, list[str]] = {}
+    for file in files:
+        normal = posixpath.normpath(file)
+        if _is_at(normal, whole) or _is_at(normal, path):
+            exact.append(file)
+            continue
+        length = f"{normal}/".find(f"/{path}/")
+        if length >= 0:
+            at_end.setdefault(length, []).append(file)
+        elif _fits(normal, f"*/{path}"):
+            at_end.setdefault(0, []).append(file)
+    if exact or folder or not at_end:
+        return exact
+    # The command does not say where it runs: most likely in the outermost folder.
+    return at_end[min(at_end)]
+
+
+def _is_at(file: str, path: str) -> bool:
+    """Whether a path names a file, its folder, or a pattern that fits."""
+    return file == path or file.startswith(f"{path}/") or _fits(file, path)
+
+
+def _fits(file: str, pattern: str) -> bool:
+    is_pattern = "*" in pattern.removeprefix("*/") and len(pattern) <= _LONGEST_PATTERN
+    return is_pattern and fnmatchcase(file, pattern)
+
+
+class Uncommitted:
+    """The files changed since the last commit, as far as the commands show it.
+
+    A commit takes the files that were added before it.  A file that is changed after
+    it was added stays.
+
+    has_commit: whether there was a commit.
+    """
+
+    def __init__(self) -> None:
+        self.has_commit = False
+        # By file, the place of the newest change; the newest last.
+        self._files: dict[str, int] = {}
+        self._added: set[str] = set()
+        # The folders in which commands of Git ran.
+        self._folders: set[str] = set()
+
+    def begin(self, files: Mapping[str, int], *, has_commit: bool) -> None:
+        """Begin with the files that an earlier summary names, the newest last."""
+        self._files = dict(files)
+        self._added.clear()
+        self.has_commit = has_commit
+
+    def change(self, file: str, place: int) -> None:
+        """Remember the change of a file."""
+        self._files.pop(file, None)  # so that the newest is last
+        self._files[file] = place
+        self._added.discard(file)
+
+    def run(self, command: str) -> None:
+        """Follow what a successful shell command adds and commits."""
+        for git in git_commands(command):
+            if git.verb not in ("add", "rm", "commit"):
+                continue
+            if git.folder:
+                self._folders.add(git.folder.rstrip("/"))
+            if git.verb != "commit":
+                self._add(git)
+            elif "--dry-run" not in git.words:
+                self._commit(git)
+
+    def _add(self, git: GitCommand) -> None:
+        paths = git.paths
+        adds_all = not paths and any(word in _ADDS_ALL for word in git.words)
+        if adds_all or "." in paths:
+            self._added.update(self._in_repository_of(git))
+            return
+        for path in paths:
+            self._added.update(_named_files(git.folder, path, self._files))
+
+    def _commit(self, git: GitCommand) -> None:
+        self.has_commit = True
+        committed = set(self._added)
+        if any(_COMMITS_ALL.match(word) for word in git.words):
+            committed.update(self._in_repository_of(git))
+        for path in git.paths:
+            committed.update(_named_files(git.folder, path, self._files))
+        for file in committed:
+            self._files.pop(file, None)
+        self._added.clear()
+
+    def _in_repository_of(self, git: GitCommand) -> list[str]:
+        """The changed files in the repository of a command, as far as it is known."""
+        folder = git.folder.rstrip("/")
+        holding = [known for known in self._folders if _is_at(folder, known)]
+        root = min(holding, key=len, default="")
+        return [
+            file
+            for file in self._files
+            if not root or not file.startswith("/") or _is_at(file, root)
+        ]
+
+    def files(self) -> dict[str, int]:
+        """Return the changed files in a repository with their places, newest last."""
+        return {
+            file: place
+            for file, place in self._files.items()
+            if self._is_in_repository(file)
+        }
+
+    def _is_in_repository(self, file: str) -> bool:
+        if not file.startswith(("/", "~")):
+            return True
+        if self._folders:
+            return any(_is_at(file, folder) for folder in self._folders)
+        return not _OUTSIDE.match(file)
