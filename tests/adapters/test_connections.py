@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from sqlalchemy import make_url
 
 from refold.adapters.sql import files, forks
 from refold.adapters.sql.files import Connections, FileConnection, WatchedFile
 from refold.adapters.sql.keystore import SqlKeyStore
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.adapters.sql.urls import SqliteUrl, url_of_file
 from refold.domain.errors import IncompatibleStore, KeyUnavailable, StoreUnavailable
@@ -283,3 +285,34 @@ def test_a_setting_that_the_tables_refuse_is_an_error_of_the_key_store(
         store.remember("name", None)  # type: ignore[arg-type]
 
     store.close()
+
+
+def test_a_connection_to_a_server_in_use_is_closed_when_it_is_returned(
+    postgres_url: str,
+) -> None:
+    database = PostgresDatabase(make_url(postgres_url))
+
+    def dispose() -> None:  # as after an error of another connection
+        database.engine().dispose()
+
+    for close in (dispose, database.close):
+        with database._connected() as driver, database._connected() as other:
+            close()
+            assert not driver.closed
+
+        assert driver.closed
+        assert other.closed
+
+
+def test_a_connection_to_a_server_is_lent_again(postgres_url: str) -> None:
+    database = PostgresDatabase(make_url(postgres_url))
+
+    with database._connected() as driver:
+        pass
+    with database._connected() as same:
+        pass
+
+    assert same is driver
+    assert not driver.closed
+    database.close()
+    assert driver.closed

@@ -541,13 +541,14 @@ def test_a_file_that_changes_during_the_import_is_reported(
     assert failed["why"] == "changed while it was imported: import it again"
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_two_files_of_one_session_are_counted_as_one_session(
-    refold: Refold, tmp_path: Path
+    refold: Refold, tmp_path: Path, jobs: str
 ) -> None:
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes(Path(SAMPLE).read_bytes())
 
-    ran = refold("import", SAMPLE, copy, "--user", "lin")
+    ran = refold("import", SAMPLE, copy, "--user", "lin", "--jobs", jobs)
     again = refold("import", SAMPLE, copy, "--user", "lin", "--json")
 
     assert "57 events written to 1 session, 57 already there" in ran.out

@@ -78,9 +78,9 @@ class CitusDatabase(postgres.PostgresDatabase):
         event.listen(pool, "before_cursor_execute", _with_text_casts, retval=True)
         return pool
 
-    def _on_connect(self, connection: Any, record: object) -> None:
+    def _set_up(self, connection: Any) -> None:
         """Send settings of a transaction to all machines that take part in it."""
-        super()._on_connect(connection, record)
+        super()._set_up(connection)
         connection.execute("SET citus.propagate_set_commands = 'local'")
         connection.commit()
 
