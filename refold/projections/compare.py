@@ -546,6 +546,7 @@ def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
         outline.summaries,
         outline.kept,
         outline.kept_input,
+        outline.protected_seqs,  # a new plan takes the place of an earlier one
         outline.pinned,
         layers.summaries,
         layers.facts_shown,

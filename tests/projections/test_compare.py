@@ -339,6 +339,26 @@ def test_a_grown_request_counts_as_if_rendered_completely(
     assert quick.done == whole.done
 
 
+def test_a_grown_request_shows_a_new_plan_instead_of_an_earlier_one() -> None:
+    steps = [UserInput(text="Go."), Planner(plan="First, read the parser. " * 9)]
+    for number in range(6):
+        steps += [AgentResponse(text=f"Answer {number}. " * 12), UserInput(text="On.")]
+    steps += [call("1"), Planner(plan="Write."), AgentResponse(text="!")]
+    text = (
+        "history_summary:trigger_on_history_size_chars=300,"
+        "trigger_on_history_size_chars_when_cache_expiring=200,"
+        "history_tail_size_chars_to_exclude=100"
+    )
+
+    quick = under(text, log_of(*steps))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Requests, "_grown", lambda *_: None)
+        whole = under(text, log_of(*steps))
+
+    assert quick.compactions
+    assert quick.sent == whole.sent
+
+
 @settings(max_examples=30)
 @given(log=logs(max_size=30))
 def test_each_request_equals_the_context_of_the_loop(

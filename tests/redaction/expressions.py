@@ -128,14 +128,17 @@ def _of_code() -> Iterator[Expression]:
     for path, tree in _trees():
         shown = _module(path)
         for call in _calls_of_re(tree):
-            source = _constant(call.args[0])
+            written = call.args[0]
+            source = _constant(written)
+            if isinstance(written, ast.Name):
+                source = _text_of_module(tree, written.id)
             if source is None:
                 continue
             assert isinstance(call.func, ast.Attribute)
             used = {call.func.attr}
             flags = _flags(call)
             pattern = re.compile(source, flags)
-            place = str(call.lineno)
+            place = written.id if isinstance(written, ast.Name) else str(call.lineno)
             if call.func.attr == "compile" and (target := _target(tree, call)):
                 used = set(_methods_of(tree, target))
                 place = target
@@ -212,6 +215,23 @@ def _constant(node: ast.expr) -> str | None:
     except ValueError:
         return None
     return value if isinstance(value, str) else None
+
+
+def _text_of_module(tree: ast.Module, name: str) -> str | None:
+    """The text that a module assigns to a name; None if it is no constant."""
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            targets: Sequence[ast.expr] = [statement.target]
+        elif isinstance(statement, ast.Assign):
+            targets = statement.targets
+        else:
+            continue
+        is_assigned = any(
+            isinstance(target, ast.Name) and target.id == name for target in targets
+        )
+        if is_assigned and statement.value is not None:
+            return _constant(statement.value)
+    return None
 
 
 def _flags(call: ast.Call) -> int:

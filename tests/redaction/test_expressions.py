@@ -43,7 +43,7 @@ BOUNDED = {
     "refold.projections.memory.sessions:_FAILED": _BEGINNING,
     "refold.redaction.policy:_MARKED": _EXAMPLE,
     "refold.redaction.engines:_TAIL": _PATTERN,
-    "refold.redaction.engines.vectorscan:_TOKEN": _PATTERN,
+    "refold.redaction.engines.vectorscan:_PART": _PATTERN,
     "refold.redaction.engines.vectorscan:_CLASS_OR_WAY": _PATTERN,
     "refold.redaction.json_numbers:_OWNER": _BEFORE_NUMBER,
     "refold.redaction.rules.secrets:_CLASS": _PATTERN,
@@ -120,3 +120,9 @@ def test_expressions_in_containers_are_measured() -> None:
     assert "refold.redaction.checks.extents:_QUOTING[0]" in {
         expression.name for expression in expressions()
     }
+
+
+def test_expressions_that_are_texts_of_a_module_are_measured() -> None:
+    names = {expression.name for expression in expressions()}
+
+    assert "refold.projections.context.text:_TURN_TAG" in names
