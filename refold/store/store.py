@@ -303,7 +303,8 @@ class SessionStore:
         strict:     true refuses a file with a damaged line.  False imports the rest and
                     adds the line to ``skipped``.
         progress:   called with the session id, the events done, and all events.
-        executor:   imports several paths in other processes, as in ``rebuild``.
+        executor:   imports several paths in other processes, as in ``rebuild``, in any
+                    order.  Import the session of a fork before the fork.
 
         Raises ImportFailed, after which nothing of that transcript is written, and the
         errors of an append.

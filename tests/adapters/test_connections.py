@@ -316,3 +316,17 @@ def test_a_connection_to_a_server_is_lent_again(postgres_url: str) -> None:
     assert not driver.closed
     database.close()
     assert driver.closed
+
+
+def test_a_connection_of_a_key_store_on_a_server_is_closed_too(
+    postgres_url: str,
+) -> None:
+    keys = SqlKeyStore(postgres_url)
+
+    with keys._transactions.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        keys.close()
+        assert not driver.closed
+
+    assert driver.closed

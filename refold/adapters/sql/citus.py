@@ -78,9 +78,9 @@ class CitusDatabase(postgres.PostgresDatabase):
         event.listen(pool, "before_cursor_execute", _with_text_casts, retval=True)
         return pool
 
-    def _set_up(self, connection: Any) -> None:
+    def _on_connect(self, connection: Any, record: object) -> None:
         """Send settings of a transaction to all machines that take part in it."""
-        super()._set_up(connection)
+        super()._on_connect(connection, record)
         connection.execute("SET citus.propagate_set_commands = 'local'")
         connection.commit()
 

@@ -955,10 +955,13 @@ class _OnServer:
     def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
         from sqlalchemy import create_engine, event
 
+        from refold.adapters.sql.lent import close_when_returned
+
         engine = create_engine(
             self._url, pool_size=2, max_overflow=8, pool_pre_ping=True
         )
         event.listen(engine, "connect", self._sockets.note)
+        close_when_returned(engine)
         return engine
 
     def left_to_parent(self) -> bool:

@@ -34,7 +34,7 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import forks, queries, roles, statistics
+from refold.adapters.sql import forks, lent, queries, roles, statistics
 from refold.adapters.sql.clocks import ServerTime
 from refold.adapters.sql.database import (
     MOVED,
@@ -58,7 +58,6 @@ from refold.domain.ports import Duplicate
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
-    from sqlalchemy.pool import ConnectionPoolEntry
 
 T = TypeVar("T")
 _SQL: Final = queries.statements("postgres")
@@ -70,8 +69,6 @@ _TRANSACTIONS_AT_ONCE: Final = 10_000
 _MOST_TRANSACTIONS: Final = 100_000_000
 _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1  # seconds
-# In the notes of a connection: how often all connections were closed before.
-_DISPOSALS: Final = "refold_disposals"
 # The driver's messages that begin so are about a connection that was never made.
 _NOT_CONNECTED: Final = (
     "failed to resolve",
@@ -120,8 +117,6 @@ class PostgresDatabase(Database):
         self._time = ServerTime(self._server_moment)
         # Whether a connection has shown that a pooler is in front of the server.
         self._is_pooled = False
-        # How often all connections of the pool were closed.
-        self._disposals = 0
         self._sockets = forks.Sockets()
         forks.register(self)
 
@@ -131,8 +126,7 @@ class PostgresDatabase(Database):
                 self._url, pool_size=8, max_overflow=24, pool_recycle=1800
             )
             event.listen(pool, "connect", self._on_connect)
-            event.listen(pool, "checkin", self._on_return)
-            event.listen(pool, "engine_disposed", self._on_disposal)
+            lent.close_when_returned(pool)
         except Exception as error:
             raise errors.InvalidConfiguration(
                 f"{self.what} is not a PostgreSQL URL ({type(error).__name__}): "
@@ -140,25 +134,7 @@ class PostgresDatabase(Database):
             ) from None
         return pool
 
-    def _on_disposal(self, _pool: object) -> None:
-        """Note that connections that are lent now are not to be lent again."""
-        self._disposals += 1
-
-    def _on_return(self, connection: Any, record: ConnectionPoolEntry) -> None:
-        """Close a connection that was lent when all others were closed.
-
-        SQLAlchemy would leave it open until it is garbage.
-        """
-        if connection is None or record.info.get(_DISPOSALS) == self._disposals:
-            return
-        record.invalidate()
-
-    def _on_connect(self, connection: Any, record: ConnectionPoolEntry) -> None:
-        """Set up a connection of the pool."""
-        record.info[_DISPOSALS] = self._disposals
-        self._set_up(connection)
-
-    def _set_up(self, connection: Any) -> None:
+    def _on_connect(self, connection: Any, _record: object) -> None:
         """Set the isolation level, and prepare nothing on a connection of a pooler.
 
         The level is READ COMMITTED whatever the server's default is, because appends
