@@ -73,6 +73,19 @@ def test_laws_hold_for_generated_values(seed: int) -> None:
             '{"phone": ["[REDACTED:PHONE]", "[REDACTED:PHONE]", 1]}',
         ),
         (
+            '$ x\n{\n  "list": [\n    13812345678,\n    15051468284\n  ]\n}\n',
+            '$ x\n{\n  "list": [\n    "[REDACTED:PHONE]",\n'
+            '    "[REDACTED:PHONE]"\n  ]\n}\n',
+        ),
+        (
+            'x {"phone":\n  13812345678\n}',
+            'x {"phone":\n  "[REDACTED:PHONE]"\n}',
+        ),
+        (
+            'x {"list": [' + "13812345678, " * 30 + "1]}",
+            'x {"list": [' + '"[REDACTED:PHONE]", ' * 30 + "1]}",
+        ),
+        (
             'log: {"a":[{"b":"x"} , 4111111111111111]} end',
             'log: {"a":[{"b":"x"} , "[REDACTED:BANK_CARD]"]} end',
         ),

@@ -94,13 +94,13 @@ def _counts_by_name(key: str) -> bool:
 def _is_member(candidate: Candidate) -> bool:
     """Whether a number is a value of an object in JSON, and its key no count."""
     member = _PATTERNS.MEMBER.search(candidate.before(_MEMBER))
-    if not member or not _PATTERNS.AFTER_MEMBER.match(candidate.after(8)):
+    if not member or not _PATTERNS.AFTER_MEMBER.match(candidate.after(_NEAR)):
         return False
     return not _counts_by_name(member[1])
 
 
 # How far before a number in JSON its key is looked for.
-_MEMBER: Final = 96
+_MEMBER: Final = 1024
 # The most characters of a text that may consist of numbers of phones alone, and how
 # many around a number may show that it is one.
 _ALONE: Final = 128
