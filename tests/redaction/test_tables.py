@@ -182,6 +182,14 @@ def test_a_broken_row_hides_no_other_statement(broken: str, log: str) -> None:
     assert clean == text.format(password="[REDACTED:SECRET]")
 
 
+def test_a_password_cut_at_the_end_of_its_line_is_found() -> None:
+    text = f"{HEAD}(1, '{{0}}\nmore\n{HEAD}(2, '{{0}}');\n"
+
+    clean = redactor.text(text.format("amber@16eagle"))[0]
+
+    assert clean == text.format("[REDACTED:SECRET]")
+
+
 def test_an_escaped_statement_behind_another_is_found() -> None:
     text = f"{HEAD}(1, {{0}});\n{HEAD}\n({{0}}, 2);".replace(" VALUES", "\nVALUES")
     text = json.dumps({"sql": text.replace("(id, password)", "(password, password)")})

@@ -631,24 +631,31 @@ def _strings_of_row(
         span = item.span(kind)
         if _PATTERNS.SQL_HEAD.search(text, *span):
             heads += 1
-        if heads > _MOST_HEADS or _is_between_strings(text, span, item.end()):
-            break
-        if depth == 1 and index in wanted and item[kind]:
+        line_end = _end_of_torn_string(text, span, item.end())
+        if line_end is not None:
+            span = (span[0], line_end)
+        if depth == 1 and index in wanted and span[0] < span[1]:
             strings.append(span)
+        if heads > _MOST_HEADS or line_end is not None:
+            break
     return strings, None
 
 
-def _is_between_strings(text: str, span: tuple[int, int], end: int) -> bool:
-    """Whether a string over lines is what stands between two others.
+def _end_of_torn_string(text: str, span: tuple[int, int], end: int) -> int | None:
+    """The end of the first line of a string that goes on into other text.
 
-    The quote that opens it then closes a string, or closes nothing: ``don't``.
+    Its second quote then opens another string.  The result is None for any other
+    string.
 
-    end: the place behind its last quote.
+    end: the place behind its second quote.
     """
-    if not _PATTERNS.BREAK.search(text, *span):
-        return False
+    line_break = _PATTERNS.BREAK.search(text, *span)
+    if not line_break:
+        return None
     is_before_word = text[end : end + 1].isalnum()
-    return is_before_word or _PATTERNS.SQL_HEAD.search(text, *span) is not None
+    if is_before_word or _PATTERNS.SQL_HEAD.search(text, *span):
+        return line_break.start()
+    return None
 
 
 # The signature of the shortest common algorithm has this many characters.
