@@ -1121,6 +1121,8 @@ def test_the_next_summary_follows_the_files_changed_since_the_last_commit() -> N
 
     tag = "changed_since_last_commit"
     assert f"<{tag}>\nc.py 2\nb.py 1\n</{tag}>" in text
+    assert "<changed>" not in text  # each file is listed once
+    assert {"b.py", "c.py"} <= abridged_module.files_of_ledgers(text)
 
 
 def test_a_commit_leaves_other_files_in_the_list() -> None:

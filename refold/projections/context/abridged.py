@@ -787,7 +787,10 @@ class Ledger:
                 if root and name.startswith(_FROM_ROOT):
                     name = root + name.removeprefix(_FROM_ROOT)
                 newest_first.append((name, int(place)))
-        self._uncommitted.begin(dict(reversed(newest_first)), has_commit=True)
+        oldest_first = dict(reversed(newest_first))
+        self._uncommitted.begin(oldest_first, has_commit=True)
+        for file, number in oldest_first.items():
+            self._mention(file, "changed", number)
 
     def _read_turns(self, summary: str) -> None:
         for last, turn in _TURN.findall(summary):
@@ -909,14 +912,17 @@ class Ledger:
             if self._mentions[name][0] == "read"
         )
         parts: list[str] = []
+        uncommitted: set[str] = set()  # the names that are listed as such, and only so
         if names_uncommitted:
-            parts = self._uncommitted_lines(root, room)
+            parts, uncommitted = self._uncommitted_lines(root, room)
             room -= sum(weight_of_text(f"{line}\n") for line in parts)
         for kind in _LEDGER_KINDS:
             lines: list[str] = []
             for name in missing:
                 name_kind, seq = self._mentions[name]
                 if name_kind != kind:
+                    continue
+                if kind == "changed" and name in uncommitted:
                     continue
                 if root and kind in _FILES and name.startswith(root):
                     name = _FROM_ROOT + name.removeprefix(root)
@@ -938,29 +944,34 @@ class Ledger:
             parts = ["<root>", root, "</root>", *parts]
         return "\n".join(["<ledger>", *parts, "</ledger>"])
 
-    def _uncommitted_lines(self, root: str, room: float) -> list[str]:
-        """The lines about files that no commit contains; none without any commit.
+    def _uncommitted_lines(self, root: str, room: float) -> tuple[list[str], set[str]]:
+        """The lines about files that no commit contains, and the names of the files.
+
+        There are none without any commit.
 
         room: the most tokens; they may take half of it.
         """
+        names: set[str] = set()
         if not self.knows_commits:
-            return []
+            return [], names
         newest_first = list(reversed(self._uncommitted.files().items()))
         lines: list[str] = []
         left = room / 2 - _NOTE_TOKENS
         for name, place in newest_first[:_MOST_UNCOMMITTED]:
+            shown = name
             if root and name.startswith(root):
-                name = _FROM_ROOT + name.removeprefix(root)
-            line = f"{name} {place}"
+                shown = _FROM_ROOT + name.removeprefix(root)
+            line = f"{shown} {place}"
             cost = weight_of_text(f"{line}\n")
             if cost <= left:
                 left -= cost
                 lines.append(line)
+                names.add(name)
         if not newest_first:
             lines = [_ALL_COMMITTED]
         if not lines or left < 0:
-            return []
-        return [f"<{_UNCOMMITTED}>", *lines, f"</{_UNCOMMITTED}>"]
+            return [], set()
+        return [f"<{_UNCOMMITTED}>", *lines, f"</{_UNCOMMITTED}>"], names
 
     def _identifiers(self, missing: Iterable[str], room: float) -> list[str]:
         """The lines of a ledger with identifiers by kind, the newest first.
