@@ -280,13 +280,19 @@ def _methods_of(tree: ast.Module, name: str) -> frozenset[str]:
 
     None are known if other modules may use it, too.
     """
-    methods: set[str] = set()
+    if not name.startswith("_"):
+        return frozenset()
+    return _methods_by_name(tree).get(name, frozenset())
+
+
+@cache
+def _methods_by_name(tree: ast.Module) -> dict[str, frozenset[str]]:
+    """By each name in a module: the methods of expressions that are called on it."""
+    methods: dict[str, set[str]] = {}
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
-            continue
-        if node.value.id == name:
-            methods.add(node.attr)
-    return frozenset(methods & _OF_RE) if name.startswith("_") else frozenset()
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            methods.setdefault(node.value.id, set()).add(node.attr)
+    return {name: frozenset(used & _OF_RE) for name, used in methods.items()}
 
 
 def _modules_with_built() -> dict[str, ast.Module]:
@@ -433,14 +439,14 @@ _LENGTH: Final = 8_192
 _LONG_PART: Final = 4
 _LONGER: Final = 2
 _SUSPECT: Final = 0.016
-_LONGEST: Final = 1.5
+_LONGEST: Final = 0.8
 # An expression of bounded texts may take this long for the longest.
 _SOON: Final = 0.1
-_TRIES: Final = 3
-# A text eight times as long takes eight times as long, and with quadratic work
-# sixty-four times.
-_TIMES: Final = 8
-_GROWS: Final = 22.0
+_TRIES: Final = 2
+# A text four times as long takes four times as long, and with quadratic work sixteen
+# times.
+_TIMES: Final = 4
+_GROWS: Final = 8.0
 
 
 class TooSlow(Exception):
