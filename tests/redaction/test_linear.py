@@ -36,6 +36,7 @@ UNITS = (
     "eyJ",
     "eyJ.",
     "eyJabcdefghijkl.",
+    "eyJhdXRocyI6a",
     "sk-",
     "sk-a",
     "SG.a.",
