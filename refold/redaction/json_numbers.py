@@ -20,13 +20,13 @@ _NUMBERS_BACKWARDS: Final = re.compile(r"(?:[ \t\r\n0-9.,eE+\-\[\]]|[nrt]\\{1,7}
 # The bracket or the comma with which they begin, behind a key or a value.
 _BEFORE_NUMBERS: Final = re.compile(rf"{_WHITE}*+\[|(?:{_WHITE}|\])*+,")
 _WORD: Final = "(?:[Tt]rue|[Ff]alse|null|None)"
-_QUOTE: Final = r"(?P<quote>\\{0,7}[\"'])"
+_QUOTE: Final = r"(?P<quote>(?<!\\)\\{0,31}[\"'])"
 # The key of a number, or of the array that holds it; an array without a key; or the
 # string, object, array or word before a number in an array.
 _OWNER: Final = re.compile(
     rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_INDENT}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
     rf"|(?:\A|\n)[ \t]{{0,64}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
-    rf"|(?P<item>\\{{0,7}}[\"']){_INDENT},{_INDENT}"
+    rf"|(?P<item>(?<!\\)\\{{0,31}}[\"']){_INDENT},{_INDENT}"
     rf"|(?P<value>[}}\]]|(?<![\w.]){_WORD}){_INDENT},{_INDENT})-?\Z"
 )
 _BETWEEN: Final = re.compile(r"[\s\[\]]*,[\s0-9.,eE+\-\[\]]{0,120}")
@@ -36,7 +36,7 @@ _VALUE_AFTER: Final = re.compile(
     rf"{_INDENT}(?:[}}\]]|,{_INDENT}"
     rf"(?:\\{{0,7}}[\"']|[\[{{\-0-9]|{_WORD}(?!\w)|\Z))"
 )
-_LAST_QUOTE: Final = re.compile(r".*(?<!\\)(\\{0,7}\")", re.DOTALL)
+_LAST_QUOTE: Final = re.compile(r".*(?<!\\)(\\{0,31}\")", re.DOTALL)
 
 
 class Quoted(NamedTuple):
@@ -78,9 +78,22 @@ def quoted(text: str, start: int, end: int, last: Quoted | None) -> Quoted | Non
         return None
     if text[start - 1] == "-":
         start -= 1
-    quote = owner["quote"] or owner["item"] or _quote_before(text, start)
+    quote = _without_content(
+        owner["quote"] or owner["item"] or _quote_before(text, start)
+    )
     is_item = owner["quote"] is None or owner["array"] is not None
     return Quoted(start, end, quote, is_item)
+
+
+def _without_content(quote: str) -> str:
+    """A quote without the backslashes before it that end its string.
+
+    A quote that is escaped n times has 2**n - 1 backslashes, and each backslash of its
+    string is 2**(n + 1) of them.
+    """
+    length = len(quote)  # the number of backslashes, and 1 for the quote
+    largest_power_of_two = length & -length  # that divides the length
+    return "\\" * (largest_power_of_two - 1) + quote[-1]
 
 
 def _owner_before_numbers(text: str, start: int) -> re.Match[str] | None:

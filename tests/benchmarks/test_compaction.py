@@ -120,3 +120,12 @@ def test_a_short_history_has_no_three_compactions() -> None:
     boundary = _boundary(12)
 
     assert compacted(boundary, "history_summary").again is None
+
+
+def test_an_option_of_another_benchmark_is_named_as_it_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["bench", "redaction", "--with-command", "cat"])
+
+    assert code == 2
+    assert "--with-command" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -642,6 +643,29 @@ def forks(tmp_path: Path, refold: Refold) -> Path:
         assert exported.code == 0, exported.err
     chat(folder / "other.jsonl", [f"words {turn}" for turn in range(40)])
     return folder
+
+
+@pytest.mark.parametrize(
+    ("earlier", "ordered"),
+    [
+        ({number: {number + 1} for number in range(2_000)} | {2_000: set()}, -1),
+        ({number: set() for number in range(2_000)}, 1),
+    ],
+    ids=["a chain of forks", "no forks"],
+)
+def test_many_files_of_a_group_are_ordered_soon(
+    earlier: dict[int, set[int]], ordered: int
+) -> None:
+    began = process_time()
+
+    order = import_._in_order(set(earlier), earlier)
+
+    assert order == sorted(earlier)[::ordered]
+    assert process_time() - began < 1
+
+
+def test_files_that_are_forks_of_each_other_come_last() -> None:
+    assert import_._in_order({0, 1, 2}, {0: {1}, 1: {0}, 2: set()}) == [2, 0, 1]
 
 
 @pytest.mark.parametrize("jobs", [(), ("--jobs", "1"), ("--jobs", "2")])

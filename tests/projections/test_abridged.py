@@ -1168,6 +1168,46 @@ def test_a_checkout_of_a_branch_is_no_revert() -> None:
     assert "<reverted>\ngit checkout v2.b\n</reverted>" in text
 
 
+@pytest.mark.parametrize(
+    "review",
+    [
+        {"decision": "rejected", "decided_by": "hook"},
+        {"decision": "approved", "decided_by": "user"},
+    ],
+    ids=["by a hook", "approved later"],
+)
+def test_a_call_stays_a_failure_unless_a_person_rejected_it(
+    review: dict[str, str],
+) -> None:
+    rejected = HumanReview(
+        trigger="tool_approval", decision="rejected", bundle={"call_id": "1"}
+    )
+    newest = HumanReview(trigger="tool_approval", bundle={"call_id": "1"}, **review)
+    earlier = [rejected] if review["decision"] == "approved" else []
+
+    text = abridged(
+        UserInput(text=LONG),
+        call("1", "Bash", command="rm -rf build"),
+        *earlier,
+        newest,
+        result("1", "use trash instead of rm", status="error"),
+        ANSWER,
+    )
+
+    failed = text.partition("<failed>")[2].partition("</failed>")[0]
+    assert "use trash instead of rm" in failed
+
+
+def test_a_ledger_with_an_odd_number_is_read() -> None:
+    places = ["\u00b2", "9" * 5_000]
+    lines = "\n".join(f"a.py {place}" for place in places)
+    summary = f"<ledger>\n<changed>\n{lines}\nb.py 1\n</changed>\n</ledger>"
+
+    ledger = abridged_module.Ledger.of([summary], [], [])
+
+    assert ledger.files == {"b.py"}
+
+
 def test_a_rejected_call_is_no_failure() -> None:
     failed = [call("1", "Bash", command="make"), result("1", "no", status="error")]
     rejection = HumanReview(

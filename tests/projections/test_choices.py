@@ -49,7 +49,13 @@ Should I push?"""
         ("the last one", f"{REPORT}\n\n{NUMBERS}", "3. Pass it on"),
         ("the first one", f"{REPORT}\n\n{NUMBERS}", "1. Inline it"),
         ("1 and 3", NUMBERS, "1. Inline it; 3. Pass it on"),
+        ("the la\u017ft one", NUMBERS, "3. Pass it on"),  # a long s
         ("第二个", NUMBERS, "2. Use a transaction"),
+        (
+            "2",
+            f"{REPORT}\n\nHow many workers should run?",
+            "How many workers should run?",
+        ),
         ("方案2", NUMBERS, "2. Use a transaction"),
         ("yes", LETTERS, "Thoughts?"),
         ("yes, push it", REPORT, "Should I push?"),

@@ -6,7 +6,7 @@ import pytest
 
 from refold.projections.context.git import Uncommitted, git_commands, is_revert
 
-FILES = {"/repo/src/a.py", "/repo/v2.b", "notes.md"}
+FILES = {"/repo/src/a.py", "/repo/v2.b", "/repo/src/main/App.java", "notes.md"}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,15 @@ FILES = {"/repo/src/a.py", "/repo/v2.b", "notes.md"}
         "git -C /repo restore src/a.py",
         "cd /repo && git stash",
         "git clean -fd",
+        "git checkout unknown.py",
+        "git checkout HEAD~2 other.py",
+        "git checkout -f",
+        "git stash 2>&1",
+        "git --no-pager  reset --hard",
+        "/usr/bin/git reset --hard",
+        'bash -c "git reset --hard"',
+        "ssh host 'git reset --hard'",
+        "if true; then git reset --hard; fi",
     ],
 )
 def test_commands_that_take_changes_back(command: str) -> None:
@@ -48,7 +57,12 @@ def test_commands_that_take_changes_back(command: str) -> None:
         "git reset",
         "git status",
         "git log --grep 'git revert'",
+        "git clean -nd",
+        "git revert --abort",
         "echo revert",
+        "echo 'now run git reset --hard'",
+        'rg "run git revert"',
+        "# git reset --hard would lose it",
     ],
 )
 def test_commands_that_take_nothing_back(command: str) -> None:
@@ -85,6 +99,7 @@ def uncommitted(*steps: str) -> list[str]:
         "git commit --all -m x",
         "git add -A && git commit -m x",
         "git add . && git commit -m x",
+        "git add ./ && git commit -m x",
         "git add -u; git commit --amend",
         "git add a.py src/b.py && git commit -m x",
         "git add /repo/a.py /repo/src && git commit -m x",
@@ -106,6 +121,11 @@ def test_a_commit_of_every_file(commit: str) -> None:
         "git commit -a --dry-run",
         "git commit -m a.py",
         "git commit -F a.py",
+        "git commit --fixup a.py",
+        "git commit -m x # a.py",
+        "git commit -m '- all tests' b.py",
+        "git add a.py && git commit -m x b.py",
+        'gh pr comment --body "then git commit -am x"',
         "git add b.py && git commit -m 'add -A'",
         "echo 'git commit -a'",
         "git log --grep commit",

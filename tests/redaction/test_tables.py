@@ -182,6 +182,30 @@ def test_a_broken_row_hides_no_other_statement(broken: str, log: str) -> None:
     assert clean == text.format(password="[REDACTED:SECRET]")
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "\n\nThen call foo('alpha', 'beta gamma') and bar(1, \"README.md\")",
+        "\nSELECT substr(name, 'from here')",
+        "\n    return g('alpha', 'beta')",
+    ],
+)
+def test_calls_behind_a_statement_are_no_rows(sentence: str) -> None:
+    clean = redactor.text(f"{HEAD}(1, 'bear-77Q'){sentence}")[0]
+
+    assert clean == f"{HEAD}(1, '[REDACTED:SECRET]'){sentence}"
+
+
+def test_rows_in_a_literal_with_escaped_quotes_are_searched() -> None:
+    rows = r"(\'tiger-8215w\', 78),\n-- (note)\n(\'tiger_9779Q\',27)"
+    statement = f"x = 'INSERT INTO u (password, id) values{rows}'"
+
+    clean = redactor.text(statement)[0]
+
+    assert "tiger" not in clean
+    assert "-- (note)" in clean
+
+
 def test_a_password_cut_at_the_end_of_its_line_is_found() -> None:
     text = f"{HEAD}(1, '{{0}}\nmore\n{HEAD}(2, '{{0}}');\n"
 

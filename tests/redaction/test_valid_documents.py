@@ -102,6 +102,10 @@ def test_laws_hold_for_generated_values(seed: int) -> None:
             'x {\\"a\\":[[null] , 1e+20 , \\"[REDACTED:BANK_CARD]\\"]}',
         ),
         (
+            'x {"ids": ["\\\\", [4111111111111111]]}',
+            'x {"ids": ["\\\\", ["[REDACTED:BANK_CARD]"]]}',
+        ),
+        (
             f'x {{"a": [{"1, " * 200}4111111111111111]}}',
             f'x {{"a": [{"1, " * 200}"[REDACTED:BANK_CARD]"]}}',
         ),

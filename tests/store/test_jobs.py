@@ -6,8 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +25,7 @@ from distributed import Client, LocalCluster
 
 import refold
 from refold.store import SessionStore
+from refold.store.work import jobs
 from refold.store.work.jobs import process_pool, spread
 from tests.support.jobs import (
     AlwaysDies,
@@ -292,6 +299,45 @@ def test_an_error_of_a_process_is_raised_unchanged(
 
     assert (raised.value.expected, raised.value.actual) == (1, 2)
     assert "is at seq 2, expected 1" in str(raised.value)
+
+
+class BrokenPool(Executor):
+    """An executor whose only process dies, and which then takes no more items."""
+
+    def __init__(self) -> None:
+        self._first: Future[Any] = Future()
+        self._first.set_running_or_notify_cancel()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **extras: Any) -> Any:
+        if self._first.done():
+            raise BrokenExecutor("no process is left")
+        self._first.set_exception(BrokenExecutor("the process died"))
+        return self._first
+
+
+def test_an_item_whose_process_died_is_passed_to_after_stop(
+    store: SessionStore,
+) -> None:
+    in_progress: list[object] = []
+
+    with pytest.raises(refold.StoreUnavailable):
+        list(spread(store, fail, [1], BrokenPool(), after_stop=in_progress.extend))
+
+    assert len(in_progress) == 1
+
+
+def test_an_interrupt_of_after_stop_leaves_no_shared_store(
+    store: SessionStore,
+) -> None:
+    def interrupt(_ended: object) -> None:
+        raise KeyboardInterrupt
+
+    before = dict(jobs._open_stores)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(spread(store, fail, [1], BrokenPool(), after_stop=interrupt))
+
+    assert jobs._open_stores == before
 
 
 def ids_of_writers(store: SessionStore) -> set[str]:

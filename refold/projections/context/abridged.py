@@ -236,6 +236,7 @@ _TURN_LIST: Final = re.compile(
     r"^<(created|modified|deleted|viewed|failed)>(.*?)^</\1>", re.DOTALL | re.MULTILINE
 )
 _FAILURES: Final = re.compile(r"<failed>\n(.*?)\n</failed>", re.DOTALL)
+_PLACE: Final = re.compile(r"[0-9]{1,18}")
 _SEQ_AT_END: Final = re.compile(r" \d+$")
 _LIST_OF_TURN: Final = re.compile(
     rf"^<({'|'.join(markup.LISTS)})>\n.*?^</\1>\n", re.DOTALL | re.MULTILINE
@@ -306,6 +307,8 @@ _SHORTEST_STEP: Final = 60
 # more: nothing else tells how far the work is.
 _FEWEST_STEPS_OF_UNFINISHED: Final = 8
 _REJECTED: Final = "rejected"  # the decision
+# The values of ``decided_by`` for a person.
+_DECIDED_BY_PERSON: Final = (None, "", "user")
 # The longest name of a call that a person rejected.
 _LONGEST_REJECTED: Final = 100
 # Of the files changed since the last commit, a ledger names this many.
@@ -769,7 +772,7 @@ class Ledger:
             name, _, seq = line.rpartition(" ")
             if root and kind in _FILES and name.startswith(_FROM_ROOT):
                 name = root + name.removeprefix(_FROM_ROOT)
-            if not name or not seq.isdigit():
+            if not name or not _PLACE.fullmatch(seq):
                 continue
             if kind in _LEDGER_KINDS:
                 self._mention(name, kind, int(seq))
@@ -783,7 +786,7 @@ class Ledger:
         newest_first: list[tuple[str, int]] = []
         for line in lines.split("\n"):
             name, _, place = line.rpartition(" ")
-            if name and place.isdigit():
+            if name and _PLACE.fullmatch(place):
                 if root and name.startswith(_FROM_ROOT):
                     name = root + name.removeprefix(_FROM_ROOT)
                 newest_first.append((name, int(place)))
@@ -1409,14 +1412,25 @@ def _unsuccessful_calls(envelopes: Iterable[Envelope]) -> dict[str, ToolCall]:
 
 
 def _rejected_calls(envelopes: Iterable[Envelope]) -> set[str]:
-    """The ids of the calls that a person rejected."""
+    """The ids of the calls that a person rejected, and did not approve later.
+
+    The result of a call that a hook or a setting rejected is the only place that says
+    why, so such a call stays a failure.
+    """
     rejected: set[str] = set()
     for envelope in envelopes:
         match envelope.payload:
             case events.HumanReview(
-                decision=str(decision), bundle={"call_id": str(call_id)}
-            ) if decision == _REJECTED:
-                rejected.add(call_id)
+                decision=str(decision),
+                decided_by=decided_by,
+                bundle={"call_id": str(call_id), **details},
+            ):
+                has_reason = bool(details.get("reason"))
+                is_explained = has_reason or decided_by in _DECIDED_BY_PERSON
+                if decision == _REJECTED and is_explained:
+                    rejected.add(call_id)
+                else:
+                    rejected.discard(call_id)
     return rejected
 
 

@@ -71,6 +71,13 @@ _NAMES_ORDINAL: Final = re.compile(
     rf"|{_BEFORE_CHOICE}(?P<chinese>第[一二三]|最后)(?:一?[个种]|{_AFTER_ANSWER})",
     re.IGNORECASE,
 )
+# A question that a number answers, whatever list stands before it.
+_ASKS_NUMBER: Final = re.compile(
+    r"\bhow (?:many|much|long|often|old|big|large|deep)\b"
+    r"|\b(?:what|which) (?:number|port|percentage|limit|size|timeout|version)\b"
+    r"|几|多少|多久",
+    re.IGNORECASE,
+)
 _MARKUP: Final = re.compile(r"\*\*|^[ \t]*(?:[-*+•>]|#{1,6})[ \t]+")
 _QUESTION: Final = re.compile(r"(?<![^.!?。！？\n])[^.!?。！？\n]++[?？]")
 
@@ -91,6 +98,8 @@ def subject_of(answer: str, offer: str) -> str:
         return ""
     offer = _FENCED.sub("", offer).rstrip()
     question = _question_at_end(offer)
+    if _ASKS_NUMBER.search(question):
+        return _shown(question)
     if question or _LETS_CHOOSE.search(offer):
         chosen = _chosen(answer, list(_OPTION.finditer(offer)))
         if chosen:
@@ -109,7 +118,7 @@ def _chosen(answer: str, options: Sequence[re.Match[str]]) -> list[str]:
     by_ordinal = _NAMES_ORDINAL.match(answer)
     if by_ordinal is not None:
         ordinal = by_ordinal["ordinal"] or by_ordinal["chinese"]
-        place = _ORDINALS[ordinal.lower()]
+        place = _ORDINALS[ordinal.casefold()]  # also with a long s
         newest = _newest_list(options)
         return [newest[place][0]] if place < len(newest) and newest else []
     by_label = _NAMES_LABELS.match(answer)

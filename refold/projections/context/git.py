@@ -11,11 +11,24 @@ from typing import Final, NamedTuple
 # A change of the folder, or a command of Git with its arguments.  Text between quotes
 # belongs to the arguments, whatever it contains.
 _STEP: Final = re.compile(
-    r"(?<![\w.'\"`/-])(?:cd (?P<cd>/[^\s;&|()'\"]*+)"
-    r"|git(?P<options>(?: -[cC] \S++){0,4}+) (?P<verb>[a-z-]++)"
+    r"(?<![\w.$-])(?:cd (?P<cd>/[^\s;&|()'\"]*+)"
+    r"|git(?P<options>(?:[ ]++(?:-[cC][ ]++(?:'[^']*+'|\"[^\"]*+\"|[^\s'\"]++)"
+    r"|--no-pager|--git-dir=\S++|--work-tree=\S++)){0,4}+)[ ]++(?P<verb>[a-z][a-z-]*+)"
     r"(?P<words>(?:'[^']*+'|\"[^\"]*+\"|[^;&|()\n'\"])*+))"
 )
-_FOLDER_OPTION: Final = re.compile(r"-C (\S+)")
+_FOLDER_OPTION: Final = re.compile(r"-C[ ]++('[^']*'|\"[^\"]*\"|\S+)")
+# The end of the text before a command.  Behind other text, its words are no command.
+_BEFORE_COMMAND: Final = re.compile(
+    r"(?:\A|[;&|(){}\n!`]|(?<![\w-])-l?c[ ]?['\"]|(?<![\w-])ssh[ ][^'\"\n;|&]*+['\"])"
+    r"[ \t]*+(?:(?:then|do|else|if|while|sudo|exec|time|env|xargs|command|nohup"
+    r"|[A-Za-z_]\w*+=[^\s'\"]*+)[ \t]++)*+/?+(?:[\w.]++/)*+\Z"
+)
+# The most characters before a command that are read.
+_BEFORE_CHARS: Final = 200
+# A redirection or a comment, which ends the arguments.
+_NO_ARGUMENT: Final = re.compile(r"(?:\d*|&)[<>]|#")
+# The name of a file, not of a branch or a version: "a.py", "src/".
+_NAME_OF_FILE: Final = re.compile(r"[^\d.]\.[A-Za-z][A-Za-z0-9]{0,4}\Z|/\Z")
 _WORD: Final = re.compile(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+")
 _LONGEST_PATTERN: Final = 200  # characters of a path with a "*"
 _RESET_MODES: Final = ("--hard", "--soft", "--mixed", "--merge", "--keep")
@@ -26,8 +39,15 @@ _ADDS_ALL: Final = ("-A", "--all", "-u", "--update")
 _COMMITS_ALL: Final = re.compile(r"-[^-mFCctSu]*a|--all$")
 # Options of a commit whose value is the next word.
 _WITH_VALUE: Final = re.compile(
-    r"-[a-zA-Z]*[mFCct]$|--(?:message|file|author|date|template|trailer)$"
+    r"-[a-zA-Z]*[mFCct]$|--(?:message|file|author|date|template|trailer|fixup|squash"
+    r"|reuse-message|reedit-message|cleanup)$"
 )
+# Common names of branches, which folders have too.
+_BRANCHES: Final = frozenset(
+    {"main", "master", "trunk", "dev", "develop", "staging", "release", "production"}
+)
+# Options with which a command only shows its changes.
+_ONLY_SHOWS: Final = re.compile(r"-[a-zA-Z]*n|--dry-run$")
 # Folders that hold no repository, unless a command of Git runs in them.
 _OUTSIDE: Final = re.compile(
     r"(?:/private)?(?:/var)?/tmp/|/var/folders/|/dev/"
@@ -47,18 +67,30 @@ class GitCommand(NamedTuple):
     words: tuple[str, ...]
 
     @property
+    def options(self) -> list[str]:
+        """The options, without their values and without what follows "--"."""
+        return [word for word in self._without_values() if word.startswith("-")]
+
+    @property
     def paths(self) -> list[str]:
         """The arguments that are no options; all after "--"."""
         if "--" in self.words:
             return list(self.words[self.words.index("--") + 1 :])
-        paths: list[str] = []
+        return [word for word in self._without_values() if not word.startswith("-")]
+
+    def _without_values(self) -> list[str]:
+        """The arguments before "--", without the values of options of a commit."""
+        arguments: list[str] = []
         is_value = False
         for word in self.words:
-            is_option = word.startswith("-")
-            if not is_option and not is_value:
-                paths.append(word)
+            if word == "--":
+                break
+            if is_value:
+                is_value = False
+                continue
+            arguments.append(word)
             is_value = self.verb == "commit" and bool(_WITH_VALUE.match(word))
-        return paths
+        return arguments
 
 
 def git_commands(command: str) -> list[GitCommand]:
@@ -66,14 +98,21 @@ def git_commands(command: str) -> list[GitCommand]:
     commands: list[GitCommand] = []
     folder = ""
     for step in _STEP.finditer(command):
+        first = max(0, step.start() - _BEFORE_CHARS)
+        if not _BEFORE_COMMAND.search(command, first, step.start()):
+            continue
         if step["cd"] is not None:
             folder = step["cd"]
             continue
         of_command = folder
         option = _FOLDER_OPTION.search(step["options"])
         if option is not None:
-            of_command = posixpath.join(folder, option[1])
-        words = [_without_quotes(word) for word in _WORD.findall(step["words"])]
+            of_command = posixpath.join(folder, _without_quotes(option[1]))
+        words: list[str] = []
+        for word in _WORD.findall(step["words"]):
+            if _NO_ARGUMENT.match(word):
+                break
+            words.append(_without_quotes(word))
         commands.append(
             GitCommand(
                 folder=of_command if of_command.startswith("/") else "",
@@ -100,7 +139,7 @@ def _takes_back(git: GitCommand, files: Collection[str]) -> bool:
     words = git.words
     match git.verb:
         case "revert":
-            return True
+            return "--abort" not in words and "--quit" not in words
         case "reset":
             has_mode = any(word in _RESET_MODES for word in words)
             return has_mode or any(_COMMIT_NAME.match(path) for path in git.paths)
@@ -112,15 +151,26 @@ def _takes_back(git: GitCommand, files: Collection[str]) -> bool:
                 return False
             if "--" in words:
                 return bool(git.paths)
-            return any(
-                path == "." or _named_files(git.folder, path, files)
-                for path in git.paths
-            )
+            paths = git.paths
+            if "-f" in words or "--force" in words or len(paths) > 1:
+                return True  # with several, the first is a commit or a file
+            return any(_may_be_file(git.folder, path, files) for path in paths)
         case "clean":
-            return any(word.startswith("-") for word in words)
+            only_shows = any(_ONLY_SHOWS.match(word) for word in words)
+            return not only_shows and any(word.startswith("-") for word in words)
         case "stash":
             return not words or words[0].startswith(("push", "save", "-"))
     return False
+
+
+def _may_be_file(folder: str, path: str, files: Iterable[str]) -> bool:
+    """Whether the only argument of a checkout is a file, not a branch.
+
+    A branch may have the name of a folder, as "main" has in "src/main/java".
+    """
+    if path == "." or _NAME_OF_FILE.search(path):
+        return True
+    return path not in _BRANCHES and bool(_named_files(folder, path, files))
 
 
 def _named_files(folder: str, path: str, files: Iterable[str]) -> list[str]:
@@ -128,8 +178,8 @@ def _named_files(folder: str, path: str, files: Iterable[str]) -> list[str]:
 
     folder: as in ``GitCommand``.
     """
+    whole = posixpath.normpath(posixpath.join(folder, path))
     path = posixpath.normpath(path)
-    whole = posixpath.join(folder, path)
     exact: list[str] = []
     # By the length of the path before it, the files whose path ends with the argument.
     at_end: dict[int, list[str]] = {}
@@ -203,7 +253,7 @@ class Uncommitted:
     def _add(self, git: GitCommand) -> None:
         paths = git.paths
         adds_all = not paths and any(word in _ADDS_ALL for word in git.words)
-        if adds_all or "." in paths:
+        if adds_all or any(path in (".", "./", ":/") for path in paths):
             self._added.update(self._in_repository_of(git))
             return
         for path in paths:
@@ -211,14 +261,17 @@ class Uncommitted:
 
     def _commit(self, git: GitCommand) -> None:
         self.has_commit = True
-        committed = set(self._added)
-        if any(_COMMITS_ALL.match(word) for word in git.words):
-            committed.update(self._in_repository_of(git))
+        committed: set[str] = set()
         for path in git.paths:
             committed.update(_named_files(git.folder, path, self._files))
+        # With paths, a commit leaves out what was added before.
+        if not git.paths or "-i" in git.words or "--include" in git.words:
+            committed |= self._added
+        if any(_COMMITS_ALL.match(word) for word in git.options):
+            committed.update(self._in_repository_of(git))
         for file in committed:
             self._files.pop(file, None)
-        self._added.clear()
+        self._added -= committed
 
     def _in_repository_of(self, git: GitCommand) -> list[str]:
         """The changed files in the repository of a command, as far as it is known."""

@@ -591,8 +591,15 @@ def _inserted(
             next_row = _PATTERNS.SQL_BEFORE_ROW.match(text, place)
         else:
             next_row = _PATTERNS.SQL_COMMA_BEFORE_ROW.match(text, place)
+        if not next_row:
+            return
+        before_row = text[place : next_row.end()]
+        if _is_before_call(before_row):
+            return
+        if place != start and _is_sentence(before_row):
+            return
         # The columns of the next statement are no row.
-        if not next_row or _PATTERNS.SQL_HEAD.search(text, place, next_row.end() + 1):
+        if _PATTERNS.SQL_HEAD.search(text, place, next_row.end() + 1):
             return
         strings, end = _strings_of_row(text, next_row.end(), wanted)
         if end is None:
@@ -600,6 +607,22 @@ def _inserted(
             return
         yield strings, end
         place = end
+
+
+def _is_before_call(before_row: str) -> bool:
+    """Whether a bracket behind this text has the arguments of a function."""
+    return _PATTERNS.SQL_CALL.search(before_row) is not None
+
+
+def _is_sentence(before_row: str) -> bool:
+    """Whether the bracket behind this text belongs to the words on its line.
+
+    A comma always separates rows, so a text with a comma is no sentence here.
+    """
+    if "," in before_row:
+        return False
+    line = before_row.replace("\\n", "\n").rpartition("\n")[2]
+    return _PATTERNS.SQL_WORD.search(line) is not None
 
 
 def _strings_of_row(

@@ -125,8 +125,8 @@ def spread(
             except futures.BrokenExecutor:  # fails every item that was submitted to it
                 if deaths == _MOST_DEATHS:
                     raise
-                del running[future]
                 submit(item, deaths + 1)
+                del running[future]  # not sooner: what it wrote is not known
                 continue
             progress(item, getattr(item, "head_seq", 1))
             del running[future]  # not sooner: an interrupt must not lose its result
@@ -136,10 +136,12 @@ def spread(
         raise StoreUnavailable("a process died", remedy=remedy) from None
     finally:
         in_progress = {future for future in running if not future.cancel()}
-        if in_progress:
-            after_stop(_as_they_end(in_progress, ended))
-        if is_shared_by_this:
-            _open_stores.pop(open_again, None)  # another thread may have removed it
+        try:
+            if in_progress:
+                after_stop(_as_they_end(in_progress, ended))
+        finally:
+            if is_shared_by_this:
+                _open_stores.pop(open_again, None)  # another thread may have removed it
 
 
 def _as_they_end(

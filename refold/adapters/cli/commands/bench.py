@@ -125,9 +125,10 @@ def bench(
     supported = {field.name for field in fields(benchmark.Options)}
     for name in chosen:
         if name not in supported:
+            option = "engine" if name == "engines" else name.replace("_", "-")
             raise typer.BadParameter(
                 f"the benchmark of {subject} does not use it: leave it out",
-                param_hint="--engine" if name == "engines" else f"--{name}",
+                param_hint=f"--{option}",
             )
     code: int = benchmark.run(benchmark.Options(**chosen))
     if code:

@@ -247,15 +247,24 @@ def _connected(start: int, neighbours: Mapping[int, set[int]]) -> set[int]:
 
 def _in_order(group: set[int], earlier: Mapping[int, set[int]]) -> list[int]:
     """Return the files of a group, each after those that must be written before it."""
+    later: dict[int, list[int]] = {number: [] for number in group}
+    missing = {number: len(earlier[number]) for number in group}
+    for number in sorted(group):
+        for before in earlier[number]:
+            later[before].append(number)
+    ready = [number for number in sorted(group) if not missing[number]]
     ordered: list[int] = []
-    waiting = sorted(group)
-    while waiting:
-        ready = [number for number in waiting if earlier[number].issubset(ordered)]
-        if not ready:  # forks of each other, which no export of Refold has
-            return ordered + waiting
+    while ready:
         ordered += ready
-        waiting = [number for number in waiting if number not in ready]
-    return ordered
+        following: list[int] = []
+        for done in ready:
+            for number in later[done]:
+                missing[number] -= 1
+                if not missing[number]:
+                    following.append(number)
+        ready = sorted(following)
+    # Forks of each other, which no export of Refold has, come last.
+    return ordered + [number for number in sorted(group) if missing[number]]
 
 
 @dataclass(slots=True)
