@@ -65,7 +65,7 @@ class FromFile(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
 
 
 async def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
         history = RefoldHistoryProvider(store, user_id="ada")
         agent = Agent(

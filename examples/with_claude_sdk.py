@@ -104,7 +104,7 @@ class FromFile(Transport):
 
 
 async def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
         mirror = RefoldSessionStore(store, user_id="ada")
         known = await mirror.load(KEY) or []

@@ -47,7 +47,7 @@ class FromFile(BaseLlm):
 
 
 async def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
         service = RefoldSessionService(store)
         agent = Agent(

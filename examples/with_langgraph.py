@@ -50,7 +50,7 @@ def goes_on(state: MessagesState) -> str:
 
 
 def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     made = StateGraph(MessagesState)
     made.add_node("model", answer)
     made.add_node("tools", use_tools)

@@ -43,7 +43,7 @@ def answer(call: Any) -> list[Any]:
 
 
 async def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
         session = RefoldSession(store, "parcels", user_id="ada")
         config = RunConfig(

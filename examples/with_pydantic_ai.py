@@ -35,7 +35,7 @@ def answer(messages: list[Any], _: Any) -> ModelResponse:
 
 
 async def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
         kept = RefoldConversationStore(store, user_id="ada")
         agent = Agent(FunctionModel(answer), tools=[parcel], capabilities=[kept.filter])

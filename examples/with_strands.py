@@ -59,7 +59,7 @@ class FromFile(Model):
 
 
 def main(url: str) -> None:
-    """Ask the next question, and show what is stored."""
+    """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
         kept = RefoldSessionRepository(store, user_id="ada")
         manager = RepositorySessionManager("parcels", session_repository=kept)

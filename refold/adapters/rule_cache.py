@@ -191,7 +191,7 @@ class RuleCache:
         compiled = self._ages(_COMPILED)
         for _, file in compiled[_MOST_FILES:]:
             _delete(file)
-        # A killed process leaves what it wrote, and what it was asked for.
+        # A process that was killed leaves its unfinished file and its request.
         for age, file in [*self._ages(_PART), *self._ages(_REQUESTED)]:
             if age > _ABANDONED_AFTER:
                 _delete(file)

@@ -273,8 +273,8 @@ class Writer:
             return self._append(order, forked_head)
         except _AllPresent as present:
             last = present.last_seq
-            (envelope,) = self.log.read(order.stream, after=last - 1, upto=last)
-            return Receipt(present.first_seq, last, envelope.hash, duplicate=True)
+            hash_ = hash_at(self.log, order.stream, last)
+            return Receipt(present.first_seq, last, hash_, duplicate=True)
         except (InvalidEvent, SessionClosed, StaleSession):
             # This may be the retry of an append that took effect, and so is refused.
             if order.idempotency_key is None:
@@ -745,6 +745,17 @@ _FIELD_OF_PIECES: Final = {ToolResult: "content", ToolCall: "arguments", Item: "
 # The events of an item repeat its content at most this often.  So if the limit is this
 # many times the size of the item, its events are not measured.
 _MOST_REPEATS: Final = 8
+
+
+def hash_at(log: ports.EventLog, stream: StreamId, seq: int) -> str:
+    """Return the hash of the chain at a stored event.
+
+    Raises Erased if the event is gone: its session was erased after it was found.
+    """
+    stored = log.read(stream, after=seq - 1, upto=seq)
+    if not stored:
+        raise errors.Erased("the session")
+    return stored[0].hash
 
 
 def _drafts_of_item(

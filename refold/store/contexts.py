@@ -35,7 +35,7 @@ from refold.projections.context.strategy import Layers, Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
-from refold.store.appends import Writer
+from refold.store.appends import Writer, hash_at
 from refold.store.checkpoints import (
     SPACING,
     Checkpoints,
@@ -375,10 +375,7 @@ class Viewer:
             for envelope in snapshot.new:
                 if envelope.seq == seq:
                     return envelope.hash
-        envelopes = self.log.read(self.stream, after=seq - 1, upto=seq)
-        if not envelopes:  # it was there when the outline was made
-            raise errors.Erased("the session")
-        return envelopes[0].hash
+        return hash_at(self.log, self.stream, seq)
 
     def at(self, strategy: Strategy, seq: int, as_: WhichSummaries) -> Outline:
         """Return the outline at ``seq``, with the summaries that ``as_`` names."""

@@ -625,8 +625,8 @@ def test_several_processes_import_what_one_does(refold: Refold, tmp_path: Path) 
 def forks(tmp_path: Path, refold: Refold) -> Path:
     """A folder with exports of a session, its fork, and two forks of that.
 
-    One has no events of its own.
-    The forks sort before the sessions that they go on from, by name and by size.
+    One fork adds no events to its session.  By name and by size, the forks come before
+    the sessions that they continue.
     """
     url = f"sqlite:///{tmp_path}/exported.db"
     with open_store(url) as store:

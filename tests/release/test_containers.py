@@ -80,7 +80,8 @@ def test_the_lock_of_the_image_has_the_versions_of_the_tests() -> None:
         text = (ROOT / "requirements" / name).read_text("utf-8")
         return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
-    image, tested = pinned("image.txt"), pinned("frameworks.txt")
+    image = pinned("image.txt")
+    tested = pinned("frameworks.txt")
 
     assert {"fastapi", "mcp", "psycopg", "uvicorn"} <= set(image)
     assert {

@@ -20,6 +20,7 @@ from refold.domain.envelope import Draft
 from refold.domain.events import Event
 from refold.domain.ports import Conflict
 from refold.store import Session, SessionStore
+from refold.store.appends import hash_at
 from tests.support.payloads import payload
 
 SECRET = "sk-ant-api03-Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6s"
@@ -382,7 +383,7 @@ def test_a_time_outside_the_calendar_is_refused(session: Session, hours: int) ->
 
 
 @pytest.mark.parametrize(
-    "beside",
+    "fields",
     [
         {"meta": {SECRET: object()}},
         {"meta": {"usage": SECRET}},
@@ -392,10 +393,10 @@ def test_a_time_outside_the_calendar_is_refused(session: Session, hours: int) ->
     ],
 )
 def test_fields_of_the_envelope_are_checked(
-    empty_session: Session, beside: dict[str, Any]
+    empty_session: Session, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(refold.InvalidEvent) as caught:
-        empty_session.append(refold.UserInput(text="a"), **beside)
+        empty_session.append(refold.UserInput(text="a"), **fields)
     assert SECRET not in str(caught.value)
 
 
@@ -407,6 +408,16 @@ def test_a_redacted_tool_name_verifies(session: Session) -> None:
     session.append(refold.ToolResult(call_id="c"))
     result = payload(session.events()[1], refold.ToolResult)
     assert result.tool_name == "[REDACTED:EMAIL]"
+
+
+def test_an_event_that_was_erased_after_it_was_found_raises_erased(
+    session: Session,
+) -> None:
+    session.append(refold.UserInput(text="a"))
+
+    assert hash_at(session.writer.log, session.stream, 1) == session.head().hash.hex()
+    with pytest.raises(refold.Erased):
+        hash_at(session.writer.log, session.stream, 2)
 
 
 def test_many_concurrent_retries_of_one_key_write_once(store: SessionStore) -> None:

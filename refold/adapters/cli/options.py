@@ -246,6 +246,14 @@ UserFilter = Annotated[str | None, user_option("Only this user.  Default: all us
 SessionOption = Annotated[str, session_option("Name of the session.")]
 SessionFilter = Annotated[str | None, session_option("Only sessions of this name.")]
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="Policy in TOML.  Default: REFOLD_POLICY, else the default policy.",
+    ),
+]
 StrategyOption = Annotated[
     str | None,
     typer.Option(

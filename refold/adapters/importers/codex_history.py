@@ -129,10 +129,10 @@ class History:
             item_key = f"{key}\0item{number}"
             new.append(New(item_key, value))
             items.append(_item(item_key, value)._replace(is_turn=False))
-        start, retained = _retained_run(self._items, items)
-        end = start + len(retained)
+        start, retained_items = _retained_run(self._items, items)
+        end = start + len(retained_items)
         in_place = [item._replace(in_place=True) for item in items[:start]]
-        history = (*in_place, *retained, *items[end:])
+        history = (*in_place, *retained_items, *items[end:])
         return self._changed("compaction", key, history, (*new[:start], *new[end:]))
 
     def _summarized(self, payload: dict[str, Any], key: str) -> Change | None:

@@ -318,8 +318,9 @@ def _decided_before(
     high = length
     while low < high:
         middle = (low + high) // 2
-        (entry,) = log.read(stream, after=middle, limit=1)
-        if _decided_at(entry) >= seq:
+        entries = log.read(stream, after=middle, limit=1)
+        # Without an entry, the session is being erased.
+        if not entries or _decided_at(entries[0]) >= seq:
             high = middle
         else:
             low = middle + 1

@@ -298,8 +298,8 @@ class _Reader:
         return (Op.GROUP, (number, "", "", items))
 
     def _has_fixed_width(self, items: Items) -> bool:
-        least, most = _width(items, self._widths)
-        return least == most
+        fewest_characters, most_characters = _width(items, self._widths)
+        return fewest_characters == most_characters
 
     def _closed(self) -> Items:
         """The rest of a group, with the parenthesis that closes it."""

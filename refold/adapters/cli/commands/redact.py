@@ -43,13 +43,7 @@ def redact(
             "line.",
         ),
     ] = "text",
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Policy in TOML.  Default: REFOLD_POLICY, else the default policy.",
-        ),
-    ] = None,
+    policy: options.PolicyOption = None,
     packs: Annotated[
         str | None,
         typer.Option(

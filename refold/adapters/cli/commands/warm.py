@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from refold.adapters import config, rule_cache
 from refold.adapters.cli import options
@@ -16,13 +14,7 @@ from refold.redaction import engines
 
 def warm(
     call: options.Call,  # noqa: ARG001  # every command has one
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Policy in TOML.  Default: REFOLD_POLICY, else the default policy.",
-        ),
-    ] = None,
+    policy: options.PolicyOption = None,
 ) -> Result:
     """Compile the rules of redaction, so that later processes load them.
 
