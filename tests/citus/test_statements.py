@@ -34,17 +34,18 @@ _NOT_HERE: Final = "follow"
 
 def statements_by_operation(url: str, folder: Path) -> dict[str, set[Statement]]:
     """Return the statements of each operation, normally from its second time on."""
-    wire, found = Wire(url), dict[str, set[Statement]]()
+    wire = Wire(url)
+    statements: dict[str, set[Statement]] = {}
     with open_at(wire.url, folder) as store:
         fill(store, rounds=6)
         for name, operation in OPERATIONS.items():
             if name != _NOT_HERE:
-                with wire.listen() as said:
+                with wire.listen() as recording:
                     operation(store)
-                found[name] = queries(said.statements)
+                statements[name] = queries(recording.statements)
         assert store.stats()["engine"] == "citus"
     wire.close()
-    return found
+    return statements
 
 
 def plan(server: psycopg.Connection[Any], statement: Statement) -> str:
@@ -58,28 +59,28 @@ def plan(server: psycopg.Connection[Any], statement: Statement) -> str:
     assert row is not None
     values = ", ".join(_VALUES.get(kind, "'{}'") for kind in row[0])  # else arrays
     given = f"({values})" if values else ""
-    found = server.execute(f"EXPLAIN EXECUTE asked{given}")  # type: ignore[arg-type, unused-ignore]  # no user's text
-    return "\n".join(line for (line,) in found)
+    lines = server.execute(f"EXPLAIN EXECUTE asked{given}")  # type: ignore[arg-type, unused-ignore]  # no user's text
+    return "\n".join(line for (line,) in lines)
 
 
 def test_statements_of_a_user_are_tasks_of_one_machine(
     citus_url: str, tmp_path: Path
 ) -> None:
-    found = statements_by_operation(citus_url, tmp_path)
+    operations = statements_by_operation(citus_url, tmp_path)
 
     of_a_user = {
-        one.text: one
-        for name, statements in found.items()
+        statement.text: statement
+        for name, statements in operations.items()
         if name not in OF_ALL
-        for one in statements
+        for statement in statements
     }
     assert {text: unrouted(text) for text in of_a_user if unrouted(text)} == {}
     with psycopg.connect(citus_url, autocommit=True) as server:
         server.prepare_threshold = None
-        for one in of_a_user.values():
-            shown = plan(server, one)
-            # Leaves are of nobody, and looked for by what was found.
-            most = 2 if "leaves" in one.text else 1
+        for statement in of_a_user.values():
+            shown = plan(server, statement)
+            # Leaves belong to no user, so a second task reads them.
+            most = 2 if "leaves" in statement.text else 1
             tasks = re.findall(r"Task Count: (\d+)", shown)
             assert len(tasks) <= most, shown
             assert set(tasks) <= {"1"}, shown
@@ -107,9 +108,9 @@ def test_a_context_is_one_statement(citus_url: str, tmp_path: Path) -> None:
     wire = Wire(citus_url)
 
     def contexts(store: SessionStore) -> int:
-        with wire.listen() as said:
+        with wire.listen() as recording:
             session_of(store).context(window)
-        return len(queries(said.statements))
+        return len(queries(recording.statements))
 
     with open_at(wire.url, tmp_path) as store:
         fill(store, rounds=6)

@@ -411,23 +411,23 @@ def test_judgments_of_an_old_turn_survive_every_compaction(
     assert "1 correct, 1 incorrect: q2 incorrect (unit, speed)" in text
 
 
-def judgments_in(found: Protected) -> list[Words]:
-    return [part for part in found.words if part.label in JUDGMENTS]
+def judgments_in(content: Protected) -> list[Words]:
+    return [part for part in content.words if part.label in JUDGMENTS]
 
 
 def test_judgments_give_way_before_words() -> None:
     asked = UserInput(text="Look at the file and tell me what is wrong with it. " * 20)
     rows = log_of(*[asked, REFLECTION, VERDICTS] * 20)
 
-    found = protected(rows, 6_000, has_notes=True)
+    content = protected(rows, 6_000, has_notes=True)
 
-    assert [part.label for part in found.words].count("user") == 20
-    shown = {part.seq for part in judgments_in(found)}
-    left_out = set(found.left_out_judgments)
+    assert [part.label for part in content.words].count("user") == 20
+    shown = {part.seq for part in judgments_in(content)}
+    left_out = set(content.left_out_judgments)
     assert shown
     assert shown | left_out == {row.seq for row in rows if row.type != "user_input"}
     assert max(left_out) < min(shown)
-    assert found.is_cut
+    assert content.is_cut
 
 
 def test_judgments_take_a_quarter_of_the_budget_even_if_more_has_room() -> None:
@@ -435,14 +435,14 @@ def test_judgments_take_a_quarter_of_the_budget_even_if_more_has_room() -> None:
     budget = 8_000
     everything = protected(rows, 100_000)
 
-    found = protected(rows, budget)
+    content = protected(rows, budget)
 
     assert everything.tokens < budget
     assert sum(part.tokens for part in judgments_in(everything)) > budget // 4
-    assert sum(part.tokens for part in judgments_in(found)) <= budget // 4
-    assert found.left_out_judgments
-    assert not found.left_out
-    assert not found.shortened
+    assert sum(part.tokens for part in judgments_in(content)) <= budget // 4
+    assert content.left_out_judgments
+    assert not content.left_out
+    assert not content.shortened
 
 
 @pytest.mark.parametrize(("keeps_newest", "shown"), [(True, 3), (False, 0)])
@@ -454,11 +454,11 @@ def test_a_long_judgment_takes_no_room_of_shorter_ones(
     short_tokens, long_tokens = 26, 99
     budget = 4 * 90  # a quarter has room for the three short ones only
 
-    found = protected(rows, budget, keeps_newest_judgments=keeps_newest)
+    content = protected(rows, budget, keeps_newest_judgments=keeps_newest)
 
     tokens = [part.tokens for part in judgments_in(protected(rows, 9_000))]
     assert tokens == [*[short_tokens] * 3, long_tokens]
-    assert len(judgments_in(found)) == shown
+    assert len(judgments_in(content)) == shown
 
 
 def test_cuts_speak_of_shortened_messages_only_if_there_are_some(

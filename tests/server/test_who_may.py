@@ -231,9 +231,11 @@ def test_1000_foreign_tokens_are_all_refused(
 def test_a_form_without_its_token_changes_nothing(
     client_for: ClientFor, verifier: Verifier, store: SessionStore
 ) -> None:
-    browser, token = client_for(None), verifier.mint("ada", ["append", "read"])
+    browser = client_for(None)
+    token = verifier.mint("ada", ["append", "read"])
     browser.cookies.set(COOKIE, token)
-    place, right = "/v1/sessions/s/events", {"X-CSRF-Token": csrf_of_token(token)}
+    path = "/v1/sessions/s/events"
+    right = {"X-CSRF-Token": csrf_of_token(token)}
 
     for headers in (
         {},
@@ -242,18 +244,19 @@ def test_a_form_without_its_token_changes_nothing(
         {"Content-Type": "application/x-www-form-urlencoded"},
         right | {"Sec-Fetch-Site": "cross-site"},
     ):
-        forged = browser.post(place, json=ASKS, headers=headers)
+        forged = browser.post(path, json=ASKS, headers=headers)
         assert forged.status_code == 403, headers
     assert store.sessions("ada") == []
 
-    assert browser.post(place, json=ASKS, headers=right).status_code == 201
-    assert browser.get(place).status_code == 200
+    assert browser.post(path, json=ASKS, headers=right).status_code == 201
+    assert browser.get(path).status_code == 200
 
 
 def test_a_form_token_with_odd_characters_is_refused(
     client_for: ClientFor, verifier: Verifier
 ) -> None:
-    browser, token = client_for(None), verifier.mint("ada", ["append", "read"])
+    browser = client_for(None)
+    token = verifier.mint("ada", ["append", "read"])
     browser.cookies.set(COOKIE, token)
 
     wrong = [(b"X-CSRF-Token", "\xe4".encode())]
@@ -266,20 +269,18 @@ def test_a_form_token_with_odd_characters_is_refused(
 def test_another_site_cannot_make_a_browser_send_its_token(
     client_for: ClientFor, verifier: Verifier
 ) -> None:
-    browser, token = (
-        client_for(None),
-        {"token": verifier.mint("eve", ["append", "read"])},
-    )
+    browser = client_for(None)
+    form = {"token": verifier.mint("eve", ["append", "read"])}
 
     sites = ("cross-site", "same-site", "none")
     sent = [
-        browser.post("/login", data=token, headers={"Sec-Fetch-Site": site})
+        browser.post("/login", data=form, headers={"Sec-Fetch-Site": site})
         for site in sites
     ]
 
-    assert [one.status_code for one in sent] == [403] * 3
-    assert not any("set-cookie" in one.headers for one in sent)
-    assert browser.post("/login", data=token).status_code == 303
+    assert [response.status_code for response in sent] == [403] * 3
+    assert not any("set-cookie" in response.headers for response in sent)
+    assert browser.post("/login", data=form).status_code == 303
 
 
 def test_two_tokens_in_one_request_count_as_none(
