@@ -68,12 +68,18 @@ def test_all_files_name_the_same_version() -> None:
     newest = re.search(r"^## \[(.+?)\]", _text("CHANGELOG.md"), re.MULTILINE)
     cited = re.search(r"^version: (.+)$", _text("CITATION.cff"), re.MULTILINE)
     status = re.search(r"^Version (\d+\.\d+),", _text("README.md"), re.MULTILINE)
+    image = re.search(r"^  image: refold:(.+)$", _text("compose.yaml"), re.MULTILINE)
 
     assert newest is not None
     assert cited is not None
     assert status is not None
-    assert newest[1] == cited[1] == refold.__version__
+    assert image is not None
+    assert newest[1] == cited[1] == image[1] == refold.__version__
     assert status[1] == ".".join(refold.__version__.split(".")[:2])
+
+
+def test_the_release_fetches_the_commit_of_the_benchmark() -> None:
+    assert "fetch-depth: 0" in _text(".github/workflows/release.yml")
 
 
 def test_the_changelog_has_releases_with_groups_of_short_lines() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -344,3 +346,16 @@ def test_the_newest_version_differs(
     newest = STRATEGIES[name].version
 
     assert digest_of(name, newest, params) != digest
+
+
+def test_the_reference_has_a_row_for_each_earlier_version() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/strategies.md"
+    rows = re.findall(
+        r"^\| (\d+)(?:[^|`]*?(\d+) of `history_summary`)? \|", page.read_text(), re.M
+    )
+    of_most = {int(version) for version, _ in rows}
+    of_history_summary = {int(version) for _, version in rows if version}
+
+    assert of_most == set(range(1, parse("turn_window").ref.version))
+    newest = parse("history_summary").ref.version
+    assert of_history_summary == set(range(3, newest))

@@ -1,4 +1,4 @@
-"""Say what is left to do before a release, which no test can do.
+"""List the points that are left to do before a release and that no test can check.
 
 ``python -m tests.release.checklist`` prints the list.  With ``--tag TAG``, as in the
 release's workflow, each open point that a machine can see is an error.

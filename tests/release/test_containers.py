@@ -119,7 +119,8 @@ def test_the_databases_of_the_services_are_created() -> None:
         SERVICES["postgres"]["environment"]["POSTGRES_DB"]
         == (environment["REFOLD_DB"].rpartition("/")[2])
     )
-    assert keys in SERVICES["postgres"]["healthcheck"]["test"]
+    check = SERVICES["postgres"]["healthcheck"]["test"]
+    assert check[check.index("--host") + 1] == "127.0.0.1"
 
 
 @pytest.fixture
