@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -257,6 +258,7 @@ def _name_of(rules: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
+@cache
 def _processor() -> str:
     """Return the kind of processor with its features, as far as the system tells."""
     machine = os.uname().machine

@@ -498,10 +498,10 @@ class Accesses(NamedTuple):
 class Unused(NamedTuple):
     """The conditions under which unused sessions are erased.
 
-    since: a session with a later append is in use; microseconds since 1970.
-    reads: whether a later read by name counts as use, too.
+    since:        a session with a later append is in use; microseconds since 1970.
+    reads:        whether a later read by name counts as use, too.
     all_sessions: the ids of all sessions of the user.  The erasure does not begin if
-           there is another one, because that may be a fork.
+                  there is another one, because that may be a fork.
     """
 
     since: int

@@ -553,9 +553,9 @@ class _Walk:
         text = flat.texts[index]
         node, name = flat.places[index]
         concern = self._concern(node, name)
-        depends_on_text = not (concern.rules or self._finds_more)
+        depends_only_on_text = not (concern.rules or self._finds_more)
         is_clean = prepared is None or prepared.is_clean
-        if depends_on_text and (is_clean or self._only_counts(index)):
+        if depends_only_on_text and (is_clean or self._only_counts(index)):
             return None
         number = index in flat.numbers and not self._numbers_like_text
         if number and (self._plan.numbers == "never" or text[0] == "-"):

@@ -20,13 +20,15 @@ _NUMBERS_BACKWARDS: Final = re.compile(r"(?:[ \t\r\n0-9.,eE+\-\[\]]|[nrt]\\{1,7}
 # The bracket or the comma with which they begin, behind a key or a value.
 _BEFORE_NUMBERS: Final = re.compile(rf"{_WHITE}*+\[|(?:{_WHITE}|\])*+,")
 _WORD: Final = "(?:[Tt]rue|[Ff]alse|null|None)"
-_QUOTE: Final = r"(?P<quote>(?<!\\)\\{0,31}[\"'])"
+# A quote in a text, with the backslashes of up to five levels of JSON around it.
+ESCAPED_QUOTE: Final = r"\\{0,31}[\"']"
+_QUOTE: Final = rf"(?P<quote>(?<!\\){ESCAPED_QUOTE})"
 # The key of a number, or of the array that holds it; an array without a key; or the
 # string, object, array or word before a number in an array.
 _OWNER: Final = re.compile(
     rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_INDENT}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
     rf"|(?:\A|\n)[ \t]{{0,64}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
-    rf"|(?P<item>(?<!\\)\\{{0,31}}[\"']){_INDENT},{_INDENT}"
+    rf"|(?P<item>(?<!\\){ESCAPED_QUOTE}){_INDENT},{_INDENT}"
     rf"|(?P<value>[}}\]]|(?<![\w.]){_WORD}){_INDENT},{_INDENT})-?\Z"
 )
 _BETWEEN: Final = re.compile(r"[\s\[\]]*,[\s0-9.,eE+\-\[\]]{0,120}")

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Final
 
 from refold.domain.canonical import encodable
+from refold.redaction.json_numbers import ESCAPED_QUOTE
 from refold.redaction.plan import Spellings
 from refold.redaction.types import Placeholders
 from refold.redaction.values import JsonObject, JsonValue
@@ -184,7 +185,7 @@ def _kept_form(
 
 
 # The quotes that a placeholder of a number gets, as ``json_numbers`` finds them.
-_QUOTE_AT_END: Final = re.compile(r"\\{0,7}[\"']\Z")
+_QUOTE_AT_END: Final = re.compile(rf"{ESCAPED_QUOTE}\Z")
 _NUMBER_BEGINS: Final = tuple("-0123456789")
 
 

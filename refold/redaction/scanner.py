@@ -578,7 +578,7 @@ class Scanner:
         if b"[" in string or string[:1] in b"{ ":
             return False  # a placeholder, or JSON
         prepared = self.look(string.decode())
-        return prepared is None or prepared.found == ()
+        return prepared is None or prepared.is_clean
 
     def concern(self, key: str, context: str = "") -> Concern:
         """The rules for which ``key``, or the ``context`` of the whole, is context."""
@@ -607,7 +607,7 @@ class Scanner:
             candidates = [
                 ready
                 for ready in self._with_context
-                if not ready.key_ending or ready.number in near_words
+                if ready.accepts_any_key or ready.number in near_words
             ]
         rules = tuple(ready for ready in candidates if ready.accepts_key(near, lower))
         return Concern(rules, frozenset(ready.number for ready in rules))

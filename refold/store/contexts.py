@@ -132,9 +132,7 @@ class Viewer:
         snapshot: the stored view and the newer events; None reads them.
         """
         snapshot = snapshot or self.log.snapshot(self.stream, strategy.fingerprint)
-        outline = strategy.begin()
-        if is_usable(snapshot):
-            outline = self._base(strategy, snapshot)
+        outline = self._base(strategy, snapshot)
         first_page: Sequence[Envelope] | None = snapshot.new
         derived = snapshot.derived
         if len(derived) >= ports.PAGE:

@@ -102,12 +102,6 @@ def _placeholder_of(entry: str, number: int) -> str | None:
     return f"[{match[1]}_{number}{match[2] or ''}]"
 
 
-def _spelling_in(entry: str) -> str:
-    """Return what an entry with a placeholder has for its spelling."""
-    _, dot, number = entry.removesuffix("#").partition(".")
-    return dot + number
-
-
 def _spelling(number: int) -> str:
     """Return what a name or a placeholder has for a spelling: nothing for the first."""
     return "" if number == 1 else f".{number}"
@@ -170,7 +164,7 @@ class Numbering:
         self._tagged: dict[str, _Tagged] = {}
         # The numbered placeholder of each tag.
         self._placeholders: dict[str, str] = {}
-        # Read from ``known`` when the first value gets a number.
+        # Each is read from ``known`` when it is first needed.
         self._last_numbers: dict[str, int] | None = None
         self._spellings: dict[tuple[str, int], set[str]] | None = None
         self.known = dict(known)
@@ -286,7 +280,7 @@ class Numbering:
             return entry
         tag_of_spelling = self._exact_tag(type_, tagged.spelling)
         entry = f"{type_}:{tag_of_spelling}{spelling}{mark}"
-        self._add(type_, entry, number)
+        self._add(type_, entry, number, spelling)
         return entry
 
     def _add_with_next_number(self, kind: str, entry: str) -> int:
@@ -294,12 +288,12 @@ class Numbering:
         self._add(kind, entry, number)
         return number
 
-    def _add(self, kind: str, entry: str, number: int) -> None:
-        """Add an entry to the table, and to what is read from it."""
+    def _add(self, kind: str, entry: str, number: int, spelling: str = "") -> None:
+        """Add an entry to the table, and to the indexes that were made of it."""
         last_numbers = self._last()
         last_numbers[kind] = max(number, last_numbers.get(kind, 0))
-        spellings = self._spellings_by_number().setdefault((kind, number), set())
-        spellings.add(_spelling_in(entry))
+        if self._spellings is not None:
+            self._spellings.setdefault((kind, number), set()).add(spelling)
         self.known[entry] = number
 
     def _owner(self, kind: str, plain_value: str) -> tuple[str, int] | None:
@@ -334,9 +328,10 @@ class Numbering:
         if self._spellings is None:
             self._spellings = {}
             for entry, number in self.known.items():
-                if _ENTRY.fullmatch(entry):
-                    key = (_type_of(entry), number)
-                    self._spellings.setdefault(key, set()).add(_spelling_in(entry))
+                match = _ENTRY.fullmatch(entry)
+                if match is not None:
+                    key = (match[1], number)
+                    self._spellings.setdefault(key, set()).add(match[2] or "")
         return self._spellings
 
     def with_numbers(self, value: JsonValue, *, ours: bool) -> JsonValue:

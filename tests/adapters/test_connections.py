@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -302,6 +303,22 @@ def test_a_connection_to_a_server_in_use_is_closed_when_it_is_returned(
 
         assert driver.closed
         assert other.closed
+
+
+def test_a_connection_of_an_engine_over_a_file_is_closed_when_it_is_returned(
+    tmp_path: Path,
+) -> None:
+    database = SqliteDatabase(make_url(url_of_file(tmp_path / "refold.db")))
+
+    with database.engine().connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        database.engine().dispose()
+        driver.execute("SELECT 1")
+
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        driver.execute("SELECT 1")
+    database.close()
 
 
 def test_a_connection_to_a_server_is_lent_again(postgres_url: str) -> None:

@@ -1125,6 +1125,20 @@ def test_the_next_summary_follows_the_files_changed_since_the_last_commit() -> N
     assert {"b.py", "c.py"} <= abridged_module.files_of_ledgers(text)
 
 
+def test_files_of_other_tools_are_in_the_list() -> None:
+    commit = call("c", "Bash", command="git add -A && git commit -m 'Fix it'")
+    begun = [UserInput(text=LONG), commit, result("c", "ok")]
+    saved = [call("s", "save", path="dam.toml"), result("s", "done"), ANSWER]
+    summarizer = Abridged(
+        newest_first=True, tools={**TOOLS, "save": on_file("modified")}
+    )
+
+    source = replace(of_events(log_of(*begun, *saved)), user_stays=True)
+    text = summarizer.summarise(source, target_tokens=WIDE).text
+
+    assert "<changed_since_last_commit>\ndam.toml " in text
+
+
 def test_a_commit_leaves_other_files_in_the_list() -> None:
     commit = call("c", "Bash", command="git add a.py && git commit -m 'Fix it'")
     begun = [UserInput(text=LONG), *edit(1, "a.py"), *edit(2, "b.py")]

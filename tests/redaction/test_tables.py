@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from importlib.resources import files
 from random import Random
 
 import pytest
 
 from benchmarks.redaction import values
 from refold.redaction.checks.extents import _split
+from refold.redaction.checks.names import patterns
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import PACKS
@@ -221,6 +223,15 @@ def test_an_escaped_statement_behind_another_is_found() -> None:
     clean = redactor.text("out: " + text.replace("{0}", "'bear-77Q'"))[0]
 
     assert clean == "out: " + text.replace("{0}", "'[REDACTED:SECRET]'")
+
+
+def test_all_patterns_of_sql_agree_about_the_head_of_a_statement() -> None:
+    extents = patterns("extents")
+    head = extents.SQL_HEAD.pattern
+
+    assert extents.SQL_ITEM.pattern.startswith(f"{head}|")
+    carriers = files("refold.redaction.rules.packs") / "carriers.toml"
+    assert head in carriers.read_text(encoding="utf-8")
 
 
 def test_far_rows_continue_only_behind_a_comma() -> None:

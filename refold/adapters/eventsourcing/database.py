@@ -299,7 +299,7 @@ class EventsTable:
         return list(range(first[0], first[0] + len(rows)))
 
     def _stored(self, row: Row) -> Sequence[Any]:
-        """The values of a row as the driver takes them."""
+        """Return the values of a row in the form that the driver takes."""
         if self._has_uuids and not self._joins_rows:
             # SQLite has no type for them.  SQLAlchemy stores and reads these digits.
             return (row.originator_id.hex, *row[1:])  # type: ignore[union-attr]
@@ -307,7 +307,7 @@ class EventsTable:
 
 
 def quoted_name(table: sa.Table) -> str:
-    """The name of a table in SQL, with its schema."""
+    """Return the name of a table in SQL, with its schema."""
     return DefaultDialect().identifier_preparer.format_table(table)
 
 

@@ -98,12 +98,14 @@ def as_stored(
     if not stored:
         return session.native.would_store(format, repaired_items)
 
-    new_items = [item for item in repaired_items if canonical(item) not in stored]
-    redacted_items = iter(session.native.would_store(format, new_items))
-    result = []
-    for item in repaired_items:
-        if canonical(item) in stored:
-            result.append(item)
-        else:
-            result.append(next(redacted_items))
+    new_places = [
+        place
+        for place, item in enumerate(repaired_items)
+        if canonical(item) not in stored
+    ]
+    new_items = [repaired_items[place] for place in new_places]
+    redacted_items = session.native.would_store(format, new_items)
+    result = list(repaired_items)
+    for place, item in zip(new_places, redacted_items, strict=True):
+        result[place] = item
     return result

@@ -141,8 +141,9 @@ CLIENTS: Final = {
 
 def folder_of(client: str) -> Path:
     """Return the folder in which a client stores its transcripts."""
-    variable, home, transcripts, _ = CLIENTS[client]
-    return Path(os.environ.get(variable) or home, transcripts)
+    of_client = CLIENTS[client]
+    home = os.environ.get(of_client.variable) or of_client.home
+    return Path(home, of_client.transcripts)
 
 
 class AlreadyCaptured(errors.InvalidConfiguration):

@@ -769,7 +769,7 @@ def _in_file(name: str) -> str:
 
 @cache
 def _names_in_file() -> dict[str, str]:
-    """The names of the tables, and the locks of rows, in statements for a file."""
+    """Return the names of tables, and the locks of rows, in statements for a file."""
     names = {table: table for table in statements("sqlite_keys")}  # it has no schemas
     # One writer needs no locks of rows.
     names["shared"] = ""

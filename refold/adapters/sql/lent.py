@@ -1,4 +1,4 @@
-"""Connections of a pool that are lent when the pool closes all others."""
+"""Closes connections that were in use while their engine was disposed of."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sqlalchemy import Engine, event
 if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry
 
-# In the notes of a connection: how often all connections were closed before.
+# In the notes of a connection: how often its engine had been disposed of before.
 _DISPOSALS: Final = "refold_disposals"
 
 
-def close_when_returned(pool: Engine) -> None:
-    """Have connections that are lent when ``pool`` closes all others closed later.
+def close_when_returned(engine: Engine) -> None:
+    """Close a connection at its return if ``engine.dispose()`` ran while it was lent.
 
-    SQLAlchemy would leave them open until they are garbage.
+    SQLAlchemy would leave it open until it is garbage.
     """
     disposals = 0
 
@@ -31,6 +31,6 @@ def close_when_returned(pool: Engine) -> None:
         if driver is not None and record.info.get(_DISPOSALS) != disposals:
             record.invalidate()
 
-    event.listen(pool, "engine_disposed", note_disposal)
-    event.listen(pool, "connect", note_connection)
-    event.listen(pool, "checkin", close_old)
+    event.listen(engine, "engine_disposed", note_disposal)
+    event.listen(engine, "connect", note_connection)
+    event.listen(engine, "checkin", close_old)

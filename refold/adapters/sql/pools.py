@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from refold.adapters.sql import compiled, forks
+from refold.adapters.sql import compiled, forks, lent
 from refold.adapters.sql.files import FileConnection, WatchedFile, connect
 from refold.adapters.sql.forks import Holder
 from refold.domain.errors import StoreUnavailable
@@ -83,5 +83,6 @@ def engine_of_file(
     pool = FilePool(partial(connect, watched, on_connect), holder=holder)
     engine = create_engine("sqlite://", pool=pool)
     compiled.share(engine)
+    lent.close_when_returned(engine)
     event.listen(engine, "begin", begin)
     return engine

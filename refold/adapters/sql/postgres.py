@@ -614,8 +614,8 @@ class PostgresDatabase(Database):
 
         autocommits: whether each statement is a transaction.
         """
-        lent = self._autocommitting() if autocommits else self.engine().connect()
-        with lent as connection:
+        borrowed = self._autocommitting() if autocommits else self.engine().connect()
+        with borrowed as connection:
             driver = cast("PsycopgConnection", connection.connection.driver_connection)
             try:
                 yield driver

@@ -313,8 +313,6 @@ class SqliteDatabase(Database):
             return self._in_transaction(fenced)
 
     def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:  # noqa: ARG002  # of servers
-        if not self._is_ready:
-            self._ensure_open()
         return self._in_transaction(work)
 
     def has_sessions(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qs, unquote
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -62,13 +62,7 @@ def _parts_of(rest: str) -> SqliteUrl:
     """
     path, _, encoded_query = rest.partition("?")
     query: dict[str, str | tuple[str, ...]] = {}
-    for name, value in parse_qsl(encoded_query):
-        earlier = query.get(name)
-        if earlier is None:
-            query[name] = value
-        elif isinstance(earlier, str):
-            query[name] = (earlier, value)
-        else:
-            query[name] = (*earlier, value)
+    for name, values in parse_qs(encoded_query).items():
+        query[name] = values[0] if len(values) == 1 else tuple(values)
     # A name of a file need not be UTF-8.
     return SqliteUrl(unquote(path, errors="surrogateescape"), query)

@@ -427,7 +427,7 @@ class Abridged:
             first_turn=source.first_turn,
             summaries=source.summaries,
         )
-        ledger = Ledger.of(source.summaries, turns, source.envelopes)
+        ledger = Ledger.of(source.summaries, turns, source.envelopes, self.tools)
         if source.user_stays:
             turns = _without_words_of_user(turns)
         if source.judgments_stay:
@@ -701,10 +701,12 @@ class Ledger:
         summaries: Iterable[str],
         turns: Iterable[AbridgedTurn],
         envelopes: Iterable[Envelope],
+        tools: Tools = TOOLS,
     ) -> Ledger:
         """Make the ledger of summaries, and of the turns and calls after them.
 
         turns: of ``envelopes``.
+        tools: the readers of calls, by tool.
         """
         ledger = cls()
         for text in summaries:
@@ -720,7 +722,7 @@ class Ledger:
                 ledger._calls += 1
                 place = _place_in(turns, envelope.seq)
                 ledger._read_call(envelope.payload, place)
-        for seq, action in _actions_in(envelopes):
+        for seq, action in _actions_in(envelopes, tools):
             ledger._read_action(action, _place_in(turns, seq))
         for turn in turns:
             place = turn.last if turn.number is None else turn.number
@@ -1207,10 +1209,7 @@ class _Progress:
 
     def _command(self, call: ToolCall) -> str | None:
         """The command that a call runs, or None if it runs none."""
-        reader = self._tools.get(call.tool_name)
-        if reader is None or isinstance(call.arguments, str):
-            return None
-        action = reader(call.arguments)
+        action = _action_of(call, self._tools, None)
         if action is None or action.effect != "command":
             return None
         return action.target
@@ -1265,7 +1264,9 @@ def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
             yield seq, action.target
 
 
-def _actions_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, Action]]:
+def _actions_in(
+    envelopes: Sequence[Envelope], tools: Tools = TOOLS
+) -> Iterator[tuple[int, Action]]:
     """Yield the seq and the effect of each successful call, as far as it is known."""
     failed_calls = _failed_calls(envelopes)
     open_file: str | None = None
@@ -1273,7 +1274,7 @@ def _actions_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, Action]]:
         call = envelope.payload
         if not isinstance(call, ToolCall) or envelope.seq in failed_calls:
             continue
-        action = _action_of(call, TOOLS, open_file)
+        action = _action_of(call, tools, open_file)
         if action is None:
             continue
         yield envelope.seq, action

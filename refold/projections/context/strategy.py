@@ -344,8 +344,6 @@ RULES_WITH_JUDGMENTS: Final = 5
 # From these rules on, summaries do not repeat the judgments that views show next to
 # them, and the newest judgments that fit stay.
 RULES_WITH_JUDGMENTS_ONCE: Final = 6
-
-
 # From these rules on, a short answer has what it chose, and a decision its call.
 RULES_WITH_SUBJECTS: Final = 6
 
@@ -364,8 +362,9 @@ class Strategy(BaseModel):
                    long message inside a placeholder.  Under rules 1 to 4, they protect
                    no reflections and verdicts, and show no notes to decisions.
                    Under rules 5, summaries repeat these judgments, and a long one
-                   takes the room of shorter ones.  A strategy that sets no rules has
-                   rules 2.
+                   takes the room of shorter ones.  Under rules 1 to 5, short answers
+                   and decisions do not say what they are about, and headings do not
+                   explain the notation.  A strategy that sets no rules has rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be

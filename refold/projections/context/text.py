@@ -266,7 +266,7 @@ _TAGS: Final = (
     "agent",
     "interrupted",
     "continues_below",
-    "goes_on",
+    "goes_on",  # instead of "continues_below" in summaries of earlier versions
     "left_out",
     "plan",
     "reflection",

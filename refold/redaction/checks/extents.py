@@ -586,11 +586,10 @@ def _inserted(
     """
     place = start
     while True:
-        next_row = None
+        between_rows = _PATTERNS.SQL_COMMA_BEFORE_ROW
         if place <= start + _NEAR_HEAD:
-            next_row = _PATTERNS.SQL_BEFORE_ROW.match(text, place)
-        else:
-            next_row = _PATTERNS.SQL_COMMA_BEFORE_ROW.match(text, place)
+            between_rows = _PATTERNS.SQL_BEFORE_ROW
+        next_row = between_rows.match(text, place)
         if not next_row:
             return
         before_row = text[place : next_row.end()]

@@ -186,7 +186,7 @@ class _Walk:
     """One walk from a session's first event to its newest.
 
     head_seq: the head of the main stream when the walk began.
-    result: the result so far, to which each summary is added.
+    result:   the result so far, to which each summary is added.
     """
 
     _rebuilder: Rebuilder

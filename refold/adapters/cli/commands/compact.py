@@ -110,7 +110,7 @@ def compact(
     if watch:
         if until_idle:
             raise _wrong_usage("leave --until-idle out: --watch does not end")
-        store = call.store()
+        store = call.store(serves=True)
         seconds_between_checks = EVERY_SEC["compact"] if every is None else every
         worker = Worker(
             store,

@@ -300,7 +300,7 @@ def _dollars(cost: float) -> str:
 def _notes(compared: Compared) -> list[str]:
     """Return the lines below the table, which explain it."""
     notes = [
-        "tokens: all that were sent; cached, written, rest: their shares in the cache",
+        "tokens: all sent; cached: read from the cache; written: to it; rest: neither",
         "cost: of the prompts; recall: share of the references that were still visible",
         "files: share of the files read, written and deleted whose names were visible",
     ]

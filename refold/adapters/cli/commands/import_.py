@@ -171,7 +171,7 @@ def _default_jobs(paths: Sequence[Path], sessions: Sequence[Outline]) -> int:
     if not has_folder or events < _FEWEST_FOR_JOBS:
         return 1
     groups = _dependent_files(_by_file(sessions))
-    return max(1, min(_cores(), len(groups), _MOST_DEFAULT_JOBS))
+    return min(_cores(), len(groups), _MOST_DEFAULT_JOBS)
 
 
 def _cores() -> int:
@@ -395,7 +395,8 @@ class _Import:
 
     def _count_rest(self, futures: Iterator[Future[list[_Written]]]) -> None:
         """Count the files that other processes were writing when the import ended."""
-        self.uncounted += 1  # an interrupt ends the wait
+        # Until the wait ends.  An interrupt leaves it: then some files are not counted.
+        self.uncounted += 1
         for future in futures:
             if future.exception() is None:
                 self._count_group(future.result())
