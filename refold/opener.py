@@ -498,7 +498,8 @@ def _database(url: str) -> Database:
             return postgresql_at(parsed)
         case _:
             raise InvalidConfiguration(
-                "this is not a database URL that Refold knows: sqlite:///agent.db or "
+                "this is not a database URL that Refold knows: write a file as "
+                "sqlite:///agent.db or sqlite:////folder/agent.db, and a server as "
                 "postgresql://user:password@host/database"
             )
 

@@ -177,7 +177,7 @@ class SessionNotFound(RefoldError, LookupError):
     def __init__(self, user_id: str, session_id: str) -> None:
         super().__init__(
             f"user {user_id!r} has no session {session_id!r}: "
-            "store.sessions() and `refold sessions` list all sessions"
+            "`refold sessions` lists all sessions"
         )
         self.user_id = user_id
         self.session_id = session_id
@@ -189,7 +189,8 @@ class UserNotFound(RefoldError, LookupError):
     def __init__(self, user_id: str, *, database: str) -> None:
         super().__init__(
             f"there is nothing of that user in {database}: check the name and the "
-            "database, or accept unknown users (--absent-ok, absent_ok=True)"
+            "database, or accept unknown users with --absent-ok (in Python: "
+            "absent_ok=True)"
         )
         self.user_id = user_id
         self.database = database

@@ -46,8 +46,79 @@ def test_people_see_the_compacted_events(refold: Refold, sample: Path) -> None:
     assert ran.code == 0
     assert "compacted seq 1 to 21" in ran.out
     assert "→" in ran.out
-    assert "turn_window  cached_turns=2, full_turns=2" in ran.out
+    assert "turn_window  full_turns=2, cached_turns=2\n" in ran.out
     assert "decided at seq 57" in ran.out
+
+
+def test_people_see_no_default_parameters(refold: Refold, sample: Path) -> None:
+    plain = refold("compact", *SESSION, "--strategy", "turn_window").out
+    steps = "tool_clearing:keep=2+turn_window:full_turns=3"
+    pipeline = refold("compact", *SESSION, "--strategy", steps).out
+
+    assert plain.splitlines()[0] == "turn_window"
+    assert pipeline.splitlines()[0] == (
+        "tool_clearing  keep=2 + turn_window  full_turns=3"
+    )
+
+
+def test_a_step_says_if_the_strategy_asks_for_more(
+    refold: Refold, sample: Path
+) -> None:
+    first = refold("compact", *SESSION, *STRATEGY).out
+    second = refold("compact", *SESSION, *STRATEGY).out
+
+    assert "asks for more summaries: add --until-idle" in first
+    assert "asks for more" not in second
+
+
+def test_without_a_strategy_compact_uses_that_of_the_library(
+    refold: Refold, sample: Path
+) -> None:
+    ran = refold("compact", *SESSION)
+
+    assert ran.code == 0
+    assert "history_summary compacts at 50,000" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        ("hybrid:trigger=idle", "trigger"),
+        ("history_summary:summary_tokens=50, prompt=Short", "prompt"),
+        ("tool_clearing:keep=2+token_ratio:model=claude-opus-4-5", "model"),
+    ],
+)
+def test_a_text_without_quotes_in_a_strategy_is_named(
+    refold: Refold, sample: Path, spec: str, key: str
+) -> None:
+    ran = refold("compact", *SESSION, "--strategy", spec)
+
+    assert ran.code == 2
+    assert f"the text after {key}= needs double quotes" in ran.err
+    assert f'{key}="TEXT"\'' in ran.err
+
+
+@pytest.mark.parametrize(
+    "spec", ["hybrid:trigger=", "hybrid:every=true,=", "hybrid:every=[1", "no:x=word"]
+)
+def test_other_mistakes_in_a_strategy_name_the_form(
+    refold: Refold, sample: Path, spec: str
+) -> None:
+    ran = refold("compact", *SESSION, "--strategy", spec)
+
+    assert ran.code == 2
+    assert "write NAME or NAME:key=value" in ran.err
+
+
+def test_an_adopted_summary_says_which_parameters_do_not_apply(
+    refold: Refold, sample: Path
+) -> None:
+    refold("compact", *SESSION, *STRATEGY, "--until-idle")
+
+    ran = refold("compact", *SESSION, f"{'='.join(STRATEGY)},summary_tokens=50")
+
+    assert ", adopted" in ran.out
+    assert "parameters such as summary_tokens apply to new summaries" in ran.out
 
 
 def test_an_idle_compaction_is_no_error(refold: Refold, sample: Path) -> None:

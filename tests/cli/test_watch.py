@@ -66,10 +66,7 @@ def test_people_see_whose_session_was_compacted(
         (("--watch", "--until-idle"), "leave --until-idle out"),
         (("--watch", "--every", "0"), "intervals and the lease are above 0"),
         (("--watch", "--strategy", "no_such"), "no such strategy"),
-        (
-            ("--user", "lin", "--session", "run"),
-            "give --user, --session and --strategy",
-        ),
+        (("--user", "lin"), "give --user and --session, or --watch"),
         (("--every", "5", "--user", "u", "--session", "s", *STRATEGY), "--watch"),
     ],
 )

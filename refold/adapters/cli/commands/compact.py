@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sys
@@ -31,6 +30,7 @@ from refold.adapters.cli.options import (
     user_option,
 )
 from refold.adapters.cli.output import Progress, Result, Screen, mark, names_of, shown
+from refold.adapters.cli.parameters import strategy_parts
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
@@ -71,7 +71,8 @@ def compact(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Strategy to compact with: name, name:key=value or @file.toml.",
+            help="Strategy to compact with: name, name:key=value or @file.toml.  "
+            "Default: the strategy of the last request, else history_summary.",
         ),
     ] = None,
     summarizer: SummarizerOption = "abridged",
@@ -99,9 +100,9 @@ def compact(
 ) -> Result | None:
     """Compact a session if its strategy decides to.
 
-    Needs --user, --session and --strategy, and makes one summary; --until-idle
-    repeats until the strategy asks for no more.  Events stay in the log.  If the
-    summarizer fails, the context does not change.
+    Needs --user and --session.  Makes one summary, and says if the strategy asks for
+    more; --until-idle repeats until it asks for no more.  Events stay in the log.  If
+    the summarizer fails, the context does not change.
 
     --watch compacts all sessions, or only those of --user or --session.  Without
     --strategy, it uses the strategy of each session.
@@ -125,15 +126,14 @@ def compact(
         with stopped_by_signals(worker.stop):
             worker.run()
         return None
-    if user is None or session is None or strategy is None:
-        raise _wrong_usage("give --user, --session and --strategy, or --watch")
+    if user is None or session is None:
+        raise _wrong_usage("give --user and --session, or --watch")
     if every is not None:
         raise _wrong_usage("use --every with --watch only")
     store = call.store()
     opened = store.session(user_id=user, session_id=session)
-    return _compacted(
-        opened, opened.settings.strategy(strategy), writer, until_idle=until_idle
-    )
+    chosen = _strategy(store, strategy) or opened.strategies.compactor().strategy
+    return _compacted(opened, chosen, writer, until_idle=until_idle)
 
 
 def _compacted(
@@ -158,18 +158,42 @@ def _compacted(
 
     def show(screen: Screen) -> None:
         if summaries:
-            _, newest = summaries[0]
-            ref = newest.strategy
-            params = [f"{key}={json.dumps(value)}" for key, value in ref.params.items()]
-            screen.line((ref.name, "bold"), "  ", shown(", ".join(params)))
+            screen.line(*strategy_parts(strategy))
             for _, summary in summaries:
                 _show_summary(screen, summary)
+            _show_adopted(screen, [summary for _, summary in summaries])
+            if _is_pending(session, strategy) and not failed:
+                screen.line(
+                    ("the strategy asks for more summaries: ", "yellow"),
+                    "add --until-idle to make them all",
+                )
         elif not failed:
             waits = session.strategies.compactor(strategy).waits_for()
             screen.line("nothing to compact: ", shown(waits))
 
     values = [{**summary.payload(), "seq": seq} for seq, summary in summaries]
     return Result(values, show, int(failed))
+
+
+def _is_pending(session: Session, strategy: Strategy) -> bool:
+    """Whether the strategy asks for another summary of the session now."""
+    compactor = session.strategies.compactor(strategy)
+    return compactor.is_due(compactor.viewer.current(compactor.strategy))
+
+
+def _show_adopted(screen: Screen, summaries: Sequence[Summary]) -> None:
+    """Explain summaries that were written under other parameters, if there are any."""
+    adopted = [summary for summary in summaries if summary.adopted is not None]
+    if not adopted:
+        return
+    screen.line(
+        (f"{counted(len(adopted), 'adopted summary', 'adopted summaries')}: ", "dim"),
+        "written earlier, under other parameters of this strategy",
+    )
+    screen.line(
+        "  its text is reused as it is; parameters such as summary_tokens apply to "
+        "new summaries"
+    )
 
 
 def _strategy(store: SessionStore, spec: str | None) -> Strategy | None:
@@ -225,7 +249,7 @@ def _show_summary(screen: Screen, summary: Summary) -> None:
         (f"  {counted(summary.source_event_count, 'event')}", "dim"),
         f"  {summary.tokens_before:,} → {counted(summary.tokens_after, 'token')}",
         (
-            f"  decided at seq {summary.decided_at_seq}, {summary.summarizer.kind}",
+            f"  decided at seq {summary.decided_at_seq}, by {summary.summarizer.kind}",
             "dim",
         ),
         (", adopted" if summary.adopted else "", "dim"),

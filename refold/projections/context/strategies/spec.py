@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
@@ -144,6 +145,11 @@ _EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
     "in TOML syntax"
+)
+# A parameter whose value is a word without quotes.
+_BARE_WORD: Final = (
+    r"(?:^|[,{])\s*(?P<key>[A-Za-z0-9_.-]+)\s*=\s*"
+    r"(?!(?:true|false|inf|nan)\b)[A-Za-z_][^\s,\"'{}\[\]=]*\s*(?=$|[,}])"
 )
 # The keys of a mapping that are not parameters.
 _NO_PARAMS: Final = frozenset({"name", "params", "version", "fingerprint"})
@@ -293,6 +299,18 @@ def _in_version(
     return kind
 
 
+def _unreadable(name: str, params: str) -> str:
+    """Return why the parameters of a text cannot be read, and how to write them."""
+    bare_word = re.search(_BARE_WORD, params)
+    if bare_word is None or name not in STRATEGIES:
+        return _UNREADABLE
+    key = bare_word["key"]
+    return (
+        f"the strategy cannot be read: the text after {key}= needs double quotes, and "
+        f"the shell needs single quotes around all of it: '{name}:{key}=\"TEXT\"'"
+    )
+
+
 def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     if spec.startswith("@"):
         raise UnknownStrategy("a strategy file must be read first: hand in its text")
@@ -304,7 +322,7 @@ def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     try:
         params = {} if "\n" in rest else tomllib.loads(table)["spec"]
     except tomllib.TOMLDecodeError:
-        raise UnknownStrategy(_UNREADABLE) from None
+        raise UnknownStrategy(_unreadable(name, rest)) from None
     if params.pop("end-of-spec", None) != 0:
         raise UnknownStrategy(_UNREADABLE)
     return name, params
