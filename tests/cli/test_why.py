@@ -33,11 +33,46 @@ def test_people_see_parts_decisions_and_proofs(
 
     assert ran.code == 0
     assert ran.out.startswith("turn_window 5  at seq 57  ")
-    assert "tokens of summaries, at most 400  ✓ decides the same again" in ran.out
-    assert "✓ derived again" in ran.out
-    assert "request     none recorded" in ran.out
+    assert "tokens of summaries, at most 400  ✓ same decision when repeated" in ran.out
+    assert "✓ same when recomputed" in ran.out
+    assert "provenance  assumed: no request is recorded here" in ran.out
     assert "chain       run, main: ✓ proved  57 events" in ran.out
     assert "covered by a summary: summary" in ran.out
+
+
+def test_people_see_changed_parameters_and_each_decision_once(
+    refold: Refold, with_summaries: Path
+) -> None:
+    out = refold("why", *SESSION, *STRATEGY).out
+
+    assert "parameters  full_turns=2, cached_turns=1, session_memory_tokens=400" in out
+    assert "summary_tokens=" not in out
+    assert out.count("decided at seq") == out.count("by abridged:") == 1
+    for detail in ("digest", "hash", "fingerprint", "derived stream"):
+        assert detail not in out
+
+
+def test_verbose_adds_parameters_digests_and_hashes(
+    refold: Refold, with_summaries: Path
+) -> None:
+    out = refold("why", *SESSION, *STRATEGY, "--verbose").out
+
+    for detail in ("summary_tokens=600", "  digest  ", ", hash ", ", ends in "):
+        assert detail in out
+    assert "fingerprint" in out
+    assert "derived stream" in out
+    assert "message 3  user" in out
+
+
+def test_messages_that_are_sent_as_recorded_are_one_group(
+    refold: Refold, sample: Path
+) -> None:
+    out = refold("why", *SESSION).out
+    messages = refold("context", *SESSION, "--json").json()["messages"]
+
+    assert f"\nmessages 1 to {len(messages)}\n" in out
+    assert out.count("sent word for word: no summary covers it") == 1
+    assert len(out.splitlines()) < 20
 
 
 def test_the_explanation_fits_a_hundred_columns(
@@ -74,7 +109,7 @@ def test_one_message_is_explained_event_by_event(
     view = refold("context", *SESSION, *STRATEGY, "--json").json()
     number = len(view["messages"])
 
-    out = refold("why", *SESSION, *STRATEGY, "--message", number).out
+    out = refold("why", *SESSION, *STRATEGY, "--message", number, "-v").out
     explained = refold("why", *SESSION, *STRATEGY, "--message", number, "--json").json()
 
     assert f"message {number}  assistant" in out
@@ -113,7 +148,7 @@ def test_a_recorded_request_is_explained_as_it_was_sent(
     ran = refold("why", *SESSION, "--at", at)
     explained = refold("why", *SESSION, "--at", at, "--json").json()
 
-    assert f"request     seq {at}, digest {view.digest[:12]} ✓ derived again" in ran.out
+    assert f"request     seq {at}, digest {view.digest[:12]} ✓ same when recomputed" in ran.out
     assert "m-1, sent unchanged" in ran.out
     assert explained["request"]["is_this_view"]
     assert (
@@ -138,7 +173,7 @@ def test_an_adopted_summary_names_its_origin(
     written = explained["summaries"][0]["adopted"]["seq"]
     where = f"summary {written} of strategy {place[:DIGEST]}"
     assert f"adopted: written as {where}" in ran.out
-    assert "cannot be derived again" not in ran.out
+    assert "another decision" not in ran.out
     explained = refold("why", *SESSION, *other, "--json").json()
     assert explained["summaries"][0]["adopted"]["stream"] == place
     assert ran.code == 0
@@ -186,8 +221,8 @@ def test_a_proof_that_does_not_hold_is_a_failure(
     ran = refold("why", *SESSION, *STRATEGY)
 
     assert ran.code == 1
-    assert "✗ does not follow" in ran.out
-    assert "rule: cannot be derived again" in ran.out
+    assert "✗ differs when recomputed" in ran.out
+    assert "rule: another decision when repeated: it now compacts " in ran.out
     explained = refold("why", *SESSION, *STRATEGY, "--json")
     assert json.loads(explained.out)["summaries"][0]["source"] == "broken"
     assert explained.code == 1

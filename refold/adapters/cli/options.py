@@ -262,6 +262,9 @@ StrategyOption = Annotated[
         "the last request, else keep_all.",
     ),
 ]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show details.")
+]
 AbsentOption = Annotated[
     bool,
     typer.Option(

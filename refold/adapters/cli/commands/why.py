@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,17 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from refold.adapters.cli.events import STYLES, origin_words
-from refold.adapters.cli.options import Call, SessionOption, StrategyOption, UserOption
-from refold.adapters.cli.output import Result, Screen, cut, shown
+from refold.adapters.cli.options import (
+    Call,
+    SessionOption,
+    StrategyOption,
+    UserOption,
+    VerboseOption,
+)
+from refold.adapters.cli.output import Part, Result, Screen, cut, shown
+from refold.adapters.cli.parameters import changed_parameters, parameters_text
 from refold.adapters.display.events import DIGEST, preview, seqs
 from refold.adapters.display.values import type_counts, visible
 from refold.domain.errors import counted
+from refold.domain.ids import MAIN
 from refold.projections.context.units import spans_of
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
-    from refold.projections.context.why import Asked, Part
+    from refold.projections.context.why import Asked
+    from refold.projections.context.why import Part as ContextPart
     from refold.store.proofs.explanations import Explanation, SummaryRecord
 
 
@@ -55,12 +63,13 @@ def why(
         ),
     ] = None,
     strategy: StrategyOption = None,
+    verbose: VerboseOption = False,
 ) -> Result:
     """Explain why a context is as it is, with proof.
 
     Shows each part with its events and the decision behind it, which is repeated to
-    check it; then the omitted events, and why.  Exits with 1 if a proof does not
-    hold.
+    check it; then the omitted events, and why.  --verbose adds the parameters of the
+    strategy, digests and hashes.  Exits with 1 if a proof does not hold.
     """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
@@ -68,7 +77,11 @@ def why(
     explained = opened_session.why(strategy, at=at, message=message)
     code = int(_broken(explained))
     if open_ is None:
-        return Result(explained.to_json, lambda out: show(out, explained), code)
+        return Result(
+            explained.to_json,
+            lambda screen: show(screen, explained, verbose=verbose),
+            code,
+        )
     records = explained.with_absorbed(open_)
 
     def value() -> dict[str, Any]:
@@ -79,7 +92,11 @@ def why(
                 opened.append(summary)
         return {"summary": open_, "summaries": opened}
 
-    return Result(value, lambda out: _show_opened(out, explained, records), code)
+    return Result(
+        value,
+        lambda screen: _show_opened(screen, explained, records, verbose=verbose),
+        code,
+    )
 
 
 def _broken(explained: Explanation) -> bool:
@@ -98,48 +115,121 @@ _MOMENT: Final = "%Y-%m-%d %H:%M:%S"
 _FEW_TYPES: Final = 4
 _STYLES: Final = {"summary": "blue", "stub": "yellow"}  # of parts, by their kind
 _PROOFS: Final = {
-    "holds": ("✓ derived again", "green"),
+    "holds": ("✓ same when recomputed", "green"),
     "superseded": ("superseded: redacted since", "yellow"),
-    "broken": ("✗ does not follow", "bold red"),
+    "broken": ("✗ differs when recomputed", "bold red"),
 }
 
 
 def show(
-    screen: Screen, explained: Explanation, show_details: Any = lambda _: None
+    screen: Screen,
+    explained: Explanation,
+    show_details: Callable[[ContextPart], object] | None = None,
+    *,
+    verbose: bool = False,
 ) -> None:
     """Print an explanation.
 
-    show_details: called with each part, after its first line.
+    show_details: called with each part, after its first line; then each message is
+                  printed.
+    verbose:      whether to print each message, and all parameters, digests and hashes.
     """
-    _show_figures(screen, explained)
+    _show_figures(screen, explained, verbose=verbose)
+    # The decision behind a summary is printed with the first part that shows it.
     records = {record.node.seq: record for record in explained.records}
     last_reason = ""
-    for number, run in groupby(explained.parts, lambda part: part.message):
-        parts = list(run)
+    prints_each = verbose or show_details is not None or explained.message is not None
+    for messages in _messages(explained, joins=not prints_each):
         screen.line("")
+        if len(messages) > 1:
+            _show_joined(screen, explained, messages)
+            reason = BECAUSE["raw"]
+            if reason != last_reason:
+                last_reason = reason
+                _show_wrapped(screen, reason, "    ")
+            continue
+        (parts,) = messages
         name = "system prompt"
-        if number:
-            name = f"message {number}  {parts[0].role}"
+        if parts[0].message:
+            name = f"message {parts[0].message}  {parts[0].role}"
         screen.line((name, "bold"))
         for part in parts:
             _show_part(screen, explained, part)
-            show_details(part)
+            if show_details is not None:
+                show_details(part)
             reason = BECAUSE[part.cause]
             if reason != last_reason or explained.message is not None:
                 last_reason = reason
                 _show_wrapped(screen, _whole_reason(explained, part), "    ")
             if part.span is not None and part.span.summary in records:
-                record = records[part.span.summary]
+                record = records.pop(part.span.summary)
                 hint = f": --open {record.node.seq} shows them"
-                _show_record(screen, record, "    ", hint)
+                _show_record(screen, record, "    ", hint, verbose=verbose)
             if explained.message is not None:
                 for seq in part.seqs:
-                    _show_event(screen, explained, explained.events[seq], "    ")
+                    envelope = explained.events[seq]
+                    _show_event(screen, explained, envelope, "    ", verbose=verbose)
     _show_omissions(screen, explained)
 
 
+_FEWEST_JOINED: Final = 3  # messages
+
+
+def _messages(
+    explained: Explanation, *, joins: bool
+) -> Iterator[list[list[ContextPart]]]:
+    """Yield groups of messages, each as its parts.
+
+    joins: whether messages that are sent as they were recorded form one group.
+    """
+    run: list[list[ContextPart]] = []
+    for _, group in groupby(explained.parts, lambda part: part.message):
+        message = list(group)
+        if joins and all(_is_plain(explained, part) for part in message):
+            run.append(message)
+            continue
+        yield from _joined(run)
+        run = []
+        yield [message]
+    yield from _joined(run)
+
+
+def _joined(run: list[list[ContextPart]]) -> list[list[list[ContextPart]]]:
+    """Return a run of messages as one group, or as one group each if it is short."""
+    if len(run) < _FEWEST_JOINED:
+        return [[message] for message in run]
+    return [run]
+
+
+def _is_plain(explained: Explanation, part: ContextPart) -> bool:
+    """Whether a part is sent as it was recorded, and there is nothing else to say."""
+    if part.cause != "raw" or explained.superseded.intersection(part.seqs):
+        return False
+    return part.message > 0 and bool(part.seqs)
+
+
+def _show_joined(
+    screen: Screen, explained: Explanation, messages: Sequence[Sequence[ContextPart]]
+) -> None:
+    """Print several messages that are sent as they were recorded."""
+    seqs_of_parts: set[int] = set()
+    for parts in messages:
+        for part in parts:
+            seqs_of_parts.update(part.seqs)
+    place = seqs(min(seqs_of_parts), max(seqs_of_parts))
+    events = [explained.events[seq] for seq in sorted(seqs_of_parts)]
+    name = f"messages {messages[0][0].message} to {messages[-1][0].message}"
+    screen.line((name, "bold"))
+    screen.line(f"  {'raw':<10}  {place:<16}  {events[0].ts:%H:%M:%S}")
+    _show_wrapped(screen, _types(events), "    ", style="")
+
+
 def _show_opened(
-    screen: Screen, explained: Explanation, records: Sequence[SummaryRecord]
+    screen: Screen,
+    explained: Explanation,
+    records: Sequence[SummaryRecord],
+    *,
+    verbose: bool,
 ) -> None:
     """Print a summary, the summaries that it absorbs, and their events."""
     for record in records:
@@ -154,18 +244,19 @@ def _show_opened(
             (f"summary {record.node.seq}", "bold blue"),
             f"  level {summary.level}  {span}{depth}",
         )
-        _show_record(screen, record, indent + "  ")
+        _show_record(screen, record, indent + "  ", verbose=verbose)
         max_lines = 4 if record.depth else None
         for text in (summary.abridged, summary.text):
             screen.body(text, indent=indent + "  | ", max_lines=max_lines)
         for envelope in explained.source_events(record):
-            _show_event(screen, explained, envelope, indent + "  ")
+            _show_event(screen, explained, envelope, indent + "  ", verbose=verbose)
 
 
-def _show_figures(screen: Screen, explained: Explanation) -> None:
-    """Print the size of a context, its digests, its bill, and the checked chains."""
+def _show_figures(screen: Screen, explained: Explanation, *, verbose: bool) -> None:
+    """Print the size of a context, its origin, its bill, and the checked chains."""
     view = explained.view
-    ref = explained.strategy.ref
+    strategy = explained.strategy
+    ref = strategy.ref
     over = f"  {view.over_budget:,} over its window" if view.over_budget else ""
     screen.line(
         (f"{ref.name} {ref.version}", "bold"),
@@ -173,24 +264,32 @@ def _show_figures(screen: Screen, explained: Explanation) -> None:
         f"  {counted(len(view.messages), 'message')}",
         (over, "bold red"),
     )
-    params = [f"{name}={json.dumps(value)}" for name, value in ref.params.items()]
-    _show_wrapped(screen, ", ".join(params), "  ")
-    screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
-    screen.line((f"  digest      {view.digest}", "dim"))
-    screen.line("  provenance  ", *origin_words(explained.provenance))
+    params = ref.params if verbose else changed_parameters(strategy)
+    if params:
+        _show_wrapped(screen, parameters_text(params), "  parameters  ")
+    if verbose:
+        screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
+        screen.line((f"  digest      {view.digest}", "dim"))
+    origin, origin_in_words = origin_words(explained.provenance)
+    _show_wrapped(screen, origin_in_words, "  provenance  ", first=origin)
     _show_bill(screen, explained)
-    _show_request(screen, explained)
+    _show_request(screen, explained, verbose=verbose)
     if min(explained.events) < 1:
         origin = "0 and below belong to the session it was forked from"
         screen.line(f"  seqs        {origin}")
     for chain in explained.chains:
         name = chain.stream.stream
-        stream = name if name == "main" else f"derived stream {name[:DIGEST]}"
+        stream = name
+        if name != MAIN:
+            stream = "summaries"
+            if verbose:
+                stream += f" (derived stream {name[:DIGEST]})"
         proved = ("✗", "bold red") if chain.problems else ("✓ proved", "green")
+        end = f", ends in {chain.hash[:DIGEST]}" if verbose else ""
         screen.line(
             f"  chain       {chain.stream.session_id}, {stream}: ",
             proved,
-            f"  {counted(chain.events, 'event')}, ends in {chain.hash[:DIGEST]}",
+            f"  {counted(chain.events, 'event')}{end}",
         )
         for problem in chain.problems:
             screen.line("    ", (problem.code, "red"), "  ", shown(problem.detail))
@@ -219,11 +318,12 @@ def _show_bill(screen: Screen, explained: Explanation) -> None:
     )
 
 
-def _show_request(screen: Screen, explained: Explanation) -> None:
+def _show_request(screen: Screen, explained: Explanation, *, verbose: bool) -> None:
     """Print the recorded request of a context, and whether it was sent unchanged."""
     sent = explained.sent
     if sent is None:
-        screen.line("  request     none recorded")
+        if verbose:  # the provenance says so, too
+            screen.line("  request     none recorded")
         return
     remark = "" if sent.shown else "  (this context differs from it)"
     screen.line(
@@ -241,7 +341,7 @@ def _show_request(screen: Screen, explained: Explanation) -> None:
     _show_wrapped(screen, visible(text), " " * 14)
 
 
-def _show_part(screen: Screen, explained: Explanation, part: Part) -> None:
+def _show_part(screen: Screen, explained: Explanation, part: ContextPart) -> None:
     """Print the first line of a part: its kind, its events, and their types."""
     span = part.span
     name = "none"
@@ -267,7 +367,7 @@ def _show_part(screen: Screen, explained: Explanation, part: Part) -> None:
     screen.line("  ", (name, style), rest, (remark, "yellow"))
 
 
-def _whole_reason(explained: Explanation, part: Part) -> str:
+def _whole_reason(explained: Explanation, part: ContextPart) -> str:
     """Return the reason for a part, with the pins and the decision behind it."""
     reason = BECAUSE[part.cause]
     pins = {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}
@@ -279,7 +379,12 @@ def _whole_reason(explained: Explanation, part: Part) -> str:
 
 
 def _show_record(
-    screen: Screen, record: SummaryRecord, indent: str, hint: str = ""
+    screen: Screen,
+    record: SummaryRecord,
+    indent: str,
+    hint: str = "",
+    *,
+    verbose: bool,
 ) -> None:
     """Print a summary's decision, its rule, its writer, and the proofs.
 
@@ -290,11 +395,11 @@ def _show_record(
     decided_at = ""
     if record.decided_on:
         decided_at = f" ({record.decided_on.ts:{_MOMENT}})"
-    screen.line(
-        indent,
-        f"decided at seq {summary.decided_at_seq}{decided_at}, recorded "
-        f"{node.envelope.ts:{_MOMENT}} at seq {summary.appended_at_seq}",
-    )
+    recorded = f"recorded {node.envelope.ts:{_MOMENT}}"
+    if summary.appended_at_seq != summary.decided_at_seq:
+        recorded += f" at seq {summary.appended_at_seq}"
+    decision = f"decided at seq {summary.decided_at_seq}{decided_at}, {recorded}"
+    _show_wrapped(screen, decision, indent, style="")
     place = summary.adopted
     if place:
         where = f"summary {place.seq} of strategy {place.stream[:DIGEST]}"
@@ -304,18 +409,18 @@ def _show_record(
     writer = summary.summarizer.kind
     if summary.summarizer.model:
         writer += f" ({summary.summarizer.model})"
-    if summary.prompt_digest:
-        writer += f", prompt {summary.prompt_digest[:DIGEST]}"
-    screen.line(
-        indent,
-        f"source digest {summary.source_digest[:DIGEST]} ",
-        _PROOFS[record.source],
-        f"  {counted(summary.source_event_count, 'event')}",
-    )
+    source = f"source: {counted(summary.source_event_count, 'event')}"
+    summary_hash = ""
+    if verbose:
+        if summary.prompt_digest:
+            writer += f", prompt {summary.prompt_digest[:DIGEST]}"
+        source += f", digest {summary.source_digest[:DIGEST]}"
+        summary_hash = f", hash {node.envelope.hash[:DIGEST]}"
+    screen.line(indent, source, "  ", _PROOFS[record.source])
     screen.line(
         indent,
         f"by {writer}: {summary.tokens_before:,} → "
-        f"{counted(summary.tokens_after, 'token')}, hash {node.envelope.hash[:DIGEST]}",
+        f"{counted(summary.tokens_after, 'token')}{summary_hash}",
     )
     if summary.absorbs:
         absorbs = ", ".join(map(str, summary.absorbs))
@@ -328,9 +433,8 @@ def _show_decision(screen: Screen, asked: Asked, source: str, indent: str) -> No
     source: the proof of the summary's source, a key of ``_PROOFS``.
     """
     if asked.same:
-        screen.line(
-            indent, "rule: ", asked.reason, "  ", ("✓ decides the same again", "green")
-        )
+        decision = ("✓ same decision when repeated", "green")
+        screen.line(indent, "rule: ", asked.reason, "  ", decision)
         if asked.clock_mattered and asked.clock:
             at = f"{asked.clock:{_MOMENT}}"
             screen.line(indent, f"depends on time: decided at {at}")
@@ -341,8 +445,8 @@ def _show_decision(screen: Screen, asked: Asked, source: str, indent: str) -> No
     why = ", because its source was redacted since" if source == "superseded" else ""
     screen.line(
         indent,
-        ("rule: cannot be derived again", "yellow"),
-        f"{why} (at that seq and time it decides {decision_now} now)",
+        ("rule: another decision when repeated", "yellow"),
+        f"{why}: it now compacts {decision_now}",
     )
 
 
@@ -373,13 +477,18 @@ def _show_omissions(screen: Screen, explained: Explanation) -> None:
 
 
 def _show_event(
-    screen: Screen, explained: Explanation, envelope: Envelope, indent: str
+    screen: Screen,
+    explained: Explanation,
+    envelope: Envelope,
+    indent: str,
+    *,
+    verbose: bool,
 ) -> None:
-    """Print an event as one line, with the start of its text and its hash."""
+    """Print an event as one line with the start of its text, and perhaps its hash."""
     content = preview(envelope.payload)
     text = " ".join(f"{content.note} {content.body}".split())
     head = f"{indent}{envelope.seq:>4}  {envelope.ts:%H:%M:%S}  "
-    end = f"  {envelope.hash[:DIGEST]}"
+    end = f"  {envelope.hash[:DIGEST]}" if verbose else ""
     if envelope.seq in explained.superseded:
         end += "  redacted since"
     room = min(_WIDTH, screen.width) - len(head) - len(envelope.type) - 2 - len(end)
@@ -392,10 +501,29 @@ def _show_event(
     )
 
 
-def _show_wrapped(screen: Screen, text: str, indent: str) -> None:
-    """Print a text in lines of the screen's width."""
-    for line in wrap(text, min(_WIDTH, screen.width) - len(indent)):
-        screen.line((indent + line, "dim"))
+def _show_wrapped(
+    screen: Screen,
+    text: str,
+    indent: str,
+    *,
+    first: Part = "",
+    style: str = "dim",
+) -> None:
+    """Print a text in lines of the screen's width, each indented as the first.
+
+    indent: stands before the first line; spaces of its width before the others.
+    first:  the first words, which have their own style.
+    """
+    first_words = first if isinstance(first, str) else first[0]
+    start = len(indent) + len(first_words)
+    width = min(_WIDTH, screen.width)
+    # The first words cannot be broken: signs of their length stand for them.
+    lines = wrap("\0" * start + text, width, subsequent_indent=" " * len(indent))
+    for number, line in enumerate(lines):
+        if number == 0:
+            screen.line((indent, style), first, (line[start:], style))
+        else:
+            screen.line((line, style))
 
 
 def _types(events: Iterable[Envelope]) -> str:
