@@ -70,12 +70,32 @@ def test_the_table_fits_100_columns(refold: Refold, sample: Path) -> None:
     lines = out.splitlines()
     assert max(map(len, lines)) <= 100
     assert "reference" in lines[0]
-    assert lines[2].split() == [
+    assert lines[3].split() == [
         "strategy", "tokens", "peak", "cached", "written", "rest",
         "compactions", "cost", "$", "recall", "files",
     ]  # fmt: skip
     assert any(line.startswith("keep_all ") for line in lines)
     assert "With a model they would add" in out
+
+
+def test_the_table_fits_80_columns_of_a_terminal(refold: Refold, sample: Path) -> None:
+    lines = plain(on_terminal("compare", *SESSION, columns=80)).splitlines()
+
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    (head,) = [line for line in lines if line.startswith("strategy ")]
+    assert head.split()[-3:] == ["$", "recall", "files"]
+    assert sum(line.startswith("history_summary ") for line in lines) <= 1
+
+
+def test_strategies_with_equal_figures_are_named_once(
+    refold: Refold, sample: Path
+) -> None:
+    out = refold("compare", *SESSION).out
+
+    assert [line for line in out.splitlines() if line.startswith("native ")] == []
+    (same,) = [line for line in out.splitlines() if line.startswith("the same as ")]
+    assert same.startswith("the same as keep_all: ")
+    assert "native" in same
 
 
 def test_long_names_are_wrapped_on_a_terminal(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from refold import AgentResponse, open as open_store
 from tests.cli.conftest import Refold
+from tests.cli.test_terminal import on_terminal, plain
 
 WINDOW = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
 OF = ("--user", "lin", "--session", "run")
@@ -102,6 +103,29 @@ def test_costs_of_answers_are_a_table(refold: Refold, sample: Path) -> None:
         "US$",
     ]
     assert refold("stats", "--cost", "--by", "week").code == 2
+
+
+def test_the_costs_of_long_session_names_fit_80_columns(
+    refold: Refold, sample: Path
+) -> None:
+    names = [f"5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f2{number}" for number in range(3)]
+    usage = {"input_tokens": 2_000_000, "cache_read_input_tokens": 6_000_000}
+    with open_store("sqlite:///refold.db") as store:
+        for name in names:
+            store.session(user_id="bob", session_id=name).append(
+                AgentResponse(text="x", usage={**usage, "output_tokens": 99_500}),
+                meta={"model": "claude-haiku-4-5"},
+            )
+
+    shown = on_terminal("stats", "--cost", "--user", "bob", columns=80)
+
+    lines = plain(shown).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert lines[0].split() == ["user", "bob"]
+    rows = [line.split() for line in lines[3:7]]
+    assert [row[0] for row in rows] == [*names, "total"]
+    assert rows[0][1:5] == ["1", "8.0M", "75%", "99.5K"]
+    assert rows[3][1:3] == ["3", "24.0M"]
 
 
 def test_stats_report_that_no_answer_has_usage(refold: Refold, sample: Path) -> None:

@@ -21,6 +21,7 @@ SPEC = "turn_window:full_turns=2,cached_turns=2"
 COMMANDS = [
     ("sessions",),
     ("stats",),
+    ("stats", "--cost"),
     ("compare", *OF),
     ("compare", *OF, "--strategy", SPEC, "--strategy", "keep_all"),
     ("memory", "--user", "lin", "--all"),

@@ -45,14 +45,22 @@ def test_an_undamaged_store_verifies(refold: Refold, sample: Path) -> None:
     }
 
 
-def test_people_see_a_line_for_each_session(refold: Refold, sample: Path) -> None:
+def test_people_see_a_total(refold: Refold, sample: Path) -> None:
     ran = refold("verify")
 
     assert ran.code == 0
-    first, sealed, total = ran.out.splitlines()
-    assert first.startswith("✓ lin / run  57 events")
+    sealed, total = ran.out.splitlines()
     assert sealed.startswith("no seals yet")
-    assert total.startswith("all is as it was written: 1 session, 57 events")
+    assert total == "✓ unchanged since it was written: 1 session, 57 events"
+
+
+def test_verbose_adds_a_line_for_each_session(refold: Refold, sample: Path) -> None:
+    refold("compact", "--user", "lin", "--session", "run", "--strategy", "turn_window")
+
+    ran = refold("verify", "-v")
+
+    first, *_ = ran.out.splitlines()
+    assert first == "✓ lin / run  58 events, including 1 compaction"
 
 
 @pytest.mark.parametrize("mode", ["--chain-only", "--since-seal"])
@@ -62,7 +70,7 @@ def test_verify_without_keys_names_its_limits(
     ran = refold("verify", mode)
 
     assert ran.code == 0
-    assert "as it was written" not in ran.out
+    assert "since it was written" not in ran.out
     assert "chains link up" in ran.out
     assert "no keys were used" in ran.out
 

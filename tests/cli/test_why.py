@@ -148,7 +148,10 @@ def test_a_recorded_request_is_explained_as_it_was_sent(
     ran = refold("why", *SESSION, "--at", at)
     explained = refold("why", *SESSION, "--at", at, "--json").json()
 
-    assert f"request     seq {at}, digest {view.digest[:12]} ✓ same when recomputed" in ran.out
+    assert (
+        f"request     seq {at}, digest {view.digest[:12]} ✓ same when recomputed"
+        in ran.out
+    )
     assert "m-1, sent unchanged" in ran.out
     assert explained["request"]["is_this_view"]
     assert (

@@ -262,9 +262,7 @@ StrategyOption = Annotated[
         "the last request, else keep_all.",
     ),
 ]
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show details.")
-]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show details.")]
 AbsentOption = Annotated[
     bool,
     typer.Option(

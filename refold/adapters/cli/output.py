@@ -216,12 +216,14 @@ def tree_head(head: TreeHead | None) -> str:
 
 
 _GAP: Final = 3  # columns between those of a table
+_SMALLEST_GAP: Final = 2  # where a terminal has no room for the other
+WIDE: Final = 100  # columns; a narrower terminal gets tables with fewer columns
 
 
 class Screen:
     """Prints plain lines to stdout: nothing is wrapped, cut or coloured."""
 
-    width: int = 100  # for commands that fit their lines to the width
+    width: int = WIDE  # for commands that fit their lines to the width
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
         """Print a line of these parts.
@@ -375,29 +377,36 @@ class Terminal(Screen):
         for index, name in enumerate(columns):
             spans.append(_span(name, [row[index] for row in cells]))
         has_numbers = all(name.startswith("#") for name in columns[1:])
-        tables = self._split(spans, has_numbers=has_numbers)
+        gap = _GAP
+        if not self._fitted(spans, gap):
+            gap = _SMALLEST_GAP
+        tables = self._split(spans, gap, has_numbers=has_numbers)
         if not tables:
             self._list(columns, cells)
         for table_number, indexes in enumerate(tables):
             if table_number > 0:
                 self.line("")
             names = [columns[index] for index in indexes]
-            widths = self._fitted([spans[index] for index in indexes])
+            widths = self._fitted([spans[index] for index in indexes], gap)
             self._grid(
                 list(zip(names, widths, strict=True)),
                 [[row[index] for index in indexes] for row in cells],
+                gap,
             )
 
-    def _split(self, spans: Sequence[_Span], *, has_numbers: bool) -> list[list[int]]:
+    def _split(
+        self, spans: Sequence[_Span], gap: int, *, has_numbers: bool
+    ) -> list[list[int]]:
         """Split a table into tables that fit; returns the indexes of their columns.
 
+        gap:         the number of columns of the terminal between those of the table.
         has_numbers: whether all columns after the first contain numbers.  Other tables
                      cannot be split.
 
         Returns no table if that is not possible.
         """
         columns = list(range(len(spans)))
-        if self._fitted(spans):
+        if self._fitted(spans, gap):
             return [columns]
         if not has_numbers:
             return []
@@ -405,17 +414,17 @@ class Terminal(Screen):
         for column in columns[1:]:
             if tables:
                 longer = [*tables[-1], column]
-                if self._fitted([spans[index] for index in longer]):
+                if self._fitted([spans[index] for index in longer], gap):
                     tables[-1] = longer
                     continue
-            if not self._fitted([spans[0], spans[column]]):
+            if not self._fitted([spans[0], spans[column]], gap):
                 return []
             tables.append([0, column])
         return tables
 
-    def _fitted(self, spans: Sequence[_Span]) -> list[int]:
+    def _fitted(self, spans: Sequence[_Span], gap: int) -> list[int]:
         """Return the width of each column; nothing if they do not fit."""
-        room = self.width - _GAP * (len(spans) - 1)
+        room = self.width - gap * (len(spans) - 1)
         widths = [max(span.least, min(span.most, room)) for span in spans]
         while sum(widths) > room:
             narrowable = [
@@ -428,13 +437,16 @@ class Terminal(Screen):
         return widths
 
     def _grid(
-        self, columns: Sequence[tuple[str, int]], rows: Iterable[Sequence[Text]]
+        self,
+        columns: Sequence[tuple[str, int]],
+        rows: Iterable[Sequence[Text]],
+        gap: int,
     ) -> None:
         """Print a table; each column has a name and a width."""
         from rich.table import Table
 
         table = Table(
-            box=None, pad_edge=False, header_style="bold dim", padding=(0, _GAP, 0, 0)
+            box=None, pad_edge=False, header_style="bold dim", padding=(0, gap, 0, 0)
         )
         for name, width in columns:
             table.add_column(
@@ -531,21 +543,24 @@ _EVERY_SEC: Final = 2.0  # between two lines of progress
 class Progress:
     """Shows on stderr how much of ``total`` is done.
 
+    total: the number of items; None if it is not known.
     of:    the plural name of the items that are counted.
     shows: whether to show it; as lines if stderr is no terminal.  None shows only long
            work, on a terminal.
     """
 
-    def __init__(self, total: int, *, of: str, shows: bool | None = None) -> None:
+    def __init__(
+        self, total: int | None, *, of: str, shows: bool | None = None
+    ) -> None:
         self._total = total
         self._of = of
         self._bar: Bar | None = None
         self._has_lines = False
         if sys.stderr.isatty():
-            is_long = total >= _LONG
+            is_long = total is not None and total >= _LONG
             if shows or (shows is None and is_long):
                 self._bar = _bar(of, total)
-        elif shows and total > 0:
+        elif shows and total:
             self._has_lines = True
         self._done = 0
         self._next_line_at = 0.0
@@ -557,15 +572,20 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.hide()
+
+    def hide(self) -> None:
+        """Remove the bar for good, so that lines can be printed."""
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
     def advance(self, name: str, by: int) -> None:
         """Add ``by`` to the number of done items, in the part called ``name``."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], advance=by, description=name)
         self._done += by
-        if not self._has_lines or not by:
+        if not self._has_lines or not by or self._total is None:
             return
         now = time.monotonic()
         if now >= self._next_line_at or self._done == self._total:
@@ -579,7 +599,7 @@ class Progress:
         self._done_of_part[part] = done
 
 
-def _bar(of: str, total: int) -> Bar:
+def _bar(of: str, total: int | None) -> Bar:
     """Return a progress bar for ``total`` items, which are called ``of``."""
     from rich import progress
     from rich.console import Console

@@ -34,6 +34,15 @@ def _symbol(match: re.Match[str]) -> str:
     return "\u2421" if code == 0x7F else f"<U+{code:04X}>"
 
 
+def short_number(count: int) -> str:
+    """Return a count in at most five characters, such as 71.7K or 3.3M."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            digits = 0 if count >= 100 * size else 1
+            return f"{count / size:.{digits}f}{unit}"
+    return str(count)
+
+
 def number(value: float) -> str:
     """Format a number with separators of thousands."""
     return f"{value:,}"

@@ -6,13 +6,14 @@ import io
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import Call, SessionOption, UserOption
-from refold.adapters.cli.output import Part, Result, Screen, complain
+from refold.adapters.cli.output import WIDE, Part, Result, Screen, complain
 from refold.adapters.display.values import number, visible
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
@@ -236,6 +237,17 @@ _COLUMNS: Final = (
     "#recall",
     "#files",
 )
+# The columns of a terminal that has no room for all.
+_NARROW_COLUMNS: Final = (
+    "strategy",
+    "#tokens",
+    "#peak",
+    "#cached",
+    "#compactions",
+    "#cost $",
+    "#recall",
+    "#files",
+)
 _DASH: Final = "–"
 
 
@@ -250,33 +262,45 @@ def _show(screen: Screen, compared: Compared) -> None:
     screen.line(
         (counted(requests, "request"), "bold"),
         f" in {counted(compared.events, 'event')}, ",
-        f"{counted(references, 'reference')} to earlier results; ",
-        f"prices and cache of {compared.model.name}",
+        f"{counted(references, 'reference')} to earlier results",
     )
+    screen.line(f"prices and cache of {compared.model.name}")
     screen.line("")
-    screen.table(_COLUMNS, (_row(outcome, outcomes) for outcome in outcomes))
+    columns = _COLUMNS if screen.width >= WIDE else _NARROW_COLUMNS
+    rows: dict[tuple[Part, ...], list[str]] = {}  # the labels of each row of figures
+    for outcome in outcomes:
+        figures = _figures(outcome, outcomes)
+        row = tuple(figures[name] for name in columns if name in figures)
+        rows.setdefault(row, []).append(visible(outcome.label))
+    screen.table(columns, [[labels[0], *row] for row, labels in rows.items()])
+    for first, *others in rows.values():
+        if others:
+            text = f"the same as {first}: {', '.join(others)}"
+            for line in wrap(text, screen.width, subsequent_indent="  "):
+                screen.line((line, "dim"))
     screen.line("")
-    for line in _notes(compared):
+    for line in _notes(compared, columns):
         screen.line((line, "dim"))
 
 
-def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
-    """Return the row of a strategy; ``outcomes`` are those of all."""
+def _figures(outcome: Outcome, outcomes: Sequence[Outcome]) -> dict[str, Part]:
+    """Return the figures of a strategy by column; ``outcomes`` are those of all."""
     recall = outcome.reference_recall
     files = outcome.ledger_recall["files"]
     costs = [other.cost for other in outcomes]
-    return [
-        visible(outcome.label),
-        number(outcome.tokens_total),
-        number(outcome.tokens_peak),
-        _share(outcome.cached, outcome.tokens_total),
-        _share(outcome.cache_writes, outcome.tokens_total),
-        _share(outcome.uncached, outcome.tokens_total),
-        number(len(outcome.compactions)) if outcome.compactions else _DASH,
-        _cost(outcome.cost, costs),
-        _DASH if recall is None else f"{recall:.1%}",
-        _DASH if files is None else f"{files:.0%}",
-    ]
+    return {
+        "#tokens": number(outcome.tokens_total),
+        "#peak": number(outcome.tokens_peak),
+        "#cached": _share(outcome.cached, outcome.tokens_total),
+        "#written": _share(outcome.cache_writes, outcome.tokens_total),
+        "#rest": _share(outcome.uncached, outcome.tokens_total),
+        "#compactions": (
+            number(len(outcome.compactions)) if outcome.compactions else _DASH
+        ),
+        "#cost $": _cost(outcome.cost, costs),
+        "#recall": _DASH if recall is None else f"{recall:.1%}",
+        "#files": _DASH if files is None else f"{files:.0%}",
+    }
 
 
 def _share(part: int, whole: int) -> str:
@@ -297,10 +321,14 @@ def _dollars(cost: float) -> str:
     return f"{cost:,.2f}" if cost >= 100 else f"{cost:.4f}"
 
 
-def _notes(compared: Compared) -> list[str]:
-    """Return the lines below the table, which explain it."""
-    notes = [
-        "tokens: all sent; cached: read from the cache; written: to it; rest: neither",
+def _notes(compared: Compared, columns: Sequence[str]) -> list[str]:
+    """Return the lines below the table, which explain its columns."""
+    notes = ["tokens: all that were sent; peak: of the largest request"]
+    if "#written" in columns:
+        notes.append("cached: read from the cache; written: to it; rest: neither")
+    else:
+        notes.append("cached: share of the tokens that the cache could serve")
+    notes += [
         "cost: of the prompts; recall: share of the references that were still visible",
         "files: share of the files read, written and deleted whose names were visible",
     ]

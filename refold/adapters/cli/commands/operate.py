@@ -28,9 +28,9 @@ from refold.adapters.cli.options import (
     sessions,
     user_option,
 )
-from refold.adapters.cli.output import Result, Screen
+from refold.adapters.cli.output import WIDE, Part, Result, Screen
 from refold.adapters.display import values
-from refold.adapters.display.values import number, size, visible
+from refold.adapters.display.values import number, short_number, size, visible
 from refold.domain.canonical import repaired
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -174,11 +174,7 @@ def _costs(spendings: list[Spending], by: By) -> Result:
     """Return the report of costs by session, user or day."""
 
     def show(screen: Screen) -> None:
-        head = ["user", "session"] if by == "session" else [by]
-        head += ["#answers", "#input", "#written", "#read", "#output", "#US$"]
-        screen.table(head, map(_cost_row, spendings))
-        if not spendings:
-            screen.line("no answer has a recorded token usage")
+        _show_costs(screen, spendings, by)
         unpriced = sum(spending.unpriced for spending in spendings)
         if unpriced:
             screen.line("")
@@ -188,20 +184,77 @@ def _costs(spendings: list[Spending], by: By) -> Result:
     return Result([spending.to_json() for spending in spendings], show)
 
 
-def _cost_row(spending: Spending) -> list[str]:
-    """Return the row of a session, user or day in the table of costs."""
-    subject = (spending.user_id, spending.session_id, spending.day)
-    row = [visible(name) for name in subject if name]
+def _show_costs(screen: Screen, spendings: list[Spending], by: By) -> None:
+    """Print a table of costs; a user who has all of the sessions is named once."""
+    if not spendings:
+        screen.line("no answer has a recorded token usage")
+        return
+    users = {spending.user_id for spending in spendings}
+    names_user = by == "session" and len(users) > 1
+    if by == "session" and not names_user:
+        screen.line("user ", (visible(users.pop() or ""), "bold"))
+        screen.line("")
+    is_wide = screen.width >= WIDE
+    head: list[str] = [by]
+    if names_user:
+        head.insert(0, "user")
+    if is_wide:
+        head += ["#answers", "#input", "#written", "#read", "#output", "#US$"]
+    else:
+        head += ["#answers", "#input", "#cached", "#output", "#US$"]
+    rows: list[list[Part]] = []
+    for spending in spendings:
+        name = spending.session_id or spending.user_id or spending.day or ""
+        row: list[Part] = [visible(name), *_figures_of_cost(spending, is_wide=is_wide)]
+        if names_user:
+            row.insert(0, visible(spending.user_id or ""))
+        rows.append(row)
+    if len(spendings) > 1:
+        texts = ["total", *_figures_of_cost(_total(spendings), is_wide=is_wide)]
+        if names_user:
+            texts.insert(1, "")
+        rows.append([(text, "bold") for text in texts])
+    screen.table(head, rows)
+    if not is_wide:
+        screen.line("")
+        note = "input: all tokens sent; cached: share of them read from the cache"
+        screen.line((note, "dim"))
+
+
+def _total(spendings: Iterable[Spending]) -> Spending:
+    """Return the sum of several costs."""
+    from refold.projections.models import Spending
+
+    total = Spending()
+    for spending in spendings:
+        total = total._replace(
+            answers=total.answers + spending.answers,
+            usage=total.usage + spending.usage,
+            dollars=total.dollars + spending.dollars,
+        )
+    return total
+
+
+def _figures_of_cost(spending: Spending, *, is_wide: bool) -> list[str]:
+    """Return the figures of a row in the table of costs."""
     usage = spending.usage
-    row += [
+    if is_wide:
+        return [
+            number(spending.answers),
+            number(usage.input),
+            number(usage.written),
+            number(usage.read),
+            number(usage.output),
+            f"{spending.dollars:.4f}",
+        ]
+    sent = usage.input + usage.written + usage.read
+    return [
         number(spending.answers),
-        number(usage.input),
-        number(usage.written),
-        number(usage.read),
-        number(usage.output),
-        f"{spending.dollars:.4f}",
+        short_number(sent),
+        f"{usage.read / sent:.0%}" if sent else "–",
+        short_number(usage.output),
+        f"{spending.dollars:.2f}",
     ]
-    return row
 
 
 def _check_user_named(session: str | None, user: str | None) -> None:

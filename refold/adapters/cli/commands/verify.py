@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -16,9 +17,10 @@ from refold.adapters.cli.options import (
     JobsOption,
     SessionFilter,
     UserFilter,
+    VerboseOption,
     sessions,
 )
-from refold.adapters.cli.output import Result, Screen, mark, shown
+from refold.adapters.cli.output import Progress, Result, Screen, mark, shown
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ def verify(
         ),
     ] = None,
     jobs: JobsOption = 1,
+    verbose: VerboseOption = False,
 ) -> Result:
     """Check that stored data is what was written.
 
@@ -85,7 +88,8 @@ def verify(
     compactions and the digests of all recorded requests.  Without --user and
     --session it also checks the tree of `refold seal` against its anchor.  Events
     that were redacted again are superseded: they are checked, but summaries and
-    requests made from them are not.  Exits with 1 if any check fails.
+    requests made from them are not.  Prints problems and a total; --verbose prints
+    each session.  Exits with 1 if any check fails.
     """
     if proof is not None:
         return _verify_proof(call, proof, public_key)
@@ -109,12 +113,17 @@ def verify(
         )
     totals = dict.fromkeys(("sessions", *_COUNTED), 0)
     problems: list[Any] = []
-    for info, verified in checks:
-        totals["sessions"] += 1
-        for name in _COUNTED:
-            totals[name] += getattr(verified, name)
-        problems += verified.problems
-        call.remark(partial(_show_session, info=info, verified=verified))
+    shows_progress = not call.as_json and not verbose and sys.stderr.isatty()
+    with Progress(None, of="sessions", shows=shows_progress) as progress:
+        for info, verified in checks:
+            totals["sessions"] += 1
+            for name in _COUNTED:
+                totals[name] += getattr(verified, name)
+            problems += verified.problems
+            progress.advance("verified", 1)
+            if verbose or verified.problems:
+                progress.hide()
+                call.remark(partial(_show_session, info=info, verified=verified))
     seals = None
     if since_seal:
         seals = store.seals.verify(newest=True)
@@ -133,7 +142,7 @@ def verify(
         else:
             holding = _verdict(totals, chain_only=chain_only, since_seal=since_seal)
             verdict = (f"{holding}: {checked}", "bold green")
-        screen.line(verdict, f", {_counts(totals)}")
+        screen.line(mark(not problems), verdict, f", {_counts(totals)}")
         if chain_only or since_seal:
             screen.line((_UNKEYED, "dim"))
         if since_seal:
@@ -167,8 +176,8 @@ def _verdict(totals: Mapping[str, int], *, chain_only: bool, since_seal: bool) -
     if chain_only:
         return "chains link up"
     if totals["superseded"]:
-        return "all that is not superseded is as it was written"
-    return "all is as it was written"
+        return "unchanged since it was written, except later redactions"
+    return "unchanged since it was written"
 
 
 _COUNTED = ("events", "compactions", "requests", "superseded", "superseded_digests")
@@ -197,7 +206,8 @@ def _show_session(
 def _show_seals(screen: Screen, seals: SealsVerified) -> None:
     """Print a line about the tree of seals, and one for each problem."""
     if not seals.tree_heads and not seals.problems:
-        screen.line(("no seals yet: run `refold seal`", "dim"))
+        remark = "no seals yet: `refold seal` also proves later that nothing is missing"
+        screen.line((remark, "dim"))
         return
     counts = ", ".join(
         (
@@ -219,12 +229,18 @@ def _show_seals(screen: Screen, seals: SealsVerified) -> None:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    """Return the numbers of checked items as text."""
-    parts = [
-        counted(counts["events"], "event"),
-        counted(counts["compactions"], "compaction"),
-        counted(counts["requests"], "request"),
-    ]
+    """Return the numbers of checked items as text.
+
+    Summaries and requests are events, too.
+    """
+    parts = [counted(counts["events"], "event")]
+    included: list[str] = []
+    if counts["compactions"]:
+        included.append(counted(counts["compactions"], "compaction"))
+    if counts["requests"]:
+        included.append(counted(counts["requests"], "request"))
+    if included:
+        parts.append(f"including {' and '.join(included)}")
     if counts["superseded"]:
         parts.append(counted(counts["superseded"], "superseded event"))
     if counts["superseded_digests"]:
@@ -281,7 +297,9 @@ def _verify_export(folder: Path) -> Result:
             screen.line(mark(False), shown(f"{problem.path}: {problem.detail}"))
         if ok:
             owner = f" of user {checked.user_id!r}" if checked.user_id else ""
-            screen.line(mark(True), shown(f"all{owner} is there, as it was written"))
+            screen.line(
+                mark(True), shown(f"the export{owner} is complete and unchanged")
+            )
 
     value = {
         "ok": ok,

@@ -29,8 +29,7 @@ from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
-    from refold.projections.context.why import Asked
-    from refold.projections.context.why import Part as ContextPart
+    from refold.projections.context.why import Asked, Part as ContextPart
     from refold.store.proofs.explanations import Explanation, SummaryRecord
 
 
