@@ -68,6 +68,7 @@ def events_with(text: str) -> list[Any]:
         refold.ToolResult(
             call_id=f"{call}2", content=[{"type": "text", "text": text}, {"type": text}]
         ),
+        *_calls_with_layouts(call, text),
         refold.Planner(plan=[text, {"step": text}]),
         refold.Reflection(issues=(text,), suggestion=text, pass_=False),
         refold.Aggregate(
@@ -78,6 +79,33 @@ def events_with(text: str) -> list[Any]:
         refold.StateUpdate(set={text[:60]: text}),
         refold.Final(text=text, result=named),
     ]
+
+
+def _calls_with_layouts(call: str, text: str) -> list[Any]:
+    """Return calls and results that pages show as diffs, tasks, commands and tables."""
+    short = text[:200]
+    calls = {
+        "edit": ("Edit", {"file_path": text, "old_string": text, "new_string": "x"}),
+        "patch": ("apply_patch", f"*** Begin Patch\n*** Add File: {text}\n+{text}"),
+        "tasks": ("TodoWrite", {"todos": [{"content": text, "status": "pending"}]}),
+        "shell": ("Bash", {"command": text, "description": text, "cwd": text}),
+    }
+    contents = {
+        "edit": [{"name": short, short[:40] or "b": 1}, {"name": short}],
+        "patch": f"diff --git a/{short} b/{short}\n@@ {text}\n-{text}\n+new",
+        "tasks": {"rows": [{"a": short}, {"a": short}]},
+        "shell": f"Exit code 2\n{text}",
+    }
+    made: list[Any] = []
+    for kind, (tool_name, arguments) in calls.items():
+        made.append(
+            refold.ToolCall(
+                call_id=f"{call}-{kind}", tool_name=tool_name, arguments=arguments
+            )
+        )
+    for kind, content in contents.items():
+        made.append(refold.ToolResult(call_id=f"{call}-{kind}", content=content))
+    return made
 
 
 def append_events_with(session: Session, text: str) -> None:

@@ -166,6 +166,40 @@ def test_a_run_is_shown_as_turns_with_each_call_next_to_its_result(
     assert "EMAIL" in turn
 
 
+def test_an_edit_is_shown_as_a_diff_and_a_command_with_its_exit_code(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="edits")
+    arguments = {"file_path": "a.py", "old_string": "x = 1\n", "new_string": "x = 2\n"}
+    tasks = [{"content": "Fix it", "status": "in_progress"}]
+    session.append(
+        [
+            refold.UserInput(text="Fix it."),
+            refold.ToolCall(call_id="e", tool_name="Edit", arguments=arguments),
+            refold.ToolResult(call_id="e", content="done"),
+            refold.ToolCall(
+                call_id="c", tool_name="Bash", arguments={"command": "make test"}
+            ),
+            refold.ToolResult(call_id="c", content="Exit code 2\nno", status="error"),
+            refold.ToolCall(
+                call_id="t", tool_name="TodoWrite", arguments={"todos": tasks}
+            ),
+            refold.ToolResult(call_id="t", content="ok"),
+        ]
+    )
+
+    for path in ("/run/edits", "/run/edits/event?seq=2"):
+        html = page_text(ada, path)
+        assert html.index("<del>-x = 1\n</del>") < html.index("<ins>+x = 2\n</ins>")
+    read = page_text(ada, "/run/edits")
+    chinese = page_text(ada, "/run/edits?lang=zh")
+
+    assert "exit 2" in read
+    assert '<li class="in_progress">' in read
+    assert ">Tool call</span>" in read
+    assert ">工具调用</span>" in chinese
+
+
 def test_a_placeholder_is_marked(ada: TestClient, store: SessionStore) -> None:
     session_with_turns(store, turns=1)
 

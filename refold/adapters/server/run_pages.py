@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
-from refold.adapters.display import events, values
+from refold.adapters.display import events, layouts, values
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
@@ -57,6 +57,9 @@ _WHOLE: Final = 256  # entries up to which a derived stream is read as a whole
 _LINES: Final = 12  # lines of a text that are shown; the rest is folded away
 _SHOWN: Final = 1_200  # characters of a text that are shown
 _FOLDED: Final = 12_000  # characters that are folded away; the rest is left out
+_DIFF_LINES: Final = 24  # lines of a diff that are shown
+_DIFF_FOLDED: Final = 400  # lines of a diff that are folded away
+_LONGEST_LINE: Final = 600  # characters of a line of a diff
 _NOT_FOLDED: Final = 12  # characters more that are not worth a fold
 _LONGEST_MARK: Final = 200  # characters of a placeholder or stub
 _NOT_IN_RUNS: Final = (*DERIVED_TYPES, "consent", "forget")
@@ -81,6 +84,11 @@ class PageEvent(NamedTuple):
             events.changes_to(envelope),
             None if result is None else cls.of(result),
         )
+
+    @property
+    def layout(self) -> layouts.Layout:
+        """Its parts, as a page shows them."""
+        return layouts.layout_of(self.envelope)
 
     @property
     def anchor(self) -> str:
@@ -567,6 +575,60 @@ def _outside_mark(text: str, end: int) -> int:
     return end
 
 
+class CutDiff(NamedTuple):
+    """The lines of a diff in parts, each line with its kind.
+
+    shown: the first lines.
+    rest:  the next lines, which the reader can unfold.
+    left:  how many lines are in neither.
+    """
+
+    shown: Sequence[tuple[str, Markup]]
+    rest: Sequence[tuple[str, Markup]]
+    left: int
+
+
+def cut_diff(diff: layouts.Diff, *, whole: bool = False) -> CutDiff:
+    """Cut a diff to the room of a page.
+
+    Each part has a limited number of lines and of characters.
+    """
+    lines = diff.lines
+    if whole:
+        return CutDiff([_marked_line(line) for line in lines], (), 0)
+    end = _end_of_lines(lines, 0, _DIFF_LINES, 2 * _SHOWN)
+    if end + _NOT_FOLDED >= len(lines):
+        end = _end_of_lines(lines, 0, len(lines), 2 * _SHOWN)
+    end_of_rest = _end_of_lines(lines, end, _DIFF_FOLDED, _FOLDED)
+    return CutDiff(
+        shown=[_marked_line(line, _LONGEST_LINE) for line in lines[:end]],
+        rest=[_marked_line(line, _LONGEST_LINE) for line in lines[end:end_of_rest]],
+        left=len(lines) - end_of_rest,
+    )
+
+
+def _end_of_lines(
+    lines: Sequence[layouts.Line], start: int, most: int, characters: int
+) -> int:
+    """Return the end of the lines from ``start`` on that fit; at least one fits."""
+    end = start
+    room = characters
+    while end < min(len(lines), start + most):
+        room -= min(len(lines[end].text), _LONGEST_LINE)
+        if room < 0 and end > start:
+            break
+        end += 1
+    return end
+
+
+def _marked_line(line: layouts.Line, most: int | None = None) -> tuple[str, Markup]:
+    """Return a line of a diff; a longer one than ``most`` characters is cut."""
+    text = line.text
+    if most is not None and len(text) > most:
+        text = text[: _outside_mark(text, most)] + "…"
+    return line.kind, marked(text)
+
+
 def first_line(text: str, most: int = 200) -> str:
     """Return the beginning of a text, in one line of at most ``most`` characters."""
     line = " ".join(text[: 4 * most].split())
@@ -647,6 +709,7 @@ def _pages() -> Environment:
     pages.filters |= {
         "content": events.result_text,
         "cut": cut,
+        "cut_diff": cut_diff,
         "dollars": _dollars,
         "first_line": first_line,
         "marked": marked,
