@@ -258,7 +258,7 @@ def test_the_run_page_is_searched_and_filtered_by_its_form(
 
     page.goto("/run/run")
     page.locator(".kinds summary").click()
-    page.get_by_label("tool_call").check()
+    page.get_by_label("Tool call").check()
     show.click()
     expect(page.locator("li.event.tool_call, .side .event.tool_call")).to_have_count(4)
     expect(page.locator(".event.user_input")).to_have_count(0)
