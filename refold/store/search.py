@@ -1,4 +1,4 @@
-"""Search for words in the events of a user's sessions.
+"""Search in the events of a user's sessions, ranked by BM25.
 
 Each session has its own indexes, one for every 1,024 events.  An index is a stored
 view, encrypted with the session's key: it is deleted and erased with the session.
@@ -6,125 +6,235 @@ view, encrypted with the session's key: it is deleted and erased with the sessio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold.domain import ports
-from refold.domain.errors import Erased, InvalidEvent
+from refold.domain.envelope import Envelope
+from refold.domain.errors import Erased, StoreUnavailable
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import repr_without_texts
-from refold.projections.search import (
-    SEGMENT,
-    Index,
-    StoredIndex,
-    searchable_text,
-    snippet,
-    words,
-)
+from refold.projections.search.documents import Document
+from refold.projections.search.index import SEGMENT, Index, Keyed, StoredIndex
+from refold.projections.search.query import Query
+from refold.projections.search.ranking import Ranked, Ranking, SegmentMatches, rank
+from refold.projections.search.snippets import snippet
+from refold.projections.search.terms import folded, terms
 from refold.store.history import read_pages
 from refold.store.memory.views import keep_view
 
-_MOST_WORDS: Final = 50  # in one search
-_VERSION: Final = 1  # of the form in which an index is stored
+_VERSION: Final = 2  # of the form in which an index is stored
 _SEPARATOR: Final = ports.VIEW_NAME_SEPARATOR
 _NAME_PREFIX: Final = f"search{_SEPARATOR}{_VERSION}{_SEPARATOR}"
+# Indexes of earlier versions are dropped when the segment is indexed again.
+_OLD_PREFIX: Final = f"search{_SEPARATOR}1{_SEPARATOR}"
 # An index is stored again once an eighth of its events are new, or 64 of them.  Reading
 # fewer new events in each search costs less than a write.
 _STORE_AT_SHARE: Final = 8
 _STORE_AT_EVENTS: Final = 64
+# Events with the words of a phrase that are read to find those with the phrase.
+_MOST_CHECKED: Final = 2_000
+_SCORE_DIGITS: Final = 3
 
 
 @repr_without_texts
 class SearchHit(NamedTuple):
-    """An event that contains all words of a search, and the line with the words."""
+    """An event that matches a search, and the part of its text that matches best.
+
+    score: the rank by BM25; higher is better.
+    marks: the start and the end of each match in the snippet, in characters.
+    """
 
     session_id: str
     seq: int
     type: str
     ts: datetime
     snippet: str
+    score: float = 0.0
+    marks: tuple[tuple[int, int], ...] = ()
+
+    def pieces(self) -> Iterator[tuple[str, bool]]:
+        """Yield the snippet in pieces, and whether each is a match."""
+        place = 0
+        for start, end in self.marks:
+            if start > place:
+                yield self.snippet[place:start], False
+            yield self.snippet[start:end], True
+            place = end
+        if place < len(self.snippet):
+            yield self.snippet[place:], False
 
     def to_json(self) -> JsonObject:
         """Return the JSON that ``refold search --json`` prints."""
         ts = self.ts.isoformat().replace("+00:00", "Z")
-        return {**self._asdict(), "ts": ts}
+        marks = [list(mark) for mark in self.marks]
+        return {**self._asdict(), "ts": ts, "marks": marks}
 
 
-def words_of_search(text: str) -> set[str]:
-    """Return the words to search for.  Raises InvalidEvent unless they are 1 to 50."""
-    wanted_words = words(text)
-    count = len(wanted_words)
-    if not 0 < count <= _MOST_WORDS:
-        raise InvalidEvent(f"search for 1 to {_MOST_WORDS} words, not for {count}")
-    return wanted_words
+class SearchResult(NamedTuple):
+    """The best events of a search.
+
+    total:          the number of events that match.
+    total_is_exact: False if some of these events may lack a phrase of the search, and
+                    only have its words.
+    """
+
+    hits: list[SearchHit]
+    total: int
+    total_is_exact: bool = True
 
 
 def search(
-    log: ports.EventLog, infos: Sequence[ports.SessionInfo], text: str
-) -> Iterator[SearchHit]:
-    """Yield the events of these sessions that contain all words of ``text``.
+    log: ports.EventLog,
+    infos: Sequence[ports.SessionInfo],
+    query: Query,
+    limit: int,
+) -> SearchResult:
+    """Return the best events of these sessions for a query, the best first.
 
-    The session with the newest event comes first.  Within a session, newer events come
-    first.  Sessions that are erased during the search are left out.
-
-    Raises InvalidEvent for a text without words, or with more than 50.
+    Of events with the same score, the newest comes first.  Sessions that are erased
+    during the search are left out.
     """
-    wanted_words = words_of_search(text)
+    segments: list[_Segment] = []
     for info in sorted(infos, key=lambda info: info.updated_at, reverse=True):
         stream = StreamId(info.user_id, info.session_id)
+        if query.session not in (None, info.session_id):
+            continue
         try:
-            yield from _SessionIndexes(log, stream).search(info.head_seq, wanted_words)
+            indexes = list(_indexes(log, stream, info.head_seq))
         except Erased:
             continue
+        for index in reversed(indexes):
+            segments.append(_Segment(stream, SegmentMatches.of(index, query)))
+    most = max(limit, _MOST_CHECKED) if query.phrases else limit
+    matches = [segment.matches for segment in segments]
+    ranking = rank(matches, query, most)
+    hits: list[SearchHit] = []
+    if limit:
+        for hit in _hits(log, segments, ranking, query):
+            hits.append(hit)
+            if len(hits) == limit:
+                break
+    all_were_read = len(ranking.best) == ranking.total and len(hits) < limit
+    if all_were_read:
+        return SearchResult(hits, len(hits))
+    return SearchResult(hits, ranking.total, not query.phrases)
 
 
-class _SessionIndexes:
-    """The indexes of one session."""
+class _Segment(NamedTuple):
+    stream: StreamId
+    matches: SegmentMatches
 
-    def __init__(self, log: ports.EventLog, stream: StreamId) -> None:
-        self._log = log
-        self._stream = stream
-        self._key = log.session_proof_key(stream)
 
-    def search(self, head: int, wanted_words: set[str]) -> Iterator[SearchHit]:
-        """Yield the events up to ``head`` that contain these words, newest first."""
-        segments = (head + SEGMENT - 1) // SEGMENT
-        for segment in reversed(range(segments)):
-            for seq in self._index(segment, head).find(wanted_words):
-                for envelope in self._log.read(self._stream, after=seq - 1, upto=seq):
-                    text = searchable_text(envelope)
-                    # The index contains hashes of words, and two words may share one.
-                    if wanted_words <= words(text):
-                        yield SearchHit(
-                            session_id=envelope.session_id,
-                            seq=seq,
-                            type=envelope.type,
-                            ts=envelope.ts,
-                            snippet=snippet(text, sorted(wanted_words)),
-                        )
+def _hits(
+    log: ports.EventLog,
+    segments: Sequence[_Segment],
+    ranking: Ranking,
+    query: Query,
+) -> Iterator[SearchHit]:
+    """Yield the events of a ranking that match the query by their texts."""
+    for ranked in ranking.best:
+        segment = segments[ranked.segment]
+        seq = segment.matches.first + ranked.place
+        try:
+            envelopes = log.read(segment.stream, after=seq - 1, upto=seq)
+        except Erased:
+            continue
+        for envelope in envelopes:
+            document = Document.of(envelope)
+            if _matches(document, query):
+                yield _hit(envelope, document, ranked, ranking.weights)
 
-    def _index(self, segment: int, head: int) -> StoredIndex:
-        """Return the index of a segment up to ``head``, after adding its new events."""
-        first = segment * SEGMENT + 1
-        last = min((segment + 1) * SEGMENT, head)
-        name = f"{_NAME_PREFIX}{segment}"
-        stored = self._log.load_view(self._stream, name)
-        through = stored.through_seq if stored else first - 1
-        if stored and through >= last:
-            return StoredIndex(self._key, first, stored.body)
-        index = Index(self._key, first, first - 1)
-        if stored:
-            index = Index.load(self._key, first, through, stored.body)
-        for envelope in read_pages(self._log, self._stream, after=through, upto=last):
-            index.take(envelope)
-        body = index.dump()
-        new_events = index.through - through
-        stored_events = through - first + 1
-        is_share_new = new_events * _STORE_AT_SHARE >= stored_events
-        if is_share_new or new_events >= _STORE_AT_EVENTS:
-            view = ports.StoredView(index.through, 0, body)
-            replaces = stored.through_seq if stored else 0
-            keep_view(self._log, self._stream, name, view, replaces=replaces)
-        return StoredIndex(self._key, first, body)
+
+def _matches(document: Document, query: Query) -> bool:
+    """Whether a text has a term of the query, and all of its phrases.
+
+    The index has hashes of terms, and two terms may share one.
+    """
+    if query.terms:
+        has_term = not query.terms.isdisjoint(terms(document.text))
+        if not has_term and query.terms.isdisjoint(terms(document.call_id)):
+            return False
+    text = folded(document.text)
+    return all(phrase.search(text) for phrase in query.phrases)
+
+
+def _hit(
+    envelope: Envelope,
+    document: Document,
+    ranked: Ranked,
+    weights: Mapping[str, float],
+) -> SearchHit:
+    """Return the event as a hit, with a part of its text."""
+    shown = snippet(document.values, weights)
+    if not shown.marks:  # the match is the name of a field
+        with_keys = snippet(document.text, weights)
+        if with_keys.marks:
+            shown = with_keys
+    return SearchHit(
+        session_id=envelope.session_id,
+        seq=envelope.seq,
+        type=envelope.type,
+        ts=envelope.ts,
+        snippet=shown.text,
+        score=round(ranked.score, _SCORE_DIGITS),
+        marks=shown.marks,
+    )
+
+
+def _indexes(log: ports.EventLog, stream: StreamId, head: int) -> Iterator[StoredIndex]:
+    """Yield the indexes of a session up to ``head``, after adding its new events."""
+    keyed = Keyed(log.session_proof_key(stream))
+    body_before: Mapping[str, Any] | None = None
+    for segment in range((head + SEGMENT - 1) // SEGMENT):
+        body = _index_body(log, stream, keyed, segment, head, body_before)
+        yield StoredIndex(keyed, segment * SEGMENT + 1, body)
+        body_before = body
+
+
+def _index_body(
+    log: ports.EventLog,
+    stream: StreamId,
+    keyed: Keyed,
+    segment: int,
+    head: int,
+    body_before: Mapping[str, Any] | None,
+) -> Mapping[str, Any]:
+    """Return the index of a segment up to ``head`` in its stored form.
+
+    New events are added first, and the index is stored if they are many.
+
+    body_before: the index of the segment before.
+    """
+    first = segment * SEGMENT + 1
+    last = min((segment + 1) * SEGMENT, head)
+    name = f"{_NAME_PREFIX}{segment}"
+    stored = log.load_view(stream, name)
+    replaces = stored.through_seq if stored else 0
+    if stored and not stored.body:  # it was changed, and does not decrypt
+        stored = None
+    through = stored.through_seq if stored else first - 1
+    if stored and through >= last:
+        return stored.body
+    if stored:
+        index = Index.load(keyed, first, through, stored.body)
+    else:
+        index = Index(keyed, first, first - 1)
+        if body_before is not None:
+            index.continue_calls(body_before)
+    for envelope in read_pages(log, stream, after=through, upto=last):
+        index.take(envelope)
+    body = index.dump()
+    new_events = index.through - through
+    stored_events = through - first + 1
+    is_share_new = new_events * _STORE_AT_SHARE >= stored_events
+    if is_share_new or new_events >= _STORE_AT_EVENTS:
+        view = ports.StoredView(index.through, 0, body)
+        keep_view(log, stream, name, view, replaces=replaces)
+        if stored is None:
+            with suppress(StoreUnavailable):  # a program that may only read
+                log.drop_view(stream, f"{_OLD_PREFIX}{segment}")
+    return body

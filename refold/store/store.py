@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain, count, groupby, islice
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Self
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from refold.store.proofs.verification import Rechecked, Verified
     from refold.store.reads import Reads
     from refold.store.reviews import Reviews
-    from refold.store.search import SearchHit
+    from refold.store.search import SearchHit, SearchResult
     from refold.store.work.rebuilds import Rebuilt
 
 _STREAMS_AT_ONCE: Final = 50  # streams whose ends one task of an executor reads
@@ -371,27 +371,50 @@ class SessionStore:
     def search(
         self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
     ) -> list[SearchHit]:
-        """Return the events that contain all words of ``text``, newest session first.
+        """Return the events that match ``text`` best, the best first.
 
-        Only whole words match, in upper or lower case.  Any two adjacent characters of
-        Chinese, Japanese, or Korean are a word.  The first search of a session builds
-        its index.  The index contains keyed hashes of words, is encrypted with the
-        session's key, and is deleted with the session.
+        ``search_with_total`` also returns how many match, and has the details.
 
-        Raises InvalidEvent for a text without words, SessionNotFound, Erased.
+        Raises InvalidEvent for a query that is not valid, SessionNotFound, Erased.
         """
+        return self._search(user_id, text, session_id, limit).hits
+
+    @recorded("search")
+    def search_with_total(
+        self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
+    ) -> SearchResult:
+        """Return the events that match ``text`` best, and how many match.
+
+        Any of the words matches, in upper or lower case and in another form such as a
+        plural; events with more words, with rarer ones and with more of them come first
+        (BM25).  Any two adjacent characters of Chinese, Japanese, or Korean are a word.
+        A phrase in double quotes must be in each event.  So must the filters ``type:``,
+        ``tool:``, ``file:``, ``model:``, ``failed:``, ``after:``, ``before:`` and
+        ``session:``.
+
+        The first search of a session builds its index.  The index contains keyed hashes
+        of words, is encrypted with the session's key, and is deleted with the session.
+
+        Raises InvalidEvent for a query that is not valid, SessionNotFound, Erased.
+        """
+        return self._search(user_id, text, session_id, limit)
+
+    def _search(
+        self, user_id: str, text: str, session_id: str | None, limit: int
+    ) -> SearchResult:
+        from refold.projections.search.query import Query
         from refold.store.search import search
 
         ids.check_id("user_id", user_id)
         self.log.erasures.refuse_erased(user_id)
+        query = Query.parse(text)
         named_internal = session_id is not None and ids.is_internal(session_id)
         infos = self.sessions(user_id, internal=named_internal)
         if session_id is not None:
             infos = [info for info in infos if info.session_id == session_id]
             if not infos:
                 raise errors.SessionNotFound(user_id, session_id)
-        events = search(self.log, infos, text)
-        return list(islice(events, ids.bounded("limit", limit)))
+        return search(self.log, infos, query, ids.bounded("limit", limit))
 
     def user(self, user_id: str) -> User:
         """Return the user, with consent and preferences.

@@ -144,10 +144,16 @@ def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     ran = refold("search", "--user", "lin", "the", "--limit", "2", "--json")
 
     assert [list(hit) for hit in ran.json()] == [
-        ["session_id", "seq", "type", "ts", "snippet"]
+        ["session_id", "seq", "type", "ts", "snippet", "score", "marks"]
     ] * 2
     assert ran.json()[0]["session_id"] == "run"
     assert refold("search", "the", "--user", "lin").out.count("run ") >= 5
-    none = refold("search", "--user", "lin", "no such words anywhere")
-    assert none.out == "no event contains all of these words\n"
+    none = refold("search", "--user", "lin", "zzz yyy")
+    assert none.out == "no event matches\n"
+    some = refold("search", "--user", "lin", "importer", "--limit", "1")
+    total = len(refold("search", "--user", "lin", "importer", "--json").json())
+    *lines, last = some.out.splitlines()
+    assert last == f"1 of {total} events; --limit 20 shows more"
+    assert max(map(len, lines)) <= 80
+    assert not any("toolu_" in line for line in lines)
     assert refold("search", "--user", "lin", "??").code == 1

@@ -229,7 +229,11 @@ def test_why_compare_verify_and_search_answer(ada: TestClient) -> None:
     assert why["at"] == 2
     assert compared.json()["outcomes"][0]["name"] == "keep_all"
     assert (proved["ok"], proved["events"]) == (True, 2)
-    assert [(each["session_id"], each["seq"]) for each in hits["found"]] == [("s-1", 1)]
+    (hit,) = hits["found"]
+    assert (hit["session_id"], hit["seq"]) == ("s-1", 1)
+    marked = [hit["snippet"][start:end] for start, end in hit["marks"]]
+    assert [word.lower() for word in marked] == ["build", "fail"]
+    assert (hits["total"], hits["total_is_exact"]) == (1, True)
     assert (state, costs) == ({}, {"costs": []})
 
 

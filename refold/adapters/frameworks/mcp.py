@@ -78,7 +78,12 @@ class Readable:
     def search(
         self, words: str, session_id: str | None = None, limit: int = 10
     ) -> list[Any]:
-        """Find the events that contain all of these words, newest session first."""
+        """Find events of all sessions, the best first; any of the words matches.
+
+        A phrase in double quotes must be in each event.  Filters: type:tool_result,
+        tool:Bash, file:src/app.py, model:opus, failed:, after:2026-03-16,
+        before:2026-03-17, session:NAME.
+        """
         hits = self._store.search(
             self._whose(),
             words,

@@ -33,6 +33,7 @@ from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
 _SESSIONS_PER_PAGE: Final = 50
+_MOST_FOUND: Final = 800  # events of a search on one page
 _MOST_REQUESTS: Final = 200  # to which a page of a context links
 # A page verifies a longer session only after a confirmation.
 _MOST_VERIFIED: Final = 10 * run_pages.MANY
@@ -208,14 +209,26 @@ TypeNames = Annotated[list[str] | None, Query()]
 
 @router.get("/")
 def sessions(
-    here: Here, q: str = "", label: str = "", after: str | None = None
+    here: Here,
+    q: str = "",
+    label: str = "",
+    after: str | None = None,
+    most: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _SESSIONS_PER_PAGE,
 ) -> Response:
-    """Show a page of the user's sessions, or the events with the words of ``q``."""
+    """Show a page of the user's sessions, or the events that match ``q``.
+
+    most: the number of events to show.
+    """
     here.check_scope("read")
     store = here.store
     if q.strip():
-        hits = store.search(here.user, q, limit=_SESSIONS_PER_PAGE)
-        return here.page("sessions.html", q=q, label=label, hits=hits)
+        result = store.search_with_total(here.user, q, limit=most)
+        next_most: int | None = None
+        if result.total > len(result.hits) == most < _MOST_FOUND:
+            next_most = min(2 * most, _MOST_FOUND)
+        return here.page(
+            "sessions.html", q=q, label=label, result=result, next_most=next_most
+        )
     # One session more shows whether there is another page.
     infos = store.sessions(
         here.user,
@@ -235,7 +248,7 @@ def sessions(
         "sessions.html",
         q=q,
         label=label,
-        hits=None,
+        result=None,
         infos=infos,
         labels=labels,
         next_after=last_shown,
@@ -297,14 +310,16 @@ def timeline(
         return here.page(
             "parts/turns.html", seq=seq, session=session, part=part, wanted=event_filter
         )
-    hits = None
+    result = None
     if q.strip():
-        hits = here.store.search(here.user, q, session_id=session.session_id)
+        result = here.store.search_with_total(
+            here.user, q, session_id=session.session_id
+        )
     return here.page(
         "run.html",
         seq=seq,
         q=q,
-        hits=hits,
+        result=result,
         session=session,
         part=part,
         wanted=event_filter,

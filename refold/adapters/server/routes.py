@@ -544,11 +544,17 @@ def search(
     session_id: Text = None,
     limit: Most = 20,
 ) -> Response:
-    """Find events that contain all the words, the newest session first."""
-    hits = access.store.search(
+    """Find events by words, "phrases" and filters such as type:, the best first."""
+    result = access.store.search_with_total(
         access.user_id, words, session_id=session_id, limit=limit
     )
-    return answer({"found": [hit.to_json() for hit in hits]})
+    return answer(
+        {
+            "found": [hit.to_json() for hit in result.hits],
+            "total": result.total,
+            "total_is_exact": result.total_is_exact,
+        }
+    )
 
 
 @router.put("/sessions/{session_id}/labels", operation_id="label")

@@ -33,7 +33,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "Look": {
         "sessions": _own("log:sessions", "List sessions with their size and age."),
         "log": _own("log:log", "Show the timeline of a session."),
-        "search": _own("log:search", "Find events that contain all the given words."),
+        "search": _own(
+            "log:search", "Find events by words, phrases and filters, the best first."
+        ),
         "view": _own(
             "operate:view", "Show a run in the terminal, or write it as one HTML file."
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,6 +16,7 @@ from refold.domain.errors import Erased, SessionNotFound
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
     from refold.store import SessionStore
+    from refold.store.search import SearchHit
 
 
 def sessions(
@@ -88,7 +91,7 @@ def search(
     user: options.UserOption,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="WORDS", help="Words that each event must contain."),
+        typer.Argument(metavar="WORDS", help='Words to find, "phrases", and filters.'),
     ],
     session: Annotated[
         str | None, options.session_option("Search only in this session.")
@@ -97,21 +100,76 @@ def search(
         int, typer.Option(metavar="N", min=0, help="Show at most N events.")
     ] = 20,
 ) -> output.Result:
-    """Find events that contain all the given words."""
+    """Find events by words, phrases and filters, the best first.
+
+    Any of the words matches.  Events with more of the words, and with rarer ones, come
+    first.  A phrase in double quotes must be in each event; quote it for the shell, as
+    in '"connection refused"'.  Filters restrict the events: type:tool_result,
+    tool:Bash, file:src/app.py, file:src/, model:opus, failed:, failed:no,
+    after:2026-03-16, before:2026-03-17, session:NAME.
+    """
     query = " ".join(words)
     store = call.store()
-    hits = store.search(user, query, session_id=session, limit=limit)
-    if not hits:
+    result = store.search_with_total(user, query, session_id=session, limit=limit)
+    if not result.hits:
         options.sessions(store, user, session)  # raises for a mistyped name
 
     def show(screen: output.Screen) -> None:
-        for hit in hits:
-            place = f"{hit.session_id} {hit.seq}  "
-            screen.line(place, (hit.type, "bold"), "  ", output.shown(hit.snippet))
-        if not hits:
-            screen.line("no event contains all of these words")
+        for hit in result.hits:
+            day = f"{hit.ts:%Y-%m-%d}"
+            screen.line(f"{hit.session_id} {hit.seq}  ", (hit.type, "bold"), f"  {day}")
+            for line in _excerpt_lines(hit, min(screen.width, _WIDEST) - _INDENT):
+                screen.line(" " * _INDENT, *line)
+        shown = len(result.hits)
+        if not result.total:
+            screen.line("no event matches")
+        elif result.total > shown:
+            most = "" if result.total_is_exact else "at most "
+            total = most + values.number(result.total)
+            more = max(2 * shown, 20)
+            screen.line(f"{shown} of {total} events; --limit {more} shows more")
 
-    return output.Result([hit.to_json() for hit in hits], show)
+    return output.Result([hit.to_json() for hit in result.hits], show)
+
+
+_INDENT: Final = 4  # columns before an excerpt
+_WIDEST: Final = 80  # columns of a line with an excerpt
+
+
+def _excerpt_lines(hit: SearchHit, width: int) -> Iterator[list[output.Part]]:
+    """Yield the excerpt of a hit in lines of a width, with the matches marked."""
+    from rich.cells import get_character_cell_size
+
+    characters: list[tuple[str, bool]] = []
+    for piece, is_match in hit.pieces():
+        for character in output.shown_in_line(piece):
+            characters.append((character, is_match))
+    while characters:
+        end = 0
+        columns = 0
+        last_space = 0
+        for character, _ in characters:
+            columns += get_character_cell_size(character)
+            if columns > width:
+                break
+            end += 1
+            if character == " ":
+                last_space = end
+        if end < len(characters) and last_space:
+            end = last_space
+        yield _parts(characters[:end])
+        del characters[:end]
+
+
+def _parts(characters: Sequence[tuple[str, bool]]) -> list[output.Part]:
+    """Return characters as parts of a line; matches are bold."""
+    parts: list[output.Part] = []
+    for is_match, group in groupby(characters, key=itemgetter(1)):
+        text = output.shown("".join(character for character, _ in group))
+        parts.append((text, "bold yellow") if is_match else text)
+    if not isinstance(parts[-1], tuple):
+        parts[-1] = parts[-1].rstrip()
+    return parts
 
 
 def mcp(
