@@ -292,7 +292,7 @@ def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
             requested_model = event.model or requested_model
         elif isinstance(event, Summary):
             model = event.summarizer.model or model
-        usage = _usage_of(envelope)
+        usage = usage_of(envelope)
         if usage is None:
             continue
         response = meta.response_id or envelope.seq
@@ -300,12 +300,12 @@ def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
         if answer is None:
             by_response[response] = Answer(envelope, usage, model or requested_model)
         else:
-            greatest = _greatest_of(answer.usage, usage)
+            greatest = greatest_of(answer.usage, usage)
             by_response[response] = answer._replace(usage=greatest)
     return list(by_response.values())
 
 
-def _greatest_of(first: Usage, second: Usage) -> Usage:
+def greatest_of(first: Usage, second: Usage) -> Usage:
     """Return the greater number of each field."""
     return Usage(
         input=max(first.input, second.input),
@@ -316,7 +316,7 @@ def _greatest_of(first: Usage, second: Usage) -> Usage:
     )
 
 
-def _usage_of(envelope: Envelope) -> Usage | None:
+def usage_of(envelope: Envelope) -> Usage | None:
     """Return the usage in an event's payload, its ``meta``, or its imported source."""
     in_payload: Any = getattr(envelope.payload, "usage", None)
     in_source: Any = (envelope.meta.source or {}).get("usage")

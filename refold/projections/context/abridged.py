@@ -1161,7 +1161,7 @@ class _Progress:
 
         open_file: the file that the agent has open after it.
         """
-        action = _action_of(call, self._tools, open_file)
+        action = action_of(call, self._tools, open_file)
         if action is not None and action.target is not None:
             if action.effect == "command":
                 if is_revert(action.target, self._files):
@@ -1209,7 +1209,7 @@ class _Progress:
 
     def _command(self, call: ToolCall) -> str | None:
         """The command that a call runs, or None if it runs none."""
-        action = _action_of(call, self._tools, None)
+        action = action_of(call, self._tools, None)
         if action is None or action.effect != "command":
             return None
         return action.target
@@ -1234,7 +1234,7 @@ def _add_action(
 
     Returns the file that the agent has open after it.
     """
-    action = _action_of(call, tools, open_file)
+    action = action_of(call, tools, open_file)
     if action is None or action.target is None:
         turn.lists["tools"].append(call_line(call))
         return open_file
@@ -1245,8 +1245,8 @@ def _add_action(
     return open_file if action.effect == "deleted" else action.target
 
 
-def _action_of(call: ToolCall, tools: Tools, open_file: str | None) -> Action | None:
-    """The effect of a call, on the open file if it names no other; None if unknown."""
+def action_of(call: ToolCall, tools: Tools, open_file: str | None) -> Action | None:
+    """Return the effect of a call, on the open file if it names no other, or None."""
     reader = tools.get(call.tool_name)
     if reader is None or isinstance(call.arguments, str):
         return None
@@ -1274,7 +1274,7 @@ def _actions_in(
         call = envelope.payload
         if not isinstance(call, ToolCall) or envelope.seq in failed_calls:
             continue
-        action = _action_of(call, tools, open_file)
+        action = action_of(call, tools, open_file)
         if action is None:
             continue
         yield envelope.seq, action
