@@ -5,6 +5,7 @@ from typing import Any
 
 import refold as refold_package
 from tests.cli.conftest import Refold
+from tests.cli.test_terminal import on_terminal, plain
 
 SESSION = ("--user", "lin", "--session", "run")
 
@@ -144,3 +145,54 @@ def test_a_context_without_hidden_parts_says_so(refold: Refold, tmp_path: Path) 
     out = refold("context", *SESSION).out
 
     assert "  nothing" in out
+
+
+def test_people_see_the_events_that_the_client_left_out(
+    refold: Refold, sample: Path
+) -> None:
+    events = refold_package.events
+    with refold_package.open(f"sqlite:///{sample}") as store:
+        store.session(user_id="lin", session_id="rewound").append(
+            [
+                events.UserInput(text="Try it with a cache."),
+                events.AgentResponse(text="Done."),
+                events.UserInput(text="Try it without."),
+                events.ProviderEdit(reason="rewind", left_out=((1, 2),)),
+            ]
+        )
+
+    seen = refold("context", "--user", "lin", "--session", "rewound").out
+    before = refold("context", *SESSION).out
+
+    assert "left out  seq 1 to 2: the client took these events out" in seen
+    assert "left out" not in before
+
+
+def test_a_span_is_listed_once(refold: Refold, sample: Path) -> None:
+    strategy = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
+    refold("compact", *SESSION, *strategy, "--until-idle")
+
+    seen = refold("context", *SESSION, *strategy).out
+
+    spans = [line for line in seen.splitlines() if line.startswith("  summary ")]
+    assert spans == ["  summary  seq 1 to 21", "  summary  seq 22 to 39"]
+
+
+def test_a_terminal_says_how_to_see_the_rest_of_a_text(
+    refold: Refold, sample: Path
+) -> None:
+    words = "\n".join(f"Line {number} of my request." for number in range(60))
+    with refold_package.open(f"sqlite:///{sample}") as store:
+        store.session(user_id="lin", session_id="long").append(
+            refold_package.UserInput(text=words)
+        )
+    args = ("context", "--user", "lin", "--session", "long")
+
+    cut = plain(on_terminal(*args, columns=80))
+    full = plain(on_terminal(*args, "--full", columns=80))
+
+    assert "Line 39 of my request." in cut
+    assert "Line 40 of my request." not in cut
+    assert "more characters (--full)" in cut
+    assert "Line 59 of my request." in full
+    assert "--full" not in full

@@ -1,6 +1,7 @@
 """``log`` prints events: as envelopes for programs, as a timeline for people."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -189,3 +190,92 @@ def test_each_type_of_event_shows_its_content(
     session_of(sample).append(event)
 
     assert words in refold("log", *SESSION, "--after", 57).out
+
+
+@pytest.fixture
+def with_failures(sample: Path) -> Path:
+    """A session with calls of two tools, two of which failed, and another failure."""
+
+    def call(number: int, tool: str, **arguments: str) -> events.ToolCall:
+        return events.ToolCall(
+            call_id=f"c{number}", tool_name=tool, arguments=dict(arguments)
+        )
+
+    def result(number: int, status: Literal["ok", "error"]) -> events.ToolResult:
+        return events.ToolResult(call_id=f"c{number}", content="output", status=status)
+
+    with package.open(f"sqlite:///{sample}") as store:
+        session = store.session(user_id="lin", session_id="failing")
+        session.append(events.UserInput(text="Repair app.py and test it."))
+        session.append([call(1, "Read", path="/srv/src/app.py"), result(1, "ok")])
+        session.append([call(2, "Bash", command="pytest app.py"), result(2, "error")])
+        session.append([call(3, "Edit", path="/srv/src/my-app.py"), result(3, "ok")])
+        session.append([call(4, "Read", path="/srv/app.pyc"), result(4, "error")])
+        session.append(events.AgentError(code="timeout", where="model", message="slow"))
+    return sample
+
+
+FAILING = ("log", "--user", "lin", "--session", "failing")
+
+
+@pytest.mark.parametrize(
+    ("args", "seqs"),
+    [
+        (("--failed",), [4, 5, 8, 9, 10]),
+        (("--tool", "read"), [2, 3, 8, 9]),
+        (("--file", "app.py"), [2, 3, 4, 5]),
+        (("--file", "src/app.py"), [2, 3]),
+        (("--tool", "Bash", "--failed"), [4, 5]),
+        (("--failed", "--file", "app.py"), [4, 5]),
+        (("--failed", "--after", 5), [8, 9, 10]),
+        (("--failed", "--limit", 1), [4]),
+        (("--tool", "Edit", "--failed"), []),
+    ],
+)
+def test_filters_select_events(
+    refold: Refold, with_failures: Path, args: tuple[object, ...], seqs: list[int]
+) -> None:
+    envelopes = refold(*FAILING, *args, "--json").lines()
+
+    assert [envelope["seq"] for envelope in envelopes] == seqs
+
+
+def test_filtered_events_keep_their_numbers(
+    refold: Refold, with_failures: Path
+) -> None:
+    out = refold(*FAILING, "--failed", "--verbosity", "compact").out
+
+    assert "tool_call #2  Bash" in out
+    assert "tool_result #4  Read" in out
+    assert "user_input" not in out
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (("--tool", "Grep"), "no calls of this tool; its tools are: Read, Bash, Edit"),
+        (("--file", "none.py"), "no calls that name this file in this session"),
+        (("--failed", "--after", 10), "no failures after seq 10 in this session"),
+        (("--tool", "Edit", "--failed"), "no event matches all filters"),
+    ],
+)
+def test_a_filter_without_matches_says_what_there_is(
+    refold: Refold, with_failures: Path, args: tuple[object, ...], reason: str
+) -> None:
+    ran = refold(*FAILING, *args)
+
+    assert (ran.code, ran.out) == (0, "")
+    assert reason in ran.err
+
+
+def test_a_limit_of_zero_shows_nothing(refold: Refold, sample: Path) -> None:
+    ran = refold("log", *SESSION, "--limit", 0)
+
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_the_last_answer_has_no_filter(refold: Refold, sample: Path) -> None:
+    ran = refold("log", *SESSION, "--verbosity", "quiet", "--failed")
+
+    assert ran.code == 2
+    assert "leave out the filters" in ran.err

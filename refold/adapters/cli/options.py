@@ -263,6 +263,10 @@ StrategyOption = Annotated[
     ),
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show details.")]
+FullOption = Annotated[
+    bool,
+    typer.Option("--full", help="Show long texts in full on a terminal, too."),
+]
 AbsentOption = Annotated[
     bool,
     typer.Option(

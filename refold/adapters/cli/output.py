@@ -357,10 +357,9 @@ class Terminal(Screen):
                     rest_of_line = sum(len(piece.plain) for piece in pieces[index:])
                     # With the end of the line before each of them.
                     later_lines = sum(1 + len(line) for line in lines[number:])
-                    note = counted(rest_of_line + later_lines, "more character")
-                    self._console.print(
-                        margin + styled((f"… {note}", "dim")), soft_wrap=True
-                    )
+                    more = counted(rest_of_line + later_lines, "more character")
+                    note = (f"… {more} (--full)", "dim")
+                    self._console.print(margin + styled(note), soft_wrap=True)
                     return
                 piece.rstrip()
                 self._console.print(margin + piece, soft_wrap=True)

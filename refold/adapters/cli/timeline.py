@@ -40,9 +40,15 @@ class Timeline:
     """Prints events in the order of the log, each before it reads the next."""
 
     def __init__(
-        self, screen: output.Screen, verbosity: options.Verbosity, *, last_seq: int
+        self,
+        screen: output.Screen,
+        verbosity: options.Verbosity,
+        *,
+        last_seq: int,
+        full: bool = False,
     ) -> None:
         self._screen = screen
+        self._is_full = full
         self._is_compact = verbosity == "compact"
         self._seq_width = max(3, len(str(last_seq)))
         self._rails = Rails()
@@ -79,7 +85,7 @@ class Timeline:
             return
         self._show_head(item, preview)
         margin = (" " * (self._seq_width + 11), (self._rails.passing(), "yellow"), " ")
-        max_lines = None if in_full else _MAX_LINES
+        max_lines = None if in_full or self._is_full else _MAX_LINES
         self._screen.body(preview.body, indent=margin, max_lines=max_lines)
 
     def _show_in_one_line(self, item: Numbered, preview: Preview) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,6 +13,7 @@ from refold.adapters.cli.events import STYLES, origin_words
 from refold.adapters.cli.options import (
     As,
     Call,
+    FullOption,
     SessionOption,
     StrategyOption,
     UserOption,
@@ -27,11 +29,14 @@ from refold.adapters.display.events import (
 )
 from refold.adapters.display.values import type_counts
 from refold.domain.errors import counted
+from refold.projections.context.edits import applied
 from refold.projections.context.units import holds
 from refold.store.proofs.provenance import provenance
+from refold.store.session.core import viewer_of
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
+    from refold.projections.context.units import Spans
     from refold.projections.context.view import View
     from refold.store.proofs.provenance import Provenance
 
@@ -71,10 +76,11 @@ def context(
             "summaries that the strategy would have made by then.",
         ),
     ] = "sent",
+    full: FullOption = False,
 ) -> Result:
     """Show the context that a model is sent, or was sent earlier.
 
-    Makes no summaries: `refold compact` does.
+    Makes no summaries: `refold compact` does.  Cuts long texts on a terminal only.
     """
     positions = [at, before_call, before_response]
     if positions.count(None) < 2:
@@ -90,32 +96,51 @@ def context(
     view = opened.context(strategy, at=at, as_=as_)
     envelopes = opened.history.pages(upto=view.at)
     origin = provenance(opened.writer.log, opened.stream, view)
-    return Result(
-        lambda: view.to_json() | origin.to_json(),
-        lambda screen: _show(screen, view, envelopes, origin),
-    )
+
+    def show(screen: Screen) -> None:
+        by_client = applied(viewer_of(opened).history.edits(upto=view.at)).left_out
+        _show(screen, view, envelopes, origin, by_client, full=full)
+
+    return Result(lambda: view.to_json() | origin.to_json(), show)
 
 
-_MAX_LINES: Final = 8  # printed of a text
+_MAX_LINES: Final = 8  # printed of a text on a terminal
+_MAX_LINES_OF_USER: Final = 40  # printed of a text of the user
+# In the text of summaries, which has the role of the user.
+_SUMMARY_TAG: Final = "<summary "
 _MAX_SEQS: Final = 12  # listed before "and 3 more"
 
 
 def _show(
-    screen: Screen, view: View, envelopes: Iterable[Envelope], origin: Provenance
+    screen: Screen,
+    view: View,
+    envelopes: Iterable[Envelope],
+    origin: Provenance,
+    by_client: Spans,
+    *,
+    full: bool,
 ) -> None:
     """Print a view.
 
     envelopes: the events of the session up to the seq of the view.
+    by_client: the events that the client took out of its own context.
+    full:      print long texts in full on a terminal, too.
     """
     view_json: dict[str, Any] = view.to_json()
     _show_figures(screen, view_json, origin)
+    if by_client:
+        listed = ", ".join(seqs(*span).removeprefix("seq ") for span in by_client)
+        reason = "the client took these events out of its own context"
+        text = f"seq {listed}: {reason}"
+        for number, line in enumerate(wrap(text, screen.width - len(_LEFT_OUT))):
+            screen.line((" " * len(_LEFT_OUT) if number else _LEFT_OUT, "yellow"), line)
     system = view_json["system"]
     if system:
         if not isinstance(system, str):
             system = "\n\n".join(str(block.get("text", "")) for block in system)
-        _show_message(screen, "system", system)
+        _show_message(screen, "system", system, full=full)
     for message in view_json["messages"]:
-        _show_message(screen, message["role"], message["content"])
+        _show_message(screen, message["role"], message["content"], full=full)
     show_replacements(screen, view_json["spans"], envelopes)
 
 
@@ -133,24 +158,37 @@ def _show_figures(screen: Screen, view: Mapping[str, Any], origin: Provenance) -
     screen.line((f"digest {view['digest']}", "dim"))
     screen.line((f"strategy fingerprint {view['fingerprint'][:DIGEST]}", "dim"))
     for cut in view["cuts"]:
-        screen.line(("left out  ", "yellow"), cut["reason"])
+        screen.line((_LEFT_OUT, "yellow"), cut["reason"])
+    last_text = ""
     for span in view["spans"]:
         text = f"  {span['kind']}"
         first = span.get("first")
         if first is not None:
             text = f"  {span['kind']:<8} {seqs(first, span.get('last'))}"
+        if text == last_text:  # what the user said in a summarized span has its place
+            continue
+        last_text = text
         screen.line((text, "blue" if span["kind"] == "summary" else "dim"))
 
 
-def _show_message(screen: Screen, role: str, content: Any) -> None:
+_LEFT_OUT: Final = "left out  "
+
+
+def _show_message(screen: Screen, role: str, content: Any, *, full: bool) -> None:
     """Print a message of a view."""
     screen.line("")
     screen.line((role, STYLES["roles"].get(role, "bold")))
-    show_blocks(screen, content)
+    show_blocks(screen, content, is_users=role == "user", full=full)
 
 
-def show_blocks(screen: Screen, content: Any) -> None:
-    """Print the content of a message: a text, or blocks."""
+def show_blocks(
+    screen: Screen, content: Any, *, is_users: bool = False, full: bool = False
+) -> None:
+    """Print the content of a message: a text, or blocks.
+
+    is_users: whether it is a message of the user, whose texts are cut later.
+    full:     print long texts in full on a terminal, too.
+    """
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     for block in content:
@@ -159,7 +197,10 @@ def show_blocks(screen: Screen, content: Any) -> None:
         if head:
             screen.line(indent, (head, style))
             indent = "    "
-        screen.body(body, indent=indent, max_lines=_MAX_LINES)
+        max_lines = _MAX_LINES
+        if is_users and block.get("type") == "text" and _SUMMARY_TAG not in body:
+            max_lines = _MAX_LINES_OF_USER
+        screen.body(body, indent=indent, max_lines=None if full else max_lines)
 
 
 def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:

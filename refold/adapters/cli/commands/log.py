@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,8 +15,11 @@ from refold.adapters.display import values
 from refold.domain.errors import Erased, SessionNotFound
 
 if TYPE_CHECKING:
+    from refold.adapters.cli.timeline import Timeline
+    from refold.adapters.display.events import Numbered
+    from refold.adapters.display.filters import RunFilter, Selected
     from refold.domain.ports import SessionInfo
-    from refold.store import SessionStore
+    from refold.store import Session, SessionStore
     from refold.store.search import SearchHit
 
 
@@ -232,6 +236,22 @@ def log(
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show at most N entries.")
     ] = None,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="Only failures, each result with its call."),
+    ] = False,
+    tool: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only calls of this tool and their results."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Only calls whose arguments name this file, and their results; the "
+            "end of a path is enough.",
+        ),
+    ] = None,
     verbosity: Annotated[
         options.Verbosity,
         typer.Option(
@@ -239,6 +259,7 @@ def log(
             "and answers; quiet: only the last answer."
         ),
     ] = "default",
+    full: options.FullOption = False,
 ) -> output.Result:
     """Show the timeline of a session.
 
@@ -249,9 +270,18 @@ def log(
     """
     from refold.adapters.cli.timeline import Timeline, show_last_answer
     from refold.adapters.display.events import Numbering
+    from refold.adapters.display.filters import RunFilter
 
+    wanted = RunFilter(failed=failed, tool=tool, file=file)
+    if verbosity == "quiet" and not wanted.is_empty:
+        raise typer.BadParameter(
+            "--verbosity quiet shows only the last answer: leave out the filters"
+        )
     opened = call.store().session(user_id=user, session_id=session)
     last_seq = opened.head().seq
+    if not wanted.is_empty:
+        timeline = partial(Timeline, verbosity=verbosity, last_seq=last_seq, full=full)
+        return _filtered(opened, wanted, timeline, after=after, limit=limit)
     entries = opened.history.timeline(after=after, limit=limit)
 
     def show(screen: output.Screen) -> None:
@@ -263,8 +293,56 @@ def log(
             # Numbers begin at the session's first event, so the earlier ones count.
             for _ in numbering.number(opened.history.pages(upto=after)):
                 pass
-        timeline = Timeline(screen, verbosity, last_seq=last_seq)
-        if not timeline.show(numbering.number(entries)):
+        timeline = Timeline(screen, verbosity, last_seq=last_seq, full=full)
+        if not timeline.show(numbering.number(entries)) and limit != 0:
             output.complain(f"there are no events after seq {after}")
 
     return output.Result((envelope.to_json() for envelope in entries), show)
+
+
+def _filtered(
+    session: Session,
+    wanted: RunFilter,
+    timeline: Callable[[output.Screen], Timeline],
+    *,
+    after: int,
+    limit: int | None,
+) -> output.Result:
+    """Return the events of a session that match a filter."""
+    selected = wanted.select(session.history.timeline())
+
+    def matches() -> Iterator[Numbered]:
+        # Numbers begin at the session's first event.
+        numbered = selected.filtered(session.history.timeline())
+        later = (item for item in numbered if item.envelope.seq > after)
+        return islice(later, limit)
+
+    def show(screen: output.Screen) -> None:
+        if not timeline(screen).show(matches()) and limit != 0:
+            output.complain(_why_no_match(wanted, selected, after))
+
+    return output.Result((item.envelope.to_json() for item in matches()), show)
+
+
+_LISTED_TOOLS: Final = 8
+
+
+def _why_no_match(wanted: RunFilter, selected: Selected, after: int) -> str:
+    """Return a sentence for a filter that selects nothing."""
+    parts: list[str] = []
+    if wanted.tool is not None:
+        parts.append("calls of this tool")
+    if wanted.file is not None:
+        parts.append("calls that name this file")
+    if wanted.failed:
+        parts.append("failures")
+    if len(parts) > 1:
+        reason = f"no event matches all filters ({', '.join(parts)})"
+    else:
+        reason = f"no {parts[0]}"
+    place = f" after seq {after}" if after else ""
+    known = {name.lower() for name in selected.tools}
+    if wanted.tool is not None and wanted.tool.lower() not in known:
+        tools = [name for name, _ in selected.tools.most_common(_LISTED_TOOLS)]
+        return f"{reason}{place}; its tools are: {', '.join(tools) or 'none'}"
+    return f"{reason}{place} in this session"
