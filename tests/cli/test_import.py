@@ -597,14 +597,17 @@ def test_a_folder_with_many_events_is_shared_by_a_process_for_each_core(
     monkeypatch.setattr(import_, "_cores", lambda: 4)
     many = outlines_of(tmp_path, 1_000, 500, 500)
 
-    assert import_._default_jobs([tmp_path], many) == 3
-    assert import_._default_jobs([tmp_path], outlines_of(tmp_path, *[1_000] * 9)) == 4
+    def jobs(outlines: list[Outline], path: Path = tmp_path) -> int:
+        groups = import_._dependent_files(import_._by_file(outlines))
+        return import_._default_jobs([path], groups)
+
+    assert jobs(many) == 3
+    assert jobs(outlines_of(tmp_path, *[1_000] * 9)) == 4
     # These are few events, one file, no folder, and parts of one session.
-    assert import_._default_jobs([tmp_path], outlines_of(tmp_path, 900, 900)) == 1
-    assert import_._default_jobs([tmp_path], outlines_of(tmp_path, 9_000)) == 1
-    assert import_._default_jobs([tmp_path / "0.jsonl"], many) == 1
-    parts = outlines_of(tmp_path, 1_000, 1_000, session="one")
-    assert import_._default_jobs([tmp_path], parts) == 1
+    assert jobs(outlines_of(tmp_path, 900, 900)) == 1
+    assert jobs(outlines_of(tmp_path, 9_000)) == 1
+    assert jobs(many, tmp_path / "0.jsonl") == 1
+    assert jobs(outlines_of(tmp_path, 1_000, 1_000, session="one")) == 1
 
 
 def test_several_processes_import_what_one_does(refold: Refold, tmp_path: Path) -> None:
@@ -752,3 +755,62 @@ def test_an_unavailable_store_leaves_events_uncounted(
 
     assert ran.code == 1
     assert "at least 0 events written" in ran.err
+
+
+def tree_of_projects(tmp_path: Path) -> Path:
+    """A folder with folders of transcripts, and with other files."""
+    tree = tmp_path / "projects"
+    (tree / "tea" / "old").mkdir(parents=True)
+    (tree / "soup").mkdir()
+    (tree / ".hidden").mkdir()
+    chat(tree / "tea" / "one.jsonl", ["Make tea.", "Done."])
+    chat(tree / "tea" / "old" / "two.jsonl", ["Make more tea.", "Done."])
+    chat(tree / "soup" / "one.jsonl", ["Make soup.", "Done."])
+    chat(tree / ".hidden" / "three.jsonl", ["Make a cake.", "Done."])
+    (tree / "soup" / "notes.txt").write_text("no transcript")
+    (tree / "tea" / "loop").symlink_to(tree, target_is_directory=True)
+    return tree
+
+
+def test_a_tree_of_folders_is_imported(refold: Refold, tmp_path: Path) -> None:
+    tree = tree_of_projects(tmp_path)
+
+    ran = refold("import", tree, "--user", "ada", "--session", "team")
+
+    rows = [line.split() for line in ran.out.splitlines()[1:4]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("team-0001", "soup/one.jsonl"),
+        ("team-0002", "tea/one.jsonl"),
+        ("team-0003", "tea/old/two.jsonl"),
+    ]
+
+
+def test_sessions_with_the_names_of_their_files_have_no_further_column(
+    refold: Refold, tmp_path: Path
+) -> None:
+    tree = tree_of_projects(tmp_path)
+    one = refold("import", tree / "tea" / "one.jsonl", "--user", "ada")
+
+    assert one.out.splitlines()[0].split() == [
+        "session",
+        "new",
+        "already",
+        "there",
+        "redacted",
+    ]
+
+
+def test_a_tree_keeps_sub_agents_with_their_session(tmp_path: Path) -> None:
+    from refold.adapters.importers import with_sub_agents
+
+    project = tmp_path / "tree" / "project"
+    agents = project / "s-1" / "subagents"
+    agents.mkdir(parents=True)
+    (project / "s-1.jsonl").touch()
+    (agents / "agent-a.jsonl").touch()
+    (project / "s-1" / "tool-results").mkdir()
+    (project / "s-1" / "tool-results" / "output.jsonl").touch()
+
+    files = with_sub_agents([tmp_path / "tree"])
+
+    assert files == [project / "s-1.jsonl", agents / "agent-a.jsonl"]

@@ -335,7 +335,8 @@ def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
     """Return the files to read for these paths, each once.
 
     The files of sub-agents follow their session of Claude Code.  The folder of a
-    session stands for both, and a folder of transcripts for the sessions in it.
+    session stands for both, and a folder of transcripts for the sessions in it and in
+    its folders.
     """
     files: dict[Path, Path] = {}
     for path in paths:
@@ -350,10 +351,40 @@ def _files_of(path: Path) -> list[Path]:
     try:
         if not path.is_dir() or own.is_folder(path):
             return [path]
-        main = path.parent / f"{path.name}.jsonl"
+        main = _session_of_folder(path)
         if main.is_file():
             return [main]
-        sub_agents = sorted((path / claude_code.SUB_AGENTS).glob("agent-*.jsonl"))
-        return sub_agents or sorted(path.glob("*.jsonl")) or [path]
+        return _files_in(path) or [path]
     except (OSError, ValueError):
         return [path]
+
+
+def _session_of_folder(folder: Path) -> Path:
+    """Return the file of the session of Claude Code whose further files are here."""
+    return folder.parent / f"{folder.name}.jsonl"
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the transcripts in a folder, then those in its folders, each by name.
+
+    Hidden folders and links to folders are left out, and so is the folder of a session
+    whose file is there.
+    """
+    sub_agents = sorted((folder / claude_code.SUB_AGENTS).glob("agent-*.jsonl"))
+    if sub_agents:
+        return sub_agents
+    files: list[Path] = []
+    folders: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            is_hidden = path.name.startswith(".") or path.is_symlink()
+            if not is_hidden and not _session_of_folder(path).is_file():
+                folders.append(path)
+        elif path.suffix == ".jsonl":
+            files.append(path)
+    for path in folders:
+        if own.is_folder(path):
+            files.append(path)
+        else:
+            files += _files_in(path)
+    return files

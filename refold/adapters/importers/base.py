@@ -256,9 +256,7 @@ class Source:
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
         if stat.S_ISDIR(info.st_mode):
-            raise self.failed(
-                "is a directory: name the files in it, such as DIR/*.jsonl"
-            )
+            raise self.failed("is a directory without *.jsonl: name the files in it")
         if not stat.S_ISREG(info.st_mode):
             raise self.failed("is not a regular file: save it as one first")
         if info.st_size > MAX_FILE:

@@ -64,8 +64,8 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="Files with transcripts, or folders of them.  The sub-agents of a "
-            "session of Claude Code come with it.",
+            help="Files with transcripts, or folders: all *.jsonl in them and in their "
+            "folders.  The sub-agents of a session of Claude Code come with it.",
         ),
     ],
     user: options.UserOption,
@@ -136,9 +136,10 @@ def import_(
         outlines_to_write = work.read(paths, session)
         if outlines_to_write or not work.failed:
             store = call.store(new=True)
+            groups = _dependent_files(_by_file(outlines_to_write))
             if jobs is None and store.open_again is not None:
-                jobs = _default_jobs(paths, outlines_to_write)
-            work.write(store, outlines_to_write, call.executor(jobs or 1))
+                jobs = _default_jobs(paths, groups)
+            work.write(store, groups, call.executor(jobs or 1))
     except KeyboardInterrupt as error:
         work.count(*error.args)
         output.complain(work.reason("interrupted"))
@@ -161,16 +162,15 @@ _FEWEST_FOR_JOBS: Final = 2_000
 _MOST_DEFAULT_JOBS: Final = 8  # more would wait for the database
 
 
-def _default_jobs(paths: Sequence[Path], sessions: Sequence[Outline]) -> int:
+def _default_jobs(paths: Sequence[Path], groups: Sequence[_Group]) -> int:
     """Return the number of processes for these paths: 1, or one for each core.
 
-    sessions: those to write.
+    groups: the files to write, those that depend on each other in one group.
     """
-    events = _events(sessions)
+    events = sum(_events_of_group(group) for group in groups)
     has_folder = any(path.is_dir() for path in paths)
     if not has_folder or events < _FEWEST_FOR_JOBS:
         return 1
-    groups = _dependent_files(_by_file(sessions))
     return min(_cores(), len(groups), _MOST_DEFAULT_JOBS)
 
 
@@ -348,14 +348,17 @@ class _Import:
     def write(
         self,
         store: SessionStore,
-        sessions: Sequence[Outline],
+        groups: list[_Group],
         executor: Executor | None,
     ) -> None:
-        """Write the sessions, a file at a time."""
-        groups = _dependent_files(_by_file(sessions))
+        """Write the sessions, a file at a time.
+
+        groups: the files with their sessions, as ``_dependent_files`` groups them.
+        """
+        sessions = [outline for group in groups for file in group for outline in file]
         is_shared = executor is not None and store.open_again is not None
         if is_shared:  # no process begins many events at the end
-            groups.sort(key=_events_of_group, reverse=True)
+            groups = sorted(groups, key=_events_of_group, reverse=True)
         else:
             groups = [(file,) for group in groups for file in group]
         write_group = partial(
@@ -585,25 +588,50 @@ def _head(session: Session) -> int:
     return 0
 
 
-def _rows(work: _Import) -> Iterator[list[str]]:
-    """Return a row for each session, with its name and the numbers of its files."""
+def _rows(work: _Import) -> Iterator[tuple[str, list[str], list[Path]]]:
+    """Return each session with its name, the numbers of its files, and these files."""
     results: dict[str, list[Extended]] = {}
+    files: dict[str, list[Path]] = {}
     for outline, result in work.sessions:
         results.setdefault(outline.session, []).append(result)
+        files.setdefault(outline.session, []).append(outline.path)
     for name, parts in results.items():
-        yield [
-            name,
+        numbers = [
             values.number(sum(part.events for part in parts)),
             values.number(sum(part.duplicates for part in parts)),
             values.number(sum(part.redactions.total() for part in parts)),
         ]
+        yield name, numbers, files[name]
+
+
+def _show_sessions(screen: output.Screen, work: _Import) -> None:
+    """Print a table of the sessions.
+
+    Names the files of several sessions, unless each session has the name of its file.
+    """
+    rows = list(_rows(work))
+    names = ["session", "#new", "#already there", "#redacted"]
+    names_files = len(rows) > 1 and any(
+        file.stem != name for name, _, files in rows for file in files
+    )
+    table: list[list[output.Part]] = []
+    if names_files:
+        names.append("file")
+        all_files = [file.absolute() for _, _, files in rows for file in files]
+        folder = os.path.commonpath([file.parent for file in all_files])
+    for name, numbers, files in rows:
+        row: list[output.Part] = [name, *numbers]
+        if names_files:
+            relative = [os.path.relpath(file.absolute(), folder) for file in files]
+            row.append(values.visible("\n".join(relative)))
+        table.append(row)
+    screen.table(names, table)
 
 
 def _show(screen: output.Screen, work: _Import) -> None:
     """Print a table of the sessions, the totals, and the problems."""
     if work.sessions:
-        names = ("session", "#new", "#already there", "#redacted")
-        screen.table(names, _rows(work))
+        _show_sessions(screen, work)
         screen.line("")
     redactions = work.redactions.total()
     screen.line(
@@ -631,5 +659,5 @@ def _show(screen: output.Screen, work: _Import) -> None:
         screen.line(
             (f"skipped {len(places):,} × ", "yellow"),
             output.shown(why),
-            (f"  ({places[0]}{more})", "dim"),
+            end=[(f"({places[0]}{more})", "dim")],
         )
