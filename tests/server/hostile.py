@@ -46,6 +46,69 @@ _RUNS: Final = (
 )
 PAYLOADS: Final = tuple(end + run for end, run in product(_ENDS, _RUNS))
 
+# Every element of Markdown that pages show.
+MARKDOWN: Final = """# Title
+
+*em* **strong** ~~gone~~ `code` [REDACTED:EMAIL] [link](https://a.example 't')
+a line
+
+> quote
+
+- item
+
+3. third
+
+| a | b | c |
+|---|:-:|--:|
+| 1 | 2 | 3 |
+
+```py
+x = 1
+```
+
+---
+"""
+# Places of Markdown in which an address or markup may run.
+_IN_MARKDOWN: Final = (
+    "{}",
+    "[read on]({})",
+    "[read on](<{}>)",
+    "![x]({})",
+    "[![x]({})](/erase)",
+    "<{}>",
+    "[read on][a]\n\n[a]: {}",
+    '[x](/a "{}")',
+    "# {}",
+    "> {}",
+    "- {}",
+    "1. {}",
+    "| {} | b |\n|---|---|\n| c | {} |",
+    "```{}\nx\n```",
+    "    {}",
+    "**{}**",
+    "`{}`",
+    "&lt;{}&gt;",
+)
+# Addresses that run a script or load a file.
+_ADDRESSES: Final = (
+    "javascript:ran()",
+    "JaVaScRiPt:ran()",
+    "java\tscript:ran()",
+    "&#106;avascript&colon;ran()",
+    "vbscript:ran()",
+    "data:text/html,<script>ran()</script>",
+    "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9cmFuKCk+",
+    "//elsewhere.example/x.png",
+    "http://elsewhere.example/x.png",
+    "file:///etc/passwd",
+    'x" onerror="ran()',
+    "x' style='background:url(//elsewhere.example)",
+)
+MARKDOWN_PAYLOADS: Final = tuple(
+    place.replace("{}", run)
+    for place, run in product(_IN_MARKDOWN, (*_RUNS, *_ADDRESSES))
+)
+
 
 def events_with(text: str) -> list[Any]:
     """Return the events that an agent records, with the text in every text field."""

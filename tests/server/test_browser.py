@@ -18,7 +18,7 @@ from refold.adapters.server import run_pages
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Gate
 from refold.store import Session, SessionStore
-from tests.server.hostile import PAYLOADS, append_events_with
+from tests.server.hostile import MARKDOWN_PAYLOADS, PAYLOADS, append_events_with
 from tests.server.test_pages import page_paths, session_with_turns
 from tests.support.waiting import PATIENCE_SEC, until
 
@@ -422,6 +422,45 @@ def test_two_hundred_hostile_texts_run_nothing(
 
     assert seen > 2000
     assert page.locator("#bait").count() == 0
+
+
+@pytest.mark.load
+def test_three_hundred_texts_of_markdown_and_edits_run_and_load_nothing(
+    open_page: OpenPage, served: str, store: SessionStore
+) -> None:
+    assert len(MARKDOWN_PAYLOADS) >= 300
+    session = store.session(user_id="ada", session_id="markdown")
+    for nth, payload in enumerate(MARKDOWN_PAYLOADS):
+        edit = {"file_path": payload, "old_string": payload, "new_string": "new"}
+        session.append(
+            [
+                refold.UserInput(text=payload),
+                refold.ToolCall(call_id=f"c{nth}", tool_name="Edit", arguments=edit),
+                refold.ToolResult(
+                    call_id=f"c{nth}", content=f"diff --git a/x b/x\n-{payload}"
+                ),
+                refold.AgentResponse(text=payload),
+            ]
+        )
+    page = open_page("/run/markdown")
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    after = shown = 0
+
+    while after < session.head().seq:
+        page.goto(f"/run/markdown?after={after}")
+        page.evaluate(UNFOLD)
+        shown += page.locator(".prose").count()
+        links = page.evaluate(
+            "[...document.querySelectorAll('main a')].map((one) => one.protocol)"
+        )
+        assert set(links) == {"http:"}
+        assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []]
+        after += run_pages.LIMIT
+
+    assert shown > 2 * len(MARKDOWN_PAYLOADS) * 0.9
+    assert [url for url in requested if not url.startswith(served)] == []
+    assert page.locator(".prose img, .prose a, .diff a").count() == 0
 
 
 @pytest.mark.load

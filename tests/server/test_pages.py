@@ -31,7 +31,7 @@ from refold.store import Session, SessionStore, checkpoints
 from refold.store.appends import Order
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 from tests.server.conftest import ClientFor
-from tests.server.hostile import PAYLOADS, append_events_with
+from tests.server.hostile import MARKDOWN, PAYLOADS, append_events_with
 
 SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
 SECRET = "sk-ant-api03-" + "Zx9Qk2" * 12
@@ -728,6 +728,7 @@ def test_recorded_text_adds_no_tags_or_attributes_to_a_page(
 ) -> None:
     plain = session_with_turns(store, "plain", turns=2)
     append_events_with(plain, "plain words")
+    plain.append(refold.UserInput(text=MARKDOWN))
     usual = [ParsedPage(page_text(ada, path)) for path in page_paths(plain)]
     known_attributes = set().union(*(usual_page.attributes for usual_page in usual))
     tags = set().union(*(usual_page.tags for usual_page in usual))

@@ -38,6 +38,7 @@ _MOST_REQUESTS: Final = 200  # to which a page of a context links
 # A page verifies a longer session only after a confirmation.
 _MOST_VERIFIED: Final = 10 * run_pages.MANY
 _LANGUAGE_COOKIE: Final = "refold_lang"
+_TEXT_COOKIE: Final = "refold_text"  # "plain" or "formatted"
 _YEAR_SEC: Final = 31_536_000
 # JavaScript represents whole numbers exactly up to here.
 _MOST_SEQ: Final = 1 << 53
@@ -78,6 +79,12 @@ class PageRequest:
                 return cast(run_pages.Lang, lang)
         return "en"
 
+    @property
+    def plain(self) -> bool:
+        """Whether texts are shown as written, by the query or else by the cookie."""
+        wanted = self.request.query_params.get("text")
+        return (wanted or self.request.cookies.get(_TEXT_COOKIE)) == "plain"
+
     def link(self, *path: object, **query: object) -> str:
         """Return the URL of another page about the same user."""
         quoted = "/".join(quote(str(segment), safe="") for segment in path)
@@ -112,6 +119,7 @@ class PageRequest:
         html = run_pages.rendered(
             template,
             self.lang,
+            plain=self.plain,
             here=self,
             link=self.link,
             caller=self.caller,
@@ -120,13 +128,10 @@ class PageRequest:
         )
         response = HTMLResponse(html, status, {"Vary": "HX-Request"})
         if self.request.query_params.get("lang") == self.lang:
-            response.set_cookie(
-                _LANGUAGE_COOKIE,
-                self.lang,
-                _YEAR_SEC,
-                httponly=True,
-                samesite="strict",
-            )
+            _remember(response, _LANGUAGE_COOKIE, self.lang)
+        text = self.request.query_params.get("text")
+        if text in ("plain", "formatted"):
+            _remember(response, _TEXT_COOKIE, text)
         return response
 
     def about(self, template: str, session: Session, **values: Any) -> HTMLResponse:
@@ -136,6 +141,11 @@ class PageRequest:
         return self.page(
             template, session=session, head=head, used_strategies=used, **values
         )
+
+
+def _remember(response: Response, name: str, choice: str) -> None:
+    """Store a reader's choice in a cookie."""
+    response.set_cookie(name, choice, _YEAR_SEC, httponly=True, samesite="strict")
 
 
 def _query(parameters: Iterable[tuple[str, object]]) -> str:
@@ -339,6 +349,23 @@ def event(here: Here, session_id: str, seq: Seq) -> Response:
     shown = run_pages.PageEvent.of(envelope.model_copy(update={"payload": whole}))
     return here.page(
         "event.html", session=session, shown=shown, json_text=_json(envelope.to_json())
+    )
+
+
+@router.get("/run/{session_id}/media")
+def media(here: Here, session_id: str, seq: Seq, nth: Seq = 0) -> Response:
+    """Return an image or PDF of an event, with the type that its bytes have."""
+    session = here.session(session_id)
+    envelope = next(iter(session.events(after=max(seq - 1, 0), limit=1)), None)
+    if envelope is None or envelope.seq != seq:
+        raise HTTPException(404)
+    file = run_pages.media_of(session, envelope, nth)
+    if file is None:
+        raise HTTPException(404)
+    ending = file.media_type.rpartition("/")[2]
+    disposition = f'inline; filename="event-{seq}-{nth}.{ending}"'
+    return Response(
+        file.data, 200, {"Content-Disposition": disposition}, file.media_type
     )
 
 

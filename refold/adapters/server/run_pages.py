@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
 from refold.adapters.display import events, layouts, values
+from refold.domain import media
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
@@ -34,13 +35,14 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.placeholders import STANDS_FOR
 from refold.domain.ports import EventLog, Head
+from refold.domain.stubs import whole as with_blob
 from refold.projections.compare import Outcome
 from refold.projections.context.outline import is_rebuild, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.projections.models import Answer, Spending, answers
-from refold.store.history import merge_derived
+from refold.store.history import WithBlobs, merge_derived
 from refold.store.session.core import chosen_strategy, viewer_of
 from refold.store.session.session import Session
 
@@ -60,6 +62,7 @@ _FOLDED: Final = 12_000  # characters that are folded away; the rest is left out
 _DIFF_LINES: Final = 24  # lines of a diff that are shown
 _DIFF_FOLDED: Final = 400  # lines of a diff that are folded away
 _LONGEST_LINE: Final = 600  # characters of a line of a diff
+_LONGEST_MARKDOWN: Final = 40_000  # characters of a text that is parsed
 _NOT_FOLDED: Final = 12  # characters more that are not worth a fold
 _LONGEST_MARK: Final = 200  # characters of a placeholder or stub
 _NOT_IN_RUNS: Final = (*DERIVED_TYPES, "consent", "forget")
@@ -467,10 +470,12 @@ def plot_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def html_file(session: Session, lang: Lang = "en") -> str:
+def html_file(session: Session, lang: Lang = "en", *, plain: bool = False) -> str:
     """Return a run as one HTML file that needs no network: its turns, and contexts.
 
     For a long run it has the first events and some of the contexts, and states that.
+
+    plain: show texts as written, without their Markdown.
 
     Raises SessionNotFound, Erased.
     """
@@ -490,6 +495,7 @@ def html_file(session: Session, lang: Lang = "en") -> str:
     return rendered(
         "file.html",
         lang,
+        plain=plain,
         link=lambda *_, **__: "",  # the file stands alone
         session=session,
         head=head,
@@ -573,6 +579,67 @@ def _outside_mark(text: str, end: int) -> int:
         if match.start() < end < match.end():
             return match.end()
     return end
+
+
+class CutProse(NamedTuple):
+    """A text of a person or a model, as HTML in parts.
+
+    shown: its beginning.
+    rest:  the next part, which the reader can unfold.
+    lines: how many lines the rest has.
+    left:  how many characters are in neither.
+    """
+
+    shown: Markup
+    rest: Markup
+    lines: int
+    left: int
+
+
+def cut_prose(text: str, *, whole: bool = False) -> CutProse:
+    """Render the Markdown of a text, and cut it between paragraphs.
+
+    A text that is too long to be parsed stays as it was written.
+    """
+    from refold.adapters.server import markdown
+
+    text = values.visible(text).strip("\n")
+    if whole and len(text) > _LONGEST_MARKDOWN:
+        written = Markup('<pre class="words">{}</pre>').format(marked(text))
+        return CutProse(written, Markup(), 0, 0)
+    end = len(text)
+    if not whole:
+        end = _outside_mark(text, min(end, _SHOWN + _FOLDED))
+    prose = markdown.render(text[:end], marked, limit=None if whole else _SHOWN)
+    return CutProse(prose.shown, prose.rest, prose.lines, len(text) - end)
+
+
+class StoredFile(NamedTuple):
+    """An image or PDF of an event: its type and its bytes."""
+
+    media_type: str
+    data: bytes
+
+
+def media_of(session: Session, envelope: Envelope, nth: int) -> StoredFile | None:
+    """Return an image or PDF of an event, with its bytes as they are stored.
+
+    The bytes decide its type, whatever the event states.  Returns None if the event has
+    no such file, or its blob has expired.
+
+    nth: its place among the attachments or parts of the event.
+    """
+    complete = WithBlobs.read(session.writer.log, [envelope])
+    for file in layouts.layout_of(complete.events[0]).files:
+        if file.nth != nth:
+            continue
+        text = str(file.block["source"].get("data"))
+        data = media.decoded(with_blob(text, complete.blobs.get))
+        walked = media.read(data) if data is not None else None
+        if data is None or walked is None:
+            return None
+        return StoredFile(walked.media_type, data)
+    return None
 
 
 class CutDiff(NamedTuple):
@@ -707,6 +774,7 @@ def _pages() -> Environment:
         lstrip_blocks=True,
     )
     pages.filters |= {
+        "cut_prose": cut_prose,
         "content": events.result_text,
         "cut": cut,
         "cut_diff": cut_diff,
@@ -732,6 +800,9 @@ def _pages() -> Environment:
     return pages
 
 
-def rendered(template: str, lang: Lang, **fields: Any) -> str:
-    """Render a template with these fields."""
-    return _pages().get_template(template).render(lang=lang, **fields)
+def rendered(template: str, lang: Lang, *, plain: bool = False, **fields: Any) -> str:
+    """Render a template with these fields.
+
+    plain: show the texts of people and models as written, without their Markdown.
+    """
+    return _pages().get_template(template).render(lang=lang, plain=plain, **fields)

@@ -676,6 +676,12 @@ def view(
             metavar="N", min=1, help="Open the run at this event, in the terminal."
         ),
     ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain", help="Show texts as written, without Markdown, in the file."
+        ),
+    ] = False,
 ) -> Result:
     """Show a run in the terminal, or write it as one HTML file.
 
@@ -699,7 +705,7 @@ def view(
     from refold.adapters.server.run_pages import html_file
 
     with Destination(html) as destination:
-        page = html_file(opened, lang).encode() + b"\n"
+        page = html_file(opened, lang, plain=plain).encode() + b"\n"
         destination.write(page)
         destination.commit()
     return _written(html, size(len(page)), {"bytes": len(page)})
