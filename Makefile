@@ -101,6 +101,15 @@ demo: .venv/.refold
 	else echo "the tests of the page need Chromium: sudo apt-get install chromium" >&2; fi
 	@touch $@
 
+# Without a Chinese font, Chromium draws boxes in place of Chinese characters.
+.venv/.fonts: .venv/.refold
+	@if [ -z "$$(fc-list :lang=zh 2>/dev/null)" ] && \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		echo "installing a Chinese font for the screenshots"; \
+		$(APT_GET) update </dev/null && $(APT_GET) install --yes \
+			--no-install-recommends fontconfig fonts-noto-cjk </dev/null >/dev/null; fi
+	@touch $@
+
 # Tests of pooled connections run a real PgBouncer.  Without one, they fail and say how to
 # install it.
 .venv/.pooler: .venv/.refold
@@ -252,7 +261,7 @@ bench-parquet: .venv/.refold
 bench-server: .venv/.refold
 	@$(BIN)/python -m benchmarks.server
 
-screenshots: .venv/.browser
+screenshots: .venv/.browser .venv/.fonts
 	@$(BIN)/python -m tools.screenshots
 
 recording: .venv/.refold

@@ -112,11 +112,26 @@ def find_chromium() -> str | None:
     return None
 
 
+def has_chinese_font() -> bool:
+    """Whether a font of this machine has Chinese characters."""
+    lister = which("fc-list")
+    if lister is None:
+        return False
+    fonts = subprocess.run(
+        [lister, ":lang=zh"], check=True, capture_output=True, text=True
+    )
+    return bool(fonts.stdout.strip())
+
+
 def main() -> int:
-    """Take all screenshots; return 1 without a Chromium."""
+    """Take all screenshots; return 1 without a Chromium or a Chinese font."""
     chromium = find_chromium()
     if chromium is None:
         sys.stderr.write("there is no Chromium: sudo apt-get install chromium\n")
+        return 1
+    if not has_chinese_font():
+        remedy = "sudo apt-get install fontconfig fonts-noto-cjk"
+        sys.stderr.write(f"no font has Chinese characters: {remedy}\n")
         return 1
     PICTURES.mkdir(exist_ok=True)
     with (

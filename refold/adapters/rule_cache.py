@@ -2,7 +2,9 @@
 
 Vectorscan takes seconds to compile the rules of redaction, and a millisecond to load
 them.  The folder has a file for each set of rules, version, and kind of processor.  It
-contains rules only: no text that was redacted, and no registered value.
+contains rules only: no text that was redacted, and no registered value.  A file that
+nobody used for 30 days, such as that of an earlier version, is deleted when another one
+is written.
 
 A file is used only if this user owns it, nobody else can access it, it has one name,
 and its digest is right.  Otherwise, and if the folder cannot be written, processes go
@@ -47,6 +49,10 @@ _PART: Final = ".part"
 _PATIENCE: Final = 600.0  # seconds
 # After this time, no process writes a file or answers a request.
 _ABANDONED_AFTER: Final = 86_400.0  # seconds
+# After this time without a use, a file is of rules or a version that nobody has.
+_UNUSED_AFTER: Final = 30 * 86_400.0  # seconds
+# A use within this time of the last one is not noted.
+_USES_NOTED_EVERY: Final = 86_400.0  # seconds
 # The names of programs that run a module with ``-m``.
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*[a-z]?(\.exe)?", re.IGNORECASE)
 _OTHERS: Final = 0o077
@@ -117,7 +123,7 @@ class RuleCache:
         name = _name_of(rules)
         stored = self._write(name + _COMPILED, _packed(name, databases))
         if stored:
-            self._delete_oldest()
+            self._delete_unused()
         return stored
 
     def request(self, rules: str, triggers: Sequence[Trigger]) -> None:
@@ -159,6 +165,9 @@ class RuleCache:
             status = os.fstat(descriptor)
             if not _is_private_file(status) or status.st_size > _LARGEST:
                 return None
+            if time.time() - status.st_mtime > _USES_NOTED_EVERY:
+                with suppress(OSError):  # such as a disk that cannot be written
+                    os.utime(descriptor)
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 return file.read()
         except OSError:
@@ -187,11 +196,14 @@ class RuleCache:
             return False
         return True
 
-    def _delete_oldest(self) -> None:
-        """Delete the oldest files beyond the most that are kept, and abandoned ones."""
-        compiled = self._ages(_COMPILED)
-        for _, file in compiled[_MOST_FILES:]:
-            _delete(file)
+    def _delete_unused(self) -> None:
+        """Delete files that are no longer used, the oldest of many, and abandoned ones.
+
+        The time of a file is that of its last use.
+        """
+        for number, (age, file) in enumerate(self._ages(_COMPILED)):
+            if number >= _MOST_FILES or age > _UNUSED_AFTER:
+                _delete(file)
         # A process that was killed leaves its unfinished file and its request.
         for age, file in [*self._ages(_PART), *self._ages(_REQUESTED)]:
             if age > _ABANDONED_AFTER:

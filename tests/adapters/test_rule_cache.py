@@ -269,13 +269,31 @@ def test_databases_that_vectorscan_refuses_are_replaced(
 
 
 def test_few_files_are_kept(cache: RuleCache, folder: Path) -> None:
+    start = time.time() - 100
     for number in range(12):
         cache.store(f"rules {number}", [b"x"])
-        os.utime(cache.file_of(f"rules {number}"), (number, number))
+        written_at = start + number
+        os.utime(cache.file_of(f"rules {number}"), (written_at, written_at))
 
     assert cache.load("rules 11") == [b"x"]
     assert cache.load("rules 0") is None
     assert len(files_in(folder)) == 8
+
+
+def test_files_that_nobody_used_for_a_month_are_deleted(
+    cache: RuleCache, folder: Path
+) -> None:
+    long_ago = time.time() - 31 * 86_400
+    for rules in ("of an earlier version", "in use"):
+        cache.store(rules, [b"x"])
+        os.utime(cache.file_of(rules), (long_ago, long_ago))
+
+    assert cache.load("in use") == [b"x"]
+    cache.store("new", [b"x"])
+
+    assert cache.load("of an earlier version") is None
+    assert cache.load("in use") == [b"x"]
+    assert len(files_in(folder)) == 2
 
 
 def test_a_folder_that_cannot_be_made_stores_nothing(tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ def protected_tokens(window_tokens: int) -> int:
 
 # A longer message of the user says itself what it is about.
 LONGEST_ANSWER: Final = 80  # characters
-# The lists that can have a limit of their own.
-_LISTS: Final = frozenset({"modified", "created", "deleted", "viewed", "commands"})
 
 
 class Limits(BaseModel):
@@ -64,3 +62,9 @@ class Limits(BaseModel):
         if name in _LISTS:
             most = getattr(self, name)
         return self.listed if most is None else most
+
+
+# The lists that can have a limit of their own.
+_LISTS: Final = frozenset(
+    name for name, field in Limits.model_fields.items() if field.default is None
+)
