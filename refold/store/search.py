@@ -38,6 +38,8 @@ _STORE_AT_EVENTS: Final = 64
 # Events with the words of a phrase that are read to find those with the phrase.
 _MOST_CHECKED: Final = 2_000
 _SCORE_DIGITS: Final = 3
+# New events that a search of a server indexes: about ten seconds of CPU.
+SERVED_AT_MOST: Final = 30_000
 
 
 @repr_without_texts
@@ -80,11 +82,14 @@ class SearchResult(NamedTuple):
     total:          the number of events that match.
     total_is_exact: False if some of these events may lack a phrase of the search, and
                     only have its words.
+    not_searched:   the number of events that have no index yet, because the search was
+                    to index only so many.  The next search goes on with them.
     """
 
     hits: list[SearchHit]
     total: int
     total_is_exact: bool = True
+    not_searched: int = 0
 
 
 def search(
@@ -92,19 +97,25 @@ def search(
     infos: Sequence[ports.SessionInfo],
     query: Query,
     limit: int,
+    *,
+    index_at_most: int | None = None,
 ) -> SearchResult:
     """Return the best events of these sessions for a query, the best first.
 
     Of events with the same score, the newest comes first.  Sessions that are erased
     during the search are left out.
+
+    index_at_most: the number of new events to index, in steps of up to 1,024; those of
+                   the newest sessions come first.  None indexes all.
     """
+    indexer = _Indexer(log, index_at_most)
     segments: list[_Segment] = []
     for info in sorted(infos, key=lambda info: info.updated_at, reverse=True):
         stream = StreamId(info.user_id, info.session_id)
         if query.session not in (None, info.session_id):
             continue
         try:
-            indexes = list(_indexes(log, stream, info.head_seq))
+            indexes = indexer.indexes(stream, info.head_seq)
         except Erased:
             continue
         for index in reversed(indexes):
@@ -120,8 +131,8 @@ def search(
                 break
     all_were_read = len(ranking.best) == ranking.total and len(hits) < limit
     if all_were_read:
-        return SearchResult(hits, len(hits))
-    return SearchResult(hits, ranking.total, not query.phrases)
+        return SearchResult(hits, len(hits), not_searched=indexer.skipped)
+    return SearchResult(hits, ranking.total, not query.phrases, indexer.skipped)
 
 
 class _Segment(NamedTuple):
@@ -185,56 +196,82 @@ def _hit(
     )
 
 
-def _indexes(log: ports.EventLog, stream: StreamId, head: int) -> Iterator[StoredIndex]:
-    """Yield the indexes of a session up to ``head``, after adding its new events."""
-    keyed = Keyed(log.session_proof_key(stream))
-    body_before: Mapping[str, Any] | None = None
-    for segment in range((head + SEGMENT - 1) // SEGMENT):
-        body = _index_body(log, stream, keyed, segment, head, body_before)
-        yield StoredIndex(keyed, segment * SEGMENT + 1, body)
-        body_before = body
+class _Indexer:
+    """Reads the indexes of sessions, and adds new events to them.
 
-
-def _index_body(
-    log: ports.EventLog,
-    stream: StreamId,
-    keyed: Keyed,
-    segment: int,
-    head: int,
-    body_before: Mapping[str, Any] | None,
-) -> Mapping[str, Any]:
-    """Return the index of a segment up to ``head`` in its stored form.
-
-    New events are added first, and the index is stored if they are many.
-
-    body_before: the index of the segment before.
+    skipped: the number of events that were not added.
     """
-    first = segment * SEGMENT + 1
-    last = min((segment + 1) * SEGMENT, head)
-    name = f"{_NAME_PREFIX}{segment}"
-    stored = log.load_view(stream, name)
-    replaces = stored.through_seq if stored else 0
-    if stored and not stored.body:  # it was changed, and does not decrypt
-        stored = None
-    through = stored.through_seq if stored else first - 1
-    if stored and through >= last:
-        return stored.body
-    if stored:
-        index = Index.load(keyed, first, through, stored.body)
-    else:
-        index = Index(keyed, first, first - 1)
-        if body_before is not None:
-            index.continue_calls(body_before)
-    for envelope in read_pages(log, stream, after=through, upto=last):
-        index.take(envelope)
-    body = index.dump()
-    new_events = index.through - through
-    stored_events = through - first + 1
-    is_share_new = new_events * _STORE_AT_SHARE >= stored_events
-    if is_share_new or new_events >= _STORE_AT_EVENTS:
-        view = ports.StoredView(index.through, 0, body)
-        keep_view(log, stream, name, view, replaces=replaces)
-        if stored is None:
-            with suppress(StoreUnavailable):  # a program that may only read
-                log.drop_view(stream, f"{_OLD_PREFIX}{segment}")
-    return body
+
+    def __init__(self, log: ports.EventLog, most: int | None) -> None:
+        self._log = log
+        self._left = most
+        self.skipped = 0
+
+    def indexes(self, stream: StreamId, head: int) -> list[StoredIndex]:
+        """Return the indexes of a session up to ``head``."""
+        keyed = Keyed(self._log.session_proof_key(stream))
+        indexes: list[StoredIndex] = []
+        body: Mapping[str, Any] | None = None
+        for segment in range((head + SEGMENT - 1) // SEGMENT):
+            body = self._body(stream, keyed, segment, head, body)
+            if body is not None:
+                indexes.append(StoredIndex(keyed, segment * SEGMENT + 1, body))
+        return indexes
+
+    def _body(
+        self,
+        stream: StreamId,
+        keyed: Keyed,
+        segment: int,
+        head: int,
+        body_before: Mapping[str, Any] | None,
+    ) -> Mapping[str, Any] | None:
+        """Return the index of a segment up to ``head`` in its stored form.
+
+        New events are added first, and the index is stored if they are many.  If no
+        more events may be added, the index is the stored one, or None.
+
+        body_before: the index of the segment before.
+        """
+        log = self._log
+        first = segment * SEGMENT + 1
+        last = min((segment + 1) * SEGMENT, head)
+        name = f"{_NAME_PREFIX}{segment}"
+        stored = log.load_view(stream, name)
+        replaces = stored.through_seq if stored else 0
+        if stored and not stored.body:  # it was changed, and does not decrypt
+            stored = None
+        through = stored.through_seq if stored else first - 1
+        if through >= last:
+            return stored.body if stored else None
+        if not self._may_add(last - through):
+            return stored.body if stored else None
+        if stored:
+            index = Index.load(keyed, first, through, stored.body)
+        else:
+            index = Index(keyed, first, first - 1)
+            if body_before is not None:
+                index.continue_calls(body_before)
+        for envelope in read_pages(log, stream, after=through, upto=last):
+            index.take(envelope)
+        body = index.dump()
+        new_events = index.through - through
+        stored_events = through - first + 1
+        is_share_new = new_events * _STORE_AT_SHARE >= stored_events
+        if is_share_new or new_events >= _STORE_AT_EVENTS:
+            view = ports.StoredView(index.through, 0, body)
+            keep_view(log, stream, name, view, replaces=replaces)
+            if stored is None:
+                with suppress(StoreUnavailable):  # a program that may only read
+                    log.drop_view(stream, f"{_OLD_PREFIX}{segment}")
+        return body
+
+    def _may_add(self, events: int) -> bool:
+        """Whether these events may be added; counts them."""
+        if self._left is None:
+            return True
+        if self._left <= 0:
+            self.skipped += events
+            return False
+        self._left -= events
+        return True

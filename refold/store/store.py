@@ -377,11 +377,17 @@ class SessionStore:
 
         Raises InvalidEvent for a query that is not valid, SessionNotFound, Erased.
         """
-        return self._search(user_id, text, session_id, limit).hits
+        return self._search(user_id, text, session_id, limit, None).hits
 
     @recorded("search")
     def search_with_total(
-        self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
+        self,
+        user_id: str,
+        text: str,
+        *,
+        session_id: str | None = None,
+        limit: int = 20,
+        index_at_most: int | None = None,
     ) -> SearchResult:
         """Return the events that match ``text`` best, and how many match.
 
@@ -395,12 +401,20 @@ class SessionStore:
         The first search of a session builds its index.  The index contains keyed hashes
         of words, is encrypted with the session's key, and is deleted with the session.
 
+        index_at_most: about the number of new events to index before the search.  The
+                       result says how many were left out.  None indexes all.
+
         Raises InvalidEvent for a query that is not valid, SessionNotFound, Erased.
         """
-        return self._search(user_id, text, session_id, limit)
+        return self._search(user_id, text, session_id, limit, index_at_most)
 
     def _search(
-        self, user_id: str, text: str, session_id: str | None, limit: int
+        self,
+        user_id: str,
+        text: str,
+        session_id: str | None,
+        limit: int,
+        index_at_most: int | None,
     ) -> SearchResult:
         from refold.projections.search.query import Query
         from refold.store.search import search
@@ -414,7 +428,8 @@ class SessionStore:
             infos = [info for info in infos if info.session_id == session_id]
             if not infos:
                 raise errors.SessionNotFound(user_id, session_id)
-        return search(self.log, infos, query, ids.bounded("limit", limit))
+        most = ids.bounded("limit", limit)
+        return search(self.log, infos, query, most, index_at_most=index_at_most)
 
     def user(self, user_id: str) -> User:
         """Return the user, with consent and preferences.

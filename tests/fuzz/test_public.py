@@ -66,8 +66,8 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(
         ("reason", "what", "model", "note", "reasons", "task", "why"), TEXTS
     ),
-    **dict.fromkeys(("after", "limit", "upto", "at", "seq", "expected_seq"), NUMBERS),
-    **dict.fromkeys(("message", "k"), NUMBERS),
+    **dict.fromkeys(("after", "limit", "upto", "at", "seq"), NUMBERS),
+    **dict.fromkeys(("expected_seq", "index_at_most", "message", "k"), NUMBERS),
     **dict.fromkeys(("ts", "since", "until"), TIMES),
     **dict.fromkeys(("grace", "key_backups", "older_than", "fresh"), SPANS),
     "strategy": SPECS,

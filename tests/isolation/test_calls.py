@@ -196,6 +196,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "costs": lambda store: store.costs("bob"),
     "sessions": lambda store: store.sessions("bob"),
     "search": lambda store: store.search("bob", "secret his it"),
+    "search_with_total": lambda store: store.search_with_total("bob", "secret his it"),
     "stats": lambda store: store.stats("bob"),
     "user": lambda store: store.user("bob").status(),
     "erasures.unfreeze": lambda store: store.erasures.unfreeze("bob", "asked for"),

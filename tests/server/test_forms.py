@@ -274,3 +274,47 @@ def test_the_run_page_is_searched_and_filtered_by_its_form(
     show.click()
     expect(page.locator("#e9")).to_be_visible()
     context.close()
+
+
+def test_the_page_of_sessions_is_searched_by_its_form(
+    browser: Browser, served: str, store: SessionStore, verifier: Verifier
+) -> None:
+    session_with_turns(store, turns=60)
+    hostile = "<img src=x onerror=alert(1)> quagga </mark><b>bold</b>"
+    other = store.session(user_id="ada", session_id="other")
+    other.append(refold.UserInput(text=hostile))
+    context = browser.new_context(base_url=served)
+    token = verifier.mint("ada", ("read",))
+    context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
+    page = context.new_page()
+    show = page.get_by_role("button", name="Show", exact=True)
+    words = page.get_by_placeholder("Search the events of all sessions")
+
+    page.goto("/")
+    show.click()  # empty
+    expect(page.get_by_role("link", name="other")).to_be_visible()
+    expect(page.locator(".found")).to_have_count(0)
+
+    words.fill("quaggas bold")
+    show.click()
+    expect(page.locator(".found li")).to_have_count(1)
+    expect(page.locator(".found mark.match")).to_have_text(["quagga", "bold"])
+    expect(page.locator(".found .snippet")).to_have_text(hostile)
+    expect(page.locator(".found img, .found b")).to_have_count(0)
+
+    words.fill("file type:tool_result failed:no")
+    show.click()
+    expect(page.get_by_role("heading", name="60 events match")).to_be_visible()
+    expect(page.locator(".found li")).to_have_count(50)
+    page.get_by_role("link", name="Show more").click()
+    expect(page.locator(".found li")).to_have_count(60)
+    expect(page.get_by_role("link", name="Show more")).to_have_count(0)
+
+    words.fill("nothingmatches")
+    show.click()
+    expect(page.get_by_text("No event matches these words.")).to_be_visible()
+
+    words.fill("type:nothing")
+    show.click()
+    expect(page.get_by_text("there is no such type of event")).to_be_visible()
+    context.close()

@@ -1011,7 +1011,7 @@ def test_the_page_of_a_failure_reveals_nothing_about_it(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("sk-ant-secret")
 
-    monkeypatch.setattr(store, "search", fail)
+    monkeypatch.setattr(store, "search_with_total", fail)
 
     read = page_text(ada, "/?q=word", 500)
 

@@ -200,6 +200,10 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "stats": (lambda store: session_of(store).history.stats(), ["session_stats"]),
     "sessions": (lambda store: store.sessions("ada"), ["session_list"]),
     "search": (lambda store: store.search("ada", "why"), ["search"]),
+    "search with total": (
+        lambda store: store.search_with_total("ada", "why"),
+        ["search"],
+    ),
     "end": (lambda store: session_of(store).end(), [APPENDED]),
     "append of asyncio": (
         lambda store: asyncio.run(

@@ -310,6 +310,42 @@ def test_the_best_events_are_the_same_whatever_the_limit(
     assert best == hits_of(store, " ".join(query))[:limit]
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ada", "bob"]), st.integers(0, 3), WORDS),
+        min_size=1,
+        max_size=20,
+    ),
+    st.sets(st.integers(0, 3), max_size=3),
+    st.lists(WORDS, min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_no_result_is_of_another_user_or_of_an_erased_session(
+    written: list[tuple[str, int, str]],
+    erased: set[int],
+    query: list[str],
+    is_indexed_before: bool,
+) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    expected: set[tuple[str, int]] = set()
+    for user, number, word in written:
+        session = store.session(user_id=user, session_id=f"s{number}")
+        append_words(session, word)
+        is_hit = not terms(word).keys().isdisjoint(terms(" ".join(query)))
+        if user == "ada" and number not in erased and is_hit:
+            expected.add((f"s{number}", session.head().seq))
+    if is_indexed_before:
+        store.search("ada", " ".join(query))
+    for info in store.sessions("ada"):
+        if int(info.session_id.removeprefix("s")) in erased:
+            store.session(user_id="ada", session_id=info.session_id).delete()
+
+    result = store.search_with_total("ada", " ".join(query), limit=99)
+
+    assert {(hit.session_id, hit.seq) for hit in result.hits} == expected
+    assert result.total == len(expected)
+
+
 def test_a_search_scores_a_bounded_number_of_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -336,6 +372,24 @@ def test_a_long_session_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     ]
     names = store.log.view_names("ada", "s")
     assert len([name for name in names if name.startswith("search-")]) == 7
+
+
+def test_a_search_that_indexes_few_events_counts_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("refold.store.search.SEGMENT", 8)
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    for name in ("old", "new"):
+        append_words(store.session(user_id="ada", session_id=name), *["tea"] * 20)
+
+    results = [
+        store.search_with_total("ada", "tea", limit=99, index_at_most=10)
+        for _ in range(4)
+    ]
+
+    assert [result.not_searched for result in results] == [24, 12, 0, 0]
+    assert [result.total for result in results] == [16, 28, 40, 40]
+    assert {hit.session_id for hit in results[0].hits} == {"new"}
 
 
 @pytest.mark.each_engine

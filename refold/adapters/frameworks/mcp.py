@@ -19,6 +19,7 @@ from refold.adapters.frameworks import import_extra
 from refold.domain.errors import RefoldError
 from refold.store import SessionStore
 from refold.store.proofs.provenance import provenance
+from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
 
 _MAX_ENTRIES: Final = 100  # in one result
@@ -84,13 +85,17 @@ class Readable:
         tool:Bash, file:src/app.py, model:opus, failed:, after:2026-03-16,
         before:2026-03-17, session:NAME.
         """
-        hits = self._store.search(
+        result = self._store.search_with_total(
             self._whose(),
             words,
             session_id=session_id,
             limit=min(limit, _MAX_ENTRIES),
+            index_at_most=SERVED_AT_MOST,
         )
-        return [hit.to_json() for hit in hits]
+        found: list[Any] = [hit.to_json() for hit in result.hits]
+        if result.not_searched:
+            found.append({"events_not_indexed_yet": result.not_searched})
+        return found
 
     def events(self, session_id: str, after: int = 0, limit: int = 20) -> list[Any]:
         """Read the events of a session after the seq `after`, oldest first."""

@@ -29,6 +29,7 @@ from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
 from refold.store.history import with_whole_texts
+from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
@@ -232,7 +233,9 @@ def sessions(
     here.check_scope("read")
     store = here.store
     if q.strip():
-        result = store.search_with_total(here.user, q, limit=most)
+        result = store.search_with_total(
+            here.user, q, limit=most, index_at_most=SERVED_AT_MOST
+        )
         next_most: int | None = None
         if result.total > len(result.hits) == most < _MOST_FOUND:
             next_most = min(2 * most, _MOST_FOUND)
@@ -323,7 +326,10 @@ def timeline(
     result = None
     if q.strip():
         result = here.store.search_with_total(
-            here.user, q, session_id=session.session_id
+            here.user,
+            q,
+            session_id=session.session_id,
+            index_at_most=SERVED_AT_MOST,
         )
     return here.page(
         "run.html",

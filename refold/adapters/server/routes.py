@@ -43,6 +43,7 @@ from refold.store import SessionStore
 from refold.store.exports import CopyRecords
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
+from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS
 
@@ -546,13 +547,18 @@ def search(
 ) -> Response:
     """Find events by words, "phrases" and filters such as type:, the best first."""
     result = access.store.search_with_total(
-        access.user_id, words, session_id=session_id, limit=limit
+        access.user_id,
+        words,
+        session_id=session_id,
+        limit=limit,
+        index_at_most=SERVED_AT_MOST,
     )
     return answer(
         {
             "found": [hit.to_json() for hit in result.hits],
             "total": result.total,
             "total_is_exact": result.total_is_exact,
+            "not_searched": result.not_searched,
         }
     )
 

@@ -12,7 +12,7 @@ import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
-from refold.domain.errors import Erased, SessionNotFound
+from refold.domain.errors import Erased, SessionNotFound, counted
 
 if TYPE_CHECKING:
     from refold.adapters.cli.timeline import Timeline
@@ -129,9 +129,9 @@ def search(
             screen.line("no event matches")
         elif result.total > shown:
             most = "" if result.total_is_exact else "at most "
-            total = most + values.number(result.total)
+            total = most + counted(result.total, "event")
             more = max(2 * shown, 20)
-            screen.line(f"{shown} of {total} events; --limit {more} shows more")
+            screen.line(f"{shown} of {total}; --limit {more} shows more")
 
     return output.Result([hit.to_json() for hit in result.hits], show)
 
