@@ -257,7 +257,8 @@ def _cache_in(folder: str, *, fills: bool) -> RuleCache | None:
         if folder not in _unusable:
             _unusable.add(folder)
             _logger.warning(
-                "%s names no folder (%s): redaction does without compiled rules",
+                "%s does not name a folder (%s): redaction works without compiled "
+                "rules",
                 VARIABLE,
                 type(error).__name__,
             )

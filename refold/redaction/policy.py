@@ -430,7 +430,7 @@ def _rules_of(plugin: Plugin, *, min_score: float) -> tuple[Rule, ...]:
     """
     text = plugin.load()
     if not isinstance(text, str):
-        raise plugin.failed(f"is no text in TOML: {plugin.place}")
+        raise plugin.failed(f"is not a text in TOML: {plugin.place}")
     rules: list[Rule] = []
     try:
         with _at_line(plugin.place, text):

@@ -597,7 +597,7 @@ print(text[:20])
     )
 
     assert ran.stdout.startswith("mail [REDACTED:EMAIL"), ran.stderr
-    assert ran.stderr.count("REFOLD_CACHE names no folder") == 1
+    assert ran.stderr.count("REFOLD_CACHE does not name a folder") == 1
 
 
 def test_warm_refuses_a_folder_that_cannot_be_resolved(
@@ -609,7 +609,7 @@ def test_warm_refuses_a_folder_that_cannot_be_resolved(
     )
 
     assert ran.returncode == 2
-    assert "REFOLD_CACHE names no folder: unset it" in ran.stderr
+    assert "REFOLD_CACHE does not name a folder: unset it" in ran.stderr
 
 
 class BrokenCache:

@@ -184,7 +184,7 @@ def test_a_link_to_settings_stays_a_link(refold: Refold, folder: Path) -> None:
         ("claude-code", "settings.json", "{", "Expecting property name"),
         ("claude-code", "settings.json", "[]", "no JSON object"),
         ("claude-code", "settings.json", '{"hooks": []}', "no JSON object"),
-        ("claude-code", "settings.json", '{"hooks": {"Stop": {}}}', "no list"),
+        ("claude-code", "settings.json", '{"hooks": {"Stop": {}}}', "not a list"),
         ("claude-code", "settings.json", '{"hooks": {"Stop": [1]}}', "no list"),
         ("claude-code", "settings.json", '{"a": 1, "a": 2}', "a key twice"),
         ("claude-code", "settings.json", '{"a": 1} // note', "Extra data"),
@@ -252,7 +252,7 @@ def test_a_file_in_place_of_the_folder_is_refused(
     ran = refold(*CLAUDE, "--once", "--folder", str(file))
 
     assert ran.code == 2
-    assert "is no folder: --folder names one" in ran.err
+    assert "is not a folder: name one with --folder" in ran.err
 
 
 OTHERS = """{

@@ -49,9 +49,24 @@ def test_counts_of_one_are_in_the_singular(refold: Refold, tmp_path: Path) -> No
 
     assert plan.out.startswith("would erase 1 session\n")
     assert re.search(
-        r"erased: 1 access, 57 events, 1 head, 57 receipts$", ran.out, re.MULTILINE
+        r"erased: 1 record of last use, 57 events, 1 stream, 57 idempotency keys$",
+        ran.out,
+        re.MULTILINE,
     )
     assert "1 sessions" not in plan.out + ran.out
+
+
+def test_an_erasure_names_data_in_words_and_fits_a_hundred_columns(
+    refold: Refold, tmp_path: Path
+) -> None:
+    plan = refold("erase", *LIN, "--dry-run").out
+    erased = refold(*ERASE).out
+
+    assert "57" in plan
+    for table in ("receipts", "heads", "blobs", "accesses"):
+        assert table not in plan + erased
+    assert " 0\n" not in plan
+    assert max(map(len, (plan + erased).splitlines())) <= 100
 
 
 def test_the_report_names_the_places_beyond_reach(refold: Refold) -> None:

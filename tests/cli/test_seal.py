@@ -137,7 +137,7 @@ def test_a_tree_is_proved_to_extend_the_earlier_one(
         (("seal", "--list", "--sweep"), 2, "leave --list out to seal"),
         (("seal", "--watch", "--every", "0"), 2, "intervals and the lease"),
         (("verify", "--proof", "none.json"), 1, "no such file"),
-        (("verify", "--proof", "refold.db"), 2, "it is no proof"),
+        (("verify", "--proof", "refold.db"), 2, "is not a proof"),
     ],
 )
 def test_errors_of_seal_and_prove_are_one_sentence(

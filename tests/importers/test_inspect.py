@@ -97,7 +97,7 @@ def test_events_that_are_no_messages_are_counted_by_kind(tmp_path: Path) -> None
         "2 info events: no message",
         "1 other event: no message",
         "1 model event without a message of that id",
-        "1 tool event whose result is no message here",
+        "1 tool event whose result is not a message here",
     ]
 
 

@@ -215,7 +215,7 @@ examples = ["«BDG-4711»"]
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("7", "is no text in TOML: ids:PACK"),
+        ("7", "is not a text in TOML: ids:PACK"),
         (repr("[[rules]"), "is wrong (ids:PACK line 1: this is not TOML"),
         (repr("version = 1"), "line 1: rules: it is missing"),
         (repr(_RULE.replace("«BDG-4711»", "BDG-X")), "line 6: rules.examples: "),

@@ -184,10 +184,10 @@ def test_an_object_that_is_no_strategy_is_refused(install: Install) -> None:
     install("pairs", {"refold.strategies": places}, MODULE)
 
     assert failure("function") == (
-        "the strategy function of the package pairs is no subclass of Strategy: "
+        "the strategy function of the package pairs is not a subclass of Strategy: "
         "pairs:batch: update or remove the package"
     )
-    assert "is no subclass of Strategy: pairs:" in failure("module")
+    assert "is not a subclass of Strategy: pairs:" in failure("module")
     assert "must have name = 'renamed': pairs:Pairs" in failure("renamed")
 
 

@@ -170,7 +170,7 @@ def test_a_user_can_give_another() -> None:
         ("[a]\ntypes = 1", "a table of error types"),
         ('[a]\nalso = "b"', "a list of texts"),
         ("[a]\nalso = [1]", "a list of texts"),
-        ('[a]\nalso = ["one: two"]', "is no name"),
+        ('[a]\nalso = ["one: two"]', "is not a name"),
         ("[A]", "must be a name of lower-case words"),
         ("[other]", "is the category of what is in no other"),
         ('[a]\nalso = ["c"]\n[b]\nalso = ["c"]', "names two error types"),

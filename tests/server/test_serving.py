@@ -74,7 +74,7 @@ def test_files_that_tls_cannot_use_are_named(
     for certificate, key, words in (
         (missing, good, f"--tls-certificate {missing}: No such file"),
         (good, missing, f"--tls-key {missing}: No such file"),
-        (good, good, "are no certificate and key in PEM"),
+        (good, good, "are not a certificate and key in PEM"),
     ):
         place = ServerOptions("127.0.0.1", 0, "ada", certificate=certificate, key=key)
         with pytest.raises(InvalidConfiguration, match=re.escape(words)):

@@ -55,7 +55,8 @@ def test_dropped_turns_are_named_with_their_seqs(
     (cut,) = cuts_of(view, "turns")
     shown = {origin.seq for origins in view.origins for origin in origins if origin.seq}
     first = min(shown - {session.head().seq})
-    assert cut.reason.startswith(f"neither shown nor summarized: seqs 1-{first - 1}")
+    reason = "the strategy drops these turns without a summary"
+    assert cut.reason.startswith(f"{reason}: seqs 1-{first - 1}")
     hidden = [event for event in session.events() if event.seq not in shown]
     assert cut.tokens >= sum(event.token_estimate for event in hidden)
     assert f"seqs 1-{first - 1}" in str(view.to_json()["cuts"])

@@ -74,7 +74,7 @@ def _definition_of(tool: Any) -> JsonObject:
     to_dict = getattr(tool, "to_dict", None)
     if to_dict is None or not callable(getattr(tool, "call", None)):
         raise InvalidConfiguration(
-            f"tools: {type(tool).__name__} is no definition and has no to_dict and "
+            f"tools: {type(tool).__name__} is not a definition and has no to_dict and "
             "call: decorate a function with beta_tool"
         )
     definition: JsonObject = dict(to_dict())

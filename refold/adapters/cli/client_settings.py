@@ -259,7 +259,7 @@ def _groups_without_ours(event: str, groups: Any) -> list[Any]:
     Raises ValueError for hooks of another form.
     """
     if not isinstance(groups, list):
-        raise ValueError(f"its hooks at {event} are no list")
+        raise ValueError(f"its hooks at {event} are not a list")
     others: list[Any] = []
     for group in groups:
         hooks = group.get("hooks") if isinstance(group, dict) else None

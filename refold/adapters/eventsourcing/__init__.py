@@ -129,7 +129,7 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
         if not isinstance(recorder_class, type) or not issubclass(recorder_class, base):
             class_name = getattr(recorder_class, "__qualname__", recorder_class)
             raise persistence.InfrastructureFactoryError(
-                f"{class_name} is no subclass of "
+                f"{class_name} is not a subclass of "
                 f"refold.adapters.eventsourcing.{base.__name__}: derive it from that"
             )
         recorder: R = recorder_class(

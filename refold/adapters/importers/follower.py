@@ -618,7 +618,7 @@ class Follower:
     def _pass_over(self, file: BinaryIO, place: Place) -> None:
         """Skip a file that is no transcript, and report it once."""
         if not place.document:
-            why = "starts a JSON document of several lines, which is no transcript"
+            why = "starts a JSON document of several lines, which is not a transcript"
             self._refuse(Refusal(place.path, 1, why))
         place.document = True
         place.at = os.fstat(file.fileno()).st_size

@@ -114,7 +114,7 @@ class Timing:
             yield f"{counted(answers, 'model event')} without a message of that id"
         calls = sum(map(len, self._calls.values()))
         if calls:
-            yield f"{counted(calls, 'tool event')} whose result is no message here"
+            yield f"{counted(calls, 'tool event')} whose result is not a message here"
         approvals = sum(map(len, self._approvals.values()))
         if approvals:
             approval_events = counted(approvals, "approval event")

@@ -106,7 +106,7 @@ def _transcripts(
         for line in source.lines():
             value = base.mapping(line.value)
             if not value.keys() >= _FIELDS:
-                raise source.failed("is no envelope", line=line.number)
+                raise source.failed("is not an envelope", line=line.number)
             users.add(str(value.get("user_id")))
             entry = Entry(source.at(f"line {line.number}"), value)
             sessions.setdefault(str(value["session_id"]), []).append(entry)

@@ -194,7 +194,7 @@ def _check_tls(options: ServerOptions) -> None:
         context.load_cert_chain(options.certificate, options.key, password="")
     except ssl.SSLError:
         raise InvalidConfiguration(
-            f"{options.certificate} and {options.key} are no certificate and key in "
+            f"{options.certificate} and {options.key} are not a certificate and key in "
             "PEM that belong together"
         ) from None
 

@@ -589,7 +589,8 @@ def _secret(file: str, text: str) -> bytes:
         if len(hmac.prepare_key(secret)) >= 32:
             return secret
     raise InvalidConfiguration(
-        f"a token secret has 32 bytes or more, not {len(secret)}, and is no public key"
+        f"a token secret has 32 bytes or more, not {len(secret)}, and is not a public "
+        "key"
     )
 
 

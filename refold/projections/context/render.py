@@ -764,7 +764,7 @@ def _dropped_cuts(outline: Outline, shown: Shown) -> list[budget.Cut]:
     if not tokens:
         return []
     seqs = ", ".join(_named_span(first, last) for first, last in dropped)
-    reason = f"neither shown nor summarized: seqs {seqs}"
+    reason = f"the strategy drops these turns without a summary: seqs {seqs}"
     return [budget.Cut("turns", tokens, 0, reason)]
 
 

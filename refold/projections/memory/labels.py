@@ -235,7 +235,7 @@ def _error_type(name: str, category: str, other_names: Any, where: str) -> _Erro
     for other_name in other_names:
         spelling = name_of(other_name)
         if spelling is None:
-            _refuse(where, f"another name of {name!r} is no name")
+            _refuse(where, f"another name of {name!r} is not a name")
         spellings.append(spelling)
     return _ErrorType(name, category, spellings)
 

@@ -161,5 +161,5 @@ def load(name: str) -> Callable[..., Any]:
     plugin = added().usable[name]
     loaded = plugin.load()
     if not isfunction(loaded):
-        raise plugin.failed(f"is no function: {plugin.place}")
+        raise plugin.failed(f"is not a function: {plugin.place}")
     return loaded

@@ -119,7 +119,7 @@ def capture(
     if not folder.exists():
         output.complain(f"there is no folder {folder} yet: name another with --folder")
     elif not folder.is_dir():
-        raise typer.BadParameter(f"{folder} is no folder: --folder names one")
+        raise typer.BadParameter(f"{folder} is not a folder: name one with --folder")
     store = call.store(new=True, serves=not once and linger is None)
     follower = Follower(store, program, user_id=user, folder=folder, url=url)
     stop = Event()

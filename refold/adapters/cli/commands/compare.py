@@ -133,8 +133,8 @@ def _read_prompt(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InvalidConfiguration(
-            f"--prompt: {path} is no text that can be read: check its path, and that "
-            "it is UTF-8"
+            f"--prompt: {path} is not a text that can be read: check its path, and "
+            "that it is UTF-8"
         ) from None
 
 

@@ -7,7 +7,8 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import orjson
 import typer
@@ -216,7 +217,8 @@ def _show_progress(table: str, done: int, total: int) -> None:
     """Print the progress of an erasure over the line before."""
     end = "\n" if done >= total else ""
     with suppress(OSError):  # the erasure continues without a reader
-        sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
+        name = _names_of_rows(table).plural
+        sys.stderr.write(f"\rdeleting {name}: {done:,} of {total:,} {end}")
         sys.stderr.flush()
 
 
@@ -253,7 +255,12 @@ def _show_erasure(screen: output.Screen, erased: ErasureResult) -> None:
     screen.line((f"  in {erased.database}", "dim"))
     _show_search(screen, erased)
     names = ", ".join(place.name for place in erased.outside)
-    screen.line((f"  beyond the reach of Refold: {names}", "dim"))
+    text = f"beyond the reach of Refold: {names}"
+    margin = "  "
+    for line in wrap(
+        text, screen.width, initial_indent=margin, subsequent_indent=margin * 2
+    ):
+        screen.line((line, "dim"))
 
 
 def _show_earlier(screen: output.Screen, certificate: Signed | None) -> None:
@@ -270,8 +277,32 @@ def _show_earlier(screen: output.Screen, certificate: Signed | None) -> None:
     screen.line(f"  certificate  {statement['certificate_id']}  (signed then)")
 
 
-# The name of one row, for tables whose names are no plural in s.
-_SINGULAR: Final = {"accesses": "access", "audit": "audit record", "leaves": "leaf"}
+class _RowNames(NamedTuple):
+    """The words for one row of a table, and for several."""
+
+    singular: str
+    plural: str
+
+
+_ROW_NAMES: Final = {
+    "accesses": _RowNames("record of last use", "records of last use"),
+    "audit": _RowNames("entry of the access log", "entries of the access log"),
+    "blobs": _RowNames("large text", "large texts"),
+    "events": _RowNames("event", "events"),
+    "exports": _RowNames("record of an export", "records of exports"),
+    "heads": _RowNames("stream", "streams"),
+    "labels": _RowNames("label", "labels"),
+    "leases": _RowNames("mark of background work", "marks of background work"),
+    "leaves": _RowNames("leaf of the seals", "leaves of the seals"),
+    "receipts": _RowNames("idempotency key", "idempotency keys"),
+    "seals": _RowNames("seal", "seals"),
+    "views": _RowNames("stored view", "stored views"),
+}
+
+
+def _names_of_rows(table: str) -> _RowNames:
+    """Return the words for the rows of a table, also for one of an application."""
+    return _ROW_NAMES.get(table) or _RowNames(f"row of {table}", f"rows of {table}")
 
 
 def _show_certificate(
@@ -281,8 +312,7 @@ def _show_certificate(
     counts: list[str] = []
     for table, count in statement.get("counts", {}).items():
         if count:
-            singular = _SINGULAR.get(table) or table.removesuffix("s")
-            counts.append(counted(count, singular, table))
+            counts.append(counted(count, *_names_of_rows(table)))
     erased = ", ".join(counts) or "nothing, since nothing was stored"
     screen.line(output.mark(True), f"erased: {erased}")
     screen.line(f"  {counted(statement.get('keys', 0), 'key')} destroyed")
@@ -324,8 +354,12 @@ def _planned(plan: ErasurePlan) -> output.Result:
             screen.line(output.mark(True), "erased before: nothing is left to erase")
             return
         screen.line(f"would erase {counted(len(plan.sessions), 'session')}")
-        rows = [(table, values.number(count)) for table, count in plan.counts.items()]
-        screen.table(("table", "#rows"), rows)
+        rows: list[tuple[str, str]] = []
+        for table, count in plan.counts.items():
+            if count:
+                rows.append((_names_of_rows(table).plural, values.number(count)))
+        if rows:
+            screen.table(("data", "#number"), rows)
         for name in plan.holds:
             screen.line(output.mark(None), f"the legal hold {name!r} forbids it")
         _show_datasets(screen, plan.exports)

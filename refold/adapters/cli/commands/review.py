@@ -311,7 +311,7 @@ def _read(name: str) -> bytes:
             data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise RefoldError(
-            f"{name} is over {_MOST_BYTES:,} bytes: this is no review bundle"
+            f"{name} is over {_MOST_BYTES:,} bytes: this is not a review bundle"
         )
     return data
 

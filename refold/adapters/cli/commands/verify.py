@@ -255,7 +255,7 @@ def _verify_proof(call: Call, file: Path, public_key: Path | None) -> Result:
     try:
         parsed = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
-        raise InvalidConfiguration(f"{file} is not JSON, so it is no proof") from None
+        raise InvalidConfiguration(f"{file} is not a proof: it is not JSON") from None
     tree_heads: list[Any] | None = None
     if public_key is not None:
         key = _read_key(public_key)

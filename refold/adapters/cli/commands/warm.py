@@ -25,7 +25,7 @@ def warm(
     rule_cache.use(fills=True)
     cache = engines.cache_in_use()
     if not isinstance(cache, rule_cache.RuleCache):
-        state = "is off" if rule_cache.is_off() else "names no folder"
+        state = "is off" if rule_cache.is_off() else "does not name a folder"
         raise InvalidConfiguration(
             f"REFOLD_CACHE {state}: unset it, or name a folder to store compiled rules"
         )

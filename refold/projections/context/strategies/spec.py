@@ -129,7 +129,7 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
     """
     kind = plugin.load()
     if not isinstance(kind, type) or not issubclass(kind, Strategy):
-        raise plugin.failed(f"is no subclass of Strategy: {plugin.place}")
+        raise plugin.failed(f"is not a subclass of Strategy: {plugin.place}")
     if getattr(kind, "name", None) != plugin.name:
         raise plugin.failed(f"must have name = {plugin.name!r}: {plugin.place}")
     return kind
