@@ -23,7 +23,7 @@ import refold
 from refold.adapters.importers import read
 from refold.domain.envelope import Draft, Envelope
 from refold.domain.errors import ImportFailed
-from refold.domain.events import ProviderEdit, ToolCall, UserInput
+from refold.domain.events import JsonObject, ProviderEdit, ToolCall, UserInput
 from refold.projections.compare import Moment, Walk
 from refold.projections.context.abridged import TOOLS, Abridged
 from refold.projections.context.budget import NO_EXTRAS
@@ -83,6 +83,8 @@ class Boundary:
     after:      the drafts up to the next compaction.
     constraint: the constraint that was added to the first message.
     number:     the number of the compaction in its session, from 1.
+    recorded:   the drafts up to the next compaction as an import records them, with
+                the client's own summaries and edits.
     """
 
     session: str
@@ -91,6 +93,7 @@ class Boundary:
     summary: str
     after: tuple[Draft, ...]
     constraint: str
+    recorded: tuple[Draft, ...] = ()
 
     @cached_property
     def expected(self) -> Expected:
@@ -128,6 +131,10 @@ class Survival:
     again:       as ``words``, after three or more compactions in a row.
     summary:     the characters of the summaries in the context.
     named:       if messages are missing, whether the view's cuts say so.
+    later_words, later_constraint: as ``words`` and ``constraint``, if the client's own
+                 compaction is recorded and the strategy compacts the work after it.
+    later_lines: of the lines of the client's summary, the share that the context has
+                 then.
     """
 
     session: str
@@ -142,6 +149,9 @@ class Survival:
     again: float | None = None
     summary: int = 0
     named: bool | None = None
+    later_words: float | None = None
+    later_constraint: bool | None = None
+    later_lines: float | None = None
 
 
 def boundaries(folder: Path) -> Iterator[Boundary]:
@@ -180,20 +190,34 @@ def _boundaries_of(
             continue
         history = tuple(_plain(draft) for draft in _of_agent(drafts[:place]))
         if history:
-            after = tuple(_of_agent(drafts[place + 1 : end]))
-            yield Boundary(session, number, history, event.text, after, constraint)
+            yield Boundary(
+                session=session,
+                number=number,
+                history=history,
+                summary=event.text,
+                after=tuple(_of_agent(drafts[place + 1 : end])),
+                constraint=constraint,
+                recorded=tuple(drafts[:end]),
+            )
 
 
-def _is_summary(draft: Draft) -> bool:
-    if not isinstance(draft.event, UserInput):
+def _is_summary(message: Draft | Envelope) -> bool:
+    event = message.event if isinstance(message, Draft) else message.payload
+    if not isinstance(event, UserInput):
         return False
-    source = draft.meta.source if draft.meta and draft.meta.source else {}
-    return bool(source.get("compact_summary"))
+    return bool(_source_of(message).get("compact_summary"))
 
 
-def _is_injected(draft: Draft) -> bool:
-    source = draft.meta.source if draft.meta and draft.meta.source else {}
+def _is_injected(message: Draft | Envelope) -> bool:
+    source = _source_of(message)
     return bool(source.get("compact_summary") or source.get("meta"))
+
+
+def _source_of(message: Draft | Envelope) -> JsonObject:
+    """The facts of the client's transcript that are recorded with a message."""
+    if message.meta is None or message.meta.source is None:
+        return {}
+    return message.meta.source
 
 
 def _of_agent(drafts: Iterable[Draft]) -> Iterator[Draft]:
@@ -215,12 +239,18 @@ class Compacted:
     summary: of the summaries in it.
     again:   of the context after three or more compactions in a row; None with fewer.
     names:   whether the view's cuts say that it drops something.
+    later:   the context after the client's own compaction and one by the strategy; None
+             if the strategy does not compact the client's summary.
+    spoken:  the user's messages in the log of ``later``, without those of branches that
+             the client left.
     """
 
     text: str
     summary: str = ""
     again: str | None = None
     names: bool = False
+    later: str | None = None
+    spoken: tuple[str, ...] = ()
 
 
 def survival(boundary: Boundary, compacted: Compacted) -> Survival:
@@ -233,6 +263,13 @@ def survival(boundary: Boundary, compacted: Compacted) -> Survival:
     if again is not None:
         words_again = _share([text.strip() in again for text in expected.messages])
     is_missing = words is not None and words < 1
+    later = compacted.later
+    later_words: float | None = None
+    later_lines: float | None = None
+    if later is not None:
+        later_words = _share([text.strip() in later for text in compacted.spoken])
+        lines = [line.strip() for line in boundary.summary.splitlines()]
+        later_lines = _share([line in later for line in lines if line])
     return Survival(
         session=boundary.session,
         number=boundary.number,
@@ -246,6 +283,9 @@ def survival(boundary: Boundary, compacted: Compacted) -> Survival:
         again=words_again,
         summary=len(compacted.summary),
         named=compacted.names if is_missing else None,
+        later_words=later_words,
+        later_constraint=None if later is None else boundary.constraint in later,
+        later_lines=later_lines,
     )
 
 
@@ -298,12 +338,74 @@ def compacted(boundary: Boundary, strategy: str) -> Compacted:
         for block, origin in zip(blocks, origins, strict=False):
             if origin.span is not None and origin.span.kind == "summary":
                 summaries.append({"content": [block]})
+    later, spoken = _after_own(boundary, strategy)
     return Compacted(
+        later=later,
+        spoken=spoken,
         text=text_of(view.messages),
         summary=text_of(summaries),
         again=_after_three(envelopes, spec.parse(strategy)),
         names=any(cut.section in ("turns", "protected") for cut in view.cuts),
     )
+
+
+def _after_own(boundary: Boundary, strategy: str) -> tuple[str | None, tuple[str, ...]]:
+    """The context after the client's own compaction and one or more by a strategy.
+
+    The work after the client's compaction comes in two parts.  Returns also the user's
+    messages that the log has.  The context is None if no summary of the strategy stands
+    for the client's.
+    """
+    if not boundary.recorded:
+        return None, ()
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id=boundary.session)
+        for drafts in _parts(boundary.recorded):
+            session.append(drafts)
+            view = session.prepare(strategy)
+        envelopes = list(session.events())
+    summaries = [envelope.seq for envelope in envelopes if _is_summary(envelope)]
+    is_compacted = any(
+        span.kind == "summary"
+        and span.first is not None
+        and span.last is not None
+        and span.first <= summaries[-1] <= span.last
+        for span in view.spans
+    )
+    if not is_compacted:
+        return None, ()
+    return text_of(view.messages), tuple(_spoken(envelopes))
+
+
+def _parts(drafts: Sequence[Draft]) -> list[list[Draft]]:
+    """The drafts in two parts: the second one begins in the work after a compaction."""
+    first = max(index for index, draft in enumerate(drafts) if _is_summary(draft))
+    middle = (first + len(drafts)) // 2
+    while middle < len(drafts) and not _begins_turn(drafts[middle]):
+        middle += 1
+    return [part for part in (list(drafts[:middle]), list(drafts[middle:])) if part]
+
+
+def _begins_turn(draft: Draft) -> bool:
+    return isinstance(draft.event, UserInput) and not draft.continues
+
+
+def _spoken(envelopes: Iterable[Envelope]) -> Iterator[str]:
+    """The user's short messages, without those of branches that the client left."""
+    inputs: dict[int, str] = {}
+    abandoned: set[int] = set()
+    for envelope in envelopes:
+        event = envelope.payload
+        if isinstance(event, ProviderEdit):
+            for first, last in event.left_out if event.reason != "compaction" else ():
+                abandoned.update(range(first, last + 1))
+            for first, last in event.restored:
+                abandoned.difference_update(range(first, last + 1))
+        elif isinstance(event, UserInput) and not _is_injected(envelope):
+            inputs[envelope.seq] = event.text
+    for seq, text in inputs.items():
+        if seq not in abandoned and 0 < len(text) <= LONGEST_MESSAGE:
+            yield text
 
 
 def _after_three(envelopes: Sequence[Envelope], strategy: Strategy) -> str | None:

@@ -44,6 +44,9 @@ STRATEGIES: Final = (
 _MEASURES: Final = {
     "words": "user's messages, whole",
     "again": "the same after three compactions or more",
+    "later_words": "after the client's own compaction: messages, whole",
+    "later_constraint": "injected constraints",
+    "later_lines": "lines of the client's summary",
     "pasted": "instructions of pastes",
     "constraint": "injected constraints",
     "edited": "files edited",
@@ -108,6 +111,7 @@ def _checks(results: dict[str, list[Survival]]) -> list[Check]:
         return []
     words = _values(survivals, "words")
     again = _values(survivals, "again")
+    later = _values(survivals, "later_words")
     summaries = [survival.summary for survival in survivals]
     return [
         Check(f"user's messages kept by {name}", _mean(words), least=0.99),
@@ -116,6 +120,21 @@ def _checks(results: dict[str, list[Survival]]) -> list[Check]:
             f"the same after three compactions ({len(again)})", _mean(again), least=0.98
         ),
         Check("injected constraints", _mean(_values(survivals, "constraint")), least=1),
+        Check(
+            f"messages after the client's own compaction ({len(later)})",
+            _mean(later),
+            least=0.99,
+        ),
+        Check(
+            "injected constraints after it",
+            _mean(_values(survivals, "later_constraint")),
+            least=1,
+        ),
+        Check(
+            "lines of the client's summary after it",
+            _mean(_values(survivals, "later_lines")),
+            least=0.75,
+        ),
         Check("files edited", _mean(_values(survivals, "edited")), least=1),
         Check("files used later", _mean(_values(survivals, "used_later")), least=0.98),
         Check("median characters of a context", middle(survivals), most=15_400),

@@ -409,7 +409,8 @@ class Requests:
             del elements[0]
         tokens = request.tokens + view.tokens
         raw_tokens = request.raw_tokens + view.tokens
-        if outline.protected_seqs and self._is_over(tokens, raw_tokens):
+        is_protected = outline.protected_seqs or outline.covered_client_summaries
+        if is_protected and self._is_over(tokens, raw_tokens):
             # The words of the user give way to what is new.
             return None
         return Rendered(

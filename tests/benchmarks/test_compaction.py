@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,15 @@ from benchmarks.compaction.boundaries import (
 from benchmarks.compaction.run import SAMPLE, SPECS, Figure, front, joined
 from refold.adapters.cli import main
 from refold.adapters.importers import read
-from refold.domain.envelope import Draft
-from refold.domain.events import AgentResponse, Event, ToolCall, ToolResult, UserInput
+from refold.domain.envelope import Draft, Mark, Meta
+from refold.domain.events import (
+    AgentResponse,
+    Event,
+    ProviderEdit,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.projections.context.strategies import spec
 
 
@@ -114,6 +122,50 @@ def test_at_a_boundary_the_words_are_counted_after_one_and_three_compactions() -
     assert dropped.words < 0.1
     assert (dropped.again, dropped.named) == (None, True)
     assert (own.words, own.again, own.named) == (0.0, None, False)
+
+
+def _after_a_clients_compaction(turns: int) -> Boundary:
+    """A boundary with the client's own compaction, and turns after it."""
+    before = _history(4)
+    keyed = [
+        Draft(draft.event, key=f"before-{number}")
+        for number, draft in enumerate(before)
+    ]
+    summary = Draft(
+        UserInput(text="The client's own words.\nMind the gate."),
+        meta=Meta(source={"compact_summary": True}),
+        key="summary",
+    )
+    mark = Mark(
+        left_out=tuple(draft.key or "" for draft in keyed), in_place=("summary",)
+    )
+    edit = Draft(ProviderEdit(reason="compaction"), mark=mark)
+    after = _history(4 + turns)[len(before) :]
+    return replace(
+        _boundary(4),
+        summary="The client's own words.\nMind the gate.",
+        after=tuple(after),
+        recorded=(*keyed, summary, edit, *after),
+    )
+
+
+def test_after_the_clients_compaction_words_and_its_summary_are_counted() -> None:
+    boundary = _after_a_clients_compaction(30)
+
+    kept = survival(boundary, compacted(boundary, "history_summary"))
+    dropped = survival(boundary, compacted(boundary, "last_turns:n=2"))
+
+    assert (kept.later_words, kept.later_constraint) == (1.0, True)
+    assert kept.later_lines == 1.0
+    assert (dropped.later_words, dropped.later_lines) == (None, None)
+
+
+def test_a_context_with_the_clients_summary_as_it_was_does_not_count() -> None:
+    boundary = _after_a_clients_compaction(1)
+
+    kept = survival(boundary, compacted(boundary, "history_summary"))
+
+    assert kept.later_words is None
 
 
 def test_a_short_history_has_no_three_compactions() -> None:

@@ -150,6 +150,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         "6f51db8e7642f7d0870d27a0f7c8406174655f9d5d4feb5e463a4ed04148b5f9",
     ),
     (
+        "turn_window",
+        5,
+        {"full_turns": 1, "cached_turns": 1, "pin_tokens": 40},
+        "1f0174405084ebb398987466b16a296e71429b75123b683b0df0b578645db357",
+    ),
+    (
         "message_window",
         1,
         {"context_size": 6, "compression_window_size": 2, "tail_keep_size": 2},
@@ -172,6 +178,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         4,
         {"context_size": 6, "compression_window_size": 2, "tail_keep_size": 2},
         "0050337931e8c12b55ecc0a93e594dc0d28fa7d918fedc3dee5a98924114b2a7",
+    ),
+    (
+        "message_window",
+        5,
+        {"context_size": 6, "compression_window_size": 2, "tail_keep_size": 2},
+        "0935defab02d0861cd08409d893a14dbeef6e02eb2896a1452775f33399c53e7",
     ),
     (
         "recursive_summary",
@@ -198,6 +210,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         "ed93d8f2f21a394eadb0ae8d080168b224a2fdfa30f564782f46c786412cb2c6",
     ),
     (
+        "recursive_summary",
+        5,
+        {},
+        "70b528187218a1d6ec6fa6ca88ed0990d28dd8831af00668dad5c5145120ba66",
+    ),
+    (
         "hybrid",
         1,
         {"threshold_low": 200, "threshold_high": 900, "last_n_events": 6},
@@ -220,6 +238,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         4,
         {"threshold_low": 200, "threshold_high": 900, "last_n_events": 6},
         "26671d793a0dc2823473c00b0bfda01aee8b35778fcef33f5034225c259c86ff",
+    ),
+    (
+        "hybrid",
+        5,
+        {"threshold_low": 200, "threshold_high": 900, "last_n_events": 6},
+        "92755a79e013b927f65b1eb2c2449d529652e4232d24ed1fce48b003f2e7fce4",
     ),
     (
         "history_summary",
@@ -267,6 +291,15 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         "64d44277495635da0225648a6518aaae4f4f4122f0d7ff4e0606580def93e3c6",
     ),
     (
+        "history_summary",
+        6,
+        {
+            "trigger_on_history_size_chars": 200,
+            "history_tail_size_chars_to_exclude": 60,
+        },
+        "0679042e0a58f7b53f1992d013a1239ca3d16dad9f8c74d8ec71fdcbba0cc919",
+    ),
+    (
         "token_ratio",
         1,
         {"max_context_tokens": 900, "keep_recent_turns": 1},
@@ -289,6 +322,12 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
         4,
         {"max_context_tokens": 900, "keep_recent_turns": 1},
         "a290e9e7d38ff636c83f842daf91b1ab6c3d83e1b0592c406e10100ff539464a",
+    ),
+    (
+        "token_ratio",
+        5,
+        {"max_context_tokens": 900, "keep_recent_turns": 1},
+        "52234954004f2296f4c1a8e2aac7f07f6a94eff49743b78c20d34bf448e94b46",
     ),
     (
         "native",

@@ -71,7 +71,7 @@ def test_a_compaction_shortens_the_context_and_keeps_recent_events(
     assert (payload_of.first_seq, payload_of.last_seq) == (1, 4)
     assert after.tokens < before.tokens
     assert "question 4" in str(after.messages)
-    assert "“I” in them is you, the agent; the task goes on" in str(after.messages)
+    assert "“I” in them is you, the agent. The task continues" in str(after.messages)
     assert [span.kind for span in after.spans] == ["summary", "raw"]
     assert violations(after.messages) == []
     assert session.compact(WINDOW) is None

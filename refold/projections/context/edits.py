@@ -7,17 +7,20 @@ that event on follow all edits so far, under every strategy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import ProviderEdit, ToolResult
 from refold.domain.tokens import estimate_text
-from refold.projections.context.units import Spans, holds, joined, without
+from refold.projections.context.units import Spans, holds, joined, spans_of, without
 
 
 class Edit(NamedTuple):
-    """A recorded edit: its seq, and the fields of ``ProviderEdit``."""
+    """A recorded edit: its seq, and the fields of ``ProviderEdit``.
+
+    is_compaction: whether the client replaced the events by a summary.
+    """
 
     at: int
     left_out: Spans = ()
@@ -25,6 +28,7 @@ class Edit(NamedTuple):
     cleared: Spans = ()
     cleared_text: str = ""
     in_place: Spans = ()
+    is_compaction: bool = False
 
     @property
     def changed(self) -> Spans:
@@ -47,6 +51,7 @@ class Edit(NamedTuple):
             cleared=moved(self.cleared),
             cleared_text=self.cleared_text,
             in_place=moved(self.in_place),
+            is_compaction=self.is_compaction,
         )
 
 
@@ -68,6 +73,7 @@ def edit_of(envelope: Envelope) -> Edit | None:
         cleared=joined(event.cleared),
         cleared_text=event.cleared_text,
         in_place=joined(event.in_place),
+        is_compaction=event.reason == "compaction",
     )
 
 
@@ -87,11 +93,16 @@ class Edited(NamedTuple):
     left_out: the events that contexts leave out.
     cleared:  results whose content contexts replace, each group with the new text.
     in_place: the events that contexts show before all others.
+    replaced: of the events left out, those that a compaction of the client replaced.
+              Events of branches that it abandoned are not among them.
+    summaries: the summaries of these compactions, as far as contexts show them.
     """
 
     left_out: Spans = ()
     cleared: tuple[tuple[Spans, str], ...] = ()
     in_place: Spans = ()
+    replaced: Spans = ()
+    summaries: Spans = ()
 
     def shown(self, envelope: Envelope) -> Envelope | None:
         """Return the event as contexts show it, or None if they leave it out."""
@@ -108,6 +119,7 @@ NOTHING: Final = Edited()
 
 def applied(edits: Iterable[Edit]) -> Edited:
     """Return the result of edits, which are in the order of the log."""
+    edits = tuple(edits)
     left_out: Spans = ()
     in_place: Spans = ()
     cleared: list[tuple[Spans, str]] = []
@@ -119,7 +131,60 @@ def applied(edits: Iterable[Edit]) -> Edited:
             cleared.append((edit.cleared, edit.cleared_text))
     if not (left_out or in_place or cleared):
         return NOTHING
-    return Edited(left_out, tuple(cleared), without(in_place, left_out))
+    replaced, summaries = _replaced(edits, left_out)
+    return Edited(
+        left_out=left_out,
+        cleared=tuple(cleared),
+        in_place=without(in_place, left_out),
+        replaced=replaced,
+        summaries=summaries,
+    )
+
+
+def _replaced(edits: Sequence[Edit], left_out: Spans) -> tuple[Spans, Spans]:
+    """Return the events that compactions of the client replaced, and its summaries.
+
+    A compaction counts as long as contexts show its summary, or as a later compaction
+    that counts replaced the summary.  If the client went back to an earlier message,
+    the compactions after that message are on an abandoned branch.
+
+    left_out: by all edits.
+    """
+    by_compaction: dict[int, Spans] = {}
+    earlier: Spans = ()  # the events that were left out before an edit
+    for edit in edits:
+        if edit.is_compaction:
+            by_compaction[edit.at] = without(edit.left_out, earlier)
+        for at, spans in by_compaction.items():
+            by_compaction[at] = without(spans, edit.restored)
+        earlier = without(joined((*earlier, *edit.left_out)), edit.restored)
+    replaced: Spans = ()
+    summaries: list[int] = []
+    for edit in reversed(edits):
+        if not edit.is_compaction:
+            continue
+        summary = _summary_seq(edit)
+        is_abandoned = summary is not None and holds(left_out, summary)
+        if summary is not None and holds(replaced, summary):
+            is_abandoned = False
+        if is_abandoned:
+            continue
+        replaced = joined((*replaced, *by_compaction[edit.at]))
+        if summary is not None and not holds(left_out, summary):
+            summaries.append(summary)
+    return replaced, spans_of(summaries)
+
+
+def _summary_seq(edit: Edit) -> int | None:
+    """The seq of a client's summary: in the place of the events, or before the edit.
+
+    Of several events in their place, it is the last one.  It is None if the client
+    compacted without a summary.
+    """
+    if edit.in_place:
+        return edit.in_place[-1][1]
+    newest = edit.at - 1
+    return None if holds(edit.left_out, newest) else newest
 
 
 def changed_after(edits: Iterable[Edit], seq: int, first: int, last: int) -> bool:

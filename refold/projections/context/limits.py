@@ -19,6 +19,14 @@ def protected_tokens(window_tokens: int) -> int:
     return min(wished, int(window_tokens * _SMALL_WINDOW_SHARE))
 
 
+def client_summary_tokens(protected_tokens: int) -> int:
+    """Return the most tokens of a client's summaries next to protected content.
+
+    protected_tokens: the most tokens of that content.
+    """
+    return protected_tokens // 4
+
+
 # A longer message of the user says itself what it is about.
 LONGEST_ANSWER: Final = 80  # characters
 

@@ -46,6 +46,7 @@ from refold.projections.context.units import (
     Turn,
     Unit,
     Waiting,
+    holds,
     joined,
     key_of,
     place,
@@ -57,7 +58,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 16
+SHAPE: Final = 17
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -96,6 +97,17 @@ class ProtectedEvent(NamedTuple):
     tokens: int
     turn: int
     subject: int = 0
+
+
+class ClientSummary(NamedTuple):
+    """A summary with which a client replaced earlier history, and its cost.
+
+    turn: the number of the turn that it begins, or that it stands in.
+    """
+
+    seq: int
+    tokens: int
+    turn: int
 
 
 class PlanEvent(NamedTuple):
@@ -317,6 +329,11 @@ class Outline(NamedTuple):
                         they show the newest one alone.
     keeps_judgments:    whether reflections and verdicts are protected.
     names_subjects:     whether short answers and decisions have their subjects.
+    keeps_client_summaries: whether summaries of the client are protected, with the
+                        user inputs, decisions, and plans that they replaced.
+    client_summaries:   the summaries of the client, oldest first.
+    replaced_turns:     the number of turns that the client replaced by summaries.
+    replaced_calls:     the calls of the newest response that it replaced.
     spoken:             the newest text of the agent; 0 for none.
     answered:           the newest call with a result.
     plan_text:          the newest plan in prose.
@@ -373,6 +390,10 @@ class Outline(NamedTuple):
     joins_plans: bool = False
     keeps_judgments: bool = False
     names_subjects: bool = False
+    keeps_client_summaries: bool = False
+    client_summaries: tuple[ClientSummary, ...] = ()
+    replaced_turns: int = 0
+    replaced_calls: tuple[AnsweredCall, ...] = ()
     spoken: int = 0
     answered: AnsweredCall | None = None
     plan_text: ProtectedEvent | None = None
@@ -433,6 +454,16 @@ class Outline(NamedTuple):
         )
 
     @property
+    def covered_client_summaries(self) -> tuple[ClientSummary, ...]:
+        """The summaries of the client that summaries of Refold stand for."""
+        through = self.compacted_through
+        if through is None:
+            return ()
+        return tuple(
+            summary for summary in self.client_summaries if summary.seq <= through
+        )
+
+    @property
     def protected_seqs(self) -> tuple[int, ...]:
         """The protected events that summaries stand for, oldest first."""
         seqs = [event.seq for event in self.protected_before]
@@ -455,11 +486,13 @@ class Outline(NamedTuple):
         for plan in (self.plan, self.plan_text, *self.tasks):
             if plan is not None:
                 turns[plan.seq] = plan.turn
+        for summary in self.client_summaries:
+            turns[summary.seq] = summary.turn
         return turns
 
     def turn_at(self, seq: int) -> int:
         """Return the number of the turn that an event which is not compacted is in."""
-        number = max(self.turn_count, 1)
+        number = max(self.replaced_turns + self.turn_count, 1)
         firsts = [turn.first for turn in self.turns]
         if self.detail in _BY_UNIT:
             firsts = [unit.first for unit in self.units if unit.type == "user_input"]
@@ -499,12 +532,18 @@ class Outline(NamedTuple):
             spans += exchange
         spans += self.layers.facts_shown
         spans += self.layers.notes_shown
-        spans += [(seq, seq) for seq in self.protected_seqs]
-        spans += [(seq, seq) for seq in self.protected_subjects.values()]
         reads = joined(spans)
         if self.edits:
             reads = without(reads, self.edited.left_out)
-        return reads
+        # Events that the client replaced by a summary are among the protected ones.
+        return joined((*reads, *self.protected_reads))
+
+    @property
+    def protected_reads(self) -> Spans:
+        """The seqs that protected content is rendered from."""
+        seqs = [*self.protected_seqs, *self.protected_subjects.values()]
+        seqs += [summary.seq for summary in self.covered_client_summaries]
+        return spans_of(seqs)
 
     @property
     def shown_summaries(self) -> tuple[int, ...]:
@@ -595,6 +634,10 @@ class OutlineBuilder:
     joins_plans: bool
     keeps_judgments: bool
     names_subjects: bool
+    keeps_client_summaries: bool
+    client_summaries: tuple[ClientSummary, ...]
+    replaced_turns: int
+    replaced_calls: tuple[AnsweredCall, ...]
     spoken: int
     answered: AnsweredCall | None
     plan_text: ProtectedEvent | None
@@ -630,7 +673,8 @@ class OutlineBuilder:
     def visible(self, envelope: Envelope) -> Envelope | None:
         """Return the next event as contexts show it, or None if they leave it out.
 
-        An event that is left out is counted and not folded.
+        An event that is left out is counted and not folded.  ``take_replaced`` then
+        remembers the protected content of one that the client replaced by a summary.
 
         Raises HistoryEdited if the event changes events that were folded unchanged.
         """
@@ -701,11 +745,66 @@ class OutlineBuilder:
             self._update_waiting(envelope, placed)
         if self.protected_budget and type(envelope.payload) in _PROTECTED:
             self._protect(envelope)
+        if self._protects_client_summaries and self._is_client_summary(envelope):
+            self._keep_client_summary(envelope)
         if self.names_subjects:
             self._remember_subject(envelope, placed)
         if type(envelope.payload) in _WITH_MEDIA:
             self._media += media_in(envelope)
         self._note(envelope)
+
+    def take_replaced(self, envelope: Envelope) -> None:
+        """Remember the protected content of an event that contexts leave out.
+
+        Does so if the client replaced the event by a summary: its summary does not have
+        all words of the user.
+        """
+        if not self._protects_client_summaries:
+            return
+        if not holds(self._edited.replaced, envelope.seq):
+            return
+        payload = envelope.payload
+        match payload:
+            case events.UserInput():
+                self.replaced_turns += 1
+                self._protect(envelope)
+            case events.HumanReview() | events.Planner():
+                self._protect(envelope)
+            case events.AgentResponse(text=text) | events.Final(text=text):
+                self.replaced_calls = ()
+                if text.strip():
+                    self.spoken = envelope.seq
+            case events.ToolCall(call_id=call_id):
+                call = AnsweredCall(key_of(call_id), envelope.seq)
+                self.replaced_calls = (*self.replaced_calls, call)
+
+    @property
+    def _protects_client_summaries(self) -> bool:
+        """Whether summaries of the client are protected."""
+        return bool(self.protected_budget) and self.keeps_client_summaries
+
+    def _is_client_summary(self, envelope: Envelope) -> bool:
+        """Whether the client replaced earlier history by this event."""
+        if not self.keeps_client_summaries:
+            return False
+        is_named = holds(self._edited.summaries, envelope.seq)
+        match envelope.payload:
+            case events.UserInput():
+                return is_named or is_client_summary(envelope)
+            case events.AgentResponse():
+                return is_named and holds(self._edited.in_place, envelope.seq)
+        return False
+
+    def _keep_client_summary(self, envelope: Envelope) -> None:
+        """Remember a summary with which the client replaced earlier history."""
+        tokens = envelope.token_estimate + MESSAGE_OVERHEAD
+        summary = ClientSummary(envelope.seq, tokens, self._turn_number)
+        self.client_summaries = (*self.client_summaries, summary)
+
+    @property
+    def _turn_number(self) -> int:
+        """The number of the turn that is being folded."""
+        return max(self.replaced_turns + self.turn_count, 1)
 
     def _protect(self, envelope: Envelope) -> None:
         """Remember an event whose words stay beside summaries."""
@@ -713,7 +812,7 @@ class OutlineBuilder:
         event = ProtectedEvent(
             seq=envelope.seq,
             tokens=envelope.token_estimate + MESSAGE_OVERHEAD,
-            turn=max(self.turn_count, 1),
+            turn=self._turn_number,
             subject=subject,
         )
         if subject:
@@ -728,7 +827,7 @@ class OutlineBuilder:
             case events.Reflection() | events.Aggregate():
                 if self.keeps_judgments:
                     self._protected.append(event)
-            case _ if not is_injected(envelope):
+            case _ if not (is_injected(envelope) or self._is_client_summary(envelope)):
                 self._protected.append(event)
 
     def _subject_of(self, event: Event) -> int:
@@ -743,6 +842,9 @@ class OutlineBuilder:
                         return call.seq
                 if self.answered is not None and self.answered.key == key:
                     return self.answered.seq
+                for answered in self.replaced_calls:
+                    if answered.key == key:
+                        return answered.seq
         return 0
 
     def _remember_subject(self, envelope: Envelope, placed: Place | None) -> None:
@@ -893,7 +995,13 @@ def media_in(envelope: Envelope) -> Iterator[MediaEvent]:
 def is_injected(envelope: Envelope) -> bool:
     """Whether a client put a user input into the context that no person wrote."""
     source = envelope.meta.source or {}
-    return bool(source.get("meta") or source.get("compact_summary"))
+    return bool(source.get("meta")) or is_client_summary(envelope)
+
+
+def is_client_summary(envelope: Envelope) -> bool:
+    """Whether a user input is the summary with which a client replaced its history."""
+    source = envelope.meta.source or {}
+    return bool(source.get("compact_summary"))
 
 
 def _index(units: Sequence[Unit], first: int) -> int | None:

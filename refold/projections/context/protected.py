@@ -31,6 +31,7 @@ from refold.projections.context.text import (
     value_text,
     verdict_text,
 )
+from refold.projections.context.units import Spans, holds
 
 # A message up to this length is never treated as pasted.
 _LONGEST_MESSAGE: Final = 2_000
@@ -165,6 +166,8 @@ def protected(
     has_notes: bool = False,
     keeps_newest_judgments: bool = True,
     subjects: Mapping[int, int] = NO_SUBJECTS,
+    client_summaries: Sequence[str] = (),
+    replaced: Spans = (),
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
@@ -183,6 +186,10 @@ def protected(
     subjects: the seqs of events in ``rows`` that explain others, by the seqs of these:
                    the text of the agent that a short answer is about, and the call
                    that a decision is about.
+    client_summaries: the texts of the client's summaries in the view.  A long message
+                   that one of them quotes is only named.
+    replaced: the events that the client replaced by these summaries.  Some clients say
+                   a message again after a compaction; the first one is then only named.
     """
     rows = list(rows)
     words = [part for row in rows if (part := words_of(row)) is not None]
@@ -193,6 +200,9 @@ def protected(
         words = _with_notes(words, rows)
     if raw is not None:
         words = _without_repetitions(words, raw, turns)
+    elif replaced:
+        words = _without_repetitions(words, {}, turns, only=replaced)
+    words = [_without_quote(part, client_summaries) for part in words]
     words = _with_subjects(words, rows, subjects)
     content = Protected(tuple(words), (), _total(words), budget, turns)
     without_judgments = (
@@ -211,13 +221,18 @@ def protected(
 
 
 def _without_repetitions(
-    words: Sequence[Words], raw: Mapping[str, int], turns: Mapping[int, int] | None
+    words: Sequence[Words],
+    raw: Mapping[str, int],
+    turns: Mapping[int, int] | None,
+    *,
+    only: Spans | None = None,
 ) -> list[Words]:
     """The words, with a long message whole only where the user said it last.
 
     A budget takes the oldest words first, so it takes references before their words.
 
     turns: as in ``protected``.
+    only:  the events to which this applies; None stands for all.
     """
     # By the text that is shown, which includes attachments, and the text of the log.
     seqs = {(without_long_pastes(text), text): seq for text, seq in raw.items()}
@@ -225,7 +240,8 @@ def _without_repetitions(
     for part in reversed(words):
         if part.label == "user" and len(part.text) > _LONGEST_REPETITION:
             last = seqs.setdefault((part.text, part.original), part.seq)
-            if last != part.seq:
+            may_change = only is None or holds(only, part.seq)
+            if last != part.seq and may_change:
                 reference = f"(as in {last})"
                 turn = None if turns is None else turns.get(last)
                 if turns is not None:
@@ -233,6 +249,19 @@ def _without_repetitions(
                 part = part._replace(text=reference, is_repeated=True, repeated_in=turn)
         newest_first.append(part)
     return newest_first[::-1]
+
+
+def _without_quote(part: Words, client_summaries: Iterable[str]) -> Words:
+    """The words, or a reference if a summary of the client quotes all of them."""
+    is_short = len(part.text) <= _LONGEST_REPETITION
+    if part.label != "user" or part.is_repeated or is_short:
+        return part
+    whole = part.original.strip()
+    # A message with attachments says more than its text.
+    is_whole = part.text == part.original
+    if is_whole and any(whole in text for text in client_summaries):
+        return part._replace(text="(as in the client's summary)", is_repeated=True)
+    return part
 
 
 def _named_turn(turn: int | None) -> str:

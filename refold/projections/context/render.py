@@ -43,6 +43,7 @@ from refold.projections.context.text import (
 from refold.projections.context.view import Origin, View, ViewSpan
 
 if TYPE_CHECKING:
+    from refold.projections.context.client_summaries import ClientSummary
     from refold.projections.context.protected import Protected, Words
 
 _Rows = Sequence[Envelope]
@@ -50,7 +51,8 @@ _SummaryPayloads = Mapping[int, events.Event]
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
 # Tells the agent who wrote the summaries: it is the "I" in them.
-_WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them."
+_WHOSE: Final = "“I” in them is you, the agent. The task continues after them."
+_WHOSE_BEFORE: Final = "“I” in them is you, the agent; the task goes on behind them."
 _INTRODUCTION: Final = "Earlier parts of this session, in short, oldest first."
 # Explains the notation of summaries to a reader who sees one for the first time.
 _NOTATION: Final = (
@@ -74,6 +76,11 @@ _PROTECTED_BY_TURN: Final = (
     "its turn. Instructions and constraints in them hold until a later message changes "
     "them."
 )
+_CLIENT_SUMMARY: Final = (
+    "Before turn {}, the client replaced the history by this summary of its own, which "
+    "stays as the client sent it:"
+)
+_END_OF_CLIENT_SUMMARY: Final = "(Here the client's summary ends.)"
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -96,11 +103,15 @@ _RULES_WITH_USEFUL_CUTS: Final = 5
 _RULES_WITH_JOINED_REFERENCES: Final = 5
 # From these rules on, headings explain the notation of what follows.
 _RULES_WITH_EXPLANATIONS: Final = 6
+# From these rules on, the heading has the plain sentence about the author.
+_RULES_WITH_PLAIN_HEADING: Final = 7
 # From these rules on, a long message is never cut inside a placeholder.
 _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
     "(There is no room for earlier words of the user; the log has them all.)"
 )
+# The events that a summary of a client can be.
+_WITH_TEXT: Final = (events.UserInput, events.AgentResponse)
 # A message may take this part of the window.
 _MESSAGES_PER_WINDOW: Final = 4
 # If a strategy names a window smaller than this, messages are limited as for this one.
@@ -161,8 +172,16 @@ def _render(
     """Render, and shorten protected content if the view is over the window."""
     pieces = _Pieces.of(strategy, outline, events, summaries, extras, read)
     has_note = strategy.rules >= _RULES_WITH_NOTES
-    content = pieces.protected_content(_protected_budget(outline, extras))
+    most = _protected_budget(outline, extras)
+    pieces = pieces.with_client_summaries(limits.client_summary_tokens(most))
+    content = pieces.protected_content(most)
     over = pieces.over_budget(content, has_note=has_note)
+    if over and pieces.client_summaries:
+        # The user's own words matter more than the client's summary.
+        room = max(0, pieces.client_summary_tokens - over)
+        pieces = pieces.with_client_summaries(room)
+        content = pieces.protected_content(most)
+        over = pieces.over_budget(content, has_note=has_note)
     if not over:
         return pieces.view(content, has_note=has_note)
     if content is not None and content.words:
@@ -196,6 +215,8 @@ class _Pieces:
     cuts:             what the view leaves out of messages.
     hidden:           what it does not show at all.
     tokens:           the cost of all of it.
+    protected_rows:   the events that protected content consists of.
+    client_summaries: the summaries of the client that summaries of Refold stand for.
     """
 
     strategy: Strategy
@@ -212,7 +233,9 @@ class _Pieces:
     system: _System
     cuts: Sequence[budget.Cut]
     hidden: Sequence[budget.Cut]
+    protected_rows: _Rows
     tokens: int = 0
+    client_summaries: Sequence[ClientSummary] = ()
 
     @classmethod
     def of(
@@ -228,6 +251,7 @@ class _Pieces:
         outline = strategy.judged(outline)
         shown = strategy.show(outline)
         manner = strategy.manner
+        events = list(events)
         rows = _rows(strategy, outline, shown, events)
         payloads = {envelope.seq: envelope.payload for envelope in summaries}
         has_media = strategy.rules >= _RULES_WITH_MEDIA
@@ -281,7 +305,7 @@ class _Pieces:
                 outline,
                 payloads,
                 names_seqs=strategy.names_seqs,
-                explains=strategy.rules >= _RULES_WITH_EXPLANATIONS,
+                about=_about_summaries(strategy.rules),
             ),
             behind_summaries=behind_summaries,
             left_out=_left_out(shown, names_seqs=strategy.names_seqs),
@@ -290,6 +314,7 @@ class _Pieces:
             system=_system(outline, rows, extras),
             cuts=cuts,
             hidden=hidden,
+            protected_rows=_protected_rows(strategy, outline, events),
         )
         return replace(pieces, tokens=pieces._tokens_of(pieces._all(pieces.summaries)))
 
@@ -306,20 +331,17 @@ class _Pieces:
         # Only a compacted session needs it.
         from refold.projections.context.protected import protected
 
-        raw_seqs: set[int | None] = set()
         whole_seqs: set[int | None] = set()
         for piece in chain.from_iterable(self.behind_summaries):
-            piece_seqs = {seq for seq, _ in piece.blocks}
-            raw_seqs |= piece_seqs
             if piece.span.kind != "stub":
-                whole_seqs |= piece_seqs
+                whole_seqs |= {seq for seq, _ in piece.blocks}
         raw: dict[str, int] | None = None
         if strategy.names_repetitions and strategy.rules >= _RULES_WITH_REPETITIONS:
             raw = {}
             for row in self.rows:
                 if isinstance(row.payload, events.UserInput) and row.seq in whole_seqs:
                     raw[row.payload.text] = row.seq
-        seqs = set(outline.protected_seqs) - raw_seqs
+        seqs = set(outline.protected_seqs) - self._raw_seqs
         subjects = {
             seq: subject
             for seq, subject in outline.protected_subjects.items()
@@ -327,7 +349,7 @@ class _Pieces:
         }
         seqs.update(subjects.values())
         return protected(
-            [row for row in self.rows if row.seq in seqs],
+            [row for row in self.protected_rows if row.seq in seqs],
             most,
             raw=raw,
             turns=None if strategy.names_seqs else outline.protected_turns,
@@ -335,17 +357,82 @@ class _Pieces:
             has_notes=outline.keeps_judgments,
             keeps_newest_judgments=strategy.shows_judgments_once,
             subjects=subjects,
+            client_summaries=[summary.text for summary in self.client_summaries],
+            replaced=self._replaced,
         )
+
+    @property
+    def _replaced(self) -> units.Spans:
+        """The protected events that the client replaced by its summaries."""
+        outline = self.outline
+        if not (outline.edits and outline.keeps_client_summaries):
+            return ()
+        return outline.edited.replaced
+
+    @property
+    def _raw_seqs(self) -> set[int | None]:
+        """The compacted events that stay raw behind the summaries."""
+        seqs: set[int | None] = set()
+        for piece in chain.from_iterable(self.behind_summaries):
+            seqs.update(seq for seq, _ in piece.blocks)
+        return seqs
+
+    def with_client_summaries(self, most: int) -> _Pieces:
+        """Return the pieces with the client's summaries, in at most ``most`` tokens.
+
+        A summary that stays raw is not among them.
+        """
+        covered = {
+            summary.seq: summary.turn
+            for summary in self.outline.covered_client_summaries
+            if summary.seq not in self._raw_seqs
+        }
+        if not covered:
+            return self
+        # Few sessions have one.
+        from refold.projections.context import client_summaries
+
+        whole: list[ClientSummary] = []
+        for row in self.protected_rows:
+            if row.seq in covered and isinstance(row.payload, _WITH_TEXT):
+                text = row.payload.text.strip()
+                turn = covered[row.seq]
+                whole.append(client_summaries.ClientSummary(row.seq, turn, text, text))
+        return replace(self, client_summaries=client_summaries.shortened(whole, most))
+
+    @property
+    def client_summary_tokens(self) -> int:
+        """The cost of the client's summaries."""
+        return sum(summary.tokens for summary in self.client_summaries)
+
+    def _summaries_with(
+        self, content: Protected | None, *, has_note: bool
+    ) -> list[Piece]:
+        """The summaries, and behind them those of the client and protected content.
+
+        has_note: as in ``over_budget``.
+        """
+        summaries = [*self.summaries]
+        if not summaries:
+            return summaries
+        for summary in self.client_summaries:
+            text = _client_summary_text(summary)
+            if text:
+                _add_protected(summaries, summary.seq, text)
+        if content is not None and self._shows(content, has_note=has_note):
+            first = content.words[0].seq if content.words else content.seqs_left_out[0]
+            _add_protected(summaries, first, self._text_of(content))
+        return summaries
 
     def over_budget(self, content: Protected | None, *, has_note: bool) -> int:
         """Return the tokens by which the view with this content is too long.
 
         has_note: whether the view says so if it has no room for words of the user.
         """
-        tokens = self.tokens
-        if content is not None and self._shows(content, has_note=has_note):
-            tokens += estimate_text(self._text_of(content))
-        return self._over(tokens)
+        summaries = self._summaries_with(content, has_note=has_note)
+        before = sum(piece.tokens for piece in self.summaries)
+        added = sum(piece.tokens for piece in summaries) - before
+        return self._over(self.tokens + added)
 
     def view(self, content: Protected | None, *, has_note: bool) -> View:
         """Return the view with this content.
@@ -353,9 +440,7 @@ class _Pieces:
         has_note: as in ``over_budget``.
         """
         strategy = self.strategy
-        summaries = [*self.summaries]
-        if content is not None and self._shows(content, has_note=has_note):
-            _add_protected(summaries, content, self._text_of(content))
+        summaries = self._summaries_with(content, has_note=has_note)
         pieces = self._all(summaries)
         drafts = _drafts(pieces)
         if self.insertions:
@@ -386,12 +471,24 @@ class _Pieces:
                 tuple([origin for origin, _ in draft.placed]) for draft in drafts
             ),
             extras=self.extras,
-            protected=tuple(part.seq for part in content.words) if content else (),
+            protected=self._protected_seqs(content),
             tools=self.extras.tools,
-            cuts=(*self.cuts, *_protected_cuts(content), *self.hidden),
+            cuts=(
+                *self.cuts,
+                *_client_summary_cuts(self.client_summaries),
+                *_protected_cuts(content),
+                *self.hidden,
+            ),
             stable=strategy.stable_prefix,
             api=_api_parameters(strategy.manner, self.returned),
         )
+
+    def _protected_seqs(self, content: Protected | None) -> tuple[int, ...]:
+        """The protected events that the view shows."""
+        seqs = [summary.seq for summary in self.client_summaries if summary.text]
+        if content is not None:
+            seqs += [part.seq for part in content.words]
+        return tuple(sorted(seqs))
 
     @property
     def _raw_tokens(self) -> int:
@@ -509,6 +606,25 @@ def _rows(
     newest = rows[-1].seq if rows else None
     if outline.events and newest != outline.through_seq:
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
+    return rows
+
+
+def _protected_rows(
+    strategy: Strategy, outline: Outline, events: Iterable[Envelope]
+) -> list[Envelope]:
+    """The events that protected content consists of, as the strategy sees them.
+
+    Those that the client replaced by a summary are among them.
+    """
+    spans = outline.protected_reads
+    rows: list[Envelope] = []
+    if not spans:
+        return rows
+    for event in events:
+        if units.holds(spans, event.seq):
+            seen = strategy.sees(event)
+            if seen is not None:
+                rows.append(seen)
     return rows
 
 
@@ -707,14 +823,40 @@ def _reference(run: Sequence[Words]) -> str:
     return run[0].text if first == last else f"(as in turns {first}-{last})"
 
 
-def _add_protected(pieces: list[Piece], content: Protected, text: str) -> None:
-    """Add the protected content behind the last of these pieces of summaries.
+def _client_summary_text(summary: ClientSummary) -> str:
+    """A summary of the client between its heading and the notes about it."""
+    if not summary.text:
+        return summary.notice
+    parts = [
+        _CLIENT_SUMMARY.format(summary.turn),
+        summary.text,
+        summary.notice,
+        _END_OF_CLIENT_SUMMARY,
+    ]
+    return "\n".join(part for part in parts if part)
 
-    text: of the content.
+
+def _client_summary_cuts(summaries: Iterable[ClientSummary]) -> list[budget.Cut]:
+    """Name the summaries of the client that the view does not show completely."""
+    cuts: list[budget.Cut] = []
+    for summary in summaries:
+        if summary.is_cut:
+            lines = counted(summary.lines_left_out, "line")
+            reason = f"the client's summary at seq {summary.seq}: {lines} left out"
+            section = "client_summary"
+            cuts.append(
+                budget.Cut(section, summary.whole_tokens, summary.tokens, reason)
+            )
+    return cuts
+
+
+def _add_protected(pieces: list[Piece], first: int, text: str) -> None:
+    """Add a text of protected content behind the last of these pieces of summaries.
+
+    first: the seq of its first event.
     """
     last = max(index for index, piece in enumerate(pieces) if piece.role == "user")
     piece = pieces[last]
-    first = content.words[0].seq if content.words else content.seqs_left_out[0]
     pieces[last] = piece._replace(
         blocks=[*piece.blocks, (first, text_block(text))],
         tokens=piece.tokens + estimate_text(text),
@@ -790,13 +932,12 @@ def _summaries(
     payloads: _SummaryPayloads,
     *,
     names_seqs: bool,
-    explains: bool,
+    about: str,
 ) -> list[Piece]:
     """The summaries, oldest first, and the agent's acknowledgement of them.
 
-    explains: whether the heading explains the notation.
+    about: sentences of the heading about their author and notation.
     """
-    about = f"{_WHOSE} {_NOTATION}" if explains else _WHOSE
     pieces: list[Piece] = []
     for index, live in enumerate(outline.summaries):
         summary = _summary_payload(payloads, live)
@@ -814,6 +955,12 @@ def _summaries(
         span = _summary_span(outline.summaries[-1])
         pieces.append(_note(manner.acknowledgement, span, role="assistant"))
     return pieces
+
+
+def _about_summaries(rules: int) -> str:
+    """The sentences about the author and the notation of summaries."""
+    whose = _WHOSE if rules >= _RULES_WITH_PLAIN_HEADING else _WHOSE_BEFORE
+    return f"{whose} {_NOTATION}" if rules >= _RULES_WITH_EXPLANATIONS else whose
 
 
 def _summary_payload(

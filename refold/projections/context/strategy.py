@@ -7,7 +7,8 @@ layers (``Layers``), and the way in which a summary is written (``write_summary`
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from difflib import get_close_matches
 from functools import cache
@@ -320,7 +321,7 @@ class Manner(NamedTuple):
     """
 
     form: Literal["text", "acknowledged", "tool"] = "text"
-    acknowledgement: str = "I have read what happened before and go on from there."
+    acknowledgement: str = "I have read what happened before and continue from there."
     pin_tokens: int = 4_000
     layers: Layers | None = None
     sends_back: frozenset[str] = frozenset()
@@ -333,7 +334,7 @@ class Manner(NamedTuple):
 
 
 # The newest version of the rules that all strategies share.
-RULES: Final = 6
+RULES: Final = 7
 # Under earlier rules, views name events by their seqs.
 _RULES_WITHOUT_SEQS: Final = 4
 # From these rules on, a view shows the current plan with the state of its tasks.
@@ -346,6 +347,9 @@ RULES_WITH_JUDGMENTS: Final = 5
 RULES_WITH_JUDGMENTS_ONCE: Final = 6
 # From these rules on, a short answer has what it chose, and a decision its call.
 RULES_WITH_SUBJECTS: Final = 6
+# From these rules on, summaries of the client are protected, with the words of the user
+# that they replaced.
+RULES_WITH_CLIENT_SUMMARIES: Final = 7
 
 
 class Strategy(BaseModel):
@@ -364,7 +368,9 @@ class Strategy(BaseModel):
                    Under rules 5, summaries repeat these judgments, and a long one
                    takes the room of shorter ones.  Under rules 1 to 5, short answers
                    and decisions do not say what they are about, and headings do not
-                   explain the notation.  A strategy that sets no rules has rules 2.
+                   explain the notation.  Under rules 1 to 6, they protect no summary
+                   of the client, and no words from before it.  A strategy that sets no
+                   rules has rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be
@@ -396,6 +402,9 @@ class Strategy(BaseModel):
     # Parameters that were added after the first release of the strategy.  With their
     # default they are not part of the fingerprint, which therefore stays the same.
     came_later: ClassVar[tuple[str, ...]] = ()
+    # Parameters whose default changed: the last rules with the earlier default, and
+    # that default.
+    earlier_defaults: ClassVar[Mapping[str, tuple[int, JsonValue]]] = {}
 
     open_calls_after: int = Field(default=3, ge=1)
     protected_tokens: int | None = Field(default=None, ge=0)
@@ -500,6 +509,7 @@ class Strategy(BaseModel):
             joins_plans=self.rules >= RULES_WITH_JOINED_PLANS,
             keeps_judgments=self.keeps_judgments,
             names_subjects=self.rules >= RULES_WITH_SUBJECTS,
+            keeps_client_summaries=self.rules >= RULES_WITH_CLIENT_SUMMARIES,
         )
 
     @property
@@ -574,6 +584,10 @@ class Strategy(BaseModel):
         visible = builder.visible(envelope)
         if visible is not None:
             self.take(builder, visible)
+            return
+        seen = self.sees(envelope)
+        if seen is not None:
+            builder.take_replaced(seen)
 
     @final
     def fold(self, outline: Outline, envelope: Envelope) -> Outline:
@@ -674,6 +688,13 @@ def under_rules(kind: type[Strategy], version: int, rules: int) -> type[Strategy
         namespace["__annotations__"] = dict.fromkeys(names)
         namespace.update(dict.fromkeys(names))
         namespace["came_later"] = (*kind.came_later, *names)
+    for name, (last_rules, default) in kind.earlier_defaults.items():
+        if rules <= last_rules:
+            field = copy(kind.model_fields[name])
+            annotations = namespace.setdefault("__annotations__", {})
+            annotations[name] = field.annotation
+            field.default = default
+            namespace[name] = field
     version_class: type[Strategy] = types.new_class(
         kind.__name__, (kind,), exec_body=lambda body: body.update(namespace)
     )

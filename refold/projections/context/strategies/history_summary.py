@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
@@ -60,10 +60,13 @@ class HistorySummary(Pinning):
     """
 
     name: ClassVar[str] = "history_summary"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     rules: ClassVar[int] = RULES
     names_repetitions: ClassVar[bool] = True
     came_later: ClassVar[tuple[str, ...]] = ("memories", "node_template")
+    earlier_defaults: ClassVar[Mapping[str, tuple[int, JsonValue]]] = {
+        "acknowledgement_text": (6, "I have read the summary and go on from there.")
+    }
     needs: ClassVar[Detail] = "units"
 
     trigger_on_history_size_chars: int = Field(default=50_000, ge=0)
@@ -76,7 +79,7 @@ class HistorySummary(Pinning):
     prompt: str = ""
     abridged: Limits = Limits()
     acknowledgement_text: str = Field(
-        default="I have read the summary and go on from there.", min_length=1
+        default="I have read the summary and continue from there.", min_length=1
     )
     second_guard: Literal["fold", "truncate"] = "fold"
     second_guard_chars: int = Field(default=800_000, ge=3)

@@ -56,7 +56,7 @@ class Hybrid(RecursiveSummary, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 

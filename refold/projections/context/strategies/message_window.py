@@ -34,7 +34,7 @@ class MessageWindow(Pinning):
     """
 
     name: ClassVar[str] = "message_window"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

@@ -27,7 +27,7 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

@@ -137,10 +137,10 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 STRATEGIES: Final = Registry()
 # Earlier versions of the built-in strategies differ only in their rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 5}
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 5, 5: 6}
 # ``history_summary`` alone changed with rules 3.
 _EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
-    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
+    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}
 }
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
@@ -287,7 +287,9 @@ def _in_version(
     if is_built_in:
         rules_of = _EARLIER_RULES_OF.get(kind.name, _EARLIER_RULES)
         for number, rules in rules_of.items():
-            by_version[number] = under_rules(kind, number, rules)
+            # The newest rules changed no view of a strategy without summaries.
+            if number < kind.version:
+                by_version[number] = under_rules(kind, number, rules)
     by_version[kind.version] = kind
     if not isinstance(version, int) or version not in by_version:
         versions = ", ".join(map(str, sorted(by_version)))
