@@ -1167,6 +1167,63 @@ def test_the_first_commit_leaves_other_files_of_earlier_summaries_in_the_list() 
     assert f"<{tag}>\nb.py 1\n</{tag}>" in text
 
 
+def test_the_next_summary_knows_all_files_since_the_last_commit() -> None:
+    commit = [call("c", "Bash", command="git commit -am 'Fix it'"), result("c", "ok")]
+    changed = [event for number in range(30) for event in edit(number, f"p{number}.py")]
+    first = history_of(UserInput(text=LONG), *commit, *changed, ANSWER)
+    source = replace(
+        of_events(log_of(UserInput(text=LONG), *edit(99, "z.py"), ANSWER)),
+        summaries=(first,),
+        user_stays=True,
+        first_turn=2,
+    )
+    source = replace(source, words=source.words + own_words(first))
+
+    text = Abridged(newest_first=True).summarise(source, target_tokens=WIDE).text
+
+    tag = "changed_since_last_commit"
+    listed = text.partition(f"<{tag}>\n")[2].partition(f"\n</{tag}>")[0].splitlines()
+    names = {line.rpartition(" ")[0] for line in listed}
+    assert names == {"z.py", *(f"p{number}.py" for number in range(30))}
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "The user doesn't want to proceed with this tool use. The tool use was "
+            "rejected (eg. if it was a file edit, the new_string was NOT written to "
+            "the file). To tell you how to proceed, the user said:\nuse trash instead",
+            ": use trash instead",
+        ),
+        ("The build folder is shared.", ": The build folder is shared."),
+        (
+            "The user doesn't want to take this action right now. STOP what you are "
+            "doing and wait for the user to tell you how to proceed.",
+            "",
+        ),
+        ("exec command rejected by user", ""),
+    ],
+)
+def test_the_reason_of_a_rejection_may_be_in_the_result_alone(
+    output: str, reason: str
+) -> None:
+    rejected = HumanReview(
+        trigger="tool_approval", decision="rejected", bundle={"call_id": "1"}
+    )
+
+    text = abridged(
+        UserInput(text=LONG),
+        call("1", "Bash", command="rm -rf build"),
+        result("1", output, status="error"),
+        rejected,
+        ANSWER,
+    )
+
+    decisions = text.partition("<decisions>\n")[2].partition("\n</decisions>")[0]
+    assert decisions == f"rejected Bash: rm -rf build{reason}"
+
+
 def test_a_checkout_of_a_branch_is_no_revert() -> None:
     text = abridged(
         UserInput(text=LONG),

@@ -124,6 +124,20 @@ def test_every_compaction_keeps_what_a_short_answer_is_about(
     assert "[2, in answer to: 2. Use a transaction] 2\n" in text
 
 
+def test_a_text_of_the_agent_explains_only_the_first_answer(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="choice")
+    session.append([UserInput(text="How?"), AgentResponse(text=NUMBERS)])
+    session.append([UserInput(text="2"), UserInput(text="ok")])
+    session.append(messages(12))
+
+    text = sent_text(session.prepare(STRATEGIES[0]))
+
+    assert "[2, in answer to: 2. Use a transaction] 2\n" in text
+    assert "[3] ok\n" in text
+
+
 @pytest.mark.parametrize("spec_text", STRATEGIES)
 def test_every_compaction_names_the_call_that_a_person_rejected(
     store: SessionStore, spec_text: str

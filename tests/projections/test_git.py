@@ -29,6 +29,10 @@ FILES = {"/repo/src/a.py", "/repo/v2.b", "/repo/src/main/App.java", "notes.md"}
         "git checkout unknown.py",
         "git checkout HEAD~2 other.py",
         "git checkout -f",
+        "git switch --discard-changes main",
+        "git switch -f main",
+        "out=`git reset --hard`",
+        "cd src && git checkout a.py",
         "git stash 2>&1",
         "git --no-pager  reset --hard",
         "/usr/bin/git reset --hard",
@@ -45,6 +49,9 @@ def test_commands_that_take_changes_back(command: str) -> None:
     "command",
     [
         "git checkout main",
+        "git switch main",
+        "git switch -c force",
+        "echo `git status`",
         "git checkout release-1.x",
         "git checkout v1.b",
         "cd /other && git checkout v2.b",
@@ -106,6 +113,10 @@ def uncommitted(*steps: str) -> list[str]:
         "git add *.py && git commit -m x",
         "cd /repo && git add a.py src && git commit -m x",
         "git -C /repo commit -m x -- a.py src/b.py",
+        "git add a.py; cd src && git add b.py && git commit -m x",
+        "cd /repo && git add a.py && cd src && git add b.py && git commit -m x",
+        'cd "/repo" && git add a.py src && git commit -m x',
+        "git add a.py src; out=`git commit -m x`",
     ],
 )
 def test_a_commit_of_every_file(commit: str) -> None:

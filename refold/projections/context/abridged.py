@@ -37,6 +37,7 @@ from refold.projections.context.outcomes import (
     reason_in,
     same_work,
     without_reminders,
+    words_of_rejection,
 )
 from refold.projections.context.text import LeftOutTurns, entry_of, leaves
 from refold.projections.context.units import is_restated
@@ -311,8 +312,6 @@ _REJECTED: Final = "rejected"  # the decision
 _DECIDED_BY_PERSON: Final = (None, "", "user")
 # The longest name of a call that a person rejected.
 _LONGEST_REJECTED: Final = 100
-# Of the files changed since the last commit, a ledger names this many.
-_MOST_UNCOMMITTED: Final = 10
 _UNCOMMITTED: Final = "changed_since_last_commit"
 _ALL_COMMITTED: Final = "(none)"
 # A summary may have a third of its source's tokens, or this number.
@@ -770,32 +769,25 @@ class Ledger:
                     self._read_lines(kind, lines, root)
 
     def _read_lines(self, kind: str, lines: str, root: str) -> None:
-        for line in lines.split("\n"):
-            name, _, seq = line.rpartition(" ")
-            if root and kind in _FILES and name.startswith(_FROM_ROOT):
-                name = root + name.removeprefix(_FROM_ROOT)
-            if not name or not _PLACE.fullmatch(seq):
-                continue
-            if kind in _LEDGER_KINDS:
-                self._mention(name, kind, int(seq))
-                continue
-            for identifier in name.split(_GAP):
-                self._mention_id(
-                    identifier, int(seq), is_argument=kind in _WITH_ARGUMENTS
-                )
+        for name, place in _names_with_places(lines):
+            if kind in _FILES:
+                self._mention(_from_root(name, root), kind, place)
+            elif kind in _LEDGER_KINDS:
+                self._mention(name, kind, place)
+            else:
+                for identifier in name.split(_GAP):
+                    self._mention_id(
+                        identifier, place, is_argument=kind in _WITH_ARGUMENTS
+                    )
 
     def _read_uncommitted(self, lines: str, root: str) -> None:
-        newest_first: list[tuple[str, int]] = []
-        for line in lines.split("\n"):
-            name, _, place = line.rpartition(" ")
-            if name and _PLACE.fullmatch(place):
-                if root and name.startswith(_FROM_ROOT):
-                    name = root + name.removeprefix(_FROM_ROOT)
-                newest_first.append((name, int(place)))
+        newest_first = [
+            (_from_root(name, root), place) for name, place in _names_with_places(lines)
+        ]
         oldest_first = dict(reversed(newest_first))
         self._uncommitted.begin(oldest_first, has_commit=True)
-        for file, number in oldest_first.items():
-            self._mention(file, "changed", number)
+        for file, place in oldest_first.items():
+            self._mention(file, "changed", place)
 
     def _read_turns(self, summary: str) -> None:
         for last, turn in _TURN.findall(summary):
@@ -952,17 +944,18 @@ class Ledger:
     def _uncommitted_lines(self, root: str, room: float) -> tuple[list[str], set[str]]:
         """The lines about files that no commit contains, and the names of the files.
 
-        There are none without any commit.
+        There are none without any commit.  The next ledger knows only the files that
+        are listed, so all are listed as long as there is room.
 
-        room: the most tokens; they may take half of it.
+        room: the most tokens.
         """
         names: set[str] = set()
         if not self.knows_commits:
             return [], names
         newest_first = list(reversed(self._uncommitted.files().items()))
         lines: list[str] = []
-        left = room / 2 - _NOTE_TOKENS
-        for name, place in newest_first[:_MOST_UNCOMMITTED]:
+        left = room - _NOTE_TOKENS
+        for name, place in newest_first:
             shown = name
             if root and name.startswith(root):
                 shown = _FROM_ROOT + name.removeprefix(root)
@@ -1034,6 +1027,21 @@ class Ledger:
         return ["<ids>", *lines, "</ids>"]
 
 
+def _names_with_places(lines: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and the place in each line of a ledger."""
+    for line in lines.split("\n"):
+        name, _, place = line.rpartition(" ")
+        if name and _PLACE.fullmatch(place):
+            yield name, int(place)
+
+
+def _from_root(name: str, root: str) -> str:
+    """The whole path of a file that a ledger names from its root; empty is no root."""
+    if root and name.startswith(_FROM_ROOT):
+        return root + name.removeprefix(_FROM_ROOT)
+    return name
+
+
 def _place_in(turns: Sequence[AbridgedTurn], seq: int) -> int:
     """The number of the turn that an event is in, or its seq if turns have none."""
     index = bisect_right(turns, seq, key=lambda turn: turn.first) - 1
@@ -1090,9 +1098,10 @@ def abridged_turns(
     summaries:  those before the events.
     """
     failed_calls = _failed_calls(envelopes)
-    progress = _Progress(tools, Ledger.of(summaries, (), ()).files)
+    progress = _Progress(Ledger.of(summaries, (), ()).files)
     call_of_id = _unsuccessful_calls(envelopes)
     rejected = _rejected_calls(envelopes)
+    reasons = _reasons_in_results(envelopes) if rejected else {}
     questions = markup.questions(envelopes)
     turns: list[AbridgedTurn] = []
     open_file: str | None = None
@@ -1121,12 +1130,13 @@ def abridged_turns(
             case ToolCall():
                 turn.unfinished = "interrupted"
                 turn.calls += 1
-                progress.begin(payload)
+                action = action_of(payload, tools, open_file)
+                progress.begin(payload, action)
                 if envelope.seq not in failed_calls:
-                    open_file = _add_action(turn, payload, tools, open_file)
-                    progress.add_reverts(turn, payload, open_file)
+                    open_file = _add_action(turn, payload, action, open_file)
+                    progress.add_reverts(turn, payload, action, open_file)
             case _:
-                _add_outcome(turn, payload, call_of_id, rejected, questions)
+                _add_outcome(turn, payload, call_of_id, rejected, questions, reasons)
                 if isinstance(payload, events.ToolResult):
                     progress.add_result(turn, payload)
     for turn in turns:
@@ -1140,28 +1150,32 @@ def abridged_turns(
 class _Progress:
     """Finds fixes, reverts, and failures in the results of calls."""
 
-    def __init__(self, tools: Tools, files: Iterable[str]) -> None:
-        self._tools = tools
+    def __init__(self, files: Iterable[str]) -> None:
         # The files that calls read or changed.
         self._files: set[str] = set(files)
-        self._call_of_id: dict[str, ToolCall] = {}
+        # By id, each call and its effect, if that is known.
+        self._call_of_id: dict[str, tuple[ToolCall, Action | None]] = {}
         # The work that failed and did not succeed since, each as a line.
         self._failed: set[str] = set()
         # The edits so far: the file, the text before, and the text after.
         self._edits: set[tuple[str, str, str]] = set()
 
-    def begin(self, call: ToolCall) -> None:
-        """Remember a call, whose result comes later."""
-        self._call_of_id[call.call_id] = call
+    def begin(self, call: ToolCall, action: Action | None) -> None:
+        """Remember a call and its effect; its result comes later."""
+        self._call_of_id[call.call_id] = (call, action)
 
     def add_reverts(
-        self, turn: AbridgedTurn, call: ToolCall, open_file: str | None
+        self,
+        turn: AbridgedTurn,
+        call: ToolCall,
+        action: Action | None,
+        open_file: str | None,
     ) -> None:
         """Name the call if it takes back earlier changes.
 
+        action:    its effect, if that is known.
         open_file: the file that the agent has open after it.
         """
-        action = action_of(call, self._tools, open_file)
         if action is not None and action.target is not None:
             if action.effect == "command":
                 if is_revert(action.target, self._files):
@@ -1186,33 +1200,25 @@ class _Progress:
 
     def add_result(self, turn: AbridgedTurn, result: events.ToolResult) -> None:
         """Name failures in a successful result, and work that succeeds at last."""
-        call = self._call_of_id.get(result.call_id)
-        if call is None:
+        if result.call_id not in self._call_of_id:
             return
+        call, action = self._call_of_id[result.call_id]
         work = same_work(call_line(call))
         if result.status == "error":
             self._failed.add(work)
             return
         if result.status != "ok":
             return
-        command = self._command(call)
         output = without_reminders(markup.result_text(result.content))
         failures = ""
-        if command is not None:
-            failures = failures_despite_success(command, output)
+        if action is not None and action.effect == "command" and action.target:
+            failures = failures_despite_success(action.target, output)
         if failures:
             self._failed.add(work)
             turn.lists["failed"].append(f"{call_line(call)}: {failures}")
         elif work in self._failed:
             self._failed.remove(work)
             turn.lists["succeeded_later"].append(work)
-
-    def _command(self, call: ToolCall) -> str | None:
-        """The command that a call runs, or None if it runs none."""
-        action = action_of(call, self._tools, None)
-        if action is None or action.effect != "command":
-            return None
-        return action.target
 
 
 def _add_answer(turn: AbridgedTurn, text: str) -> None:
@@ -1226,15 +1232,15 @@ def _add_answer(turn: AbridgedTurn, text: str) -> None:
 
 
 def _add_action(
-    turn: AbridgedTurn, call: ToolCall, tools: Tools, open_file: str | None
+    turn: AbridgedTurn, call: ToolCall, action: Action | None, open_file: str | None
 ) -> str | None:
     """Add the action of a call to the turn's lists.
 
+    action:    its effect, if that is known.
     open_file: the file that the agent has open before the call.
 
     Returns the file that the agent has open after it.
     """
-    action = action_of(call, tools, open_file)
     if action is None or action.target is None:
         turn.lists["tools"].append(call_line(call))
         return open_file
@@ -1335,9 +1341,11 @@ def _add_outcome(
     calls: Mapping[str, ToolCall],
     rejected: Collection[str],
     questions: Mapping[int, str],
+    reasons: Mapping[str, str],
 ) -> None:
     """Add a result, a plan, a judgment, an error, or a decision to the turn.
 
+    reasons:   the words of people in the results of failed calls, by call id.
     calls:     those that were not successful, by call id.
     rejected:  the ids of the calls that a person rejected.
     questions: of reviews, by seq.
@@ -1377,7 +1385,7 @@ def _add_outcome(
             turn.lists["errors"].append(f"{code}: {message}" if message else code)
         case events.HumanReview(decision=str(decision), question=question):
             question = question or questions.get(event.refers_to or 0, "")
-            parts = [question, decision, _reason_of(event, calls)]
+            parts = [question, decision, _reason_of(event, calls, reasons)]
             line = " ".join(part for part in parts if part)
             turn.lists["decisions"].append(line)
         case events.SystemPrompt(where="conversation", text=str(text)):
@@ -1385,8 +1393,15 @@ def _add_outcome(
             turn.lists["client_notes" if is_note else "system_messages"].append(text)
 
 
-def _reason_of(review: events.HumanReview, calls: Mapping[str, ToolCall]) -> str:
-    """The call that a decision is about, and the reason that the person gave."""
+def _reason_of(
+    review: events.HumanReview,
+    calls: Mapping[str, ToolCall],
+    reasons: Mapping[str, str],
+) -> str:
+    """The call that a decision is about, and the reason that the person gave.
+
+    reasons: as of ``_add_outcome``.
+    """
     bundle = review.bundle if isinstance(review.bundle, dict) else {}
     call = calls.get(str(bundle.get("call_id")))
     parts: list[str] = []
@@ -1395,9 +1410,23 @@ def _reason_of(review: events.HumanReview, calls: Mapping[str, ToolCall]) -> str
         line = _clean_lines(call_line(call))
         parts.append(_joined_lines(cut_to_sentences(line, _LONGEST_REJECTED)))
     reason = bundle.get("reason")
-    if isinstance(reason, str) and reason.strip():
+    if not isinstance(reason, str) or not reason.strip():
+        is_rejected = review.decision == _REJECTED
+        reason = reasons.get(str(bundle.get("call_id")), "") if is_rejected else ""
+    if reason.strip():
         parts.append(reason.strip())
     return ": ".join(parts)
+
+
+def _reasons_in_results(envelopes: Iterable[Envelope]) -> dict[str, str]:
+    """By call id, the words of a person in the result of a failed call."""
+    reasons: dict[str, str] = {}
+    for failed in _failed_calls(envelopes).values():
+        output = without_reminders(markup.result_text(failed.content))
+        words = words_of_rejection(output)
+        if words:
+            reasons[failed.call.call_id] = words
+    return reasons
 
 
 def _unsuccessful_calls(envelopes: Iterable[Envelope]) -> dict[str, ToolCall]:

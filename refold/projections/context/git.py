@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 # A change of the folder, or a command of Git with its arguments.  Text between quotes
 # belongs to the arguments, whatever it contains.
 _STEP: Final = re.compile(
-    r"(?<![\w.$-])(?:cd (?P<cd>/[^\s;&|()'\"]*+)"
+    r"(?<![\w.$-])(?:cd[ ]++(?P<cd>'[^']*+'|\"[^\"]*+\"|[^\s;&|()'\"`]++)"
     r"|git(?P<options>(?:[ ]++(?:-[cC][ ]++(?:'[^']*+'|\"[^\"]*+\"|[^\s'\"]++)"
     r"|--no-pager|--git-dir=\S++|--work-tree=\S++)){0,4}+)[ ]++(?P<verb>[a-z][a-z-]*+)"
-    r"(?P<words>(?:'[^']*+'|\"[^\"]*+\"|[^;&|()\n'\"])*+))"
+    r"(?P<words>(?:'[^']*+'|\"[^\"]*+\"|[^;&|()\n'\"`])*+))"
 )
 _FOLDER_OPTION: Final = re.compile(r"-C[ ]++('[^']*'|\"[^\"]*\"|\S+)")
 # The end of the text before a command.  Behind other text, its words are no command.
@@ -34,6 +34,8 @@ _LONGEST_PATTERN: Final = 200  # characters of a path with a "*"
 _RESET_MODES: Final = ("--hard", "--soft", "--mixed", "--merge", "--keep")
 _COMMIT_NAME: Final = re.compile(r"HEAD[~^]|[0-9a-f]{7}")
 _NEW_BRANCH: Final = ("-b", "-B", "--orphan")
+# Options with which a switch to another branch drops all changes.
+_DISCARDS: Final = ("--discard-changes", "-f", "--force")
 _ADDS_ALL: Final = ("-A", "--all", "-u", "--update")
 # Short options of a commit, one of which commits every changed file.
 _COMMITS_ALL: Final = re.compile(r"-[^-mFCctSu]*a|--all$")
@@ -58,7 +60,8 @@ _OUTSIDE: Final = re.compile(
 class GitCommand(NamedTuple):
     """A command of Git.
 
-    folder: the absolute folder in which it runs; empty if the command does not say.
+    folder: the folder in which it runs: absolute, relative to the unknown folder of the
+            shell, or empty if the command does not say.
     words:  its arguments, without quotes.
     """
 
@@ -102,12 +105,12 @@ def git_commands(command: str) -> list[GitCommand]:
         if not _BEFORE_COMMAND.search(command, first, step.start()):
             continue
         if step["cd"] is not None:
-            folder = step["cd"]
+            folder = _folder_after(folder, _without_quotes(step["cd"]))
             continue
         of_command = folder
         option = _FOLDER_OPTION.search(step["options"])
         if option is not None:
-            of_command = posixpath.join(folder, _without_quotes(option[1]))
+            of_command = _folder_after(folder, _without_quotes(option[1]))
         words: list[str] = []
         for word in _WORD.findall(step["words"]):
             if _NO_ARGUMENT.match(word):
@@ -115,12 +118,24 @@ def git_commands(command: str) -> list[GitCommand]:
             words.append(_without_quotes(word))
         commands.append(
             GitCommand(
-                folder=of_command if of_command.startswith("/") else "",
+                folder=of_command,
                 verb=step["verb"],
                 words=tuple(words),
             )
         )
     return commands
+
+
+def _folder_after(folder: str, change: str) -> str:
+    """The folder after a change of it; empty if the command does not say which.
+
+    folder: as in ``GitCommand``.
+    """
+    if change.startswith(("~", "-", "$")):
+        return ""
+    changed = posixpath.normpath(posixpath.join(folder, change))
+    is_above = changed == ".." or changed.startswith("../")
+    return "" if is_above or changed == "." else changed
 
 
 def _without_quotes(word: str) -> str:
@@ -155,6 +170,8 @@ def _takes_back(git: GitCommand, files: Collection[str]) -> bool:
             if "-f" in words or "--force" in words or len(paths) > 1:
                 return True  # with several, the first is a commit or a file
             return any(_may_be_file(git.folder, path, files) for path in paths)
+        case "switch":
+            return any(word in _DISCARDS for word in words)
         case "clean":
             only_shows = any(_ONLY_SHOWS.match(word) for word in words)
             return not only_shows and any(word.startswith("-") for word in words)
@@ -180,6 +197,9 @@ def _named_files(folder: str, path: str, files: Iterable[str]) -> list[str]:
     """
     whole = posixpath.normpath(posixpath.join(folder, path))
     path = posixpath.normpath(path)
+    is_known = folder.startswith("/")
+    if not is_known:
+        path = whole
     exact: list[str] = []
     # By the length of the path before it, the files whose path ends with the argument.
     at_end: dict[int, list[str]] = {}
@@ -193,7 +213,7 @@ def _named_files(folder: str, path: str, files: Iterable[str]) -> list[str]:
             at_end.setdefault(length, []).append(file)
         elif _fits(normal, f"*/{path}"):
             at_end.setdefault(0, []).append(file)
-    if exact or folder or not at_end:
+    if exact or is_known or not at_end:
         return exact
     # The command does not say where it runs: most likely in the outermost folder.
     return at_end[min(at_end)]
@@ -243,7 +263,7 @@ class Uncommitted:
         for git in git_commands(command):
             if git.verb not in ("add", "rm", "commit"):
                 continue
-            if git.folder:
+            if git.folder.startswith("/"):
                 self._folders.add(git.folder.rstrip("/"))
             if git.verb != "commit":
                 self._add(git)

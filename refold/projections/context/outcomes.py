@@ -40,6 +40,18 @@ _PRINTS_OTHER_TEXT: Final = re.compile(
 _REMINDER_TAG: Final = re.compile(
     r"(?P<indent>^[ \t]*+)?<(?P<closing>/)?system-reminder>", re.MULTILINE
 )
+# The sentences with which clients tell a model that a person rejected its call.
+_REJECTION_OF_CLIENT: Final = re.compile(
+    r"The user doesn't want to "
+    r"(?:proceed with this tool use|take this action right now)\."
+    r"|The tool use was rejected \(eg\. [^()\n]*\)\."
+    r"|STOP what you are doing and wait for the user to tell you how to proceed\."
+    r"|Permission for this tool use was denied\."
+    r"|To tell you how to proceed, the user said:"
+    r"|\A(?:exec command |patch )?rejected(?: by user)?\Z"
+    r"|\Auser (?:rejected|cancelled) MCP tool call\Z"
+    r"|\[Request interrupted by user(?: for tool use)?\]"
+)
 # The part of a command that only shortens its output.
 _SHORTENS: Final = re.compile(
     r"(?<!\s)\s*+(?:2>&1|\|\s*(?:tail|head|grep|cat|tee)\b[^|;&]*)(?=\s|$)"
@@ -97,6 +109,14 @@ def without_reminders(output: str) -> str:
         position = len(output)
     shown.append(output[position:])
     return "".join(shown)
+
+
+def words_of_rejection(output: str) -> str:
+    """Return the words of a person in the result of a call that the person rejected.
+
+    The sentences that clients write themselves are left out.
+    """
+    return " ".join(_REJECTION_OF_CLIENT.sub(" ", output).split())
 
 
 def same_work(command: str) -> str:

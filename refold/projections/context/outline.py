@@ -329,6 +329,8 @@ class Outline(NamedTuple):
                         they show the newest one alone.
     keeps_judgments:    whether reflections and verdicts are protected.
     names_subjects:     whether short answers and decisions have their subjects.
+    answers_once:       whether a text of the agent explains only the first input after
+                        it.
     keeps_client_summaries: whether summaries of the client are protected, with the
                         user inputs, decisions, and plans that they replaced.
     client_summaries:   the summaries of the client, oldest first.
@@ -390,6 +392,7 @@ class Outline(NamedTuple):
     joins_plans: bool = False
     keeps_judgments: bool = False
     names_subjects: bool = False
+    answers_once: bool = False
     keeps_client_summaries: bool = False
     client_summaries: tuple[ClientSummary, ...] = ()
     replaced_turns: int = 0
@@ -634,6 +637,7 @@ class OutlineBuilder:
     joins_plans: bool
     keeps_judgments: bool
     names_subjects: bool
+    answers_once: bool
     keeps_client_summaries: bool
     client_summaries: tuple[ClientSummary, ...]
     replaced_turns: int
@@ -768,6 +772,8 @@ class OutlineBuilder:
             case events.UserInput():
                 self.replaced_turns += 1
                 self._protect(envelope)
+                if not is_injected(envelope):
+                    self.spoken = 0
             case events.HumanReview() | events.Planner():
                 self._protect(envelope)
             case events.AgentResponse(text=text) | events.Final(text=text):
@@ -853,6 +859,9 @@ class OutlineBuilder:
         if isinstance(payload, events.AgentResponse | events.Final):
             if payload.text.strip():
                 self.spoken = envelope.seq
+        elif isinstance(payload, events.UserInput):
+            if self.answers_once and not is_injected(envelope):
+                self.spoken = 0
         elif placed is not None and placed.answers is not None:
             self.answered = AnsweredCall(placed.answers.key, placed.answers.seq)
 

@@ -153,7 +153,7 @@ class Protected:
     @property
     def is_cut(self) -> bool:
         """Whether the budget took something away."""
-        return self.tokens > self.budget or bool(self.left_out_judgments)
+        return self.shortened or bool(self.left_out or self.left_out_judgments)
 
 
 def protected(

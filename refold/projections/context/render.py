@@ -174,29 +174,51 @@ def _render(
     has_note = strategy.rules >= _RULES_WITH_NOTES
     most = _protected_budget(outline, extras)
     pieces = pieces.with_client_summaries(limits.client_summary_tokens(most))
-    content = pieces.protected_content(most)
-    over = pieces.over_budget(content, has_note=has_note)
-    if over and pieces.client_summaries:
+    whole = pieces.with_protected(most, has_note=has_note)
+    if not whole.over_budget:
+        return pieces.view(whole)
+    has_content = whole.has_words or bool(pieces.client_summaries)
+    if has_content and strategy.rules >= _RULES_WITH_USEFUL_CUTS:
+        least = pieces.with_client_summaries(0).with_protected(None, has_note=False)
+        if least.over_budget:
+            # Protected content that stays matters more than what makes the view too
+            # long, unless the view fits without it.
+            return pieces.view(whole)
+    if pieces.client_summaries:
         # The user's own words matter more than the client's summary.
-        room = max(0, pieces.client_summary_tokens - over)
+        room = max(0, pieces.client_summary_tokens - whole.over_budget)
         pieces = pieces.with_client_summaries(room)
-        content = pieces.protected_content(most)
-        over = pieces.over_budget(content, has_note=has_note)
-    if not over:
-        return pieces.view(content, has_note=has_note)
-    if content is not None and content.words:
-        gives_way_always = strategy.rules < _RULES_WITH_USEFUL_CUTS
-        if not gives_way_always and pieces.over_budget(None, has_note=False):
-            # Words that stay matter more than what makes the view too long, unless
-            # the view fits without them.
-            return pieces.view(content, has_note=has_note)
-    most = min(outline.protected_tokens, _protected_budget(outline, extras))
-    while over and content is not None and content.words:
-        most = max(0, most - over)
-        content = pieces.protected_content(most)
-        over = pieces.over_budget(content, has_note=has_note)
-    # At the end, not even the note about the words may have room.
-    return pieces.view(content, has_note=has_note and not over)
+        whole = pieces.with_protected(most, has_note=has_note)
+    most = min(outline.protected_tokens, most)
+    while whole.over_budget and whole.has_words:
+        most = max(0, most - whole.over_budget)
+        whole = pieces.with_protected(most, has_note=has_note)
+    if whole.over_budget and has_note and not whole.has_words:
+        # Not even the note about the words has room.
+        whole = pieces.with_protected(most, has_note=False)
+    return pieces.view(whole)
+
+
+class _Whole(NamedTuple):
+    """All pieces of a view, with protected content of some length.
+
+    summaries:   the summaries, with the protected content behind them.
+    pieces:      what the view consists of.
+    content:     the words of people in it.
+    tokens:      the cost of the view.
+    over_budget: the tokens by which it is over a window or a limit.
+    """
+
+    summaries: Sequence[Piece]
+    pieces: Sequence[Piece]
+    content: Protected | None
+    tokens: int
+    over_budget: int
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it shows words of people."""
+        return self.content is not None and bool(self.content.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +236,6 @@ class _Pieces:
     insertions:       what goes into the last message of the user.
     cuts:             what the view leaves out of messages.
     hidden:           what it does not show at all.
-    tokens:           the cost of all of it.
     protected_rows:   the events that protected content consists of.
     client_summaries: the summaries of the client that summaries of Refold stand for.
     """
@@ -234,7 +255,6 @@ class _Pieces:
     cuts: Sequence[budget.Cut]
     hidden: Sequence[budget.Cut]
     protected_rows: _Rows
-    tokens: int = 0
     client_summaries: Sequence[ClientSummary] = ()
 
     @classmethod
@@ -293,7 +313,7 @@ class _Pieces:
         hidden = _dropped_cuts(outline, shown)
         if has_media and outline.media:
             hidden += _media_cuts(outline, chain(raw, *behind_summaries))
-        pieces = cls(
+        return cls(
             strategy=strategy,
             outline=outline,
             extras=extras,
@@ -316,9 +336,20 @@ class _Pieces:
             hidden=hidden,
             protected_rows=_protected_rows(strategy, outline, events),
         )
-        return replace(pieces, tokens=pieces._tokens_of(pieces._all(pieces.summaries)))
 
-    def protected_content(self, most: int) -> Protected | None:
+    def with_protected(self, most: int | None, *, has_note: bool) -> _Whole:
+        """Return all pieces with protected content in at most ``most`` tokens.
+
+        most:     None leaves out what people said.
+        has_note: whether the view says so if it has no room for words of the user.
+        """
+        content = None if most is None else self._protected_content(most)
+        summaries = self._summaries_with(content, has_note=has_note)
+        pieces = self._all(summaries)
+        tokens = self._tokens_of(pieces)
+        return _Whole(summaries, pieces, content, tokens, self._over(tokens))
+
+    def _protected_content(self, most: int) -> Protected | None:
         """Return what people said in the compacted part, in at most ``most`` tokens.
 
         What stays raw behind the summaries is not part of it.  Returns None if there is
@@ -410,7 +441,7 @@ class _Pieces:
     ) -> list[Piece]:
         """The summaries, and behind them those of the client and protected content.
 
-        has_note: as in ``over_budget``.
+        has_note: as in ``with_protected``.
         """
         summaries = [*self.summaries]
         if not summaries:
@@ -424,43 +455,28 @@ class _Pieces:
             _add_protected(summaries, first, self._text_of(content))
         return summaries
 
-    def over_budget(self, content: Protected | None, *, has_note: bool) -> int:
-        """Return the tokens by which the view with this content is too long.
-
-        has_note: whether the view says so if it has no room for words of the user.
-        """
-        summaries = self._summaries_with(content, has_note=has_note)
-        before = sum(piece.tokens for piece in self.summaries)
-        added = sum(piece.tokens for piece in summaries) - before
-        return self._over(self.tokens + added)
-
-    def view(self, content: Protected | None, *, has_note: bool) -> View:
-        """Return the view with this content.
-
-        has_note: as in ``over_budget``.
-        """
+    def view(self, whole: _Whole) -> View:
+        """Return the view that consists of all these pieces."""
         strategy = self.strategy
-        summaries = self._summaries_with(content, has_note=has_note)
-        pieces = self._all(summaries)
-        drafts = _drafts(pieces)
+        content = whole.content
+        drafts = _drafts(whole.pieces)
         if self.insertions:
             _insert(drafts, self.insertions, self.outline.user_seq)
         messages = [
             {"role": draft.role, "content": [block for _, block in draft.placed]}
             for draft in drafts
         ]
-        tokens = self._tokens_of(pieces)
         return View(
             messages=messages,
             system=self.system.text,
-            tokens=tokens,
+            tokens=whole.tokens,
             digest=view.view_digest(self.system.text, messages),
             spans=(
                 *self.system.spans,
-                *_spans(self._groups(summaries)),
+                *_spans(self._groups(whole.summaries)),
                 *(piece.span for piece in self.insertions),
             ),
-            over_budget=self._over(tokens),
+            over_budget=whole.over_budget,
             strategy=strategy.name,
             fingerprint=strategy.fingerprint,
             at=self.outline.through_seq,

@@ -347,6 +347,8 @@ RULES_WITH_JUDGMENTS: Final = 5
 RULES_WITH_JUDGMENTS_ONCE: Final = 6
 # From these rules on, a short answer has what it chose, and a decision its call.
 RULES_WITH_SUBJECTS: Final = 6
+# From these rules on, a text of the agent explains only the first answer after it.
+RULES_WITH_ONE_ANSWER: Final = 7
 # From these rules on, summaries of the client are protected, with the words of the user
 # that they replaced.
 RULES_WITH_CLIENT_SUMMARIES: Final = 7
@@ -369,8 +371,9 @@ class Strategy(BaseModel):
                    takes the room of shorter ones.  Under rules 1 to 5, short answers
                    and decisions do not say what they are about, and headings do not
                    explain the notation.  Under rules 1 to 6, they protect no summary
-                   of the client, and no words from before it.  A strategy that sets no
-                   rules has rules 2.
+                   of the client, and no words from before it, and a later short answer
+                   has the subject of an earlier one.  A strategy that sets no rules has
+                   rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
     earlier:       the classes of its earlier versions, so that recorded requests can be
@@ -509,6 +512,7 @@ class Strategy(BaseModel):
             joins_plans=self.rules >= RULES_WITH_JOINED_PLANS,
             keeps_judgments=self.keeps_judgments,
             names_subjects=self.rules >= RULES_WITH_SUBJECTS,
+            answers_once=self.rules >= RULES_WITH_ONE_ANSWER,
             keeps_client_summaries=self.rules >= RULES_WITH_CLIENT_SUMMARIES,
         )
 
