@@ -32,6 +32,7 @@ OPERATIONS = (
     "sessions",
     "session",
     "state",
+    "files",
     "context",
     "context_by_body",
     "why",

@@ -137,6 +137,7 @@ def page_paths(session: Session) -> list[str]:
         f"{of}/event?seq=2",
         f"{of}/context",
         f"{of}/context?at=3&strategy=keep_all",
+        f"{of}/files",
         f"{of}/compare",
         f"{of}/compare?a=keep_all&b=last_turns",
         f"{of}/verify",

@@ -27,6 +27,7 @@ READS = (
     "/v1/sessions/{s}/events",
     "/v1/sessions/{s}/events/tail",
     "/v1/sessions/{s}/state",
+    "/v1/sessions/{s}/files",
     "/v1/sessions/{s}/context",
     "/v1/sessions/{s}/why",
     "/v1/sessions/{s}/compare?strategy=keep_all",

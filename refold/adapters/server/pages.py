@@ -20,7 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from refold.adapters.keys.signatures import public_pem
-from refold.adapters.server import run_pages
+from refold.adapters.server import file_pages, run_pages
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
 from refold.adapters.server.routes import authorize, labels_of
 from refold.domain import errors
@@ -28,6 +28,7 @@ from refold.domain.events import check_types
 from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
+from refold.store.files import file_histories, size_of, with_sub_agents
 from refold.store.history import with_whole_texts
 from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
@@ -418,6 +419,38 @@ def context(
         explained=explained,
         view=view,
         requests=[request.seq for request in requests],
+    )
+
+
+@router.get("/run/{session_id}/files")
+def files_of_run(
+    here: Here, session_id: str, path: str = "", q: str = "", sure: bool = False
+) -> Response:
+    """Show the files of a run, or what happened to one of them.
+
+    q:    only files whose path contains this text.
+    sure: the user confirmed that the page may read a long run.
+    """
+    session = here.session(session_id)
+    sessions_read = with_sub_agents(session)
+    size = size_of(sessions_read)
+    if size > file_pages.MOST_READ and not sure:
+        return here.about("files.html", session, size=size, files=None)
+    histories = file_histories(sessions_read)
+    if path:
+        history = histories.files.get(path)
+        if history is None:
+            raise HTTPException(404)
+        shown = file_pages.FilePage.of(history)
+        return here.about("file_history.html", session, shown=shown)
+    return here.about(
+        "files.html",
+        session,
+        size=size,
+        q=q,
+        agents=len(sessions_read) - 1,
+        is_empty=not histories.files,
+        files=file_pages.listed(histories, q.strip()),
     )
 
 

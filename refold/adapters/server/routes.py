@@ -31,6 +31,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from refold.adapters.display.files import blamed_json, entry_json, file_json
 from refold.adapters.server.access_tokens import Caller
 from refold.domain import errors
 from refold.domain.canonical import repaired
@@ -41,6 +42,7 @@ from refold.domain.ids import StreamId, check_id, check_session_id
 from refold.projections.models import packaged_models
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
+from refold.store.files import file_histories, with_sub_agents
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
 from refold.store.search import SERVED_AT_MOST
@@ -428,6 +430,29 @@ def events(
 def state(session: ReadSession, at: At = None) -> Response:
     """Show the session's working memory as it is now, or was at a seq."""
     return answer(session.state(at))
+
+
+@router.get("/sessions/{session_id}/files", operation_id="files")
+def files_of_session(
+    session: ReadSession,
+    path: Annotated[str | None, Query(min_length=1, max_length=4_000)] = None,
+) -> Response:
+    """List the files that a run and its sub-agents read and changed.
+
+    With a path, show what happened to this file, with the diffs in order.  `agrees`
+    says whether a read shows the lines that the edits before it yield; null if nothing
+    can be compared.
+    """
+    histories = file_histories(with_sub_agents(session))
+    if path is None:
+        files = [file_json(history) for history in histories.files.values()]
+        return answer({"files": files})
+    if path not in histories.files:
+        raise HTTPException(404)
+    history = histories.files[path]
+    entries = [entry_json(entry) for entry in history.entries]
+    lines = [blamed_json(line) for line in history.blame()]
+    return answer({**file_json(history), "entries": entries, "lines": lines})
 
 
 Basis = Literal["sent", "rebuilt"]

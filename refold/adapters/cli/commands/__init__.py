@@ -43,6 +43,10 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "context:context",
             "Show the context that a model is sent, or was sent earlier.",
         ),
+        "blame": _own(
+            "blame:blame",
+            "Show which events changed a file, or which one wrote a line.",
+        ),
         "why": _own("why:why", "Explain why a context is as it is, with proof."),
         "compare": _own("compare:compare", "Compare what strategies would have sent."),
         "rerun": _own(

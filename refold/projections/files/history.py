@@ -1,0 +1,689 @@
+"""The history of files in the events of a run and its sub-agents, in order of time.
+
+``FileHistories`` folds calls and their results.  It replays each edit, and compares
+each read with the lines that the edits before it yield.  It never guesses: a file that
+something else may have changed is in doubt until a read or a write shows its lines.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from difflib import unified_diff
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import (
+    AgentResponse,
+    Request,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.projections.files import calls
+from refold.projections.files.calls import Change, FileUse
+from refold.projections.files.content import (
+    Content,
+    Gap,
+    Line,
+    OriginKind,
+    Place,
+    has_placeholder,
+    lines_of,
+)
+from refold.projections.files.patches import FilePatch
+
+EntryKind: TypeAlias = Literal["read", "write", "edit", "delete", "move", "unknown"]
+"""What an entry of a file's history is.  ``unknown``: something else may have changed
+the file."""
+Reason: TypeAlias = Literal[
+    "command",
+    "agent",
+    "reported",
+    "left",
+    "other_run",
+    "outside",
+    "not_found",
+    "ambiguous",
+    "not_replayed",
+    "redacted",
+    "not_read",
+]
+"""Why the content of a file, or a line, is not known."""
+
+# The types of events from which histories are folded.
+TYPES: Final = frozenset(
+    {
+        "agent_response",
+        "request",
+        "system",
+        "tool_call",
+        "tool_result",
+        "user_input",
+    }
+)
+# The user left the client; the session was resumed later.
+_LEFT: Final = re.compile("<command-name>/(?:exit|quit)</command-name>")
+
+
+class Asked(NamedTuple):
+    """The events that asked for a call.
+
+    user:     the message of the user, or the task of a sub-agent; None if none came.
+    text:     the beginning of that message.
+    request:  the recorded request to the model; None without one.
+    response: the answer of the model that made the call.
+    """
+
+    user: int | None = None
+    text: str = ""
+    request: int | None = None
+    response: int | None = None
+
+
+class Entry(NamedTuple):
+    """One use of a file: the call, what it changed, and what asked for it.
+
+    seq:     of the call.  The event at ``result`` says that it succeeded.
+    old, new: the replaced and the new text of each edit; for a write, the text before,
+             as far as it is known, and the new text.
+    diffs:   the unified diff of each of them.
+    added, removed: numbers of lines.
+    reason:  of an ``unknown`` entry, or why an edit could not be replayed.
+    detail:  the beginning of the command of an ``unknown`` entry.
+    """
+
+    kind: EntryKind
+    path: str
+    place: Place
+    result: int
+    ts: datetime
+    tool: str
+    asked: Asked
+    changes: tuple[Change, ...] = ()
+    diffs: tuple[str, ...] = ()
+    added: int = 0
+    removed: int = 0
+    lines: tuple[int, int] | None = None
+    reason: Reason | None = None
+    detail: str = ""
+    moved_to: str = ""
+    agrees: bool | None = None
+
+
+class Compared(NamedTuple):
+    """A read compared with the content that the earlier edits yield.
+
+    outcome: ``unknown`` if nothing that it shows was known, or all was in doubt.
+    lines:   how many lines could be compared.
+    edited:  whether an edit or a write came before, since the file was last whole.
+    """
+
+    path: str
+    place: Place
+    outcome: Literal["equal", "unequal", "unknown"]
+    lines: int
+    edited: bool
+    reason: Reason | None = None
+    since: Place | None = None
+
+
+class Doubt(NamedTuple):
+    """Why a file may have changed: the reason, the event, and the step of the fold."""
+
+    reason: Reason
+    place: Place
+    step: int
+    detail: str = ""
+
+
+class BlamedLine(NamedTuple):
+    """A line with the event that wrote it.
+
+    text:  None if it is not known.
+    doubt: why it may have changed since; None if it is proved.
+    """
+
+    number: int
+    text: str | None
+    origin: OriginKind | None
+    entry: Entry | None
+    doubt: Doubt | None
+
+
+class FileHistory:
+    """The entries and the content of one file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.entries: list[Entry] = []
+        self.content = Content()
+        self.doubt: Doubt | None = None
+        self.edited = False
+        self.last_run = ""
+
+    @property
+    def reads(self) -> int:
+        """How often the file was read."""
+        return sum(entry.kind == "read" for entry in self.entries)
+
+    @property
+    def changes(self) -> list[Entry]:
+        """The entries that changed the file."""
+        kinds = ("write", "edit", "delete", "move")
+        return [entry for entry in self.entries if entry.kind in kinds]
+
+    @property
+    def added(self) -> int:
+        """How many lines were added."""
+        return sum(entry.added for entry in self.entries)
+
+    @property
+    def removed(self) -> int:
+        """How many lines were removed."""
+        return sum(entry.removed for entry in self.entries)
+
+    def blame(self) -> list[BlamedLine]:
+        """Return the lines of the file with the events that wrote them."""
+        lines: list[BlamedLine] = []
+        entries = {entry.place: entry for entry in self.entries}
+        for number, line in self.content.numbered().items():
+            is_proved = self.doubt is None or line.seen > self.doubt.step
+            lines.append(
+                BlamedLine(
+                    number=number,
+                    text=line.text,
+                    origin=line.origin.kind,
+                    entry=entries.get(line.origin.place),
+                    doubt=None if is_proved else self.doubt,
+                )
+            )
+        return lines
+
+
+class _Open(NamedTuple):
+    """A call without its result.
+
+    of_agents: how many events of sub-agents came before it.
+    """
+
+    call: Envelope
+    asked: Asked
+    of_agents: int
+
+
+class _Session:
+    """The state of the fold for one session.
+
+    of_agents: how many events of its sub-agents came so far.
+    """
+
+    def __init__(self) -> None:
+        self.asked = Asked()
+        self.open_calls: dict[str, _Open] = {}
+        self.of_agents = 0
+
+
+class FileHistories:
+    """Folds the events of a run, and of its sub-agents, into histories of files.
+
+    Take the events in order of time.  Texts that were moved to blobs must be whole.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, FileHistory] = {}
+        self.compared: list[Compared] = []
+        self._sessions: dict[str, _Session] = {}
+        self._step = 0
+
+    @classmethod
+    def of(cls, envelopes: Iterable[Envelope]) -> FileHistories:
+        """Fold these events."""
+        histories = cls()
+        for envelope in envelopes:
+            histories.take(envelope)
+        return histories
+
+    def matching(self, name: str) -> list[str]:
+        """Return the paths that end with ``name``, or are equal to it."""
+        clean = posixpath.normpath(name)
+        if clean in self.files:
+            return [clean]
+        suffix = "/" + clean.lstrip("/")
+        return sorted(path for path in self.files if f"/{path}".endswith(suffix))
+
+    def _session(self, name: str) -> _Session:
+        return self._sessions.setdefault(name, _Session())
+
+    def take(self, envelope: Envelope) -> None:
+        """Take the next event."""
+        session = self._session(envelope.session_id)
+        name = envelope.session_id
+        while "~" in name:
+            name = name.rpartition("~")[0]
+            self._session(name).of_agents += 1
+        event = envelope.payload
+        match event:
+            case UserInput(text=text) if _is_of_user(envelope):
+                asked = Asked(user=envelope.seq, text=_beginning(text))
+                session.asked = asked
+                self._take_note(envelope, text)
+            case UserInput(text=text) | SystemPrompt(text=str(text)):
+                self._take_note(envelope, text)
+            case Request() if not envelope.activates_strategy:
+                session.asked = session.asked._replace(request=envelope.seq)
+            case AgentResponse():
+                session.asked = session.asked._replace(response=envelope.seq)
+            case ToolCall(call_id=call_id):
+                opened = _Open(envelope, session.asked, session.of_agents)
+                session.open_calls[call_id] = opened
+                for command in calls.commands_of(event):
+                    self._step += 1
+                    self._take_command(command, envelope, session.asked)
+            case ToolResult(call_id=call_id) if call_id in session.open_calls:
+                opened = session.open_calls.pop(call_id)
+                has_agent = session.of_agents > opened.of_agents
+                self._take_result(opened, envelope, event, has_agent=has_agent)
+
+    def _take_note(self, envelope: Envelope, text: str) -> None:
+        """Take a client's notes about files that something else may have changed."""
+        if _LEFT.search(text):
+            self._step += 1
+            for file in self.files.values():
+                self._doubt(file, "left", Place(envelope.session_id, envelope.seq))
+                self._add_unknown(file, envelope, envelope, Asked(), "left", "")
+        for reported in calls.reported_in(text):
+            self._report(reported.path, envelope, envelope)
+
+    def _take_result(
+        self, opened: _Open, result: Envelope, event: ToolResult, *, has_agent: bool
+    ) -> None:
+        """Take the result of a call.
+
+        has_agent: whether events of a sub-agent came since the call.
+        """
+        call = opened.call.payload
+        if not isinstance(call, ToolCall):
+            return
+        for use in calls.uses_of(call, event):
+            self._step += 1
+            if isinstance(use, calls.Delegated):
+                if not has_agent:
+                    self._take_delegated(opened, result)
+            elif isinstance(use, calls.Commanded):
+                self._take_command(use, opened.call, opened.asked)
+            else:
+                self._take_use(use, opened.call, opened.asked, result)
+        for reported in calls.reported_in(calls.text_of(event.content)):
+            self._report(reported.path, opened.call, result)
+
+    def _take_delegated(self, opened: _Open, result: Envelope) -> None:
+        """Put all files in doubt after a sub-agent whose events are not recorded."""
+        place = Place(opened.call.session_id, opened.call.seq)
+        for file in self.files.values():
+            self._doubt(file, "agent", place)
+            self._add_unknown(file, opened.call, result, opened.asked, "agent", "")
+
+    def _report(self, path: str, call: Envelope, result: Envelope) -> None:
+        file = self._file(path, only_known=True)
+        if file is not None:
+            self._step += 1
+            self._doubt(file, "reported", Place(call.session_id, call.seq))
+            self._add_unknown(file, call, result, Asked(), "reported", "")
+
+    def _take_use(
+        self, use: FileUse, call: Envelope, asked: Asked, result: Envelope
+    ) -> None:
+        place = Place(call.session_id, call.seq)
+        tool = getattr(call.payload, "tool_name", "")
+        file = self._file(use.path)
+        if file is None:
+            return
+        self._doubt_other_run(file, place)
+        entry = Entry(
+            kind="edit",
+            path=file.path,
+            place=place,
+            result=result.seq,
+            ts=result.ts,
+            tool=tool,
+            asked=asked,
+        )
+        match use:
+            case calls.Shown():
+                self._show(file, use, entry)
+            case calls.Written(text=text):
+                self._write(file, text, entry)
+            case calls.Replaced(changes=changes):
+                self._replace(file, changes, entry)
+            case calls.LinesReplaced():
+                self._replace_lines(file, use, entry)
+            case calls.Patched(patch=patch):
+                self._patch(file, patch, entry)
+            case calls.Deleted():
+                removed = len(file.content.known())
+                file.content.forget()
+                file.doubt = None
+                file.entries.append(entry._replace(kind="delete", removed=removed))
+            case calls.Unread():
+                self._doubt(file, "not_replayed", place)
+                file.entries.append(entry._replace(reason="not_replayed"))
+
+    def _take_command(self, use: calls.Commanded, call: Envelope, asked: Asked) -> None:
+        """Put the files in doubt that a command may have changed.
+
+        This happens when it begins, since an interrupted command has no result, and
+        again when it ends.
+        """
+        place = Place(call.session_id, call.seq)
+        for file in self.files.values():
+            if use.touched.may_be(file.path):
+                self._doubt(file, "command", place, use.command)
+                self._add_unknown(file, call, call, asked, "command", use.command)
+
+    def _add_unknown(
+        self,
+        file: FileHistory,
+        call: Envelope,
+        result: Envelope,
+        asked: Asked,
+        reason: Reason,
+        detail: str,
+    ) -> None:
+        entry = Entry(
+            kind="unknown",
+            path=file.path,
+            place=Place(call.session_id, call.seq),
+            result=result.seq,
+            ts=result.ts,
+            tool=getattr(call.payload, "tool_name", ""),
+            asked=asked,
+            reason=reason,
+            detail=detail,
+        )
+        last = file.entries[-1] if file.entries else None
+        if last is not None and last.kind == "unknown" and reason != "reported":
+            return  # the first reason stays until the file is read or changed again
+        file.entries.append(entry)
+
+    def _file(self, path: str, *, only_known: bool = False) -> FileHistory | None:
+        clean = posixpath.normpath(path) if path else ""
+        if not clean:
+            return None
+        if clean not in self.files and not only_known:
+            self.files[clean] = FileHistory(clean)
+        return self.files.get(clean)
+
+    def _doubt_other_run(self, file: FileHistory, place: Place) -> None:
+        """Put a file in doubt that another run used last."""
+        run = place.session_id.partition("~")[0]
+        if file.last_run not in ("", run):
+            file.doubt = Doubt("other_run", place, self._step - 1)
+        file.last_run = run
+
+    def _doubt(
+        self, file: FileHistory, reason: Reason, place: Place, detail: str = ""
+    ) -> None:
+        file.doubt = Doubt(reason, place, self._step, detail)
+
+    def _show(self, file: FileHistory, use: calls.Shown, entry: Entry) -> None:
+        """Compare the lines that an event shows with those known, and take them."""
+        compared, moved = self._compare(file, use, entry.place)
+        if use.read:
+            self.compared.append(compared)
+            first = use.first
+            last = first + len(use.lines) - 1
+            agrees = {"equal": True, "unequal": False}.get(compared.outcome)
+            file.entries.append(
+                entry._replace(
+                    kind="read",
+                    lines=(first, last) if use.lines else None,
+                    agrees=agrees,
+                )
+            )
+        if not use.lines:
+            return
+        file.content.show(
+            use.first,
+            use.lines,
+            entry.place,
+            self._step,
+            to_end=use.to_end,
+            moved=moved,
+        )
+        if moved:
+            self._doubt_others(file, "outside", entry.place)
+
+    def _doubt_others(self, file: FileHistory, reason: Reason, place: Place) -> None:
+        """Put all lines in doubt that the current step does not show."""
+        file.doubt = Doubt(reason, place, self._step - 1)
+
+    def _compare(
+        self, file: FileHistory, use: calls.Shown, place: Place
+    ) -> tuple[Compared, bool]:
+        """Compare the lines shown with those known; return whether they contradict."""
+        known = file.content.numbered()
+        total = len(known) if file.content.is_whole else None
+        equal = 0
+        unequal = 0
+        in_doubt = 0
+        doubtful_unequal = 0
+        redacted = 0
+        for number, text in enumerate(use.lines, start=use.first):
+            line = known.get(number)
+            if text is None or (line is not None and line.text is None):
+                continue
+            if line is None:
+                if total is not None and number > total:
+                    if file.doubt is None:
+                        unequal += 1
+                    else:
+                        doubtful_unequal += 1
+                continue
+            is_doubtful = file.doubt is not None and line.seen <= file.doubt.step
+            if is_doubtful:
+                in_doubt += 1
+                if line.text != text:
+                    doubtful_unequal += 1
+            elif line.text == text:
+                equal += 1
+            elif has_placeholder(text) or has_placeholder(line.text):
+                redacted += 1
+            else:
+                unequal += 1
+        if use.to_end and total is not None:
+            last = use.first + len(use.lines) - 1
+            if last < total and not file.doubt:
+                unequal += 1
+        outcome: Literal["equal", "unequal", "unknown"] = "unknown"
+        reason: Reason | None = None
+        since: Place | None = None
+        if unequal and not (in_doubt and not equal):
+            outcome = "unequal"
+        elif equal and not unequal:
+            outcome = "equal"
+        elif in_doubt and file.doubt is not None:
+            reason = file.doubt.reason
+            since = file.doubt.place
+        elif redacted:
+            reason = "redacted"
+        else:
+            reason = "not_read"
+        compared = Compared(
+            path=file.path,
+            place=place,
+            outcome=outcome,
+            lines=equal + unequal,
+            edited=file.edited,
+            reason=reason,
+            since=since,
+        )
+        return compared, bool(unequal or doubtful_unequal)
+
+    def _write(self, file: FileHistory, text: str, entry: Entry) -> None:
+        before = "\n".join(line.text or "" for line in file.content.known())
+        diff, added, removed = _diff(before, text)
+        file.content.write(text, entry.place, self._step)
+        file.doubt = None
+        file.edited = True
+        file.entries.append(
+            entry._replace(
+                kind="write",
+                changes=(Change(before, text),),
+                diffs=(diff,),
+                added=added,
+                removed=removed,
+            )
+        )
+
+    def _replace(
+        self, file: FileHistory, changes: Sequence[Change], entry: Entry
+    ) -> None:
+        reason: Reason | None = None
+        first_line: int | None = None
+        diffs: list[str] = []
+        added = 0
+        removed = 0
+        for change in changes:
+            problem, line = self._replace_one(file, change, entry.place)
+            reason = reason or problem
+            first_line = first_line or line
+            diff, more, fewer = _diff(change.old, change.new)
+            diffs.append(diff)
+            added += more
+            removed += fewer
+        file.edited = True
+        file.entries.append(
+            entry._replace(
+                changes=tuple(changes),
+                diffs=tuple(diffs),
+                added=added,
+                removed=removed,
+                lines=None if first_line is None else (first_line, first_line),
+                reason=reason,
+            )
+        )
+
+    def _replace_one(
+        self, file: FileHistory, change: Change, place: Place
+    ) -> tuple[Reason | None, int | None]:
+        """Replay one replacement; return why it failed, and where it begins."""
+        content = file.content
+        old, new = change.old, change.new
+        if not old:  # creates the file
+            content.write(new, place, self._step)
+            file.doubt = None
+            return None, 1
+        found = content.find(old)
+        if not new and not old.endswith("\n"):
+            # An edit that removes whole lines takes the last line's end, too.
+            whole_lines = content.find(old + "\n")
+            if whole_lines:
+                found = whole_lines
+                old += "\n"
+        if len(found) == 1 or (found and change.every):
+            line = _number_of(content, found[0].first)
+            for where in reversed(found):
+                content.replace(where, new, place, self._step)
+            more = new.count("\n") - old.count("\n")
+            if change.every and more and not content.is_whole:
+                first_gap = next(
+                    index
+                    for index, item in enumerate(content.items)
+                    if isinstance(item, Gap)
+                )
+                content.doubt_from(first_gap)
+                if file.doubt is None:
+                    file.doubt = Doubt("not_read", place, 0)
+            return None, line
+        reason: Reason = "not_read"
+        if found:
+            reason = "ambiguous"
+        elif content.is_whole:
+            reason = "not_found"
+        if has_placeholder(old) or has_placeholder(new):
+            reason = "redacted"
+        if found or content.is_whole:
+            self._doubt(file, reason, place)
+        else:
+            content.grow_gap(old, new.count("\n") - old.count("\n"))
+            if file.doubt is None:
+                file.doubt = Doubt(reason, place, 0)
+        return reason, None
+
+    def _replace_lines(
+        self, file: FileHistory, use: calls.LinesReplaced, entry: Entry
+    ) -> None:
+        new = lines_of(use.text.removesuffix("\n"))
+        known = file.content.numbered()
+        numbers = range(use.first, use.last + 1)
+        old = [known[number].text or "" for number in numbers if number in known]
+        diff, added, removed = _diff("\n".join(old), "\n".join(new))
+        file.content.replace_lines(use.first, use.last, new, entry.place, self._step)
+        file.edited = True
+        file.entries.append(
+            entry._replace(
+                changes=(Change("\n".join(old), "\n".join(new)),),
+                diffs=(diff,),
+                added=added,
+                removed=removed,
+                lines=(use.first, use.first + len(new) - 1),
+            )
+        )
+
+    def _patch(self, file: FileHistory, patch: FilePatch, entry: Entry) -> None:
+        changes: list[Change] = []
+        for hunk in patch.hunks:
+            changes.append(Change("\n".join(hunk.old), "\n".join(hunk.new)))
+        self._replace(file, changes, entry)
+        if not patch.moved_to:
+            return
+        target = self._file(patch.moved_to)
+        if target is None:
+            return
+        target.content = file.content
+        target.doubt = file.doubt
+        target.edited = True
+        target.entries = [
+            *file.entries,
+            entry._replace(kind="move", moved_to=target.path),
+        ]
+        file.content = Content()
+        file.entries.append(entry._replace(kind="move", moved_to=target.path))
+
+
+def _number_of(content: Content, index: int) -> int | None:
+    """Return the number of the line at an item; None if a gap hides it."""
+    number = 1
+    for item in content.items[:index]:
+        if isinstance(item, Line):
+            number += 1
+        elif item.length is None:
+            return None
+        else:
+            number += item.length
+    return number
+
+
+def _is_of_user(envelope: Envelope) -> bool:
+    """Whether the user wrote an input, and not the client in the user's name."""
+    source = envelope.meta.source or {}
+    flags = ("meta", "compact_summary", "transcript_only")
+    return not any(source.get(flag) for flag in flags)
+
+
+def _beginning(text: str) -> str:
+    return " ".join(text[:800].split())[:200]
+
+
+def _diff(old: str, new: str) -> tuple[str, int, int]:
+    """Return the unified diff of two texts, and the numbers of new and old lines."""
+    old_lines = old.split("\n") if old else []
+    new_lines = new.split("\n") if new else []
+    rows = list(unified_diff(old_lines, new_lines, lineterm="", n=3))[2:]
+    added = sum(row.startswith("+") for row in rows)
+    removed = sum(row.startswith("-") for row in rows)
+    return "\n".join(rows), added, removed

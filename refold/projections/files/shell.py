@@ -1,0 +1,292 @@
+"""Commands of a shell: which files they may change."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from refold.domain.canonical import load_packaged_toml
+
+_DATA: Final[dict[str, Any]] = load_packaged_toml(
+    "refold.projections", "data", "files.toml"
+)["shell"]
+_HARMLESS: Final = frozenset[str](_DATA["harmless"])
+_NAMED: Final = frozenset[str](_DATA["named"])
+_VERBS: Final = {name: frozenset(verbs) for name, verbs in _DATA["verbs"].items()}
+_UNSAFE: Final = {name: frozenset(pairs) for name, pairs in _DATA["unsafe"].items()}
+_OPTIONS: Final = {name: re.compile(option) for name, option in _DATA["option"].items()}
+_RUNNERS: Final = frozenset[str](_DATA["runners"]["programs"])
+_TASKS: Final = frozenset[str](_DATA["runners"]["harmless"])
+_HEREDOC: Final = re.compile(
+    r"<<-?\s*(?P<quote>['\"]?)(?P<tag>\w+)(?P=quote)(?P<rest>[^\n]*)\n"
+    r"(?:.*?\n)??[ \t]*(?P=tag)[ \t]*(?:\n|\Z)",
+    re.DOTALL,
+)
+# The number of an output before its redirection.
+_DESCRIPTOR: Final = re.compile(r"(^|\s)\d([<>])")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_REDIRECTION: Final = re.compile(r"(?:\d|&)?>{1,2}\|?")
+_SEPARATORS: Final = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", ";;", "\n"})
+# Words before a program that do not change which files it may change.
+_PREFIXES: Final = frozenset(
+    {"sudo", "env", "time", "nohup", "command", "exec", "then", "do", "else", "if",
+     "while", "until", "!", "{", "}", "timeout", "\\"}
+)  # fmt: skip
+# A part of a word that stands for others: a variable, a pattern, Go's "./...".
+_PATTERN: Final = re.compile(r"[$`*?\[{]|\.\.\.")
+_DEEPEST: Final = 5  # commands within commands
+_LONGEST: Final = 20_000  # characters of a command that are read
+
+
+class Touched(NamedTuple):
+    """The files that a command may change.
+
+    everything: whether it may change any file.
+    paths:      the files or folders that it names, as it names them.
+    """
+
+    everything: bool = False
+    paths: tuple[str, ...] = ()
+
+    def may_be(self, path: str) -> bool:
+        """Whether the file at ``path`` may be among them."""
+        return self.everything or any(_is_at(path, named) for named in self.paths)
+
+
+NOTHING: Final = Touched()
+EVERYTHING: Final = Touched(everything=True)
+
+
+def _is_at(path: str, named: str) -> bool:
+    """Whether a name in a command may mean a file, or a folder that contains it."""
+    clean = posixpath.normpath(named)
+    while clean.startswith("../"):
+        clean = clean[3:]
+    if clean in (".", "..", "~"):
+        return True
+    if clean.startswith("~/"):
+        clean = clean[2:]
+    if clean.startswith("/"):
+        return path == clean or path.startswith(f"{clean}/")
+    return f"/{clean}/" in f"/{path}/"
+
+
+def touched_by(command: str) -> Touched:
+    """Return the files that a command may change.
+
+    A program that is not known to leave files alone may change every file.
+    """
+    if len(command) > _LONGEST:
+        return EVERYTHING
+    plain = _HEREDOC.sub(lambda heredoc: f"{heredoc['rest']}\n", command)
+    parts = _substitutions(plain.replace("\\\n", " "), _DEEPEST)
+    if parts is None:
+        return EVERYTHING
+    paths: list[str] = []
+    for part in parts:
+        words = _words(part)
+        if words is None:
+            return EVERYTHING
+        for step in _steps(words):
+            touched = _by_step(step)
+            if touched.everything:
+                return EVERYTHING
+            paths += touched.paths
+    return Touched(paths=tuple(paths))
+
+
+def _substitutions(command: str, depth: int) -> list[str] | None:
+    """Return a command without the commands within it, then each of these.
+
+    A ``$`` takes the place of each.  Returns None if one has no end, or if they are
+    nested deeper than ``depth``.
+    """
+    outer: list[str] = []
+    inner: list[str] = []
+    quote = ""
+    position = 0
+    while position < len(command):
+        char = command[position]
+        if char == "\\" and quote != "'":
+            outer.append(command[position : position + 2])
+            position += 2
+            continue
+        if char == quote:
+            quote = ""
+        elif char in "'\"" and not quote:
+            quote = char
+        start = 0
+        if quote != "'" and command.startswith("$(", position):
+            start = position + 2
+            end = _closing(command, start)
+        elif quote != "'" and char == "`":
+            start = position + 1
+            end = command.find("`", start)
+        if not start:
+            outer.append(char)
+            position += 1
+            continue
+        nested = None
+        if end >= 0 and depth:
+            nested = _substitutions(command[start:end], depth - 1)
+        if nested is None:
+            return None
+        inner += nested
+        outer.append("$")
+        position = end + 1
+    return ["".join(outer), *inner]
+
+
+def _closing(command: str, position: int) -> int:
+    """Return the place of the parenthesis that ends a substitution, or -1."""
+    depth = 1
+    quote = ""
+    while position < len(command):
+        char = command[position]
+        if char == "\\":
+            position += 1
+        elif char == quote:
+            quote = ""
+        elif quote:
+            pass
+        elif char in "'\"":
+            quote = char
+        elif char == "(":
+            depth += 1
+        elif char == ")":
+            depth -= 1
+            if not depth:
+                return position
+        position += 1
+    return -1
+
+
+def _words(command: str) -> list[str] | None:
+    """Return the words and operators of a command; None if it cannot be read."""
+    without_numbers = _DESCRIPTOR.sub(r"\1\2", command)
+    lexer = shlex.shlex(without_numbers, posix=True, punctuation_chars=";&|()<>\n")
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:
+        return None
+
+
+def _steps(words: list[str]) -> Iterator[list[str]]:
+    """Yield the words of each program that a command runs."""
+    step: list[str] = []
+    for word in words:
+        if word in _SEPARATORS or set(word) <= set(";&|()\n"):
+            if step:
+                yield step
+            step = []
+        else:
+            step.append(word)
+    if step:
+        yield step
+
+
+def _by_step(words: list[str]) -> Touched:
+    """Return the files that one program may change."""
+    targets: list[str] = []
+    arguments: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if _REDIRECTION.fullmatch(word):
+            target = words[position + 1] if position + 1 < len(words) else ""
+            if not target.startswith(("&", "/dev/")) and not target.isdigit():
+                targets.append(target)
+            position += 2
+        elif set(word) <= set("<>&|"):
+            position += 2
+        else:
+            arguments.append(word)
+            position += 1
+    while arguments and (_ASSIGNMENT.match(arguments[0]) or arguments[0] in _PREFIXES):
+        arguments = arguments[1:]
+    if arguments and re.fullmatch(r"\d+[smh]?", arguments[0]):  # of ``timeout``
+        arguments = arguments[1:]
+    if arguments:
+        program = _by_program(posixpath.basename(arguments[0]), arguments[1:])
+        if program.everything:
+            return EVERYTHING
+        targets += program.paths
+    return Touched(paths=tuple(map(_folder_of_pattern, targets)))
+
+
+def _folder_of_pattern(path: str) -> str:
+    """Return a path, or the folder before its first part that is not plain."""
+    pattern = _PATTERN.search(path)
+    if pattern is None:
+        return path
+    return path[: pattern.start()].rpartition("/")[0] or "."
+
+
+def _by_program(program: str, arguments: list[str]) -> Touched:
+    """Return the files that a program with these arguments may change."""
+    paths = [argument for argument in arguments if not argument.startswith("-")]
+    if program == "git" and (touched := _by_git(arguments)) is not None:
+        return touched
+    if program in _VERBS:
+        verb = _verb(arguments)
+        two = " ".join(paths[:2])
+        if two in _UNSAFE.get(program, ()):
+            return EVERYTHING
+        return NOTHING if verb in _VERBS[program] else EVERYTHING
+    if program in _RUNNERS:
+        own = arguments
+        if "--" in arguments:
+            own = arguments[: arguments.index("--")]
+        names = [word for word in own if not word.startswith("-")]
+        tasks = [name.split(":")[0] for name in names]
+        options = [argument for argument in arguments if argument.startswith("--")]
+        is_known = bool(tasks) and all(task in _TASKS for task in _names(tasks))
+        fixes = any("fix" in option or "write" in option for option in options)
+        return NOTHING if is_known and not fixes else EVERYTHING
+    if program in _OPTIONS:
+        option = _OPTIONS[program]
+        if option.pattern and not any(map(option.fullmatch, arguments)):
+            return NOTHING
+        return Touched(paths=tuple(paths)) if paths else EVERYTHING
+    if program in _NAMED:
+        return Touched(paths=tuple(paths))
+    if program in _HARMLESS and not any("--fix" in word for word in arguments):
+        return NOTHING
+    return EVERYTHING
+
+
+def _names(tasks: list[str]) -> list[str]:
+    """Return the words of a runner that name tasks: those before a path."""
+    names: list[str] = []
+    for task in tasks:
+        if "/" in task or "." in task:
+            break
+        names.append(task)
+    return names or tasks
+
+
+def _by_git(arguments: list[str]) -> Touched | None:
+    """Return the files that Git may change; None if its sub-command decides."""
+    verb = _verb(arguments)
+    rest = arguments[arguments.index(verb) + 1 :] if verb else []
+    if verb in ("checkout", "restore") and "--" in rest:
+        return Touched(paths=tuple(rest[rest.index("--") + 1 :]))
+    if verb in ("checkout", "switch") and len(rest) == 2 and rest[0] in ("-b", "-c"):
+        return NOTHING  # a new branch at the current commit
+    if verb == "stash" and rest[:1] in (["list"], ["show"]):
+        return NOTHING
+    return None
+
+
+def _verb(arguments: list[str]) -> str:
+    """Return the sub-command among a program's arguments."""
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        has_value = rest[0] in ("-C", "-c", "--git-dir", "--work-tree")
+        rest = rest[2:] if has_value else rest[1:]
+    return rest[0] if rest else ""
