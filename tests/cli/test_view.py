@@ -388,9 +388,9 @@ def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> No
     assert run_script(store, session_with_turns(store), script) is None
 
 
-def test_a_search_shows_the_events_that_contain_the_words(store: SessionStore) -> None:
+def test_a_search_shows_the_events_that_match(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
-        await reader.ask("slash", "content file")
+        await reader.ask("slash", '"content of file" type:tool_result')
         results = [line for line in reader.lines if "tool_result" in line]
         assert [line.split()[0] for line in results] == ["7", "15", "23", "31"]
 

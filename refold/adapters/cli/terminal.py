@@ -262,7 +262,7 @@ class Viewer(App[BaseException]):
 
     @work(thread=True, exclusive=True, group="search")
     def _search(self, words: str) -> None:
-        """Show the events that contain these words, as one page."""
+        """Show the events that match a query, as one page in order of their seqs."""
         user_id, session_id, _ = self.session.stream
         hits = self.store.search(
             user_id, words, session_id=session_id, limit=run_pages.LIMIT
@@ -280,15 +280,15 @@ class Viewer(App[BaseException]):
         self.call_from_thread(show)
 
     def on_input_submitted(self, event: widgets.Input.Submitted) -> None:
-        """Search for the words in the input, or show only the types behind ``type:``.
+        """Search for the input, or show only the types behind ``type:`` at its begin.
 
         The type ``redacted`` means events with redacted values.
         """
         words, prefix, types_text = event.value.partition("type:")
         with self._one_refresh():
             self._leave_input()
-            if not prefix:
-                self._search(words)
+            if words.strip() or not prefix:
+                self._search(event.value)
                 return
             names = types_text.replace(",", " ").split()
             types = tuple(name for name in names if name != "redacted")

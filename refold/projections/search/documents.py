@@ -20,6 +20,7 @@ _OPAQUE: Final[Mapping[str, frozenset[str]]] = {
     "redaction_applied": frozenset(events.RedactionApplied.model_fields),
 }
 _NO_WORDS: Final = frozenset({"usage", "call_id"})
+_NOT_SHOWN: Final = frozenset({"status", "outcome", "stop_reason"})
 _OF_THINKING: Final = frozenset({"type", "signature", "data"})
 _OF_ATTACHMENT: Final = frozenset({"data", "sha256"})
 # A fact begins with a character that no term of a text contains.
@@ -35,7 +36,7 @@ class Document(NamedTuple):
     """An event as a search sees it.
 
     text:    the values of its fields, one on each line, with the keys of JSON.
-    values:  the same without the keys.
+    values:  what was written, on one line each: without keys, agent, and status.
     call_id: the id of a call, which is found but not shown.
     """
 
@@ -47,7 +48,7 @@ class Document(NamedTuple):
     def of(cls, envelope: Envelope) -> Document:
         """Return the document of an event, with its agent before the values."""
         lines = [envelope.agent or ""]
-        values = [envelope.agent or ""]
+        values: list[str] = []
         opaque = _OPAQUE.get(envelope.type, frozenset())
         payload = envelope.payload.payload()
         for name, value in payload.items():
@@ -55,7 +56,8 @@ class Document(NamedTuple):
                 continue
             readable = _readable(envelope.type, name, value)
             lines += leaves(readable)
-            values += leaves(readable, keys=False)
+            if name not in _NOT_SHOWN:
+                values += leaves(readable, keys=False)
         call_id = payload.get("call_id", "")
         return cls("\n".join(lines), "\n".join(values).strip(), str(call_id))
 
