@@ -198,26 +198,32 @@ class Redactor:
 
         ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
-        meter = self.scanner.whole_meter(self._until())
+        settler = self._settler
+        scanner = settler.scanner
+        meter = scanner.whole_meter(self._until())
         # A text is judged by itself, and again under its key.
-        meter.limit += 2 * self.scanner.steps_for(len(text))
+        meter.limit += 2 * scanner.steps_for(len(text))
         if text.startswith(_FILES):
-            file = self._settler.file(text, whole=meter)
+            file = settler.file(text, whole=meter)
             if file is not None:
                 return file
-        if stub := self._settler.stub(text):
+        if stub := settler.stub(text):
             return stub
-        prepared = self.scanner.look(text, meter)
-        meter.check_time()
-        concern = self.scanner.concern(key or "")
-        if (prepared is None or prepared.is_clean) and not (
-            concern.rules or self._settler.finds_more_in((text,))
+        prepared = scanner.look(text, meter)
+        if meter.until:
+            meter.check_time()
+        concern = scanner.concern(key) if key else None
+        is_clean = prepared is None or prepared.found == ()
+        if (
+            is_clean
+            and not (concern and concern.rules)
+            and not (settler.finds_more and settler.finds_more_in((text,)))
         ):
             return text, Tally()
         from refold.redaction.settler import Text
 
-        job = Text(text, prepared, concern)
-        return self._settler.settle([job], self._tag(tag), meter)[0]
+        job = Text(text, prepared, concern or scanner.concern(""))
+        return settler.settle([job], self._tag(tag), meter)[0]
 
     @overload
     def value(

@@ -64,12 +64,15 @@ class Compiled:
     A short process uses few of the rules, and compiling all of them takes most of the
     time of its first scan.
 
-    number: its place among the rules of a scanner.
+    number:        its place among the rules of a scanner.
+    needs_context: whether a match without context is no finding, whatever its check
+                   says.
     """
 
-    def __init__(self, number: int, rule: Rule) -> None:
+    def __init__(self, number: int, rule: Rule, min_score: float = 0.0) -> None:
         self.number = number
         self.rule = rule
+        self.needs_context = rule.score < min_score
 
     @computed_once
     def pattern(self) -> re.Pattern[str]:
@@ -230,6 +233,11 @@ def all_runs(text: str) -> Iterator[tuple[int, int]]:
     return (match.span() for match in _RUN.finditer(text))
 
 
+def has_run(text: str, start: int, stop: int) -> bool:
+    """Whether a part of a text, by itself, has a run of six digits or more."""
+    return _RUN.search(text, start, stop) is not None
+
+
 def runs_near(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:
     """The runs of digits around these places, which are in order.
 
@@ -340,8 +348,6 @@ class Prepared(NamedTuple):
 _Match: TypeAlias = tuple[Compiled, Candidate]
 # The characters that are scanned between two looks at the clock, plus one text.
 _AT_A_TIME: Final = 262_144
-# The number of candidates whose steps are counted together.
-_AT_ONCE: Final = 64
 
 
 class _Matches(NamedTuple):
@@ -381,12 +387,6 @@ class _WithoutWord:
         return without
 
 
-def _steps_of(match: _Match) -> int:
-    """The steps that judging a candidate takes."""
-    candidate = match[1]
-    return _JUDGED + (candidate.end - candidate.start) // FAST
-
-
 class Scanner:
     """Rules over an engine.  It holds no text: threads may share it."""
 
@@ -397,7 +397,9 @@ class Scanner:
         min_score: float = 0.6,
         work_per_kb: int = 0,
     ) -> None:
-        self.rules = tuple(Compiled(number, rule) for number, rule in enumerate(rules))
+        self.rules = tuple(
+            Compiled(number, rule, min_score) for number, rule in enumerate(rules)
+        )
         triggered = triggers(self.rules)
         self._triggers = tuple(triggered)
         ranked = sorted(
@@ -405,10 +407,8 @@ class Scanner:
         )
         self._rank = {ready.number: rank for rank, ready in enumerate(ranked)}
         self._around = [_digits_around(trigger) for trigger in self._triggers]
-        # By trigger: its rules and its literal.
-        self._judges = [
-            (ready, trigger.literal) for trigger, ready in triggered.items()
-        ]
+        # By trigger: its rules.
+        self._judges = [tuple(ready) for ready in triggered.values()]
         # The triggers of rules whose matches may be divided into items of an object.
         self._of_objects = frozenset(
             number
@@ -556,7 +556,8 @@ class Scanner:
             return True  # places in bytes are none in text
         first = max(0, end - _AROUND)
         text = data[first : end + _AROUND].decode()
-        rules, literal = self._judges[number]
+        rules = self._judges[number]
+        literal = self._triggers[number].literal
         lower = text.lower()
         stop = end - first
         place = lower.find(literal, max(0, stop - self.reach[number] - 1), stop + 1)
@@ -642,7 +643,7 @@ class Scanner:
             if telling:
                 folded[index] = fold(text, telling_ends=telling)
             else:
-                results[index] = self._judged(text, Folded(text), hits, whole)
+                results[index] = self._judged(text, None, hits, whole)
         folded_texts = [text.text for text in folded.values()]
         hits_in_folded = dict(self._hits(folded_texts, whole))
         for place, (index, folded_text) in enumerate(folded.items()):
@@ -667,44 +668,58 @@ class Scanner:
         hits = self._engine.scan(b"\n%b\n" % data)
         if not hits:
             return hits
-        # Engines find most hits in order, and sorting such a list is fast.
-        placed = list(dict.fromkeys(_in_characters(data, hits)))
-        placed.sort(key=_BY_END)
+        is_ascii = len(data) == len(text)
+        placed = _in_ascii(hits) if is_ascii else _in_characters(data, hits)
+        if len(placed) > 1:
+            # Engines find most hits in order, and sorting such a list is fast.
+            placed = list(dict.fromkeys(placed))
+            placed.sort(key=_BY_END)
         return placed
 
     def look(self, text: str, whole: Meter | None = None) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
         hits = self._placed(text)
-        if whole is not None:
+        if whole is not None and whole.until:
             whole.check_time()
         if not hits:
             return None
+        for number, _ in hits:
+            if number < _TELLING:
+                break
+        else:
+            return self._judged(text, None, hits, whole)
         telling = [end for number, end in hits if number < _TELLING]
-        if not telling:
-            return self._judged(text, Folded(text), hits, whole)
         folded = fold(text, telling_ends=telling)
         return self._judged(text, folded, self._placed(folded.text), whole)
 
     def _judged(
-        self, text: str, folded: Folded, hits: Sequence[Hit], whole: Meter | None
+        self,
+        text: str,
+        folded: Folded | None,
+        hits: Sequence[Hit],
+        whole: Meter | None,
     ) -> Prepared | None:
         """The text with its findings under a key without context.
 
         None if no rule matches at any hit, whatever the key.  Most hits end so: a word
         is there, and no value after it.
+
+        folded: the folded text; None for a text without a form that is folded.
         """
         # Between placeholders, pieces are texts of their own.
-        plain = folded.text is text and "[" not in text
-        prepared = Prepared(text, folded, hits)
+        plain = (folded is None or folded.text is text) and "[" not in text
+        folded = folded or Folded(text)
         meter = self.meter(text, whole)
         try:
-            matches = self._matches_in(prepared, NO_CONCERN, meter, whole=False)
+            matches = self._matches_in(
+                folded.text, hits, NO_CONCERN, meter, whole=False
+            )
             if plain and matches.never:
                 return None
-            findings = self._found(prepared, matches, meter)
+            findings = self._found(folded, matches, meter)
         except Exception:
             # The settler judges the text again and handles the error.
-            return prepared._replace(spent=meter.spent)
+            return Prepared(text, folded, hits, spent=meter.spent)
         found: Sequence[Finding] = findings
         if plain and not findings:
             found = ()
@@ -775,44 +790,48 @@ class Scanner:
         Raises OverBudget.
         """
         meter = meter or self.meter(prepared.text)
-        matches = self._matches_in(prepared, concern, meter, whole=whole)
-        return self._found(prepared, matches, meter, concern.numbers, number=number)
+        folded = prepared.folded
+        matches = self._matches_in(
+            folded.text, prepared.hits, concern, meter, whole=whole
+        )
+        return self._found(folded, matches, meter, concern.numbers, number=number)
 
     def _found(
         self,
-        prepared: Prepared,
+        folded: Folded,
         matches: _Matches,
         meter: Meter,
-        numbers: frozenset[int] = frozenset(),
+        concerned: frozenset[int] = frozenset(),
         *,
         number: bool = False,
     ) -> list[Finding]:
         """The matches and runs that are accepted as findings.
 
-        numbers: the rules for which the key is context.
+        concerned: the rules for which the key is context.
         """
+        text = folded.text
         accepted: list[_Match] = []
-        anchored = matches.anchored
-        # Steps are counted for several candidates at once, before these are judged.
-        for first in range(0, len(anchored), _AT_ONCE):
-            together = anchored[first : first + _AT_ONCE]
-            meter.spend(sum(map(_steps_of, together)))
-            for ready, candidate in together:
-                concerned = ready.number in numbers
-                if number and not (concerned or ready.rule.certain):
-                    continue
-                if self._accepted(ready, candidate, concerned=concerned):
-                    accepted.append((ready, candidate))
-        text = prepared.folded.text
+        for match in matches.anchored:
+            ready, candidate = match
+            meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
+            is_concerned = ready.number in concerned
+            if number and not (is_concerned or ready.rule.certain):
+                continue
+            if self._accepted(ready, candidate, concerned=is_concerned):
+                accepted.append(match)
         for run, rules in matches.runs.items():
             # Rules look at the whole run, and a little further.
             meter.spend(_JUDGED + (run[1] - run[0]) // FAST)
-            accepted += self._judge_run(text, run, rules, numbers, meter, number=number)
-        folded = prepared.folded
+            accepted += self._judge_run(
+                text, run, rules, concerned, meter, number=number
+            )
+        is_plain = len(folded.starts) == 1
         findings: list[Finding] = []
         for ready, candidate in accepted:
             rule = ready.rule
-            start, end = folded.span(candidate.start, candidate.end)
+            start, end = candidate.start, candidate.end
+            if not is_plain:
+                start, end = folded.span(start, end)
             findings.append(Finding(start, end, rule.type, rule.id, rule.priority))
         return findings
 
@@ -877,9 +896,8 @@ class Scanner:
             return False
         rule = ready.rule
         score = rule.score
-        least = self._min_score
         # Looking for the context takes longer than a check; for a word it does not.
-        needs_context = score < least and not concerned
+        needs_context = ready.needs_context and not concerned
         if needs_context and not _has_word(ready, candidate):
             return False
         if rule.check is not None:
@@ -888,6 +906,7 @@ class Scanner:
                 return False
             if verdict is not True:
                 score += verdict
+        least = self._min_score
         if score >= least and not needs_context:
             return True
         if score + rule.boost < least:
@@ -895,38 +914,42 @@ class Scanner:
         return concerned or _in_context(ready, candidate)
 
     def _matches_in(
-        self, prepared: Prepared, concern: Concern, meter: Meter, *, whole: bool
+        self,
+        text: str,
+        hits: Sequence[Hit],
+        concern: Concern,
+        meter: Meter,
+        *,
+        whole: bool,
     ) -> _Matches:
         """The candidates at literals, and the rules for each run of digits."""
-        text = prepared.folded.text
         candidates: list[_Match] = []
         digits: list[Hit] = []
         # By rule: the places that its extents have already looked at.
         looked_at: dict[int, set[int]] = {}
-        without_word = _WithoutWord(text)
+        without_word: _WithoutWord | None = None
         skipped = False
         judges = self._judges
         lengths = self.lengths
+        concerned = concern.numbers
         steps = 0
         left = meter.limit - meter.spent
-        for hit in prepared.hits:
+        for hit in hits:
             number, end = hit
-            rules = judges[number][0]
-            if not lengths[number]:
-                if rules:
+            length = lengths[number]
+            if not length:
+                if judges[number]:
                     digits.append(hit)
                 continue
             if steps > left:
                 break
-            place = end - lengths[number]
-            for ready in rules:
-                if (
-                    ready.rule.score < self._min_score
-                    and ready.number not in concern.numbers
-                    and without_word.has_none_of(ready)
-                ):
-                    skipped = True
-                    continue
+            place = end - length
+            for ready in judges[number]:
+                if ready.needs_context and ready.number not in concerned:
+                    without_word = without_word or _WithoutWord(text)
+                    if without_word.has_none_of(ready):
+                        skipped = True
+                        continue
                 match = ready.pattern.match(text, place)
                 if match is None:
                     continue
@@ -935,18 +958,35 @@ class Scanner:
                 extent = _extent_at(ready, text, place, match)
                 if extent is None:
                     continue
-                if ready.rule.divider is None:
+                divider = ready.rule.divider
+                if divider is None:
                     candidates.append((ready, Candidate(text, *extent, match)))
                     continue
                 looked = looked_at.setdefault(ready.number, set())
-                for start, end in ready.rule.divider.function(text, match, looked):
+                for start, end in divider.function(text, match, looked):
                     candidates.append((ready, Candidate(text, start, end, match)))
-        meter.spend(steps)
+        if steps:
+            meter.spend(steps)
         runs: dict[tuple[int, int], Sequence[Compiled]] = {}
         if digits:
             by_run = _triggers_of_runs(text, digits, self._around)
             for run, numbers in by_run.items():
                 runs[run] = self._rules_of(frozenset(numbers))
+        if concern.rules:
+            self._add_concerned(text, concern, candidates, runs, whole=whole)
+        never = not (candidates or runs or skipped)
+        return _Matches(candidates, runs, never=never)
+
+    def _add_concerned(
+        self,
+        text: str,
+        concern: Concern,
+        candidates: list[_Match],
+        runs: dict[tuple[int, int], Sequence[Compiled]],
+        *,
+        whole: bool,
+    ) -> None:
+        """Add what rules match only because the key of a text is their context."""
         of_digits = [ready for ready in concern.rules if ready.rule.at == "digits"]
         if of_digits:
             for run in all_runs(text):
@@ -957,14 +997,12 @@ class Scanner:
                 if match:
                     start, end = match.span(ready.rule.group)
                     candidates.append((ready, Candidate(text, start, end, match)))
-        never = not (candidates or runs or skipped)
-        return _Matches(candidates, runs, never=never)
 
     def _rules_of_triggers(self, triggers: frozenset[int]) -> Sequence[Compiled]:
         """The rules of triggers, in the order in which they judge."""
         rules: list[Compiled] = []
         for number in triggers:
-            rules += self._judges[number][0]
+            rules += self._judges[number]
         return self._in_order(frozenset(rules))
 
     def _in_judging_order(self, rules: frozenset[Compiled]) -> Sequence[Compiled]:
@@ -1010,10 +1048,13 @@ def _digits_around(trigger: Trigger) -> bool:
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))
 
 
+def _in_ascii(hits: list[Hit]) -> list[Hit]:
+    """The hits with their ends in a text of ASCII, before which a byte was added."""
+    return [(number, end - 1) for number, end in hits]
+
+
 def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
     """The hits with their ends in the decoded text, not in the bytes around it."""
-    if data.isascii():
-        return [(number, end - 1) for number, end in hits]
     placed: list[Hit] = []
     byte = 0
     character = 0

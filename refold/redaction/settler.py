@@ -23,6 +23,7 @@ from refold.redaction.scanner import (
     Finding,
     Prepared,
     Scanner,
+    has_run,
     overlapping,
 )
 from refold.redaction.types import UNSCANNED, Placeholders
@@ -88,6 +89,8 @@ class _Account:
     index: its place among the texts that are redacted together.
     over:  it took too many steps.
     tally: its findings so far.
+    clean: parts between its findings that have none.  In lists and tables, the same
+           part stands between most findings.
     """
 
     index: int
@@ -95,6 +98,7 @@ class _Account:
     tag: Tagger | None
     over: bool = False
     tally: Tally = field(default_factory=Tally)
+    clean: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -254,8 +258,14 @@ class Settler:
             return ()
         try:
             account.meter.spend(1)
+            if piece.rounds and piece.source.text in account.clean:
+                return ()
             findings = self._findings(piece)
-            return self._replaced(piece, findings) if findings else ()
+            if findings:
+                return self._replaced(piece, findings)
+            if piece.rounds:
+                account.clean.add(piece.source.text)
+            return ()
         except OverBudget:
             if self.plan.over_budget == "refuse":
                 raise OverBudget(index=account.index) from None
@@ -576,6 +586,7 @@ class _Rest:
         begin = bisect_right(self._ends, start)
         limit = bisect_right(self._ends, stop + scanner.furthest, begin)
         hits: list[Hit] = []
+        has_digits: bool | None = None  # not known
         for number, end in self._hits[begin:limit]:
             length = lengths[number]
             if length:
@@ -583,6 +594,12 @@ class _Rest:
                     continue
             elif end - reach[number] > stop:
                 continue
+            else:
+                # Shapes only lead to rules in runs of digits.
+                if has_digits is None:
+                    has_digits = has_run(text, start, stop)
+                if not has_digits:
+                    continue
             near_start = not first and end - start < _BACK
             near_stop = not last and end + ahead[number] > stop
             if near_start or near_stop:

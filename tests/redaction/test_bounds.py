@@ -281,13 +281,13 @@ def test_the_lines_of_keys_are_scanned_once(
     unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    down = extents._down
+    down = extents._end_of_key_lines
 
     def counted(text: str, start: int) -> int:
         looked.append(down(text, start) - start)
         return start + looked[-1]
 
-    monkeypatch.setattr(extents, "_down", counted)
+    monkeypatch.setattr(extents, "_end_of_key_lines", counted)
     text = unit * 300
 
     Redactor(Plan(engine="stdlib", work_per_kb=0)).text(text)

@@ -37,6 +37,8 @@ UNITS = (
     "eyJ.",
     "eyJabcdefghijkl.",
     "eyJhdXRocyI6a",
+    "ewoJ\n",
+    "ewoJ" + "a" * 20 + "\n",
     "sk-",
     "sk-a",
     "SG.a.",

@@ -97,6 +97,30 @@ def test_a_word_without_a_value_behind_it_is_not_settled(
     assert redactor.value(value) == (value, Tally())
 
 
+def test_a_part_that_stands_between_many_findings_is_judged_once(
+    redactor: Redactor, judged_texts: list[str]
+) -> None:
+    lines = [f"password: bear-{number}Q\n" for number in range(10, 40)]
+
+    clean, tally = redactor.text("".join(lines))
+
+    assert clean == "password: [REDACTED:SECRET]\n" * 30
+    assert tally.n == 30
+    # The whole text, and the part between two passwords.
+    assert len(judged_texts) <= 4
+
+
+def test_a_part_without_digits_is_not_judged_by_rules_of_numbers(
+    redactor: Redactor, judged_texts: list[str]
+) -> None:
+    text = "Please phone 13912345670 or phone 13912345671 today"
+
+    clean, _ = redactor.text(text)
+
+    assert clean.count("[REDACTED:PHONE]") == 2
+    assert judged_texts == [text]
+
+
 def test_keys_that_say_nothing_are_scanned_once(
     redactor: Redactor, scanned: list[bytes]
 ) -> None:

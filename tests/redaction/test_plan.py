@@ -1,5 +1,6 @@
 """A redactor does what its plan says: actions, lists, limits, receipts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -201,6 +202,15 @@ def test_a_value_is_the_context_of_what_follows_a_flag() -> None:
 def test_all_that_decides_is_in_the_name_of_the_rule_set(change: Any) -> None:
     assert Plan(**change).fingerprint != Plan().fingerprint
     assert Plan(engine="stdlib").fingerprint == Plan().fingerprint
+
+
+@pytest.mark.parametrize("field", ["of_list", "of_object", "in_keys", "certain"])
+def test_each_option_of_a_rule_is_in_the_name_of_the_rule_set(field: str) -> None:
+    rules = Plan().rules
+    change: Any = {field: not getattr(rules[0], field)}
+    changed = replace(rules[0], **change)
+
+    assert Plan(rules=(changed, *rules[1:])).fingerprint != Plan().fingerprint
 
 
 def test_a_name_next_to_a_value_counts_in_any_order_and_case() -> None:

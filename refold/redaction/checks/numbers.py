@@ -109,6 +109,8 @@ _NEAR: Final = 48
 _LIST: Final = 512
 _DIGITS: Final = "0123456789"
 _HAS_WORD: Final = re.compile("[A-Za-z微]")
+# A sign of multiplication after a number.
+_FACTOR: Final = re.compile(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ")
 
 
 def _is_called(candidate: Candidate, *, alone: bool) -> bool:
@@ -177,7 +179,7 @@ def _counts(candidate: Candidate) -> bool:
     before = candidate.before(24)
     if _PATTERNS.UNIT.match(after):
         return True
-    if re.match(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ", after):
+    if _FACTOR.match(after):
         return True
     name = before.rstrip(_AFTER_NAME)
     # A search is slow, and lists of phones are long.
@@ -505,6 +507,17 @@ def pairs(candidate: Candidate) -> bool:
 def date_cell(candidate: Candidate) -> bool:
     """A cell that is a date and nothing else."""
     return bool(_PATTERNS.DAY.fullmatch(candidate.value))
+
+
+def phone_cell(candidate: Candidate) -> bool:
+    """A cell that has the form of a phone and nothing else."""
+    value = candidate.value
+    digits = digits_of(value.removesuffix(".0"))
+    return (
+        7 <= len(digits) <= 21
+        and _PATTERNS.PHONE.fullmatch(value) is not None
+        and phone_shape(candidate)
+    )
 
 
 def landline(candidate: Candidate) -> bool:

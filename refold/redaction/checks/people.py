@@ -10,6 +10,9 @@ from refold.redaction.checks.names import patterns, words
 
 _PATTERNS = patterns("people")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}(?:-[0-9]{2,4})? ")
+# What follows a street: a town after a comma, or a postal code at the end.
+_TOWN = re.compile(r", |[0-9]$")
+_CAPITAL = re.compile(r" [A-Z\u00c0-\u00de]")
 # A text without any of these has no login to a machine.
 _LOGINS = (":", "ssh", "scp", "sftp", "rsync", "mosh")
 # Domains in the names of algorithms.
@@ -33,7 +36,7 @@ def street(candidate: Candidate) -> bool:
     before = candidate.before(40)
     name = candidate.text[candidate.start : candidate.match.start()]
     # A town or a postal code follows, or the address has several lines.
-    is_whole = "\n" in value or bool(re.search(r", |[0-9]$", value[len(name) :]))
+    is_whole = "\n" in value or bool(_TOWN.search(value, len(name)))
     if _PATTERNS.OF_A_FOUNDATION.search(before):
         return False
     is_introduced = bool(_PATTERNS.SPOKEN.search(before))
@@ -42,7 +45,7 @@ def street(candidate: Candidate) -> bool:
         return False
     if _PATTERNS.RANKED.search(f"{before}{name}"):
         return is_whole and "all" in name
-    if re.search(r" [A-Z\u00c0-\u00de]", name):
+    if _CAPITAL.search(name):
         return True
     return (is_whole or is_introduced) and not _PATTERNS.COMMON.search(name)
 

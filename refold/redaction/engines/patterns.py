@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from refold.redaction.engines import syntax
 from refold.redaction.engines.syntax import (
     BOUNDARIES,
-    LOOKS,
     REPEATS,
     UNBOUNDED,
     BadSyntax,
     Item,
     Items,
     Op,
+    Width,
     parts,
+    width_of,
+    width_of_item,
 )
 
 _LAST_ASCII: Final = 0x7F
@@ -30,13 +31,14 @@ REMEMBERED: Final = 4096
 def reach(pattern: str) -> int:
     """Return the most characters that ``pattern`` can match or look ahead at."""
     items = syntax.parse(pattern).items
-    return _width(items, syntax.widths_of_groups(items, _width)).most
+    widths = syntax.widths_of_groups(items)
+    return width_of(items, widths, with_lookahead=True).most
 
 
 @lru_cache(maxsize=REMEMBERED)
 def fixed_width(pattern: str) -> int:
     """Return how many characters each match of ``pattern`` has; -1 if they differ."""
-    width = _width(syntax.parse(pattern).items)
+    width = width_of(syntax.parse(pattern).items, with_lookahead=True)
     return width.fewest if width.fewest == width.most else -1
 
 
@@ -149,7 +151,7 @@ def unfinished(pattern: str) -> re.Pattern[str]:
     text may change whether and what ``pattern`` matches.  It may also match at others.
     """
     parsed = syntax.parse(pattern)
-    widths = syntax.widths_of_groups(parsed.items, _width)
+    widths = syntax.widths_of_groups(parsed.items)
     reaching = _Reaching(widths).of(parsed.items)
     return re.compile(syntax.source_of(reaching, parsed.flags))
 
@@ -160,7 +162,7 @@ class _Reaching:
     widths: the widths of groups, by number.
     """
 
-    def __init__(self, widths: Mapping[int, _Width]) -> None:
+    def __init__(self, widths: Mapping[int, Width]) -> None:
         self._widths = widths
 
     def of(self, items: Sequence[Item]) -> Items:
@@ -295,7 +297,7 @@ class Pattern:
         self.flags = "".join(sorted({*letters, "a"}))
         self._items = _parsed(source)
         _check(self._items, bounded=bounded)
-        width = _width(self._items)
+        width = width_of(self._items, with_lookahead=True)
         self.shortest = width.fewest
         self.longest = width.most
         self.named = _has_value_group(source)
@@ -328,7 +330,7 @@ class Pattern:
             holds_value = not self.named or _has_value_group(rest)
             if is_known and holds_value:
                 lower = {literal.lower() for literal in literals}
-                most_before = _width(self._items[:index]).most
+                most_before = width_of(self._items[:index], with_lookahead=True).most
                 yield LiteralAnchor(
                     tuple(sorted(lower)), before, rest, max(1, most_before)
                 )
@@ -427,49 +429,6 @@ def _count_unbounded(items: Items) -> int:
     return count
 
 
-class _Width(NamedTuple):
-    """The fewest and the most characters that items match or look ahead at."""
-
-    fewest: int
-    most: int
-
-
-_ONE_CHARACTER: Final = _Width(1, 1)
-_NO_GROUPS: Final[Mapping[int, _Width]] = MappingProxyType({})
-
-
-def _width(items: Items, groups: Mapping[int, _Width] = _NO_GROUPS) -> _Width:
-    """The width of items in a row; ``groups`` has the widths of groups by number."""
-    fewest = 0
-    most = 0
-    for item in items:
-        width = _item_width(item, groups)
-        fewest += width.fewest
-        most += width.most
-    return _Width(fewest, most)
-
-
-def _item_width(item: Item, groups: Mapping[int, _Width] = _NO_GROUPS) -> _Width:
-    code, argument = item
-    if code is Op.AT:
-        return _Width(0, 0)
-    if code is Op.REFERENCE:
-        return groups[argument]
-    if code in LOOKS:
-        direction, assertion = argument
-        is_ahead = direction > 0
-        return _Width(0, _width(assertion, groups).most if is_ahead else 0)
-    widths = [_width(part, groups) for part in parts(item)]
-    if code in REPEATS:
-        least, most, _ = argument
-        return _Width(widths[0].fewest * least, widths[0].most * most)
-    if widths:
-        return _Width(
-            min(width.fewest for width in widths), max(width.most for width in widths)
-        )
-    return _ONE_CHARACTER
-
-
 # All characters that are not ASCII count as this one.
 _OTHER: Final = 128
 _ALL: Final = frozenset(range(_OTHER + 1))
@@ -531,7 +490,7 @@ def _first_characters(items: Items, following: frozenset[int]) -> frozenset[int]
         first: frozenset[int] = frozenset()
         for part in parts(item):
             first |= _first_characters(part, frozenset())
-        if _item_width(item).fewest:
+        if width_of_item(item, with_lookahead=True).fewest:
             return first
         return first | _first_characters(items[index + 1 :], following)
     return following
@@ -582,7 +541,7 @@ def _repeat_ways(least: int, most: int, items: Items, following: frozenset[int])
     first = _first_characters(items, frozenset())
     ways_of_one = _ways(items, first | following)
     overlaps = bool(_in_both_cases(first) & _in_both_cases(following))
-    may_be_empty = not _width(items).fewest
+    may_be_empty = not width_of(items, with_lookahead=True).fewest
     ends = 1
     if (overlaps or may_be_empty) and most < UNBOUNDED:
         ends = most - least + 1
@@ -594,7 +553,7 @@ def _ends_in_boundary(items: Items) -> bool:
     for item in reversed(items):
         if item[0] is Op.AT or any(map(_ends_in_boundary, parts(item))):
             return True
-        if _item_width(item).fewest:
+        if width_of_item(item, with_lookahead=True).fewest:
             return False
     return False
 
@@ -699,7 +658,7 @@ def _stretches(items: Items) -> Iterator[_Stretch]:
             least, most, body = argument
             yield from _stretches_of_repeat(least, most, body)
         elif code is Op.BRANCH:
-            width = _item_width(item)
+            width = width_of_item(item, with_lookahead=True)
             yield _Stretch("other", width.fewest, width.most)
 
 

@@ -11,7 +11,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 
 class Op(Enum):
@@ -119,7 +120,7 @@ class _Reader:
         # The numbers of groups that are not closed yet.
         self._open: set[int] = set()
         # By number of a closed group: the fewest and the most characters of a match.
-        self._widths: dict[int, tuple[int, int]] = {}
+        self._widths: dict[int, Width] = {}
         # The place behind the leading flags.
         self._after_flags = 0
         self._is_verbose = False
@@ -294,12 +295,12 @@ class _Reader:
         self._open.add(number)
         items = self._closed()
         self._open.remove(number)
-        self._widths[number] = _width(items, self._widths)
+        self._widths[number] = width_of(items, self._widths)
         return (Op.GROUP, (number, "", "", items))
 
     def _has_fixed_width(self, items: Items) -> bool:
-        fewest_characters, most_characters = _width(items, self._widths)
-        return fewest_characters == most_characters
+        width = width_of(items, self._widths)
+        return width.fewest == width.most
 
     def _closed(self) -> Items:
         """The rest of a group, with the parenthesis that closes it."""
@@ -441,33 +442,68 @@ def _octal(digits: str) -> int:
     return code
 
 
-def _width(
-    items: Sequence[Item], groups: Mapping[int, tuple[int, int]]
-) -> tuple[int, int]:
-    """The fewest and the most characters that items match.
+class Width(NamedTuple):
+    """The fewest and the most characters that items match."""
 
-    groups: the same for each closed group.
+    fewest: int
+    most: int
+
+
+_NOTHING: Final = Width(0, 0)
+_ONE_CHARACTER: Final = Width(1, 1)
+_ANY_WIDTH: Final = Width(0, UNBOUNDED)
+NO_GROUPS: Final[Mapping[int, Width]] = MappingProxyType({})
+
+
+def width_of(
+    items: Sequence[Item],
+    groups: Mapping[int, Width] = NO_GROUPS,
+    *,
+    with_lookahead: bool = False,
+) -> Width:
+    """The width of items in a row.
+
+    groups:         the width of each closed group, by its number.
+    with_lookahead: the most characters include those that a look ahead reads.
     """
-    least = 0
+    fewest = 0
     most = 0
-    for op, argument in items:
-        if op is Op.AT or op in LOOKS:
-            continue
-        shortest = longest = 1
-        if op is Op.REFERENCE:
-            shortest, longest = groups.get(argument, (0, UNBOUNDED))
-        elif op in REPEATS:
-            fewest, highest, body = argument
-            shortest, longest = _width(body, groups)
-            shortest *= fewest
-            longest *= highest
-        elif op in (Op.GROUP, Op.ATOMIC, Op.BRANCH, Op.CONDITIONAL):
-            widths = [_width(part, groups) for part in parts((op, argument))]
-            shortest = min(width[0] for width in widths)
-            longest = max(width[1] for width in widths)
-        least += shortest
-        most += longest
-    return least, min(most, UNBOUNDED)
+    for item in items:
+        width = width_of_item(item, groups, with_lookahead=with_lookahead)
+        fewest += width.fewest
+        most += width.most
+    return Width(fewest, min(most, UNBOUNDED))
+
+
+def width_of_item(
+    item: Item,
+    groups: Mapping[int, Width] = NO_GROUPS,
+    *,
+    with_lookahead: bool = False,
+) -> Width:
+    """The width of one item, as ``width_of`` computes it for several."""
+    op, argument = item
+    if op is Op.AT:
+        return _NOTHING
+    if op is Op.REFERENCE:
+        return groups.get(argument, _ANY_WIDTH)
+    if op in LOOKS:
+        direction, assertion = argument
+        if not with_lookahead or direction < 0:
+            return _NOTHING
+        return Width(0, width_of(assertion, groups, with_lookahead=True).most)
+    widths: list[Width] = []
+    for part in parts(item):
+        widths.append(width_of(part, groups, with_lookahead=with_lookahead))
+    if op in REPEATS:
+        least, most, _ = argument
+        [body] = widths
+        return Width(body.fewest * least, body.most * most)
+    if not widths:
+        return _ONE_CHARACTER
+    return Width(
+        min(width.fewest for width in widths), max(width.most for width in widths)
+    )
 
 
 def _without_group(items: Items) -> Items:
@@ -632,14 +668,14 @@ def _written_member(member: Item) -> str:
 
 
 def widths_of_groups(
-    items: Sequence[Item], width: Any, widths: dict[int, Any] | None = None
-) -> Mapping[int, Any]:
-    """By number of a group: its width, as ``width`` computes it from items."""
+    items: Sequence[Item], widths: dict[int, Width] | None = None
+) -> Mapping[int, Width]:
+    """By number of a group: its width, which includes characters of a look ahead."""
     widths = {} if widths is None else widths
     for item in items:
         op, argument = item
         for part in [argument[1]] if op in LOOKS else parts(item):
-            widths_of_groups(part, width, widths)
+            widths_of_groups(part, widths)
         if op is Op.GROUP and argument[0] is not None:
-            widths[argument[0]] = width(argument[3], widths)
+            widths[argument[0]] = width_of(argument[3], widths, with_lookahead=True)
     return widths

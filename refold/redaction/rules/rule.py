@@ -46,21 +46,25 @@ class Rule:
     certain:   whether a bare number without context is a finding.
     priority:  the finding with the highest priority names the type of an overlap.
 
+    lead:      a class of the byte before a gate literal.
+    then:      the text after a gate literal, as far as engines look for it.
+    shape:     the form of the value, in a ``digits`` rule without a gate.
+    examples, counter_examples: texts that prove the rule when a policy loads.
+
     A match with at least the policy's least score is a finding.  A rule with a lower
     score needs its context.
 
-    lead, then and shape describe what a text must hold for the pattern to match, for
-    engines that find it faster than the pattern; they never change the findings.
-    ``lead`` is a class of the byte before a gate literal.  ``then`` follows a gate
-    literal.  ``shape`` is the form of the value, in a ``digits`` rule without a gate.
-    All three are patterns over UTF-8 in any case that look neither ahead nor behind,
-    without spaces or quotes that JSON would escape.
+    Engines find ``lead``, ``then`` and ``shape`` faster than the pattern.  They only
+    say where the pattern cannot match, so they never change the findings.  They are
+    patterns over UTF-8 in any case that look neither ahead nor behind, without spaces
+    or quotes that JSON would escape.
 
-    examples and counter_examples are checked when a policy loads.
+    These fields follow from the others:
 
-    at, group, check and divider follow from the other fields: where the pattern is
-    tried, the group that is redacted, and ``validator`` and ``parts``, which may be
-    loaded later.
+    at:      the places where the pattern is tried: ``gate``, ``digits`` or ``leaf``.
+    group:   the group of the pattern that is redacted; 0 for the whole match.
+    check:   ``validator``, whose module is loaded when it is first called.
+    divider: ``parts``, in the same form.
     """
 
     id: str
@@ -92,15 +96,16 @@ class Rule:
     divider: Check | None = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        at = "gate"
         if self.leaf:
             at = "leaf"
         elif self.digits:
             at = "digits"
+        else:
+            at = "gate"
+        group = "value" if _VALUE_GROUP in self.pattern else 0
+        # The object is frozen, so its fields cannot be assigned.
         object.__setattr__(self, "at", at)
-        object.__setattr__(
-            self, "group", "value" if _VALUE_GROUP in self.pattern else 0
-        )
+        object.__setattr__(self, "group", group)
         object.__setattr__(self, "check", _as_check(self.validator))
         object.__setattr__(self, "divider", _as_check(self.parts))
         if at == "gate" and not self.gate:
@@ -109,10 +114,14 @@ class Rule:
             raise ValueError(f"rule {self.id}: its gate must be in lower case")
 
     def canonical(self) -> list[str | bool | float | list[str]]:
-        """Return everything that decides what the rule finds, as JSON."""
-        check = self.check.name if self.check else ""
+        """Return everything that decides what the rule finds, as JSON.
+
+        A fingerprint of a plan is a digest of it.  Hints for engines and examples
+        decide nothing, so they are left out.
+        """
+        functions = self.check.name if self.check else ""
         if self.divider:
-            check += f" of {self.divider.name}"
+            functions += f" of {self.divider.name}"
         return [
             self.id,
             self.type,
@@ -123,24 +132,29 @@ class Rule:
             self.before,
             str(self.reach),
             str(self.group),
-            check,
+            functions,
             self.score,
             self.context,
             self.boost,
             self.in_keys,
             self.certain,
             str(self.priority),
+            self.of_list,
+            self.of_object,
         ]
 
 
 def _as_check(function: Callable[..., Any] | Check | None) -> Check | None:
+    """The function of a rule as a check: a program may also pass its own function."""
     if function is None or isinstance(function, Check):
         return function
     return Check(function.__qualname__, own=function)
 
 
-_NAME: Final = re.compile(r"\{([A-Z_][A-Z0-9_]*)\}")
+# The name of a part, as patterns refer to it.
+_REFERENCE: Final = re.compile(r"\{([A-Z_][A-Z0-9_]*)\}")
 _LISTS: Final = frozenset(("gate", "examples", "counter_examples"))
+_FUNCTIONS: Final = frozenset(("validator", "parts"))
 
 
 def load(
@@ -148,31 +162,41 @@ def load(
 ) -> tuple[Rule, ...]:
     """Load the rules of a group from a file of ``packs``.
 
-    A pattern may be one text or several.  ``{NAME}`` in it is one of ``names``, of the
-    file's own ``patterns``, or of those in ``relations.toml``.  ``validator`` and ``parts`` name
-    functions of the checks as ``module.name``.  A gate may be one text of several
-    words.
+    A file writes the fields of a rule so:
+
+    - A pattern is one text, or several that are joined.  ``{NAME}`` in it refers to a
+      named part: one of ``names``, of the file's own ``patterns``, or of those in
+      ``relations.toml``.
+    - ``validator`` and ``parts`` name functions of the checks as ``module.name``.
+    - A gate is a list of literals, or one text of several words.
     """
     parts = parts_of(file, names)
     rules: list[Rule] = []
-    for name, written in _file(file)[group].items():
-        fields = {key: _field(key, value, parts) for key, value in written.items()}
-        rules.append(Rule(id=name, **fields))
+    for rule_id, written in _file(file)[group].items():
+        fields = {name: _field(name, value, parts) for name, value in written.items()}
+        rules.append(Rule(id=rule_id, **fields))
     return tuple(rules)
 
 
 def parts_of(
     file: str, names: Mapping[str, Any] = MappingProxyType({})
 ) -> Mapping[str, Any]:
-    """Return the named parts that the patterns of a file may use."""
+    """Return the named parts to which the patterns of a file may refer.
+
+    The first of these that has a name wins: ``names``, the file, ``relations.toml``.
+    """
     parts: ChainMap[str, Any] = ChainMap({**names})
+    # Parts may refer to parts, so both files look names up in all three.
     parts.maps.append(_Patterns(file, parts))
     parts.maps.append(_Patterns("relations", parts))
     return parts
 
 
 class _Patterns(dict[str, Any]):
-    """The ``patterns`` of a file; each is expanded at its first use."""
+    """The ``patterns`` of a file; each is expanded when it is first looked up.
+
+    parts: all named parts, to which a pattern may refer.
+    """
 
     def __init__(self, file: str, parts: Mapping[str, Any]) -> None:
         super().__init__()
@@ -180,8 +204,9 @@ class _Patterns(dict[str, Any]):
         self._parts = parts
 
     def __missing__(self, name: str) -> Any:
-        self[name] = _field("", self._written[name], self._parts)
-        return self[name]
+        expanded = _expanded(self._written[name], self._parts)
+        self[name] = expanded
+        return expanded
 
 
 @cache
@@ -189,19 +214,32 @@ def _file(name: str) -> Mapping[str, Any]:
     return load_packaged_toml("refold.redaction.rules", "packs", f"{name}.toml")
 
 
-def _field(key: str, value: Any, parts: Mapping[str, Any]) -> Any:
-    """Return the value of a rule's field from its form in a file.
-
-    A text that is only ``{NAME}`` becomes the named part itself, which may be no text.
-    """
-    if key in ("validator", "parts"):
-        return Check.named(value)
-    if isinstance(value, str) and (name := _NAME.fullmatch(value)):
-        value = parts[name[1]]
-    if key in _LISTS:
-        items = value.split() if isinstance(value, str) else value
+def _field(name: str, written: Any, parts: Mapping[str, Any]) -> Any:
+    """Return the value of a rule's field from its form in a file."""
+    if name in _FUNCTIONS:
+        return Check.named(written)
+    if name in _LISTS:
+        items = written
+        if isinstance(written, str):
+            reference = _REFERENCE.fullmatch(written)
+            items = parts[reference[1]] if reference else written
+        if isinstance(items, str):
+            items = items.split()
         return tuple(tuple(item) if isinstance(item, list) else item for item in items)
-    text = "".join(value) if isinstance(value, list) else value
+    return _expanded(written, parts)
+
+
+def _expanded(written: Any, parts: Mapping[str, Any]) -> Any:
+    """Return a text with named parts in place of the references to them.
+
+    Several texts are joined.  A text that is only one reference becomes the part
+    itself, which may be no text.  A value that is no text is returned unchanged.
+    """
+    if isinstance(written, str):
+        reference = _REFERENCE.fullmatch(written)
+        if reference:
+            written = parts[reference[1]]
+    text = "".join(written) if isinstance(written, list) else written
     if not isinstance(text, str):
         return text
-    return _NAME.sub(lambda match: str(parts[match[1]]), text)
+    return _REFERENCE.sub(lambda reference: str(parts[reference[1]]), text)
