@@ -102,7 +102,7 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
         stop = line_end
         end_of_other = text.rfind("-----END", line_start, stop)
         if end_of_other >= 0:
-            # What follows the last line of another key is no part of this one.
+            # The text behind the last line of another key is no part of this one.
             line_start = max(line_start, end_of_other + len("-----END"))
         if text.rfind("-----BEGIN", line_start, stop) >= 0:
             break  # the first line of the key, which has a trigger of its own

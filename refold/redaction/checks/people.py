@@ -10,7 +10,7 @@ from refold.redaction.checks.names import patterns, words
 
 _PATTERNS = patterns("people")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}(?:-[0-9]{2,4})? ")
-# What follows a street: a town after a comma, or a postal code at the end.
+# The text after a street: a town behind a comma, or a postal code at the end.
 _TOWN = re.compile(r", |[0-9]$")
 _CAPITAL = re.compile(r" [A-Z\u00c0-\u00de]")
 # A text without any of these has no login to a machine.
