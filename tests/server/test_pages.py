@@ -35,6 +35,8 @@ from tests.server.hostile import MARKDOWN, PAYLOADS, append_events_with
 
 SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
 SECRET = "sk-ant-api03-" + "Zx9Qk2" * 12
+# The hostile texts in each session whose strategies are compared.
+PAYLOADS_TO_COMPARE = 16
 # Attributes of our pages that may load a file.
 LOADS = {"script": "src", "link": "href", "img": "src"}
 
@@ -743,7 +745,16 @@ def test_recorded_text_adds_no_tags_or_attributes_to_a_page(
         of = f"/run/{quote(hostile.session_id, safe='')}"
         read.append(ParsedPage(page_text(ada, f"{of}?after={after}")))
         after += run_pages.LIMIT
-    read += [ParsedPage(page_text(ada, path)) for path in page_paths(hostile)]
+    for path in page_paths(hostile):
+        # The time of a comparison grows with the square of the events.
+        if "/compare?" not in path:
+            read.append(ParsedPage(page_text(ada, path)))
+    for start in range(0, len(PAYLOADS), PAYLOADS_TO_COMPARE):
+        part = store.session(user_id="ada", session_id=f"{hostile.session_id}{start}")
+        for payload in PAYLOADS[start : start + PAYLOADS_TO_COMPARE]:
+            append_events_with(part, payload)
+        compared = [path for path in page_paths(part) if "/compare?" in path]
+        read += [ParsedPage(page_text(ada, path)) for path in compared]
 
     assert len(PAYLOADS) >= 200
     assert sum("ran()" in page_read.text for page_read in read) > 20
