@@ -1,5 +1,6 @@
 """Fixtures of every test: a clean environment, databases, and stores on them."""
 
+import atexit
 import gc
 import os
 import shutil
@@ -36,6 +37,10 @@ settings.load_profile("refold")
 # No test can show what a power cut would destroy; processes are killed all the same.
 _MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes its own directories there
 _ROOM = 4 << 30
+
+# How many new objects start a pass of the garbage collector, and how many passes of a
+# generation start one of the next.
+_GARBAGE = (20_000, 10, 5)
 
 # They run in a separate environment, which has the frameworks.
 collect_ignore = [] if find_spec("langgraph") else ["frameworks"]
@@ -77,9 +82,10 @@ def _hand_out(config: pytest.Config) -> dict[str, str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the garbage collector away from the modules of tests, which live as long.
+    """Keep the garbage collector away from the modules of the tests.
 
-    Each of its passes over a million objects would take half a second.
+    They live until the run ends, and a pass over their million objects takes half a
+    second.  For the same reason, tests have fewer passes than other programs.
     """
     gc.disable()
     try:
@@ -88,6 +94,8 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.collect()
         gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries report what lives when Python ends
+        gc.set_threshold(*_GARBAGE)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
