@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -211,6 +212,63 @@ def test_the_slider_shows_the_context_at_each_seq(
     expect(page.locator("#panel .sums b")).to_have_text("keep_all")
     page.go_back()
     expect(page.locator("#panel .sums b")).to_have_text("turn_window")
+
+
+def test_the_next_failure_is_one_key_or_one_link_away(
+    open_page: OpenPage, store: SessionStore
+) -> None:
+    session_with_turns(store, turns=30)
+    page = open_page("/run/run")
+    failures = [f"e{seq}" for seq in (8, 16, 24)]
+
+    for seq in failures:
+        page.keyboard.press("f")
+        assert page.evaluate("document.activeElement.id") == seq
+        expect(page.locator(f"#{seq}")).to_be_visible()
+    page.keyboard.press("F")
+    assert page.evaluate("document.activeElement.id") == failures[1]
+    page.goto("/run/run?after=200")
+    page.locator("[data-failure=before]").click()
+    page.wait_for_url("**seq=*#e*")
+    expect(page.locator(":target.failed")).to_be_in_viewport()
+    page.locator("[data-failure=after]").click()
+    page.wait_for_url("**seq=*#e*")
+    expect(page.locator(":target.failed")).to_be_in_viewport()
+
+
+def test_links_and_texts_are_copied(open_page: OpenPage, store: SessionStore) -> None:
+    session_with_turns(store, turns=1)
+    page = open_page("/run/run", permissions=["clipboard-read", "clipboard-write"])
+    copied = "navigator.clipboard.readText()"
+
+    page.locator("#e2 .prose").hover()
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    link = page.evaluate(copied)
+    page.locator("#e7 pre").hover()
+    page.locator("#e7").get_by_role("button", name="Copy text").click()
+
+    page.wait_for_function(f"async () => await {copied} === 'content of file 0'")
+    assert link.endswith("/run/run?seq=2#e2")
+    page.goto(link)
+    expect(page.locator("#e2:target")).to_be_in_viewport()
+
+
+def test_times_are_in_the_readers_zone(
+    open_page: OpenPage, store: SessionStore
+) -> None:
+    session = session_with_turns(store, turns=1)
+    at = next(iter(session.events(after=1, limit=1))).ts
+
+    utc = open_page("/run/run", java_script_enabled=False)
+    tokyo = open_page("/run/run", timezone_id="Asia/Tokyo")
+
+    time_of_event = "#e2 .gutter time"
+    local = at.astimezone(timezone(timedelta(hours=9)))
+    assert utc.locator(time_of_event).inner_text() == f"{at:%H:%M:%S}"
+    assert tokyo.locator(time_of_event).inner_text() == f"{local:%H:%M:%S}"
+    assert tokyo.locator("[data-zone]").inner_text() == "Asia/Tokyo"
+    assert utc.locator("[data-zone]").inner_text() == "UTC"
 
 
 def test_every_page_works_without_javascript(

@@ -30,6 +30,8 @@ WORDS: Final = {
     "cached_turns": "2",
     "reason": "asked for it",
     "note": "above the limit",
+    "tool": "read",
+    "file": "a.py",
     "confirm": "bob",  # another user: nothing is erased
 }
 # Forms with required fields, and the sentence that the page then shows.
@@ -51,7 +53,7 @@ FORMS: Final = {
     "/memory post reason",
     "/memory post reason scope",
     "/reviews post decision note",
-    "/run/run get agent q redacted seq type",
+    "/run/run get agent failed file q redacted seq tool type",
     "/settings post cached_turns full_turns",
     "/run/run/compare get a b model",
     "/run/run/context get at strategy",
@@ -275,6 +277,23 @@ def test_the_run_page_is_searched_and_filtered_by_its_form(
     show.click()
     expect(page.locator("li.event.tool_call, .side .event.tool_call")).to_have_count(4)
     expect(page.locator(".event.user_input")).to_have_count(0)
+
+    page.goto("/run/run")
+    page.get_by_label("only failed").check()
+    show.click()
+    expect(page.locator(".event.tool_call")).to_have_count(2)
+    expect(page.locator(".event.user_input")).to_have_count(0)
+
+    page.goto("/run/run")
+    page.get_by_label("tool", exact=True).fill("read")
+    show.click()
+    expect(page.locator(".event.tool_call")).to_have_count(2)
+    expect(page.locator(".result.failed")).to_have_count(0)
+
+    page.goto("/run/run")
+    page.get_by_label("file", exact=True).fill("nowhere.py")
+    show.click()
+    expect(page.locator(".empty")).to_be_visible()
 
     page.goto("/run/run")
     page.get_by_label("only redacted").check()

@@ -161,8 +161,9 @@ def test_a_run_is_shown_as_turns_with_each_call_next_to_its_result(
     turn = turns[2]
     assert "Question 1: what is in file 1?" in turn
     assert "2 calls side by side" in turn
-    call, result = turn.index(">read<"), turn.index("content of file 1")
-    assert call < result < turn.index(">list<")
+    listed = turn[turn.index('<ol class="events">') :]
+    call, result = listed.index(">read<"), listed.index("content of file 1")
+    assert call < result < listed.index(">list<")
     assert "1 failed" in turn
     assert "in 1,000" in unescape(turn) or "1,000 in" in turn
     assert "$0.00" in turn

@@ -64,9 +64,9 @@ class RunFilter:
             call.has_failed = True
         event = envelope.payload
         if isinstance(event, events.ToolCall):
-            call.matches = self._accepts(event)
+            call.matches = self.accepts_call(event)
 
-    def _accepts(self, call: events.ToolCall) -> bool:
+    def accepts_call(self, call: events.ToolCall) -> bool:
         """Whether a call is of the tool and about the file."""
         if self.tool is not None and self.tool.lower() != call.tool_name.lower():
             return False

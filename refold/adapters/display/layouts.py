@@ -206,18 +206,6 @@ def layout_of(envelope: Envelope) -> Layout:
     return parts_of_event
 
 
-def paths_of(call: events.ToolCall) -> list[str]:
-    """Return the paths of the files that a call names in its arguments."""
-    arguments = call.arguments
-    if isinstance(arguments, str):
-        return [diff.path for diff in _patch(arguments)]
-    paths = [path for path in (_path(arguments),) if path]
-    for value in arguments.values():
-        if isinstance(value, str):
-            paths += [diff.path for diff in _patch(value)]
-    return paths
-
-
 def _of_call(name: str, arguments: Mapping[str, Any] | str) -> Layout:
     """Return the layout of a call."""
     if isinstance(arguments, str):
@@ -469,12 +457,6 @@ def _path_key(arguments: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _path(arguments: Mapping[str, Any]) -> str:
-    """Return the path of a file in the arguments; empty if they have none."""
-    key = _path_key(arguments)
-    return "" if key is None else str(arguments[key])
-
-
 # Commands
 
 
@@ -595,11 +577,6 @@ def _parsed(text: str) -> Any:
 
 
 # Images and documents
-
-
-def files_in(event: events.SessionEvent) -> Sequence[MediaFile]:
-    """Return the images and PDFs of an event."""
-    return layout(event).files
 
 
 def _files(values: Iterable[Mapping[str, Any] | Any]) -> Sequence[MediaFile]:

@@ -56,6 +56,22 @@ def size(count: int) -> str:
     return f"{count:,} bytes"
 
 
+def duration(milliseconds: float) -> str:
+    """Format a duration: ``350 ms``, ``2.3 s``, ``1 min 5 s``, ``2 h 3 min``."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1_000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24:,} d {hours % 24} h"
+
+
 def type_counts(counts: Mapping[str, int]) -> str:
     """Format counts by type, the most frequent first: ``EMAIL×3, PHONE``."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

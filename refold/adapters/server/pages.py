@@ -306,15 +306,29 @@ def timeline(
     type: TypeNames = None,  # noqa: A002  # named in URLs
     agent: str = "",
     redacted: bool = False,
+    failed: bool = False,
+    tool: str = "",
+    file: str = "",
     q: str = "",
     live: bool = False,
+    missed: str = "",
+    sure: bool = False,
 ) -> Response:
     """Show a page of a run.
 
-    live: return only the newest turns, for a page that follows a run.
+    live:   return only the newest turns, for a page that follows a run.
+    missed: the direction in which ``next_failure`` found no failure.
+    sure:   count the totals of a long run.
     """
     session = here.session(session_id)
-    event_filter = run_pages.EventFilter(check_types(type or ()), agent, redacted)
+    event_filter = run_pages.EventFilter(
+        types=check_types(type or ()),
+        agent=agent,
+        redacted=redacted,
+        failed=failed,
+        tool=tool.strip(),
+        file=file.strip(),
+    )
     if live:
         after = max(after, session.head().seq - run_pages.LIMIT)
     part = run_pages.read_page(
@@ -340,7 +354,26 @@ def timeline(
         session=session,
         part=part,
         wanted=event_filter,
+        missed=missed,
+        totals=run_pages.totals_of(session, part.head, sure=sure),
     )
+
+
+@router.get("/run/{session_id}/failure")
+def next_failure(
+    here: Here, session_id: str, after: Seq = 0, before: Seq | None = None
+) -> Response:
+    """Lead to the next failure after a seq, or to the last one before a seq."""
+    session = here.session(session_id)
+    found = run_pages.find_failure(session, after=after, before=before)
+    of = ("run", session.session_id)
+    if found.seq is not None:
+        return RedirectResponse(f"{here.link(*of, seq=found.seq)}#e{found.seq}", 303)
+    direction = "after" if before is None else "before"
+    if not found.ended:  # the page offers to search on
+        return RedirectResponse(here.link(*of, seq=found.upto, missed="more"), 303)
+    shown = after if before is None else before
+    return RedirectResponse(here.link(*of, seq=shown, missed=direction), 303)
 
 
 @router.get("/run/{session_id}/event")

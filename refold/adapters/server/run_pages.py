@@ -21,12 +21,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
 from refold.adapters.display import events, layouts, values
+from refold.adapters.display.filters import RunFilter
 from refold.domain import media
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
     DERIVED_TYPES,
     EVENT_CLASSES,
+    AgentResponse,
     Summary,
     ToolCall,
     ToolResult,
@@ -42,6 +44,7 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.projections.models import Answer, Spending, answers
+from refold.projections.overview import Overview, is_failure, overview_of
 from refold.store.history import WithBlobs, merge_derived
 from refold.store.session.core import chosen_strategy, viewer_of
 from refold.store.session.session import Session
@@ -55,6 +58,12 @@ MANY: Final = 5_000  # events that a page reads only after a confirmation
 MOST_READ: Final = 20_000
 _EXTRA: Final = 40  # events read beyond the limit, among which results may be
 _SCANNED: Final = 5_000  # events that a filter looks through for one page
+_MOST_COUNTED: Final = 1_000  # events whose totals a page counts without being asked
+_LIVE_SEC: Final = 3_600  # an open run with an event in this time is live
+_MOST_BARS: Final = 100  # durations of a turn
+_WIDTH: Final = 1_000  # units of the axis of durations
+# The types of events that can be failures.
+_FAILURE_TYPES: Final = ("tool_result", "error", "final")
 _WHOLE: Final = 256  # entries up to which a derived stream is read as a whole
 _LINES: Final = 12  # lines of a text that are shown; the rest is folded away
 _SHOWN: Final = 1_200  # characters of a text that are shown
@@ -89,6 +98,11 @@ class PageEvent(NamedTuple):
         )
 
     @property
+    def failed(self) -> bool:
+        """Whether the event is a failure."""
+        return is_failure(self.envelope)
+
+    @property
     def layout(self) -> layouts.Layout:
         """Its parts, as a page shows them."""
         return layouts.layout_of(self.envelope)
@@ -99,6 +113,31 @@ class PageEvent(NamedTuple):
         seq = self.envelope.seq
         stream = self.envelope.stream
         return f"e{seq}" if stream == MAIN else f"s{stream[:8]}-{seq}"
+
+
+class Bar(NamedTuple):
+    """A duration in a turn.
+
+    kind:         of a request to the model, or of a tool's call.
+    label:        the name of the model or the tool.
+    anchor:       of the event that it ends with, or of the call.
+    start, width: its place on an axis of ``_WIDTH`` units.
+    milliseconds: its length.
+    """
+
+    kind: Literal["model", "tool"]
+    label: str
+    anchor: str
+    start: int
+    width: int
+    milliseconds: float
+
+
+class Waterfall(NamedTuple):
+    """The durations of a turn, in the order in which they began."""
+
+    milliseconds: float
+    bars: Sequence[Bar]
 
 
 class Turn(NamedTuple):
@@ -133,6 +172,24 @@ class Turn(NamedTuple):
         return values.type_counts(counts)
 
     @property
+    def waterfall(self) -> Waterfall | None:
+        """Its durations; None if it has fewer than two, or none that lasted."""
+        spans = _durations(self)
+        if len(spans) < 2:
+            return None
+        begin = min(span.begin for span in spans)
+        total = max(span.end for span in spans) - begin
+        if total < 1_000:  # microseconds: the events were recorded at one time
+            return None
+        bars: list[Bar] = []
+        for span in sorted(spans)[:_MOST_BARS]:
+            start = _WIDTH * (span.begin - begin) // total
+            width = max(2, _WIDTH * (span.end - span.begin) // total)
+            length = (span.end - span.begin) / 1_000
+            bars.append(Bar(span.kind, span.label, span.anchor, start, width, length))
+        return Waterfall(total / 1_000, bars)
+
+    @property
     def seqs(self) -> list[int]:
         """The seqs of its events in the main stream; ``[0]`` if it has none."""
         envelopes = [event.envelope for event in self.all_events]
@@ -140,17 +197,92 @@ class Turn(NamedTuple):
         return sorted(own) or [0]
 
 
+class _Span(NamedTuple):
+    """A duration, with its begin and end in microseconds since 1970."""
+
+    begin: int
+    end: int
+    kind: Literal["model", "tool"]
+    label: str
+    anchor: str
+
+
+def _durations(turn: Turn) -> list[_Span]:
+    """Return the durations of a turn's calls, and of its requests to the model.
+
+    A request lasts from the input or result before it to the first event of the answer.
+    """
+    spans: list[_Span] = []
+    own = [event for event in turn.all_events if event.envelope.stream == MAIN]
+    waits_since: int | None = None
+    for event in sorted(own, key=lambda event: event.envelope.seq):
+        envelope = event.envelope
+        at = envelope.at
+        match envelope.payload:
+            case UserInput() | ToolResult():
+                waits_since = at
+            case AgentResponse() | ToolCall():
+                if waits_since is not None and at > waits_since:
+                    label = envelope.meta.model or ""
+                    spans.append(_Span(waits_since, at, "model", label, event.anchor))
+                waits_since = None
+        if isinstance(envelope.payload, ToolCall) and event.result is not None:
+            end = event.result.envelope.at
+            begin = min(at, end)
+            result = event.result.envelope.payload
+            if isinstance(result, ToolResult) and result.duration_ms is not None:
+                begin = max(begin, end - round(result.duration_ms * 1_000))
+            label = envelope.payload.tool_name
+            spans.append(_Span(begin, end, "tool", label, event.anchor))
+    return spans
+
+
 class EventFilter(NamedTuple):
-    """A filter of the events of a run; an empty one accepts all events."""
+    """A filter of the events of a run; an empty one accepts all events.
+
+    failed: only failures, and the calls that failed.
+    tool:   only calls of this tool, and their results.
+    file:   only calls whose arguments name this file, and their results.
+    """
 
     types: tuple[str, ...] = ()
     agent: str = ""
     redacted: bool = False
+    failed: bool = False
+    tool: str = ""
+    file: str = ""
+
+    @property
+    def scans(self) -> bool:
+        """Whether it looks into events, so that a page reads more than it shows."""
+        return bool(
+            self.agent or self.redacted or self.failed or self.tool or self.file
+        )
+
+    @property
+    def types_read(self) -> tuple[str, ...]:
+        """The types of events that can match; empty means all."""
+        types = self.types
+        if not types and (self.tool or self.file):
+            types = ("tool_call",)
+        elif not types and self.failed:
+            types = ("tool_call", *_FAILURE_TYPES)
+        if "tool_call" in types and "tool_result" not in types:
+            types = (*types, "tool_result")
+        return types
 
     def accepts(self, envelope: Envelope) -> bool:
-        """Whether agent and redaction of the event match; the log filters by type."""
+        """Whether the event matches, apart from its type and whether it failed.
+
+        The log filters by type.  Whether a call failed depends on its result.
+        """
         if self.agent not in ("", envelope.agent):
             return False
+        if self.tool or self.file:
+            call = envelope.payload
+            named = RunFilter(tool=self.tool or None, file=self.file or None)
+            if not isinstance(call, ToolCall) or not named.accepts_call(call):
+                return False
         return not self.redacted or bool(events.changes_to(envelope).redacted)
 
 
@@ -191,17 +323,14 @@ def read_page(
     Raises SessionNotFound, Erased.
     """
     head = session.head()
-    types = wanted.types
-    if "tool_call" in types:
-        types = (*types, "tool_result")
+    types = wanted.types_read
     upto = None
     if before is not None:
         after = max(0, before - 1 - limit)
         upto = before - 1
     elif seq is not None:
         after = max(0, seq - 1 - limit // 4)
-    scans = bool(wanted.agent or wanted.redacted)
-    most = _SCANNED if scans else limit + _EXTRA
+    most = _SCANNED if wanted.scans else limit + _EXTRA
     envelopes = session.writer.log.read(
         session.stream, after=after, upto=upto, limit=most, types=types
     )
@@ -229,10 +358,21 @@ def _matching(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelo
 
     A result follows its call, whether or not the filter accepts the result.
     """
+    envelopes = list(envelopes)
+    failed_calls: set[str] = set()
+    if wanted.failed:
+        for envelope in envelopes:
+            if isinstance(envelope.payload, ToolResult) and is_failure(envelope):
+                failed_calls.add(envelope.payload.call_id)
     matching: list[Envelope] = []
     open_calls: set[str] = set()
     for envelope in envelopes:
         matches = wanted.accepts(envelope)
+        if matches and wanted.failed:
+            if isinstance(envelope.payload, ToolCall):
+                matches = envelope.payload.call_id in failed_calls
+            else:
+                matches = is_failure(envelope)
         match envelope.payload:
             case ToolCall(call_id=call_id) if matches:
                 open_calls.add(call_id)
@@ -242,6 +382,79 @@ def _matching(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelo
         if matches:
             matching.append(envelope)
     return matching
+
+
+class FoundFailure(NamedTuple):
+    """The result of a search for a failure.
+
+    seq:   of the failure; None if there is none in the events that were read.
+    upto:  the last seq that was read.
+    ended: whether no more events follow in that direction.
+    """
+
+    seq: int | None
+    upto: int
+    ended: bool
+
+
+def find_failure(
+    session: Session, *, after: int = 0, before: int | None = None
+) -> FoundFailure:
+    """Find the first failure after a seq, or the last one before a seq.
+
+    It reads a limited number of events.
+
+    Raises SessionNotFound, Erased.
+    """
+    session.head()
+    read = session.writer.log.read
+    if before is None:
+        page = read(session.stream, after=after, limit=_SCANNED, types=_FAILURE_TYPES)
+        in_order = page
+        upto = page[-1].seq if page else after
+    else:
+        page = read(
+            session.stream,
+            upto=max(before - 1, 0),
+            limit=_SCANNED,
+            types=_FAILURE_TYPES,
+            newest=True,
+        )
+        in_order = page[::-1]
+        upto = page[0].seq if page else before
+    for envelope in in_order:
+        if is_failure(envelope):
+            return FoundFailure(envelope.seq, envelope.seq, ended=False)
+    return FoundFailure(None, upto, ended=len(page) < _SCANNED)
+
+
+class Totals(NamedTuple):
+    """The head of a run's page.
+
+    is_live: whether the run is open and got an event in the last hour.
+    """
+
+    overview: Overview
+    is_live: bool
+
+    @property
+    def tokens(self) -> int:
+        """All tokens that providers counted."""
+        usage = self.overview.usage
+        return usage.input + usage.written + usage.read + usage.output
+
+
+def totals_of(session: Session, head: Head, *, sure: bool = False) -> Totals | None:
+    """Count the totals of a run; None for a long one unless the reader is sure."""
+    if head.seq > _MOST_COUNTED and not sure:
+        return None
+    derived: list[Envelope] = []
+    for name in session.history.streams()[1:]:
+        derived += session.history.derived(name)
+    overview = overview_of(session.events(), derived)
+    age_sec = session.writer.clock() / 1_000_000 - overview.last_at / 1_000_000
+    is_live = head.status == "open" and age_sec < _LIVE_SEC
+    return Totals(overview, is_live)
 
 
 def _page_end(envelopes: Sequence[Envelope], limit: int) -> int:
@@ -779,6 +992,7 @@ def _pages() -> Environment:
         "cut": cut,
         "cut_diff": cut_diff,
         "dollars": _dollars,
+        "duration": values.duration,
         "first_line": first_line,
         "marked": marked,
         "moment": values.moment,

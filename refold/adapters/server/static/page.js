@@ -33,7 +33,20 @@
     turns.forEach((one) => (one.open = shut));
   };
   const help = () => { const box = $("#help"); if (box && !box.open) box.showModal(); };
+  /* The next failure of the page; without one, the link to the next one of the run. */
+  const failure = (by) => {
+    const all = $$(".failed[data-event]"), at = here();
+    const follows = (one) => at && one !== at && !at.contains(one) && (at.compareDocumentPosition(one) & (by > 0 ? Node.DOCUMENT_POSITION_FOLLOWING : Node.DOCUMENT_POSITION_PRECEDING));
+    const next = at ? (by > 0 ? all.find(follows) : all.findLast(follows)) : all[by > 0 ? 0 : -1];
+    if (next) return go(next);
+    const link = $(`[data-failure=${by > 0 ? "after" : "before"}]`);
+    if (!link) return;
+    const url = new URL(link.href), seqs = $$("[data-event][id^=e]").map((one) => Number(one.id.slice(1)));
+    if (seqs.length) url.searchParams.set(by > 0 ? "after" : "before", by > 0 ? Math.max(...seqs) : Math.min(...seqs));
+    location.assign(url);
+  };
   const keys = {
+    f: () => failure(1), F: () => failure(-1),
     j: () => step(1), k: () => step(-1), o: toggle, a: all, "?": help,
     c: () => $("[data-context]", here() || undefined)?.click(),
     "/": () => $("[data-search]")?.focus(),
@@ -54,6 +67,72 @@
   const find = () => { const one = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1))); if (one) { open(one); if (one.matches("details")) one.open = true; one.scrollIntoView(); } };
   addEventListener("hashchange", find);
   find();
+
+  /* Times are shown in the reader's zone; the title has them in UTC. */
+  const two = (n) => String(n).padStart(2, "0");
+  const localize = (inside) => {
+    for (const one of $$("time[data-local]", inside)) {
+      const at = new Date(one.dateTime), said = one.textContent.trim();
+      if (Number.isNaN(at.getTime())) continue;
+      const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+      const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+      one.textContent = said.length === 8 ? clock : `${day} ${clock}`.slice(0, said.length);
+      if (!one.title) one.title = `${said} UTC`;
+      one.removeAttribute("data-local");
+    }
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    for (const one of $$("[data-zone]", inside)) one.textContent = zone;
+  };
+  localize(document);
+
+  /* Two buttons stand in the event that has the pointer or the focus: they copy its link, and its text. */
+  const copier = $("[data-copy-link]");
+  if (copier) {
+    const bar = document.createElement("span"), words = copier.dataset;
+    bar.className = "copies";
+    const copy = async (text, button) => {
+      const label = button.textContent;
+      try {
+        await navigator.clipboard.writeText(text);
+      } catch {  /* without a secure connection there is no clipboard */
+        const field = document.createElement("textarea");
+        field.value = text;
+        bar.append(field);
+        field.select();
+        document.execCommand("copy");
+        field.remove();
+      }
+      button.textContent = words.copied;
+      setTimeout(() => { button.textContent = label; }, 1500);
+    };
+    const button = (label, text) => {
+      const one = document.createElement("button");
+      one.type = "button";
+      one.className = "plain";
+      one.textContent = label;
+      one.addEventListener("click", () => copy(text(bar.closest("[data-event]")), one));
+      bar.append(one);
+    };
+    const address = (event) => {
+      const url = new URL(location.pathname, location), user = new URLSearchParams(location.search).get("user");
+      if (user) url.searchParams.set("user", user);
+      if (/^e\d+$/.test(event.id)) url.searchParams.set("seq", event.id.slice(1));
+      url.hash = event.id;
+      return url.href;
+    };
+    const shown = (event) => $$("pre, .prose", event)
+      .filter((one) => one.closest("[data-event]") === event && !one.parentElement.closest(".prose"))
+      .map((one) => one.textContent.replace(/\n$/, "")).join("\n");
+    button(words.copyLink, address);
+    button(words.copyText, shown);
+    const place = (event) => {
+      const tail = event && $(".tail", event.matches(".result") ? event : $(".what", event) || event);
+      if (tail && bar.parentElement !== tail) tail.prepend(bar);
+    };
+    for (const kind of ["pointerover", "focusin"]) {
+      copier.addEventListener(kind, (event) => place(event.target.closest("[data-event]")));
+    }
+  }
 
   /* What a slider stands at is said while it moves. */
   addEventListener("input", (event) => {
@@ -127,6 +206,7 @@
         const kept = new Set($$("details[open]", last || turns).map((one) => one.id).filter(Boolean));
         const focused = here()?.id, low = innerHeight + scrollY >= document.body.scrollHeight - 200;
         const fresh = $$(".turn", part);
+        fresh.forEach(localize);
         fresh.forEach((one) => { if (kept.has(one.id)) one.open = true; });
         last?.remove();
         turns.append(...fresh);

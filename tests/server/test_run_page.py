@@ -1,0 +1,236 @@
+"""The page of a run leads to what people look for: totals, failures, tools, files."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from starlette.testclient import TestClient
+
+import refold
+from refold.adapters.display.values import duration
+from refold.adapters.server import run_pages
+from refold.domain.envelope import Envelope
+from refold.store import Session, SessionStore
+from tests.server.conftest import ClientFor
+from tests.server.test_pages import ParsedPage, page_text, session_with_turns
+
+
+def with_edits(store: SessionStore) -> Session:
+    """Create a session of ada with edits of two files; one edit fails."""
+    session = store.session(user_id="ada", session_id="edits")
+    session.append(refold.UserInput(text="Fix the test."))
+    for nth, (path, status) in enumerate(
+        [("/src/a.py", "ok"), ("/src/b.py", "error"), ("/src/a.py", "ok")]
+    ):
+        arguments = {"file_path": path, "old_string": "x", "new_string": "y"}
+        session.append(
+            [
+                refold.ToolCall(
+                    call_id=f"c{nth}", tool_name="Edit", arguments=arguments
+                ),
+                refold.ToolResult(call_id=f"c{nth}", content="done", status=status),
+            ]
+        )
+    call = refold.ToolCall(
+        call_id="d", tool_name="Bash", arguments={"command": "pytest"}
+    )
+    session.append([call, refold.ToolResult(call_id="d", content="1 passed")])
+    session.append(refold.AgentError(code="overloaded", message="try again"))
+    return session
+
+
+def totals_of(html: str) -> dict[str, str]:
+    """Return the totals in the head of a page, by their names."""
+    pairs = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
+    return {name: re.sub("<[^>]*>", "", value).strip() for name, value in pairs}
+
+
+def seqs_shown(html: str) -> list[int]:
+    """Return the seqs of the main stream that a page shows."""
+    return sorted(int(seq) for seq in re.findall(r'id="e(\d+)"', html))
+
+
+def test_the_head_has_the_totals_of_the_run(
+    ada: TestClient, store: SessionStore
+) -> None:
+    with_edits(store)
+    session_with_turns(store)
+
+    read = page_text(ada, "/run/edits")
+    totals = totals_of(read)
+    priced = totals_of(page_text(ada, "/run/run"))
+
+    assert "Fix the test." in read[: read.index('class="totals"')]
+    counts = {name: totals[name] for name in ("Turns", "Calls", "Failures")}
+    assert counts == {"Turns": "1", "Calls": "4", "Failures": "2"}
+    assert totals["Files changed"] == "1"
+    assert totals["State"] == "live"
+    assert 'href="/run/edits?failed=true"' in read
+    assert re.fullmatch(r"\$0\.0\d+", priced["Cost"])
+    assert priced["Tokens"] == "4,400"
+    assert priced["Model"] == "claude-sonnet-5-5"
+
+
+def test_an_ended_run_is_marked_as_ended(ada: TestClient, store: SessionStore) -> None:
+    with_edits(store).end()
+
+    assert totals_of(page_text(ada, "/run/edits"))["State"] == "ended"
+
+
+def test_the_totals_of_a_long_run_are_counted_when_asked(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_edits(store)
+    monkeypatch.setattr(run_pages, "_MOST_COUNTED", 5)
+
+    asked = page_text(ada, "/run/edits")
+    (link,) = (link for link in ParsedPage(asked).links if "sure=1" in link)
+
+    assert "Files changed" not in asked
+    assert "Files changed" in page_text(ada, f"/run/edits{link}")
+
+
+@pytest.mark.parametrize(
+    ("query", "seqs"),
+    [
+        ("failed=true", [4, 5, 10]),
+        ("tool=Edit", [2, 3, 4, 5, 6, 7]),
+        ("tool=bash", [8, 9]),
+        ("file=a.py", [2, 3, 6, 7]),
+        ("file=/src/b.py", [4, 5]),
+        ("file=src/b.py&failed=true", [4, 5]),
+        ("file=a.py&failed=true", []),
+        ("tool=edit&type=error", []),
+        ("failed=true&type=error", [10]),
+        ("tool=&file=+&failed=", list(range(1, 11))),
+    ],
+)
+def test_a_run_is_filtered_by_failure_tool_and_file(
+    ada: TestClient, store: SessionStore, query: str, seqs: list[int]
+) -> None:
+    with_edits(store)
+
+    assert seqs_shown(page_text(ada, f"/run/edits?{query}")) == seqs
+
+
+def test_a_link_leads_from_failure_to_failure(
+    ada: TestClient, store: SessionStore
+) -> None:
+    with_edits(store)
+
+    def led_to(query: str) -> str:
+        answered = ada.get(f"/run/edits/failure?{query}")
+        assert answered.status_code == 303
+        return answered.headers["location"]
+
+    assert led_to("") == "/run/edits?seq=5#e5"
+    assert led_to("after=5") == "/run/edits?seq=10#e10"
+    assert led_to("before=10") == "/run/edits?seq=5#e5"
+    assert led_to("after=10") == "/run/edits?seq=10&missed=after"
+    assert led_to("before=5") == "/run/edits?seq=5&missed=before"
+    assert "No failure after this place." in page_text(ada, led_to("after=10"))
+    assert "No failure before this place." in page_text(ada, led_to("before=5"))
+
+
+def test_a_search_for_a_failure_ends_after_a_number_of_events(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_with_turns(store, turns=3).append(refold.AgentError(code="x", message="y"))
+    monkeypatch.setattr(run_pages, "_SCANNED", 1)
+
+    first = ada.get("/run/run/failure").headers["location"]
+    further = ada.get("/run/run/failure?after=7").headers["location"]
+
+    assert first == "/run/run?seq=7&missed=more"
+    assert "search on from here" in page_text(ada, first)
+    assert further == "/run/run?seq=8#e8"
+
+
+@pytest.mark.parametrize("path", ["failure", "media?seq=1"])
+def test_other_users_learn_nothing(
+    client_for: ClientFor, store: SessionStore, path: str
+) -> None:
+    with_edits(store)
+
+    assert client_for("bob").get(f"/run/edits/{path}").status_code == 404
+
+
+def spread_over_time(envelopes: list[Envelope], seconds: list[float]) -> list[Envelope]:
+    """Return the events with times that many seconds after a beginning."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    return [
+        envelope.model_copy(update={"ts": begin + timedelta(seconds=second)})
+        for envelope, second in zip(envelopes, seconds, strict=True)
+    ]
+
+
+def test_the_durations_of_a_turn_are_those_of_its_calls_and_requests(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="slow")
+    session.append(
+        [
+            refold.UserInput(text="Go"),
+            refold.AgentResponse(text="I run two."),
+            refold.ToolCall(call_id="a", tool_name="build", arguments={}),
+            refold.ToolCall(call_id="b", tool_name="test", arguments={}),
+            refold.ToolResult(call_id="a", content="ok"),
+            refold.ToolResult(call_id="b", content="ok", duration_ms=1000.0),
+            refold.AgentResponse(text="Done."),
+        ],
+        meta={"model": "claude-sonnet-5-5"},
+    )
+    events = spread_over_time(list(session.events()), [0, 2, 2, 2, 5, 6, 10])
+
+    (turn,) = run_pages.turns(events)
+
+    waterfall = turn.waterfall
+    assert waterfall is not None
+    assert waterfall.milliseconds == 10_000
+    assert [(bar.label, bar.start, bar.width) for bar in waterfall.bars] == [
+        ("claude-sonnet-5-5", 0, 200),
+        ("build", 200, 300),
+        ("test", 500, 100),
+        ("claude-sonnet-5-5", 600, 400),
+    ]
+    assert [bar.anchor for bar in waterfall.bars] == ["e2", "e3", "e4", "e7"]
+
+
+def test_events_of_one_moment_have_no_durations(store: SessionStore) -> None:
+    events = list(with_edits(store).events())
+
+    (turn,) = run_pages.turns(spread_over_time(events, [0.0] * len(events)))
+
+    assert turn.waterfall is None
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [
+        (0, "0 ms"),
+        (350, "350 ms"),
+        (2_340, "2.3 s"),
+        (65_000, "1 min 5 s"),
+        (7_380_000, "2 h 3 min"),
+        (200_000_000, "2 d 7 h"),
+    ],
+)
+def test_a_duration_has_its_largest_units(milliseconds: float, words: str) -> None:
+    assert duration(milliseconds) == words
+
+
+def test_erasing_is_not_in_the_main_menu(
+    client_for: ClientFor, ada: TestClient, store: SessionStore
+) -> None:
+    session_with_turns(store, turns=1)
+
+    run = page_text(ada, "/run/run")
+    menu = run[run.index("<nav") : run.index("</nav>")]
+    reader = page_text(client_for("ada", "read"), "/run/run")
+
+    assert "/erase" not in menu
+    assert 'href="/erase?session=run"' in run
+    assert 'href="/erase"' in page_text(ada, "/settings")
+    assert "/erase" not in reader
