@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import refold as refold_package
 from tests.cli.conftest import Refold
 from tests.support.messages_api import MessagesApi, message, refusal
 
@@ -255,3 +256,22 @@ def test_a_missing_package_is_named(
 
     assert ran.code == 2
     assert "pip install anthropic" in ran.err
+
+
+def test_a_summary_of_a_part_of_its_span_says_so(refold: Refold, sample: Path) -> None:
+    events = refold_package.events
+    with refold_package.open(f"sqlite:///{sample}") as store:
+        session = store.session(user_id="lin", session_id="rewound")
+        for turn in range(6):
+            session.append(
+                [
+                    events.UserInput(text=f"Question {turn}?"),
+                    events.AgentResponse(text=f"Answer {turn}."),
+                ]
+            )
+            if turn == 1:
+                session.append(events.ProviderEdit(reason="rewind", left_out=((3, 4),)))
+
+    ran = refold("compact", "--user", "lin", "--session", "rewound", *STRATEGY)
+
+    assert "compacted seq 1 to 7  4 of 7 events" in ran.out

@@ -243,10 +243,14 @@ def _show_summary(screen: Screen, summary: Summary) -> None:
         level = f", level {summary.level}"
         for seq in summary.absorbs:
             level += f", folds summary {seq}"
+    events = counted(summary.source_event_count, "event")
+    spanned = summary.last_seq - summary.first_seq + 1
+    if summary.source_event_count < spanned:  # the client left the others out, say
+        events = f"{summary.source_event_count:,} of {spanned:,} events"
     screen.line(
         (_ACTIONS[summary.kind], "bold blue"),
         f"seq {summary.first_seq} to {summary.last_seq}",
-        (f"  {counted(summary.source_event_count, 'event')}", "dim"),
+        (f"  {events}", "dim"),
         f"  {summary.tokens_before:,} → {counted(summary.tokens_after, 'token')}",
         (
             f"  decided at seq {summary.decided_at_seq}, by {summary.summarizer.kind}",

@@ -275,6 +275,8 @@ def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         name = subject.removesuffix("_bytes").replace("_", " ")
         if is_size:
             name += " size"
+        if key == "events" and figures.get("derived_streams"):
+            name += ", including summaries"
         if period:
             # Imported events are older than the time at which they were written.
             verb = "written to" if name == "sessions" else "dated"
