@@ -121,11 +121,20 @@ def _rows(
         shown = _placeholder(parameter)
         if not _is_argument(parameter):
             shown = f"{name} {shown}".strip()
-        yield f"| `{shown}` | {meaning} |\n"
+        # Other forms of an option, such as ``-v``, come after the first.
+        others = "".join(f", `{other}`" for other in _other_forms(parameter))
+        yield f"| `{shown}`{others} | {meaning} |\n"
 
 
 def _is_argument(parameter: Any) -> bool:
     return bool(parameter.param_type_name == "argument")
+
+
+def _other_forms(parameter: Any) -> list[str]:
+    """Return the other forms of an option, such as ``-v``."""
+    if _is_argument(parameter):
+        return []
+    return [str(form) for form in parameter.opts[1:]]
 
 
 def _name(parameter: Any) -> str:

@@ -14,6 +14,7 @@ from tests.cli.conftest import ROOT, Refold
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 COMMANDS = {name: loaded(name) for name in TABLE}
 _OPTION = re.compile(r"^\| `(--[a-z-]+)[ `]", re.MULTILINE)
+_SHORT_OPTION = re.compile(r"^\| `--[a-z-]+`, `(-[a-z])` \|", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\| `([A-Z]+)…?` \|", re.MULTILINE)
 
 
@@ -40,8 +41,11 @@ def test_exactly_the_existing_options_are_documented(command: str) -> None:
         for option in param.opts
     }
 
+    short = {option for option in options if not option.startswith("--")}
     documented = set(_OPTION.findall(section(command))) | {"--json"}
-    assert documented == (options | {"--json"}) - {"--help", "--db", "--make-key"}
+    long = (options | {"--json"}) - short
+    assert documented == long - {"--help", "--db", "--make-key"}
+    assert short == set(_SHORT_OPTION.findall(section(command)))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

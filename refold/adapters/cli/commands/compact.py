@@ -246,7 +246,7 @@ def _show_summary(screen: Screen, summary: Summary) -> None:
     events = counted(summary.source_event_count, "event")
     spanned = summary.last_seq - summary.first_seq + 1
     if summary.source_event_count < spanned:  # the client left the others out, say
-        events = f"{summary.source_event_count:,} of {spanned:,} events"
+        events = f"{summary.source_event_count:,} of {counted(spanned, 'event')}"
     screen.line(
         (_ACTIONS[summary.kind], "bold blue"),
         f"seq {summary.first_seq} to {summary.last_seq}",
