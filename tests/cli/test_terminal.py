@@ -59,7 +59,13 @@ def _sample_in_environment(sample: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     "args",
-    [LOG, (*LOG, "--verbosity", "compact"), ("context", *LOG[1:]), ("sessions",)],
+    [
+        LOG,
+        (*LOG, "--verbosity", "compact"),
+        ("context", *LOG[1:]),
+        ("sessions",),
+        ("search", "--user", "lin", "nightly importer report"),
+    ],
 )
 def test_lines_fit_the_terminal(args: tuple[str, ...]) -> None:
     lines = plain(on_terminal(*args, columns=80)).splitlines()
@@ -79,6 +85,13 @@ def test_marks_and_types_have_colours() -> None:
 
     assert re.search(r"\x1b\[[0-9;]*41m redacted EMAIL, URL_CREDENTIAL", written)
     assert re.search(r"\x1b\[1;36muser_input", written)
+
+
+def test_a_search_marks_its_words_and_says_how_many_more_events_match() -> None:
+    written = on_terminal("search", "--user", "lin", "importer", "--limit", "2")
+
+    assert len(re.findall(r"\x1b\[1;33m(?i:importer)\x1b\[0m", written)) >= 2
+    assert re.search(r"\n2 of \d+ events; --limit 20 shows more\n$", plain(written))
 
 
 def test_no_color_means_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
