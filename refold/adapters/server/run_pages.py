@@ -683,12 +683,15 @@ def plot_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def html_file(session: Session, lang: Lang = "en", *, plain: bool = False) -> str:
+def html_file(
+    session: Session, lang: Lang = "en", *, plain: bool = False, shared: bool = False
+) -> str:
     """Return a run as one HTML file that needs no network: its turns, and contexts.
 
     For a long run it has the first events and some of the contexts, and states that.
 
-    plain: show texts as written, without their Markdown.
+    plain:  show texts as written, without their Markdown.
+    shared: state that the file cannot expire.
 
     Raises SessionNotFound, Erased.
     """
@@ -709,6 +712,7 @@ def html_file(session: Session, lang: Lang = "en", *, plain: bool = False) -> st
         "file.html",
         lang,
         plain=plain,
+        shared=shared,
         link=lambda *_, **__: "",  # the file stands alone
         session=session,
         head=head,

@@ -114,6 +114,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "export": _own(
             "operate:export", "Export the log, or everything stored about a user."
         ),
+        "share": _own(
+            "share:share",
+            "Write a run as one HTML file for somebody else, after a check of its "
+            "redaction.",
+        ),
         "repair": _own("verify:repair", "Report damage, and repair derived data."),
         "move": _own(
             "operate:move", "Migrate the store to PostgreSQL while agents write."
