@@ -67,6 +67,7 @@ def test_the_head_has_the_totals_of_the_run(
     assert counts == {"Turns": "1", "Calls": "4", "Failures": "2"}
     assert totals["Files changed"] == "1"
     assert totals["State"] == "live"
+    assert 'href="/run/edits/files"' in read
     assert 'href="/run/edits?failed=true"' in read
     assert re.fullmatch(r"\$0\.0\d+", priced["Cost"])
     assert priced["Tokens"] == "4,400"
