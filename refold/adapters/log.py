@@ -42,6 +42,7 @@ class EncryptedLog(EncryptedStreams):
         self.shared = recorder.shared
         self.streams = recorder.streams
         self.view_names = recorder.view_names
+        self.derived_seqs = recorder.derived_seqs
         self.drop_views = recorder.drop_views
         self.lagging = recorder.lagging
         self.leases: ports.Leases = recorder

@@ -567,6 +567,27 @@ class EncryptedStreams:
             return ports.StoredView(through_seq, derived_seq)
         return ports.StoredView(through_seq, derived_seq, body, shows, shows_derived)
 
+    def views_named(self, user_id: str, name: str) -> dict[str, ports.StoredView]:
+        rows = self.recorder.view_rows(user_id, name)
+        if not rows:
+            return {}
+        encrypted_rows: list[tuple[str, bytes, bytes]] = []
+        for session_id, through_seq, derived_seq, body in rows:
+            stream = StreamId(user_id, session_id)
+            context = _view_context(stream, name, through_seq, derived_seq)
+            encrypted_rows.append((session_id, body, context))
+        views: dict[str, ports.StoredView] = {}
+        plain_rows = self.keys.decrypt_each(user_id, encrypted_rows)
+        for (session_id, through_seq, derived_seq, _), packed in zip(
+            rows, plain_rows, strict=True
+        ):
+            if packed is None:
+                continue
+            with suppress(ValueError):
+                body = orjson.loads(unpack(packed))
+                views[session_id] = ports.StoredView(through_seq, derived_seq, body)
+        return views
+
     def save_view(
         self, stream: StreamId, name: str, view: ports.StoredView, *, replaces: int
     ) -> bool:

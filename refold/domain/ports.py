@@ -620,6 +620,18 @@ class EventLog(Protocol):
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """Return the stored state of a projection of this session."""
 
+    def views_named(self, user_id: str, name: str) -> dict[str, StoredView]:
+        """Return the views of this name of all sessions of a user, by session.
+
+        Their hints of shown events are empty.  Views that were changed are left out.
+        """
+
+    def derived_seqs(self, user_id: str) -> dict[str, int]:
+        """Return the sum of the seqs of the derived streams, by session of a user.
+
+        Sessions without derived streams are left out.
+        """
+
     def snapshot(
         self, stream: StreamId, name: str, *, shown: bool = False
     ) -> SessionSnapshot:

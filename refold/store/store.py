@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from refold.store.exports import Exported
     from refold.store.memory.consent import User
     from refold.store.memory.memories import Memories
+    from refold.store.overviews import OverviewFilter, OverviewPage, Sort
     from refold.store.proofs.access_log import AccessLog
     from refold.store.proofs.verification import Rechecked, Verified
     from refold.store.reads import Reads
@@ -87,6 +88,10 @@ def _saved_params(log: ports.EventLog, user_id: str) -> Mapping[str, int]:
     from refold.store.turn_settings import saved_turns
 
     return saved_turns(log, user_id).params()
+
+
+def _listed_sessions(page: OverviewPage) -> tuple[int | None, dict[str, int]]:
+    return None, {"sessions": len(page.sessions)}
 
 
 class SessionStore:
@@ -278,6 +283,39 @@ class SessionStore:
                 break
             last_listed = (page[-1].user_id, page[-1].session_id)
         return infos
+
+    @recorded("session_list", "sessions", measure=_listed_sessions)
+    def overviews(
+        self,
+        user_id: str | None = None,
+        *,
+        label: Mapping[str, str] | None = None,
+        sort: Sort = "last",
+        descending: bool | None = None,
+        matching: OverviewFilter | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> OverviewPage:
+        """List sessions with titles, counts, tokens and dollars, in pages.
+
+        Folds at most 50,000 new events of the sessions, those with the newest writes
+        first.  The page has the number of sessions that need another call.
+
+        sort, descending, after, limit: options that ``page_of`` documents.
+        matching: only sessions that this filter matches.
+        label:    as in ``sessions``.
+        """
+        from refold.store.overviews import EVERY_SESSION, Overviews, page_of
+
+        infos = self.sessions(user_id, label=label)
+        return page_of(
+            Overviews(self.log, now=self.clock()).of(infos),
+            sort=sort,
+            descending=descending,
+            matching=matching or EVERY_SESSION,
+            after=after,
+            limit=None if limit is None else ids.bounded("limit", limit),
+        )
 
     def import_transcript(
         self,

@@ -829,6 +829,23 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.load_view(ADA, "other") is None
         assert log.view_names("ada", "s-1") == ["v"]
 
+    def test_views_of_a_name_are_read_for_all_sessions_of_a_user(
+        self, log: EventLog
+    ) -> None:
+        second = ADA._replace(session_id="s-2")
+        for stream in (ADA, second, BOB):
+            write(log, stream, *user_inputs("a"))
+            assert log.save_view(stream, "v", _VIEW, replaces=0)
+        assert log.save_view(ADA, "other", _VIEW, replaces=0)
+
+        views = log.views_named("ada", "v")
+
+        assert set(views) == {"s-1", "s-2"}
+        assert views["s-1"].body == _VIEW.body
+        assert views["s-1"].through_seq == _VIEW.through_seq
+        assert log.views_named("ada", "none") == {}
+        assert log.views_named("nobody", "v") == {}
+
     def test_one_of_several_views_can_be_dropped(self, log: EventLog) -> None:
         for stream in (ADA, BOB):
             write(log, stream, *user_inputs("a"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ReferenceType
@@ -227,6 +227,34 @@ class KeyRing:
                     self._sessions.put((user_id, session_id), other)
                     return plain
             raise
+
+    def decrypt_each(
+        self, user_id: str, rows: Iterable[tuple[str, bytes, bytes]]
+    ) -> Iterator[bytes | None]:
+        """Decrypt rows of many sessions of a user, whose keys are read at once.
+
+        rows: each with its session, its ciphertext, and its context.
+
+        Yields None for a row that no key of its session fits.
+
+        Raises KeyUnavailable if the user's key is missing, Erased.
+        """
+        user = self.user(user_id, now=None)
+        keys: dict[str, list[tuple[int, bytes]]] = {}
+        for place, wrapped in self.store.keys_of(user.ref).items():
+            keys.setdefault(place.session_ref, []).append((place.version, wrapped))
+        for session_id, ciphertext, context in rows:
+            ref = self.session_ref(user_id, session_id)
+            plain: bytes | None = None
+            # After an interrupted rewriting, a session has the keys of two versions.
+            for version, wrapped in sorted(keys.get(ref, ()), reverse=True):
+                with suppress(InvalidTag, ValueError):
+                    key = decrypt(
+                        user.wrapping, wrapped, session_context(user.ref, ref, version)
+                    )
+                    plain = decrypt(AESGCM(key), ciphertext, context)
+                    break
+            yield plain
 
     def successor(
         self, user_id: str, session_id: str, *, of: SessionKey, now: int

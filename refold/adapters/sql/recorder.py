@@ -547,6 +547,19 @@ class Recorder(ApplicationRecorder):
         ]
         return bool(self.database.fetch(stream.user_id, query, values))
 
+    def view_rows(self, user_id: str, name: str) -> list[tuple[str, int, int, bytes]]:
+        """The stored views of this name of all sessions of a user.
+
+        Each has its session, its two seqs, and its encrypted body.
+        """
+        rows = self.database.fetch(user_id, _SQL["views_named"], (user_id, name))
+        return [(row[0], row[1], row[2], octets(row[3])) for row in rows]
+
+    def derived_seqs(self, user_id: str) -> dict[str, int]:
+        """The sum of the seqs of the derived streams, by session of a user."""
+        rows = self.database.fetch(user_id, _SQL["derived_seqs"], (user_id,))
+        return {session_id: int(total) for session_id, total in rows}
+
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's stored views, in order."""
         rows = self.database.fetch(user_id, _SQL["view_names"], (user_id, session_id))

@@ -107,6 +107,15 @@ SELECT address, body FROM {blobs} WHERE user_id=? AND address IN ({addresses}) A
 -- name: blob_facts
 SELECT session_id, size FROM {blobs} WHERE user_id=? AND address=?
 
+-- Of all sessions of a user.
+-- name: views_named
+SELECT session_id, through_seq, derived_seq, body FROM {views}
+WHERE user_id=? AND name=?
+
+-- name: derived_seqs
+SELECT session_id, sum(seq) FROM {heads}
+WHERE user_id=? AND stream<>'main' GROUP BY session_id
+
 -- name: view_names
 SELECT name FROM {views} WHERE user_id=? AND session_id=? ORDER BY name
 

@@ -1,0 +1,463 @@
+"""Lists of sessions with their overviews: sorted, filtered, and in pages.
+
+An overview is a stored view of its session, encrypted with the session's key.  It is
+deleted and erased with the session.  No append writes it: a list folds the events that
+stored overviews lack, of the sessions with the newest writes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from refold.domain import errors, ids, ports
+from refold.domain.envelope import from_microseconds, microseconds
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import JsonObject
+from refold.domain.ids import StreamId
+from refold.domain.model import repr_without_texts
+from refold.projections.overview import SHAPE, Overview, OverviewFold
+from refold.projections.search import folded
+from refold.store.history import read_pages
+from refold.store.memory.views import keep_view
+
+# The names of the stored views: of an overview, and of a fold that goes on from it.
+OVERVIEW: Final = f"overview{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
+_FOLD: Final = f"overview_fold{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
+# A shorter session is folded again as a whole, and needs no stored fold.
+_FEWEST_FOLDED: Final = 256
+# The most events that one list folds.  It shows other sessions as they were stored.
+MOST_EVENTS: Final = 50_000
+# A session that accepts events is live for this time after its newest event.
+_LIVE: Final = 3_600_000_000  # microseconds
+
+Sort: TypeAlias = Literal[
+    "last", "started", "duration", "title", "project", "agent", "model", "turns",
+    "calls", "failures", "tokens", "dollars", "redactions", "files", "session",
+]  # fmt: skip
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+# Texts are sorted from A to Z by default, times and numbers from the greatest.
+_ASCENDING: Final = frozenset({"title", "project", "agent", "model", "session"})
+State: TypeAlias = Literal["live", "ended"]
+
+
+@repr_without_texts
+class SessionOverview(NamedTuple):
+    """A session in a list.
+
+    is_current: whether the overview includes all events of the session.
+    is_live:    whether the session accepts events, and got its newest one in the last
+                hour.
+    parent:     the session that delegated this one, or that it was forked from.
+    """
+
+    info: ports.SessionInfo
+    overview: Overview
+    is_current: bool
+    is_live: bool
+    parent: str = ""
+
+    @property
+    def last_at(self) -> int:
+        """The time of the newest event; without an overview, that of the last write."""
+        return self.overview.last_at or microseconds(self.info.updated_at)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all answers, as their providers counted them."""
+        usage = self.overview.usage
+        return usage.input + usage.written + usage.read + usage.output
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON that ``refold sessions --json`` prints."""
+        overview = self.overview
+        return {
+            **self.info.to_json(),
+            "status": self.info.status,
+            "title": overview.title,
+            "title_from": overview.title_from,
+            "project": overview.project,
+            "agent": overview.agent,
+            "model": overview.model,
+            "started_at": _time(overview.started_at or None),
+            "last_event_at": _time(overview.last_at or None),
+            "duration_ms": overview.duration // 1000,
+            "turns": overview.turns,
+            "calls": overview.calls,
+            "failures": overview.failures,
+            "answers": overview.answers,
+            "usage": dict(overview.usage._asdict()),
+            "dollars": round(overview.dollars, 6),
+            "unpriced": overview.unpriced,
+            "redactions": overview.redactions,
+            "files_changed": overview.files_changed,
+            "outcome": overview.outcome or None,
+            "live": self.is_live,
+            "parent": self.parent or None,
+            "forked": overview.is_fork,
+            "up_to_date": self.is_current,
+        }
+
+
+def _time(at: int | None) -> str | None:
+    if at is None:
+        return None
+    return from_microseconds(at).isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewFilter:
+    """The sessions that a list shows; an empty field restricts nothing.
+
+    text:   words, each of which the title, the project, the agent, the model, or the
+            name of the session contains.
+    state:  ``live`` or ``ended``.
+    failed: only sessions with a failure.
+    since:  only sessions with an event at or after this time.
+    until:  only sessions that began before this time.
+    """
+
+    text: str = ""
+    project: str = ""
+    agent: str = ""
+    model: str = ""
+    state: State | Literal[""] = ""
+    failed: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, session: SessionOverview) -> bool:
+        """Whether a list with this filter shows the session."""
+        overview = session.overview
+        if self.failed and not overview.failures:
+            return False
+        if self.state and session.is_live != (self.state == "live"):
+            return False
+        if self.since is not None and session.last_at < microseconds(self.since):
+            return False
+        started_at = overview.started_at or session.last_at
+        if self.until is not None and started_at >= microseconds(self.until):
+            return False
+        fields = (
+            (self.project, overview.project),
+            (self.agent, overview.agent),
+            (self.model, overview.model),
+        )
+        for wanted, value in fields:
+            if wanted and folded(wanted) not in folded(value):
+                return False
+        if not self.text.strip():
+            return True
+        names = (
+            overview.title,
+            overview.project,
+            overview.agent,
+            overview.model,
+            session.info.session_id,
+        )
+        words_of_session = folded("\n".join(names))
+        return all(word in words_of_session for word in folded(self.text).split())
+
+
+EVERY_SESSION: Final = OverviewFilter()
+
+
+class OverviewPage(NamedTuple):
+    """A page of a list.
+
+    sessions: in their order.
+    next:     the value of ``after`` for the next page; None on the last one.
+    total:    the number of sessions that the filter matches.
+    unread:   the number of sessions with events that no overview includes yet.
+    """
+
+    sessions: list[SessionOverview]
+    next: str | None
+    total: int
+    unread: int
+
+
+def page_of(
+    sessions: Iterable[SessionOverview],
+    *,
+    sort: Sort = "last",
+    descending: bool | None = None,
+    matching: OverviewFilter = EVERY_SESSION,
+    after: str | None = None,
+    limit: int | None = None,
+) -> OverviewPage:
+    """Sort sessions, and return the page after ``after``.
+
+    descending: None means texts from A to Z, times and numbers from the greatest.
+    after:      ``next`` of the page before.
+
+    Raises InvalidConfiguration for an unknown sort.
+    """
+    if sort not in SORTS:
+        raise InvalidConfiguration(f"sort by one of {', '.join(SORTS)}")
+    if descending is None:
+        descending = sort not in _ASCENDING
+    key = _KEYS[sort]
+    unread = 0
+    found: list[SessionOverview] = []
+    for session in sessions:
+        if not session.is_current:
+            unread += 1
+        if matching.matches(session):
+            found.append(session)
+    found.sort(key=lambda session: _order(session, key), reverse=descending)
+    start = _start(found, after, key, descending=descending)
+    end = len(found) if limit is None else start + limit
+    page = found[start:end]
+    following = None
+    if page and end < len(found):
+        following = _cursor(page[-1], key)
+    return OverviewPage(page, following, len(found), unread)
+
+
+_Key: TypeAlias = Callable[[SessionOverview], Any]
+
+
+def _text_key(field: str) -> _Key:
+    """Return a key that sorts sessions without the field behind all others."""
+
+    def key(session: SessionOverview) -> tuple[bool, str]:
+        text = folded(getattr(session.overview, field))
+        return not text, text
+
+    return key
+
+
+_KEYS: Final[Mapping[str, _Key]] = {
+    "last": lambda session: session.last_at,
+    "started": lambda session: session.overview.started_at,
+    "duration": lambda session: session.overview.duration,
+    "title": _text_key("title"),
+    "project": _text_key("project"),
+    "agent": _text_key("agent"),
+    "model": _text_key("model"),
+    "turns": lambda session: session.overview.turns,
+    "calls": lambda session: session.overview.calls,
+    "failures": lambda session: session.overview.failures,
+    "tokens": lambda session: session.tokens,
+    "dollars": lambda session: session.overview.dollars,
+    "redactions": lambda session: session.overview.redactions,
+    "files": lambda session: session.overview.files_changed,
+    "session": lambda session: session.info.session_id,
+}
+
+
+def _order(session: SessionOverview, key: _Key) -> tuple[Any, str, str]:
+    return key(session), session.info.user_id, session.info.session_id
+
+
+def _cursor(session: SessionOverview, key: _Key) -> str:
+    """Return the place of a session in the order.
+
+    A text of the session is not part of it, since it stands in URLs.
+    """
+    value = key(session)
+    place = repr(value) if isinstance(value, int | float) else ""
+    return f"{place}~{session.info.session_id}"
+
+
+def _start(
+    sessions: Sequence[SessionOverview],
+    after: str | None,
+    key: _Key,
+    *,
+    descending: bool,
+) -> int:
+    """Return the index of the first session after a place in the order."""
+    if not after:
+        return 0
+    place, _, session_id = after.partition("~")
+    if not place:
+        for index, session in enumerate(sessions):
+            if session.info.session_id == session_id:
+                return index + 1
+        return 0
+    try:
+        value = float(place)
+    except ValueError:
+        raise errors.InvalidEvent("`after` is not one that a list returned") from None
+    for index, session in enumerate(sessions):
+        own = (key(session), session.info.session_id)
+        is_after = (
+            own < (value, session_id) if descending else own > (value, session_id)
+        )
+        if is_after:
+            return index
+    return len(sessions)
+
+
+class Overviews:
+    """The overviews of a log's sessions."""
+
+    def __init__(self, log: ports.EventLog, *, now: int) -> None:
+        self._log = log
+        self._now = now
+
+    def of(
+        self, infos: Sequence[ports.SessionInfo], *, most_events: int = MOST_EVENTS
+    ) -> list[SessionOverview]:
+        """Return the overviews of these sessions, after folding their new events.
+
+        most_events: fold no more events than this.  The sessions with the newest writes
+                     come first; the others keep the overview that is stored.
+        """
+        by_user: dict[str, list[ports.SessionInfo]] = {}
+        for info in infos:
+            by_user.setdefault(info.user_id, []).append(info)
+        sessions: list[SessionOverview] = []
+        left = most_events
+        for user_id, of_user in by_user.items():
+            listed, folded_events = self._of_user(user_id, of_user, left)
+            left -= folded_events
+            sessions += listed
+        return sessions
+
+    def _of_user(
+        self, user_id: str, infos: Sequence[ports.SessionInfo], most_events: int
+    ) -> tuple[list[SessionOverview], int]:
+        try:
+            stored = self._log.views_named(user_id, OVERVIEW)
+        except errors.Erased:
+            return [], 0
+        derived = self._log.derived_seqs(user_id)
+        overviews: dict[str, Overview] = {}
+        stale: list[ports.SessionInfo] = []
+        for info in infos:
+            view = stored.get(info.session_id)
+            overview = None if view is None else _loaded(view)
+            if overview is not None:
+                overviews[info.session_id] = overview
+            ends = (info.head_seq, derived.get(info.session_id, 0))
+            if overview is None or (view.through_seq, view.derived_seq) != ends:  # type: ignore[union-attr]  # it has an overview
+                stale.append(info)
+        stale.sort(key=lambda info: info.updated_at, reverse=True)
+        unread: set[str] = set()
+        folded_events = 0
+        for info in stale:
+            view = stored.get(info.session_id)
+            new = info.head_seq - (view.through_seq if view else 0)
+            if folded_events + new > most_events:
+                unread.add(info.session_id)
+                continue
+            folded_events += new
+            try:
+                overviews[info.session_id] = self.fold(
+                    StreamId(user_id, info.session_id), info.head_seq
+                )
+            except errors.Erased:
+                unread.add(info.session_id)
+            except (errors.CorruptEvent, errors.KeyUnavailable):
+                # The session is listed without an overview; `verify` names the damage.
+                unread.add(info.session_id)
+        names = {info.session_id for info in infos}
+        listed: list[SessionOverview] = []
+        for info in infos:
+            overview = overviews.get(info.session_id, Overview())
+            is_current = info.session_id not in unread
+            listed.append(self._listed(info, overview, names, is_current=is_current))
+        return listed, folded_events
+
+    def _listed(
+        self,
+        info: ports.SessionInfo,
+        overview: Overview,
+        names: set[str],
+        *,
+        is_current: bool,
+    ) -> SessionOverview:
+        last_at = overview.last_at or microseconds(info.updated_at)
+        accepts_events = info.status == "open"
+        parent = overview.parent
+        if not parent:
+            # An import names the session of a sub-agent after that of its parent.
+            main, separator, _ = info.session_id.rpartition("~")
+            if separator and main in names:
+                parent = main
+        return SessionOverview(
+            info=info,
+            overview=overview,
+            is_current=is_current,
+            is_live=accepts_events and self._now - last_at < _LIVE,
+            parent=parent,
+        )
+
+    def fold(self, stream: StreamId, head_seq: int) -> Overview:
+        """Fold a session up to ``head_seq``, and store the overview.
+
+        Raises Erased, CorruptEvent, KeyUnavailable.
+        """
+        log = self._log
+        stored = log.load_view(stream, OVERVIEW)
+        fold, through, ends = self._stored_fold(stream)
+        if through > head_seq:
+            fold, through, ends = OverviewFold(), 0, {}
+        for envelope in read_pages(log, stream, after=through, upto=head_seq):
+            fold.take(envelope)
+        derived_seq = 0
+        for name in log.streams(stream.user_id, stream.session_id):
+            if name == ids.MAIN:
+                continue
+            derived = stream._replace(stream=name)
+            end = ends.get(name, 0)
+            for envelope in read_pages(log, derived, after=end):
+                fold.take_derived(envelope)
+                end = envelope.seq
+            ends[name] = end
+            derived_seq += end
+        overview = fold.overview()
+        body: JsonObject = {"overview": overview.dump()}
+        view = ports.StoredView(head_seq, derived_seq, body)
+        replaces = stored.through_seq if stored else 0
+        keep_view(log, stream, OVERVIEW, view, replaces=replaces)
+        if head_seq >= _FEWEST_FOLDED:
+            state: JsonObject = {"fold": fold.dump(), "derived": dict(ends)}
+            view = ports.StoredView(head_seq, derived_seq, state)
+            keep_view(log, stream, _FOLD, view, replaces=through)
+        return overview
+
+    def _stored_fold(
+        self, stream: StreamId
+    ) -> tuple[OverviewFold, int, dict[str, int]]:
+        """Return a fold to go on from, its seq, and the ends of derived streams."""
+        stored = self._log.load_view(stream, _FOLD)
+        if stored is not None:
+            body: dict[str, Any] = dict(stored.body)
+            with suppress(KeyError, TypeError, ValueError):
+                fold = OverviewFold.load(body["fold"])
+                return fold, stored.through_seq, dict(body["derived"])
+            self._log.drop_view(stream, _FOLD)
+        return OverviewFold(), 0, {}
+
+
+def _loaded(view: ports.StoredView) -> Overview | None:
+    """Read a stored overview; None if it is damaged."""
+    body: dict[str, Any] = view.body
+    try:
+        return Overview.load(body["overview"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def by_day(
+    sessions: Iterable[SessionOverview],
+) -> Iterator[tuple[str, list[SessionOverview]]]:
+    """Group sessions by the day of their newest event, in UTC; keeps their order."""
+    day = ""
+    group: list[SessionOverview] = []
+    for session in sessions:
+        day_of_session = f"{from_microseconds(session.last_at):%Y-%m-%d}"
+        if group and day_of_session != day:
+            yield day, group
+            group = []
+        day = day_of_session
+        group.append(session)
+    if group:
+        yield day, group
