@@ -367,6 +367,7 @@ class Transcript:
     forked_from:       for a session that Refold exported, the session and the seq from
                        which it was forked.
     derived:           for such a session, its derived streams with their events.
+    title:             the title that the client gave the session, if any.
     """
 
     session_id: str
@@ -376,6 +377,7 @@ class Transcript:
     parent_session_id: str | None = None
     forked_from: tuple[str, int] | None = None
     derived: tuple[tuple[str, tuple[Draft, ...]], ...] = ()
+    title: str = ""
 
     @property
     def has_records(self) -> bool:

@@ -53,7 +53,8 @@ class Overview(NamedTuple):
     agent:         the newest named agent, else the client that wrote the transcript.
     model:         the model of the newest answer.
     started_at:    the time of the first event, in microseconds since 1970; 0 for none.
-    last_at:       the time of the newest event.
+    last_at:       the time of the newest event.  Labels, and redactions of recorded
+                   events, count for neither.
     events:        of the main stream.
     turns:         the inputs in which a person asked for something.
     calls:         the calls of tools.
@@ -105,7 +106,10 @@ class Overview(NamedTuple):
     @classmethod
     def load(cls, dumped: Iterable[Any]) -> Self:
         """Read what ``dump`` returned; raises TypeError or ValueError otherwise."""
-        overview = cls(*dumped)
+        values = list(dumped)
+        if len(values) != len(cls._fields):
+            raise ValueError("the overview was stored by another version")
+        overview = cls(*values)
         return overview._replace(usage=Usage(*overview.usage))
 
 
@@ -161,10 +165,13 @@ class OverviewFold:
     def take(self, envelope: Envelope) -> None:
         """Fold the next event of the main stream."""
         totals = self._totals
-        at = envelope.at
+        if not _is_about_session(envelope.payload):
+            at = envelope.at
+            totals = totals._replace(
+                started_at=min(totals.started_at or at, at),
+                last_at=max(totals.last_at, at),
+            )
         self._totals = totals._replace(
-            started_at=min(totals.started_at or at, at),
-            last_at=max(totals.last_at, at),
             events=totals.events + 1,
             failures=totals.failures + (1 if is_failure(envelope) else 0),
             redactions=totals.redactions + _redactions(envelope),
@@ -219,7 +226,10 @@ class OverviewFold:
         if self._custom_title or self._client_title:
             return self._custom_title or self._client_title, "client"
         if self._instruction_title:
-            return self._instruction_title, "instruction"
+            if not self._command_title:
+                return self._instruction_title, "instruction"
+            both = f"{self._command_title}: {self._instruction_title}"
+            return shortened(both, LONGEST_TITLE), "instruction"
         name = self._label_titles.get("name")
         if name:
             return name, "label"
@@ -290,7 +300,8 @@ class OverviewFold:
             return
         self._count(turns=1)
         if instruction.kind == "command":
-            if not self._command_title:
+            # A command before the first instruction says more about the session.
+            if not self._command_title and not self._instruction_title:
                 self._command_title = title_of(instruction.text)
                 self._command_waits = True
         elif not self._instruction_title:
@@ -393,6 +404,11 @@ class OverviewFold:
         for start in range(0, len(digests), size):
             fold._changed.add(digests[start : start + size])
         return fold
+
+
+def _is_about_session(event: events.Event) -> bool:
+    """Whether an event is no activity: a label, or a later redaction."""
+    return bool(labels_in(event)) or isinstance(event, events.RedactionApplied)
 
 
 def _redactions(envelope: Envelope) -> int:

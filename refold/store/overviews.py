@@ -20,7 +20,7 @@ from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import repr_without_texts
 from refold.projections.overview import SHAPE, Overview, OverviewFold
-from refold.projections.search import folded
+from refold.projections.search.terms import folded
 from refold.store.history import read_pages
 from refold.store.memory.views import keep_view
 
@@ -40,7 +40,7 @@ Sort: TypeAlias = Literal[
 ]  # fmt: skip
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 # Texts are sorted from A to Z by default, times and numbers from the greatest.
-_ASCENDING: Final = frozenset({"title", "project", "agent", "model", "session"})
+ASCENDING: Final = frozenset({"title", "project", "agent", "model", "session"})
 State: TypeAlias = Literal["live", "ended"]
 
 
@@ -199,7 +199,7 @@ def page_of(
     if sort not in SORTS:
         raise InvalidConfiguration(f"sort by one of {', '.join(SORTS)}")
     if descending is None:
-        descending = sort not in _ASCENDING
+        descending = sort not in ASCENDING
     key = _KEYS[sort]
     unread = 0
     found: list[SessionOverview] = []
@@ -209,12 +209,16 @@ def page_of(
         if matching.matches(session):
             found.append(session)
     found.sort(key=lambda session: _order(session, key), reverse=descending)
-    start = _start(found, after, key, descending=descending)
+    start = 0
+    if after and sort == "session":
+        start = _start_after_name(found, after, descending=descending)
+    elif after:
+        start = _start(found, after, key, descending=descending)
     end = len(found) if limit is None else start + limit
     page = found[start:end]
     following = None
     if page and end < len(found):
-        following = _cursor(page[-1], key)
+        following = _cursor(page[-1], sort, key)
     return OverviewPage(page, following, len(found), unread)
 
 
@@ -254,28 +258,39 @@ def _order(session: SessionOverview, key: _Key) -> tuple[Any, str, str]:
     return key(session), session.info.user_id, session.info.session_id
 
 
-def _cursor(session: SessionOverview, key: _Key) -> str:
+def _cursor(session: SessionOverview, sort: Sort, key: _Key) -> str:
     """Return the place of a session in the order.
 
-    A text of the session is not part of it, since it stands in URLs.
+    No text of the session is part of it, since it stands in URLs.
     """
+    session_id = session.info.session_id
+    if sort == "session":
+        return session_id
     value = key(session)
     place = repr(value) if isinstance(value, int | float) else ""
-    return f"{place}~{session.info.session_id}"
+    return f"{place}~{session_id}"
+
+
+def _start_after_name(
+    sessions: Sequence[SessionOverview], after: str, *, descending: bool
+) -> int:
+    """Return the index of the first session after a name."""
+    for index, session in enumerate(sessions):
+        name = session.info.session_id
+        if (name < after) if descending else (name > after):
+            return index
+    return len(sessions)
 
 
 def _start(
-    sessions: Sequence[SessionOverview],
-    after: str | None,
-    key: _Key,
-    *,
-    descending: bool,
+    sessions: Sequence[SessionOverview], after: str, key: _Key, *, descending: bool
 ) -> int:
-    """Return the index of the first session after a place in the order."""
-    if not after:
-        return 0
-    place, _, session_id = after.partition("~")
-    if not place:
+    """Return the index of the first session after a place in the order.
+
+    Raises InvalidEvent for a text that is no place.
+    """
+    place, separator, session_id = after.partition("~")
+    if separator and not place:  # the order of a text: the place is that of a session
         for index, session in enumerate(sessions):
             if session.info.session_id == session_id:
                 return index + 1
@@ -286,10 +301,8 @@ def _start(
         raise errors.InvalidEvent("`after` is not one that a list returned") from None
     for index, session in enumerate(sessions):
         own = (key(session), session.info.session_id)
-        is_after = (
-            own < (value, session_id) if descending else own > (value, session_id)
-        )
-        if is_after:
+        end = (value, session_id)
+        if (own < end) if descending else (own > end):
             return index
     return len(sessions)
 
@@ -327,6 +340,8 @@ class Overviews:
             stored = self._log.views_named(user_id, OVERVIEW)
         except errors.Erased:
             return [], 0
+        except errors.KeyUnavailable:
+            stored = {}  # the list has the plain facts about the sessions
         derived = self._log.derived_seqs(user_id)
         overviews: dict[str, Overview] = {}
         stale: list[ports.SessionInfo] = []
@@ -340,6 +355,7 @@ class Overviews:
                 stale.append(info)
         stale.sort(key=lambda info: info.updated_at, reverse=True)
         unread: set[str] = set()
+        erased: set[str] = set()
         folded_events = 0
         for info in stale:
             view = stored.get(info.session_id)
@@ -353,13 +369,15 @@ class Overviews:
                     StreamId(user_id, info.session_id), info.head_seq
                 )
             except errors.Erased:
-                unread.add(info.session_id)
+                erased.add(info.session_id)
             except (errors.CorruptEvent, errors.KeyUnavailable):
                 # The session is listed without an overview; `verify` names the damage.
                 unread.add(info.session_id)
         names = {info.session_id for info in infos}
         listed: list[SessionOverview] = []
         for info in infos:
+            if info.session_id in erased:
+                continue
             overview = overviews.get(info.session_id, Overview())
             is_current = info.session_id not in unread
             listed.append(self._listed(info, overview, names, is_current=is_current))

@@ -160,6 +160,12 @@ class NoopLog:
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         return None
 
+    def views_named(self, user_id: str, name: str) -> dict[str, StoredView]:
+        return {}
+
+    def derived_seqs(self, user_id: str) -> dict[str, int]:
+        return {}
+
     def snapshot(
         self, stream: StreamId, name: str, *, shown: bool = False
     ) -> SessionSnapshot:

@@ -19,7 +19,6 @@ OF = ("--user", "lin", "--session", "run")
 LONG = "5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f24"
 SPEC = "turn_window:full_turns=2,cached_turns=2"
 COMMANDS = [
-    ("sessions",),
     ("stats",),
     ("stats", "--cost"),
     ("compare", *OF),

@@ -195,6 +195,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "keys.rotate_user": lambda store: store.keys.rotate_user("bob"),
     "costs": lambda store: store.costs("bob"),
     "sessions": lambda store: store.sessions("bob"),
+    "overviews": lambda store: store.overviews("bob"),
     "search": lambda store: store.search("bob", "secret his it"),
     "search_with_total": lambda store: store.search_with_total("bob", "secret his it"),
     "stats": lambda store: store.stats("bob"),

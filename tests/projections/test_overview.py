@@ -109,14 +109,15 @@ def test_a_title_is_not_cut_within_a_placeholder() -> None:
     assert title_of(text, limit=20) == "a" * 15 + "…"
 
 
-def test_a_command_is_the_title_only_without_an_instruction() -> None:
+def test_a_command_before_the_first_instruction_begins_the_title() -> None:
     command = (
         "<command-message>review</command-message>\n<command-name>/review</command-name>"
         "\n<command-args>158</command-args>"
     )
 
     assert title(command) == "/review 158"
-    assert title(command, "bring it up to date") == "bring it up to date"
+    assert title(command, "bring it up to date") == "/review 158: bring it up to date"
+    assert title("bring it up to date", command) == "bring it up to date"
 
 
 def test_a_command_that_the_client_ran_itself_is_no_turn_and_no_title() -> None:
@@ -245,6 +246,14 @@ def test_tokens_and_dollars_are_those_of_the_costs() -> None:
     assert overview.usage == total
     assert overview.dollars == pytest.approx(dollars)
     assert (overview.answers, overview.unpriced) == (3, 1)
+
+
+def test_a_later_label_is_no_activity() -> None:
+    log = log_of(UserInput(text="hi"), StateUpdate(set={"label:title": "T"}))
+
+    overview = overview_of(log)
+
+    assert overview.last_at == overview.started_at == log[0].at
 
 
 def test_redactions_are_added_up() -> None:

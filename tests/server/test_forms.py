@@ -20,6 +20,10 @@ __all__ = ["browser", "served"]  # fixtures
 WORDS: Final = {
     "q": "file",
     "label": "project=page",
+    "find": "fix",
+    "project": "page",
+    "since": "2026-01-01",
+    "until": "2030-01-01",
     "agent": "worker",
     "seq": "5",
     "at": "3",
@@ -44,7 +48,8 @@ NEEDED: Final = {
     ("/erase", "confirm"): "type the user's name",
 }
 FORMS: Final = {
-    "/ get label q",
+    "/ get failed find label project since state until",
+    "/ get q",
     "/logout post",
     "/erase get session",
     "/erase post confirm reason",

@@ -835,11 +835,12 @@ def test_sessions_are_listed_by_label_and_by_page(
     tens = page_text(ada, "/?label=project=tens")
     results = page_text(ada, "/?q=number+7")
 
-    assert "s-49" in first
-    assert "s-50" not in first
-    assert "s-59" in second
-    assert ">s-49<" not in second
-    assert re.findall(r">(s-\d\d)<", tens) == [f"s-{n}0" for n in range(6)]
+    # The newest event comes first.
+    assert ">s-59<" in first
+    assert ">s-09<" not in first
+    assert ">s-09<" in second
+    assert ">s-10<" not in second
+    assert re.findall(r">(s-\d\d)<", tens) == [f"s-{n}0" for n in range(5, -1, -1)]
     assert 'href="/run/s-07?seq=1#e1"' in results
 
 

@@ -509,6 +509,44 @@ def edit_drafts(
     return drafts
 
 
+class Titles:
+    """Finds the title of a session in the records of the client.
+
+    A title that a person chose goes before one that the client made.  A ``summary``
+    names the last entry of its conversation, and may be one of another session.
+    """
+
+    def __init__(self) -> None:
+        self._chosen = ""
+        self._made = ""
+        self._entries: set[str] = set()
+        # The title of each conversation, by the id of its last entry.
+        self._summaries: dict[str, str] = {}
+
+    def take(self, entry: dict[str, Any]) -> None:
+        """Take the next entry of the file."""
+        uuid = base.text(entry, "uuid")
+        if uuid:
+            self._entries.add(uuid)
+        match entry.get("type"):
+            case "custom-title":
+                self._chosen = base.text(entry, "customTitle") or self._chosen
+            case "ai-title":
+                self._made = base.text(entry, "aiTitle") or self._made
+            case "summary":
+                leaf = base.text(entry, "leafUuid")
+                title = base.text(entry, "summary")
+                if leaf and title:
+                    self._summaries[leaf] = title
+
+    def title(self) -> str:
+        """Return the title; an empty text if the file has none of its session."""
+        own = [
+            title for leaf, title in self._summaries.items() if leaf in self._entries
+        ]
+        return self._chosen or self._made or (own[-1] if own else "")
+
+
 class _Conversations:
     """Collects the main conversation in a file, and the runs of sub-agents."""
 
@@ -525,6 +563,7 @@ class _Conversations:
         # The sessions that the entries name, in order.
         self._sessions: dict[str, None] = {}
         self._memory = FileMemory()
+        self._titles = Titles()
 
     def take(self, line: base.Line) -> None:
         """Take the next line of the file."""
@@ -555,6 +594,7 @@ class _Conversations:
             origin.source["queued"] = True
             self._record(_MAIN, messages.user(queued.entry.get("content")), origin)
         kind = base.text(entry, "type")
+        self._titles.take(entry)
         if kind == QUEUE:
             return
         changes = implied.changes
@@ -602,7 +642,8 @@ class _Conversations:
         session = session_of_file(self._path, self._sessions)
         first, *others = [self._transcript(run, session) for run in runs]
         skipped = (*first.skipped, *self._outside.transcript("").skipped)
-        return [replace(first, skipped=skipped), *others]
+        title = self._titles.title()
+        return [replace(first, skipped=skipped, title=title), *others]
 
     def _record(
         self, run: str, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin

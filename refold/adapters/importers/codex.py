@@ -64,7 +64,8 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         elif base.at(entry, "payload", "type") == "thread_rolled_back":
             recording.skip(_NOTHING_TAKEN_BACK, f"line {line.number}", note=True)
     reading.end()
-    yield recording.transcript(reading.name, parent=reading.parent)
+    transcript = recording.transcript(reading.name, parent=reading.parent)
+    yield replace(transcript, title=reading.title)
 
 
 class _Pending(NamedTuple):
@@ -110,6 +111,7 @@ class _Rollout:
         whole: bool = False,
     ) -> None:
         self._recording = recording
+        self.title = ""
         self._session = ""
         self._model = model
         self.parent: str | None = None
@@ -255,6 +257,9 @@ class _Rollout:
         elif kind == "item_completed" and base.at(payload, "item", "type") == "Plan":
             plan = base.text(payload, "item", "text") or ""
             self._take([decisions.plan(plan)], origin)
+        elif kind == "thread_name_updated":
+            self.title = base.text(payload, "thread_name") or self.title
+            self._take([base.Skipped("", "name of the session", note=True)], origin)
         elif kind not in _REPETITIONS and kind != "thread_rolled_back":
             self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
 

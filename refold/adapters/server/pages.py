@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final, cast
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal, cast
 from urllib.parse import parse_qsl, quote, unquote_plus, urlencode
 
 import orjson
@@ -24,12 +25,20 @@ from refold.adapters.server import file_pages, run_pages
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
 from refold.adapters.server.routes import authorize, labels_of
 from refold.domain import errors
+from refold.domain.errors import InvalidEvent
 from refold.domain.events import check_types
 from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
 from refold.store.files import file_histories, size_of, with_sub_agents
 from refold.store.history import with_whole_texts
+from refold.store.overviews import (
+    ASCENDING,
+    EVERY_SESSION,
+    OverviewFilter,
+    Sort,
+    by_day,
+)
 from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
@@ -219,9 +228,74 @@ Seq = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
 TypeNames = Annotated[list[str] | None, Query()]
 
 
+class SessionFilter:
+    """The part of the query that filters and sorts the list of sessions."""
+
+    def __init__(
+        self,
+        find: str = "",
+        project: str = "",
+        state: Literal["", "live", "ended"] = "",
+        failed: str = "",
+        since: str = "",
+        until: str = "",
+        sort: Sort = "last",
+        reverse: str = "",
+    ) -> None:
+        self.find = find
+        self.project = project
+        self.state = state
+        self.failed = bool(failed)
+        self.since = since
+        self.until = until
+        self.sort = sort
+        self.reverse = bool(reverse)
+
+    @property
+    def matching(self) -> OverviewFilter:
+        """The filter of the store.  Raises InvalidEvent for a date that is none."""
+        until = _day(self.until, "until")
+        if until is not None:
+            until += timedelta(days=1)  # the last day belongs to the sessions
+        return OverviewFilter(
+            text=self.find,
+            project=self.project,
+            state=self.state,
+            failed=self.failed,
+            since=_day(self.since, "since"),
+            until=until,
+        )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it leaves out any session."""
+        return self.matching != EVERY_SESSION
+
+    @property
+    def descending(self) -> bool:
+        """Whether the list begins with the greatest values."""
+        return (self.sort not in ASCENDING) != self.reverse
+
+    def order_after_click(self, sort: Sort) -> dict[str, str]:
+        """Return the query of a link that sorts by a column, or turns the order."""
+        turns = sort == self.sort and not self.reverse
+        return {"sort": sort, "reverse": "1" if turns else "", "after": ""}
+
+
+def _day(text: str, field: str) -> datetime | None:
+    """Return the beginning of a day in UTC; None for an empty text."""
+    if not text.strip():
+        return None
+    try:
+        return datetime.fromisoformat(text.strip()).replace(tzinfo=UTC)
+    except ValueError:
+        raise InvalidEvent(f"{field} must be a date such as 2026-03-16") from None
+
+
 @router.get("/")
 def sessions(
     here: Here,
+    chosen: Annotated[SessionFilter, Depends(SessionFilter)],
     q: str = "",
     label: str = "",
     after: str | None = None,
@@ -241,31 +315,33 @@ def sessions(
         if result.total > len(result.hits) == most < _MOST_FOUND:
             next_most = min(2 * most, _MOST_FOUND)
         return here.page(
-            "sessions.html", q=q, label=label, result=result, next_most=next_most
+            "sessions.html",
+            q=q,
+            label=label,
+            chosen=chosen,
+            result=result,
+            next_most=next_most,
         )
-    # One session more shows whether there is another page.
-    infos = store.sessions(
+    page = store.overviews(
         here.user,
         label=labels_of([label] if label else []),
+        sort=chosen.sort,
+        descending=chosen.descending,
+        matching=chosen.matching,
         after=after,
-        limit=_SESSIONS_PER_PAGE + 1,
+        limit=_SESSIONS_PER_PAGE,
     )
-    last_shown: str | None = None
-    if len(infos) > _SESSIONS_PER_PAGE:
-        infos = infos[:_SESSIONS_PER_PAGE]
-        last_shown = infos[-1].session_id
-
-    def labels(name: str) -> Mapping[str, str]:
-        return store.session(user_id=here.user, session_id=name).labels()
-
+    groups = [("", page.sessions)]
+    if chosen.sort == "last":
+        groups = list(by_day(page.sessions))
     return here.page(
         "sessions.html",
         q=q,
         label=label,
+        chosen=chosen,
         result=None,
-        infos=infos,
-        labels=labels,
-        next_after=last_shown,
+        listed=page,
+        groups=groups if page.sessions else [],
     )
 
 

@@ -43,6 +43,7 @@ from refold.projections.models import packaged_models
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
 from refold.store.files import file_histories, with_sub_agents
+from refold.store.overviews import OverviewFilter, Sort, State
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
 from refold.store.search import SERVED_AT_MOST
@@ -196,6 +197,9 @@ After = Annotated[int, Query(ge=0, le=SEQS)]
 Most = Annotated[int, Query(ge=1, le=MOST)]
 Several = Annotated[tuple[str, ...], Query()]
 Text = Annotated[str | None, Query()]
+Name = Annotated[str, Query()]
+Flag = Annotated[bool, Query()]
+Moment = Annotated[AwareDatetime | None, Query()]
 At = Annotated[int | None, Query(ge=1, le=SEQS)]
 
 
@@ -384,16 +388,57 @@ def labels_of(texts: Iterable[str]) -> dict[str, str]:
 
 @router.get("/sessions", operation_id="sessions")
 def sessions(
-    access: ReadAccess, label: Several = (), after: Text = None, limit: Most = 100
+    access: ReadAccess,
+    label: Several = (),
+    after: Text = None,
+    limit: Most = 100,
+    sort: Annotated[Sort, Query()] = "session",
+    reverse: Flag = False,
+    find: Name = "",
+    project: Name = "",
+    agent: Name = "",
+    model: Name = "",
+    state: Annotated[State | None, Query()] = None,
+    failed: Flag = False,
+    since: Moment = None,
+    until: Moment = None,
 ) -> Response:
-    """List sessions by name; for the next page, pass `next` as `after`."""
-    labels = labels_of(label)
-    infos = access.store.sessions(
-        access.user_id, label=labels, after=after, limit=limit
+    """List sessions with their titles and totals; for the next page, see `next`.
+
+    Pass `next` as `after`. The order is that of names, unless `sort` names another
+    column, such as `last` for the newest event. `unread` counts sessions with
+    events that are not counted yet: call this again.
+    """
+    descending = None
+    if reverse:
+        descending = sort in ("title", "project", "agent", "model", "session")
+    page = access.store.overviews(
+        access.user_id,
+        label=labels_of(label),
+        sort=sort,
+        descending=descending,
+        matching=OverviewFilter(
+            text=find,
+            project=project,
+            agent=agent,
+            model=model,
+            state=state or "",
+            failed=failed,
+            since=since,
+            until=until,
+        ),
+        after=after,
+        limit=limit,
     )
-    last = infos[-1].session_id if len(infos) == limit else None
-    entries = [info.to_json() | {"status": info.status} for info in infos]
-    return answer({"sessions": entries, "next": last})
+    entries = [session.to_json() for session in page.sessions]
+    return answer(
+        {
+            "sessions": entries,
+            "next": page.next,
+            "total": page.total,
+            "unread": page.unread,
+        }
+    )
 
 
 @router.get("/sessions/{session_id}", operation_id="session")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from refold.domain import errors, ports
 from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds
 from refold.domain.events import AgentResponse
-from refold.domain.session import SessionState, labels_in
+from refold.domain.session import SessionState, labelling, labels_in
 from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger
@@ -24,6 +24,7 @@ from refold.store.session.forking import fork
 
 # An import begins again if another writer appended to the session, at most this often.
 _TRIES: Final = 8
+_LONGEST_TITLE: Final = 200  # characters
 _BATCH: Final = 200  # drafts in one append
 # Called with the number of drafts that are written or present.
 Progress = Callable[[int], object]
@@ -91,7 +92,41 @@ def append_transcript(
             session.writer.append(order)
         except (errors.InvalidEvent, errors.StaleSession) as error:
             raise errors.ImportFailed(where, str(error)) from None
-    return extended._replace(skipped=(*left_out_records, *extended.skipped))
+    titled = _set_title(session, transcript)
+    return extended._replace(
+        events=extended.events + titled,
+        skipped=(*left_out_records, *extended.skipped),
+    )
+
+
+def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
+    """Label the session with the client's title; returns the number of new events.
+
+    A title that a person set stays.
+    """
+    title = " ".join(transcript.title.split())[:_LONGEST_TITLE]
+    if not title:
+        return 0
+    event = labelling({"title": title})
+    times = [draft.ts for draft in transcript.drafts if draft.ts is not None]
+    meta = Meta(source={"title_of": transcript.format})
+    draft = Draft(event, ts=times[-1] if times else None, meta=meta)
+    tag = session.writer.numbering(session.stream, {})
+    learned = session.writer.learned(session.writer.log.head(session.stream).state)
+    redacted = _redact(session, draft, tag, learned)
+    states = session.writer.log.read(session.stream, types=("state",))
+    for envelope in reversed(states):
+        if "title" not in labels_in(envelope.payload):
+            continue
+        is_of_client = "title_of" in (envelope.meta.source or {})
+        if not is_of_client or labels_in(envelope.payload) == labels_in(redacted.event):
+            return 0
+        break
+    with suppress(errors.SessionClosed):
+        session.writer.append(appends.Order(session.stream, (draft,)))
+        session.writer.log.label(session.stream, labels_in(redacted.event))
+        return 1
+    return 0
 
 
 def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:

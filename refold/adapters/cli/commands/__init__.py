@@ -31,7 +31,9 @@ def _own(place: str, summary: str) -> Entry:
 
 GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "Look": {
-        "sessions": _own("log:sessions", "List sessions with their size and age."),
+        "sessions": _own(
+            "log:sessions", "List sessions with what they are about, the newest first."
+        ),
         "log": _own("log:log", "Show the timeline of a session."),
         "search": _own(
             "log:search", "Find events by words, phrases and filters, the best first."

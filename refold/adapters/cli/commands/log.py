@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
-from refold.domain.errors import Erased, SessionNotFound, counted
+from refold.adapters.display.values import visible
+from refold.domain.envelope import from_microseconds
+from refold.domain.errors import (
+    Erased,
+    InvalidConfiguration,
+    SessionNotFound,
+    counted,
+)
 
 if TYPE_CHECKING:
     from refold.adapters.cli.timeline import Timeline
@@ -20,7 +28,14 @@ if TYPE_CHECKING:
     from refold.adapters.display.filters import RunFilter, Selected
     from refold.domain.ports import SessionInfo
     from refold.store import Session, SessionStore
+    from refold.store.overviews import SessionOverview
     from refold.store.search import SearchHit
+
+
+SortName = Literal[
+    "last", "started", "duration", "title", "project", "agent", "model", "turns",
+    "calls", "failures", "tokens", "dollars", "redactions", "files", "session",
+]  # fmt: skip
 
 
 def sessions(
@@ -35,30 +50,196 @@ def sessions(
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(metavar="S", help="Only sessions after this one, by name."),
+        typer.Option(metavar="S", help="Only sessions after this one, sorted by name."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show at most N sessions.")
     ] = None,
+    sort: Annotated[
+        SortName | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Sort by last (the newest event), started, duration, title, project, "
+            "agent, model, turns, calls, failures, tokens, dollars, redactions, files, "
+            "or session.  Default: last.",
+        ),
+    ] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Reverse the order.")
+    ] = False,
+    find: Annotated[
+        str,
+        typer.Option(
+            metavar="WORDS",
+            help="Only sessions whose title, project, agent, model or name has these "
+            "words.",
+        ),
+    ] = "",
+    project: Annotated[
+        str, typer.Option(metavar="NAME", help="Only sessions of this project.")
+    ] = "",
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="Only sessions of this agent.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Only sessions with this model.")
+    ] = "",
+    state: Annotated[
+        Literal["live", "ended"] | None,
+        typer.Option(
+            metavar="STATE", help="Only sessions that are live, or that have ended."
+        ),
+    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only sessions with a failure.")
+    ] = False,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="D",
+            parser=options.since,
+            help="Only sessions with events since then: 2026-03-16 or 7d.",
+        ),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="D",
+            parser=options.since,
+            help="Only sessions that began before then.",
+        ),
+    ] = None,
+    whole_ids: Annotated[
+        bool,
+        typer.Option("--ids", help="Print whole names of sessions in a terminal, too."),
+    ] = False,
 ) -> output.Result:
-    """List sessions with their size and age."""
+    """List sessions with what they are about, the newest first.
+
+    A line has the time of the newest event in UTC, the title, the numbers of calls
+    and failures, the cost, and the session.  A + marks a cost that leaves out
+    answers of models without a known price.
+    """
+    from refold.store.overviews import OverviewFilter, by_day
+
     store = call.store()
     labels = dict(_parsed_label(text) for text in label or ())
-    pages = options.pages(store, user, label=labels, after=after, limit=limit)
-    first = next(pages, [])
+    chosen = sort or ("last" if after is None else "session")
+    if after is not None and chosen != "session":
+        raise typer.BadParameter("--after needs the order of --sort session")
+    if after is not None and user is None:
+        raise InvalidConfiguration("name the user whose sessions they are, too")
+    matching = OverviewFilter(
+        text=find,
+        project=project,
+        agent=agent,
+        model=model,
+        state=state or "",
+        failed=failed,
+        since=since,
+        until=until,
+    )
+    page = store.overviews(
+        user,
+        label=labels,
+        sort=chosen,
+        descending=_is_descending(chosen, reverse=reverse),
+        matching=matching,
+        after=after,
+        limit=limit,
+    )
+    is_filtered = labels or after or limit is not None or matching != OverviewFilter()
 
     def show(screen: output.Screen) -> None:
-        names = ("user", "session", "#events", "#tokens", "last write (UTC)")
-        if first:
-            for page in chain([first], pages):
-                screen.table(names, map(_row, page))
-        elif labels or after or limit is not None:
-            screen.line("no session matches")
+        if not page.sessions:
+            screen.line("no session matches" if is_filtered else _why_none(store, user))
+            return
+        lines = _Lines(
+            screen,
+            whole_ids=whole_ids,
+            users={session.info.user_id for session in page.sessions},
+        )
+        if chosen == "last":
+            for index, (day, group) in enumerate(by_day(page.sessions)):
+                if index == 0:
+                    lines.head(day)
+                else:
+                    screen.line((day, "bold"))
+                for session in group:
+                    lines.session(session, with_day=False)
         else:
-            screen.line(_why_none(store, user))
+            lines.head("last event (UTC)")
+            for session in page.sessions:
+                lines.session(session, with_day=True)
+        if page.unread:
+            count = counted(page.unread, "session")
+            screen.line((f"{count} not read to the end: run this again", "yellow"))
 
-    infos = chain(first, chain.from_iterable(pages))
-    return output.Result(output.Array(info.to_json() for info in infos), show)
+    entries = (session.to_json() for session in page.sessions)
+    return output.Result(output.Array(entries), show)
+
+
+def _is_descending(sort: str, *, reverse: bool) -> bool | None:
+    """Whether the greatest value comes first; None for the default of the column."""
+    if not reverse:
+        return None
+    return sort in ("title", "project", "agent", "model", "session")
+
+
+_SHORT_ID: Final = 9  # characters of a session's name in a terminal
+
+
+class _Lines:
+    """Prints sessions, each as one line."""
+
+    def __init__(
+        self, screen: output.Screen, *, whole_ids: bool, users: Collection[str]
+    ) -> None:
+        self._screen = screen
+        is_terminal = type(screen) is not output.Screen
+        self._cuts_ids = is_terminal and not whole_ids
+        self._names_users = len(users) > 1
+
+    def head(self, first: str) -> None:
+        """Print a line with the names of the columns."""
+        name = ("session".ljust(_SHORT_ID) if self._cuts_ids else "session", "dim")
+        self._screen.line(
+            (first, "bold"), end=(("calls failed     US$", "dim"), "  ", name)
+        )
+
+    def session(self, session: SessionOverview, *, with_day: bool) -> None:
+        """Print a session."""
+        overview = session.overview
+        moment = values.moment(from_microseconds(session.last_at))
+        time = moment[:_TO_THE_MINUTE]
+        if not with_day:
+            time = time[len("2026-03-16 ") :]
+        title = overview.title or "(no title)"
+        if session.parent:
+            title = f"↳ {title}"
+        if session.info.status not in ("open", "closed"):
+            title = f"({session.info.status}) {title}"
+        cost = f"{overview.dollars:.2f}"
+        if overview.unpriced:
+            cost += "+"
+        style = "red" if overview.failures else "dim"
+        self._screen.line(
+            (f"{time}  ", "dim"),
+            ("● ", "green") if session.is_live else "",
+            cut=visible(title),
+            end=(
+                f"{overview.calls:>5}",
+                (f"{overview.failures:>7}", style),
+                f"{cost:>8}  ",
+                (self._name(session.info), "cyan"),
+            ),
+        )
+
+    def _name(self, info: SessionInfo) -> str:
+        name = visible(info.session_id)
+        if self._cuts_ids:
+            name = output.cut(name, _SHORT_ID).ljust(_SHORT_ID)
+        return f"{visible(info.user_id)}/{name}" if self._names_users else name
 
 
 def label(
@@ -212,18 +393,6 @@ def _why_none(store: SessionStore, user: str | None) -> str:
 
 
 _TO_THE_MINUTE: Final = len("2026-03-16 10:00")
-
-
-def _row(info: SessionInfo) -> list[output.Part]:
-    """Return the row of a session."""
-    status = "" if info.status == "open" else f" ({info.status})"
-    return [
-        info.user_id,
-        info.session_id + status,
-        values.number(info.head_seq),
-        values.number(info.tokens),
-        values.moment(info.updated_at)[:_TO_THE_MINUTE],
-    ]
 
 
 def log(

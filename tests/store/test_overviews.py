@@ -1,0 +1,217 @@
+"""A list of sessions shows current overviews, in any order, and never too much work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.errors import InvalidConfiguration, InvalidEvent
+from refold.domain.ids import StreamId
+from refold.domain.ports import StoredView
+from refold.store import SessionStore
+from refold.store.overviews import (
+    OVERVIEW,
+    SORTS,
+    OverviewFilter,
+    Overviews,
+    Sort,
+    by_day,
+)
+
+NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionStore]:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    with refold.open(f"sqlite:///{tmp_path / 'refold.db'}") as opened:
+        yield opened
+
+
+def run(store: SessionStore, name: str, *, days: int = 0, failures: int = 0) -> None:
+    session = store.session(user_id="ada", session_id=name)
+    ts = NOON + timedelta(days=days)
+    session.append(refold.UserInput(text=f"Fix {name}"), ts=ts)
+    for number in range(failures):
+        call_id = f"c{number}"
+        session.append(refold.ToolCall(call_id=call_id, tool_name="bash"), ts=ts)
+        result = refold.ToolResult(call_id=call_id, content="no", status="error")
+        session.append(result, ts=ts)
+
+
+def names(store: SessionStore, **options: object) -> list[str]:
+    page = store.overviews("ada", **options)  # type: ignore[arg-type]  # as a caller
+    return [session.info.session_id for session in page.sessions]
+
+
+def test_the_newest_event_comes_first_and_not_the_newest_write(
+    store: SessionStore,
+) -> None:
+    run(store, "a", days=1)
+    run(store, "b", days=3)
+    run(store, "c", days=2)
+
+    assert names(store) == ["b", "c", "a"]
+    assert names(store, sort="session") == ["a", "b", "c"]
+    assert names(store, descending=False) == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("descending", [None, True, False])
+def test_pages_of_every_order_have_each_session_once(
+    store: SessionStore, sort: Sort, descending: bool | None
+) -> None:
+    for number in range(7):
+        run(store, f"s{number}", days=number % 3, failures=number % 2)
+    whole = names(store, sort=sort, descending=descending)
+
+    paged: list[str] = []
+    after: str | None = None
+    while True:
+        page = store.overviews(
+            "ada",
+            sort=sort,
+            descending=descending,
+            after=after,
+            limit=2,
+        )
+        paged += [session.info.session_id for session in page.sessions]
+        after = page.next
+        if after is None:
+            break
+
+    assert paged == whole
+    assert sorted(whole) == [f"s{number}" for number in range(7)]
+
+
+def test_filters(store: SessionStore) -> None:
+    run(store, "a", days=1)
+    run(store, "b", days=2, failures=1)
+    store.session(user_id="ada", session_id="a").label(project="Alpha")
+
+    def matching(**fields: object) -> list[str]:
+        return names(store, matching=OverviewFilter(**fields))  # type: ignore[arg-type]  # by name
+
+    assert matching(text="fix A") == ["a"]
+    assert matching(project="alpha") == ["a"]
+    assert matching(failed=True) == ["b"]
+    assert matching(since=NOON + timedelta(days=2)) == ["b"]
+    assert matching(until=NOON + timedelta(days=2)) == ["a"]
+    assert matching(state="live") == []
+    assert matching(state="ended") == ["b", "a"]
+    assert names(store, label={"project": "Alpha"}) == ["a"]
+
+
+def test_a_session_is_live_for_an_hour_after_its_newest_event(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="hi"))
+    assert store.overviews("ada").sessions[0].is_live
+
+    session.end()
+    assert not store.overviews("ada").sessions[0].is_live
+
+
+def test_new_events_are_folded_and_a_second_list_folds_nothing(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, "a")
+    assert store.overviews("ada").sessions[0].overview.turns == 1
+    run(store, "a")
+    assert store.overviews("ada").sessions[0].overview.turns == 2
+
+    monkeypatch.setattr(Overviews, "fold", None)
+    assert store.overviews("ada").sessions[0].overview.turns == 2
+
+
+def test_a_long_session_goes_on_from_its_stored_fold(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append([refold.UserInput(text=f"{n}") for n in range(300)])
+    store.overviews("ada")
+    session.append(refold.UserInput(text="more"))
+    reads: list[int] = []
+    read = store.log.read
+
+    def counted(stream: StreamId, **options: object) -> object:
+        events = read(stream, **options)  # type: ignore[arg-type]  # passed on
+        reads.append(len(events))
+        return events
+
+    store.log.read = counted  # type: ignore[method-assign,assignment]  # counts
+
+    assert store.overviews("ada").sessions[0].overview.turns == 301
+    assert sum(reads) == 1
+
+
+def test_work_is_bounded_and_what_is_missing_is_said(store: SessionStore) -> None:
+    run(store, "a", failures=2)
+    run(store, "b", failures=2)
+    infos = store.sessions("ada")
+
+    listed = Overviews(store.log, now=store.clock()).of(infos, most_events=5)
+
+    assert sorted(session.is_current for session in listed) == [False, True]
+    assert store.overviews("ada").unread == 0
+
+
+def test_a_damaged_overview_is_folded_again(store: SessionStore) -> None:
+    run(store, "a")
+    store.overviews("ada")
+    stream = StreamId("ada", "a")
+    stored = store.log.load_view(stream, OVERVIEW)
+    assert stored is not None
+    damaged = StoredView(1, 0, {"overview": ["x"]})
+    assert store.log.save_view(stream, OVERVIEW, damaged, replaces=1)
+
+    assert store.overviews("ada").sessions[0].overview.title == "Fix a"
+
+
+def test_an_erased_session_and_internal_ones_are_not_listed(
+    store: SessionStore,
+) -> None:
+    run(store, "a")
+    run(store, "b")
+    store.overviews("ada")
+    store.erase("ada", session_id="a", reason="asked for it")
+
+    assert names(store) == ["b"]
+    assert store.log.view_names("ada", "a") == []
+
+
+def test_days_are_grouped_in_order(store: SessionStore) -> None:
+    run(store, "a", days=1)
+    run(store, "b", days=1)
+    run(store, "c", days=0)
+
+    days = [
+        (day, len(sessions))
+        for day, sessions in by_day(store.overviews("ada").sessions)
+    ]
+
+    assert days == [("2026-02-02", 2), ("2026-02-01", 1)]
+
+
+def test_an_unknown_order_and_a_wrong_place_are_refused(store: SessionStore) -> None:
+    run(store, "a")
+    with pytest.raises(InvalidConfiguration):
+        store.overviews("ada", sort="size")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(InvalidEvent):
+        store.overviews("ada", after="x~a")
+
+
+def test_sub_agents_name_their_parent(store: SessionStore) -> None:
+    run(store, "main")
+    run(store, "main~agent")
+    run(store, "other~agent")
+
+    parents = {
+        session.info.session_id: session.parent
+        for session in store.overviews("ada").sessions
+    }
+
+    assert parents == {"main": "", "main~agent": "main", "other~agent": ""}
