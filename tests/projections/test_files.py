@@ -467,3 +467,21 @@ def test_a_long_command_is_read_in_linear_time() -> None:
     assert touched_by("echo " + "$(" * 6_000 + ")" * 6_000).everything
     assert touched_by("cat <<A\n" * 2_000).paths == ()
     assert touched_by("ls " + "a " * 50_000).everything
+
+
+def test_a_here_document_is_no_part_of_its_command() -> None:
+    assert touched_by("cat <<'END' > a.txt\nrm b.txt\nEND\nls").paths == ("a.txt",)
+    assert touched_by("cat <<A > a.txt\ntext\nA\ncat <<B > b.txt\ntext\n\tB").paths == (
+        "a.txt",
+        "b.txt",
+    )
+    assert touched_by("cat <<<'END' > a.txt\ntouch b.txt\nEND").everything
+
+
+def test_a_line_that_begins_with_thousands_of_digits_has_no_number() -> None:
+    run = Run()
+    run.write()
+
+    run.call("Read", {"file_path": PATH}, "1" * 5_000 + "→text")
+
+    assert run.outcomes() != [("equal", None)]

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import refold
 from refold.domain.errors import InvalidConfiguration
-from refold.redaction.checks import names
+from refold.redaction.checks import extents, names
 from refold.redaction.engines import syntax
 from refold.redaction.engines.syntax import Item, Op
 from refold.redaction.rules import PACKS
@@ -63,7 +63,7 @@ class Expression(NamedTuple):
 def expressions() -> Sequence[Expression]:
     """Every expression of rules, of judges, and of code, once each."""
     unique: dict[tuple[str, str], Expression] = {}
-    for expression in (*_of_rules(), *_of_judges(), *_of_code()):
+    for expression in (*_of_rules(), *_of_judges(), *_of_code(), *_of_functions()):
         kind, _, _ = expression.name.partition(" ")
         is_of_code = kind not in ("rule", "before", "context")
         unique.setdefault(
@@ -153,6 +153,15 @@ def _of_code() -> Iterator[Expression]:
                 if not isinstance(value, re.Pattern):
                     place = f"{place}[{number}]"
                 yield Expression(place, pattern.pattern, _used(pattern, methods))
+
+
+def _of_functions() -> Iterator[Expression]:
+    """The expressions that functions compile when they need them."""
+    for function in (extents._cell, extents._open_row, extents._opened_cell):
+        for delimiter in extents._DELIMITERS_OF_CSV:
+            pattern = function(delimiter)
+            name = f"refold.redaction.checks.extents:{function.__name__}({delimiter!r})"
+            yield Expression(name, pattern.pattern, _used(pattern, frozenset()))
 
 
 def _patterns_in(value: object) -> Iterator[re.Pattern[str]]:

@@ -33,18 +33,22 @@ _FAILED: Final = re.compile(
     r"|Your proposed edit has introduced)"
 )
 # A line with its number, as editors and ``cat -n`` print it.
-_NUMBERED: Final = re.compile(r" *(\d+)(?:→|\t)(.*)", re.DOTALL)
-_NUMBERED_WINDOW: Final = re.compile(r"(\d+):(.*)", re.DOTALL)
-_WINDOW: Final = re.compile(r"\[File: (?P<path>.+?) \((?P<total>\d+) lines total\)\]")
+_NUMBERED: Final = re.compile(r" *(\d{1,9})(?:→|\t)(.*)", re.DOTALL)
+_NUMBERED_WINDOW: Final = re.compile(r"(\d{1,9}):(.*)", re.DOTALL)
+# A path ends where the next title begins, so that a search takes linear time.
+_WINDOW: Final = re.compile(
+    r"\[File: (?P<path>(?:(?!\[File: ).)+?) \((?P<total>\d{1,9}) lines total\)\]"
+)
 _CUT_LINE: Final = re.compile(r"\.\.\. ?\[(?:line )?truncated\]$")
 _SNIPPET: Final = re.compile(r"`?cat -n`? on a snippet")
 _EMPTY: Final = re.compile(r"the file exists but (?:the contents are|is) empty", re.I)
 _MOST_LINES: Final = 2_000  # lines that clients show at once
 _WINDOW_COMMANDS: Final = ("open", "goto", "scroll_down", "scroll_up")
-_LINES_EDIT: Final = re.compile(r"(\d+):(\d+)\s*\n(.*)", re.DOTALL)
+_LINES_EDIT: Final = re.compile(r"(\d{1,9}):(\d{1,9})\s*\n(.*)", re.DOTALL)
 _END_OF_EDIT: Final = re.compile(r"\n?end_of_edit\s*\Z")
 _CHANGED: Final = re.compile(
-    r"Note: (?P<path>/[^\n]+?) was modified, either by the user or by a linter"
+    r"Note: (?P<path>/(?:(?!Note: /)[^\n])+?) was modified, "
+    r"either by the user or by a linter"
 )
 
 

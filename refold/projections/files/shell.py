@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -20,11 +21,8 @@ _UNSAFE: Final = {name: frozenset(pairs) for name, pairs in _DATA["unsafe"].item
 _OPTIONS: Final = {name: re.compile(option) for name, option in _DATA["option"].items()}
 _RUNNERS: Final = frozenset[str](_DATA["runners"]["programs"])
 _TASKS: Final = frozenset[str](_DATA["runners"]["harmless"])
-_HEREDOC: Final = re.compile(
-    r"<<-?\s*(?P<quote>['\"]?)(?P<tag>\w+)(?P=quote)(?P<rest>[^\n]*)\n"
-    r"(?:.*?\n)??[ \t]*(?P=tag)[ \t]*(?:\n|\Z)",
-    re.DOTALL,
-)
+# The start of a here-document, but not of a here-string (``<<<``).
+_HEREDOC: Final = re.compile(r"(?<!<)<<-?[ \t]*(?P<quote>['\"]?)(?P<tag>\w+)(?P=quote)")
 # The number of an output before its redirection.
 _DESCRIPTOR: Final = re.compile(r"(^|\s)\d([<>])")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
@@ -81,7 +79,7 @@ def touched_by(command: str) -> Touched:
     """
     if len(command) > _LONGEST:
         return EVERYTHING
-    plain = _HEREDOC.sub(lambda heredoc: f"{heredoc['rest']}\n", command)
+    plain = _without_heredocs(command)
     parts = _substitutions(plain.replace("\\\n", " "), _DEEPEST)
     if parts is None:
         return EVERYTHING
@@ -96,6 +94,28 @@ def touched_by(command: str) -> Touched:
                 return EVERYTHING
             paths += touched.paths
     return Touched(paths=tuple(paths))
+
+
+def _without_heredocs(command: str) -> str:
+    """Return a command without the texts of its here-documents."""
+    lines = command.split("\n")
+    ends: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        ends.setdefault(line.strip(" \t"), []).append(number)
+    kept: list[str] = []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        start = _HEREDOC.search(line)
+        if start is not None:
+            later = ends.get(start["tag"], [])
+            index = bisect_left(later, number)
+            if index < len(later):
+                line = line[: start.start()] + line[start.end() :]
+                number = later[index] + 1
+        kept.append(line)
+    return "\n".join(kept)
 
 
 def _substitutions(command: str, depth: int) -> list[str] | None:
