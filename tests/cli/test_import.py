@@ -494,7 +494,7 @@ main(["import", *{files!r}, "--user", "ada"])
 """
 
     killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
-    before = refold("sessions", "--json").json()
+    before = refold("sessions", "--sort", "session", "--json").json()
     again = refold("import", *files, "--user", "ada", "--json").json()
     third = refold("import", *files, "--user", "ada", "--json").json()
 
