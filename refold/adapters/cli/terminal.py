@@ -249,7 +249,7 @@ class Viewer(App[BaseException]):
             elif part is explanation.parts[0]:
                 context.show_blocks(page, explanation.view.system or "")
 
-        why.show(page, explanation, show_blocks)
+        why.show(page, explanation, show_blocks, verbose=True)
         spans = explanation.view.to_json()["spans"]
         context.show_replacements(page, spans, explanation.events.values())
         worker = get_current_worker()
