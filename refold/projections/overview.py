@@ -11,8 +11,6 @@ from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, ToolCall
 from refold.domain.session import labels_in
-from refold.projections.context.abridged import TOOLS, action_of
-from refold.projections.context.text import leaves
 from refold.projections.instructions import (
     LONGEST_TITLE,
     instruction_of,
@@ -343,6 +341,10 @@ class OverviewFold:
 
     def _files_of(self, call: ToolCall) -> list[str]:
         """Return the files that a call changes, and follow the file that is open."""
+        # The list of known tools is a file that a list of sessions without new calls
+        # does not read.
+        from refold.projections.context.abridged import TOOLS, action_of
+
         patched = list(_patched_files(call))
         if patched:
             return patched
@@ -429,6 +431,8 @@ def _digest(path: str) -> str:
 
 def _patched_files(call: ToolCall) -> Iterator[str]:
     """The files in a patch that the call applies, in the format of ``apply_patch``."""
+    from refold.projections.context.text import leaves
+
     arguments = call.arguments
     for text in [arguments] if isinstance(arguments, str) else leaves(arguments):
         if "*** Begin Patch" in text:

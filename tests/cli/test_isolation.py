@@ -16,6 +16,7 @@ WINDOW: Final = "turn_window:full_turns=2,cached_turns=2"
 # Every command that takes --user and --session, with its other arguments.
 ASKS: Final[dict[str, list[str]]] = {
     "audit": [],
+    "blame": ["a.py"],
     "compact": ["--strategy", WINDOW],
     "compare": ["--strategy", WINDOW, "--strategy", "keep_all"],
     "context": ["--strategy", WINDOW],
@@ -31,6 +32,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "rerun": [],
     "review": ["scan"],
     "search": ["the"],
+    "share": ["--out", "run.html", "--yes"],
     "stats": [],
     "verify": [],
     "view": ["--html", "run.html"],

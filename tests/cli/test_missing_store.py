@@ -13,6 +13,7 @@ from tests.cli.conftest import Refold
 # Arguments with which each command would use the store.
 USES: Final[dict[str, list[str]]] = {
     "audit": ["audit"],
+    "blame": ["blame", "app.py", "--user", "ada"],
     "compact": [
         "compact",
         "--user",
@@ -49,6 +50,16 @@ USES: Final[dict[str, list[str]]] = {
     "seal": ["seal"],
     "search": ["search", "word", "--user", "ada"],
     "sessions": ["sessions"],
+    "share": [
+        "share",
+        "--user",
+        "ada",
+        "--session",
+        "s",
+        "--out",
+        "run.html",
+        "--yes",
+    ],
     "stats": ["stats"],
     "verify": ["verify"],
     "view": ["view", "--user", "ada", "--session", "s"],

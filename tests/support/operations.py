@@ -359,6 +359,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     ),
     "proof of the tree": lambda store: store.verify_seals(),
     "sessions of a user": lambda store: store.sessions("ada"),
+    "overviews of a user": lambda store: store.overviews("ada"),
     "stored view": lambda store: store.log.load_view(session_of(store).stream, "none"),
     "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
     "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),
@@ -379,6 +380,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
 # list of sessions is as long as the number of sessions.
 WHOLE: Final[dict[str, frozenset[str]]] = {
     "follow": frozenset({"heads"}),  # where no order of all events exists
+    # All stored views of a user: the index filters them by name.
+    "overviews of a user": frozenset({"views"}),
     # All rows of a user, in any session.
     "erasure": frozenset({"heads", "events", "blobs", "receipts", "views", "leases"})
     | {"seals", "leaves", "audit"},

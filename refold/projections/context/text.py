@@ -740,18 +740,32 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-_ALLOWED: Final = load_packaged_toml("refold.projections", "data", "messages.toml")
-# By role, the types of blocks that its messages may have.
-_ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
-# By type of block, the fields that it may have besides those of every block.
-_FIELDS: Final = {
-    kind: frozenset(fields) for kind, fields in _ALLOWED["fields"].items()
-}
 # The types of blocks that a result may have.
 _IN_RESULTS: Final = frozenset(
     {"text", "image", "document", "search_result", "tool_reference"}
 )
 _FIELDS_OF_ALL: Final = frozenset({"type", "cache_control"})
+
+
+class _Allowed(NamedTuple):
+    """The blocks that the Messages API takes.
+
+    roles:  by role, the types of blocks that its messages may have.
+    fields: by type of block, the fields that it may have besides those of every block.
+    """
+
+    roles: Mapping[str, frozenset[str]]
+    fields: Mapping[str, frozenset[str]]
+
+
+@cache
+def _allowed() -> _Allowed:
+    """Read the file once, and only in a process that checks messages."""
+    tables = load_packaged_toml("refold.projections", "data", "messages.toml")
+    return _Allowed(
+        roles={role: frozenset(kinds) for role, kinds in tables["roles"].items()},
+        fields={kind: frozenset(names) for kind, names in tables["fields"].items()},
+    )
 
 
 def violations(messages: Messages, system: str | None = None) -> list[str]:
@@ -774,7 +788,7 @@ def _roles(messages: Messages) -> Iterator[str]:
     previous = None
     for index, message in enumerate(messages):
         role = message.get("role")
-        if role not in _ROLES:
+        if role not in _allowed().roles:
             yield f"messages.{index}: role must be user or assistant"
         if set(message) - {"role", "content"}:
             yield f"messages.{index}: holds more than role and content"
@@ -787,6 +801,7 @@ def _roles(messages: Messages) -> Iterator[str]:
 
 def _contents(messages: Messages) -> Iterator[str]:
     """Every message has content, in blocks that its role may have."""
+    allowed = _allowed()
     for index, message in enumerate(messages):
         content = message.get("content")
         if not isinstance(content, str | list) or not content:
@@ -796,11 +811,11 @@ def _contents(messages: Messages) -> Iterator[str]:
         role = str(message.get("role"))
         for place, block in _blocks(index, message):
             kind = str(block.get("type"))
-            if kind not in _FIELDS and role == "assistant":
+            if kind not in allowed.fields and role == "assistant":
                 continue  # only the provider knows its blocks
-            if kind not in _ROLES.get(role, ()):
+            if kind not in allowed.roles.get(role, ()):
                 yield f"{place}: a {kind} block cannot be in a message of the {role}"
-            elif set(block) - _FIELDS[kind] - _FIELDS_OF_ALL:
+            elif set(block) - allowed.fields[kind] - _FIELDS_OF_ALL:
                 yield f"{place}: holds fields that a {kind} block does not have"
 
 
@@ -813,7 +828,7 @@ def _order(messages: Messages) -> Iterator[str]:
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
         # Between the blocks of its own tools, the provider may have thought again.
-        has_own = any(kind not in _FIELDS for kind in kinds)
+        has_own = any(kind not in _allowed().fields for kind in kinds)
         are_results = [kind == "tool_result" for kind in kinds]
         are_thinking = [kind in THINKING for kind in kinds if kind != "compaction"]
         if not _true_first(are_results):
