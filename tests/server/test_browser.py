@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -429,6 +429,21 @@ def test_axe_finds_no_problem_in_any_page(
     page.goto("/run/run")
     page.keyboard.press("?")
     assert accessibility_problems(page) == []
+
+
+def test_long_titles_names_and_days_fit_a_narrow_window(
+    open_page: OpenPage, store: SessionStore
+) -> None:
+    unbroken = "refold/projections/context/" * 6
+    for n in range(2):
+        session = store.session(user_id="ada", session_id=f"{n}-{'session-name-' * 12}")
+        day = datetime(2026, 2, 1 + n, tzinfo=UTC)
+        session.append(refold.UserInput(text=unbroken), ts=day)
+        session.label(project=unbroken, title=f"{n} {unbroken}")
+    page = open_page("/", size="narrow")
+
+    expect(page.locator("tr.day")).to_have_count(2)
+    assert page_width(page) <= SIZES["narrow"]["width"]
 
 
 def test_axe_finds_no_problem_in_an_error_page(

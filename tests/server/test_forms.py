@@ -48,7 +48,7 @@ NEEDED: Final = {
     ("/erase", "confirm"): "type the user's name",
 }
 FORMS: Final = {
-    "/ get failed find label project since state until",
+    "/ get agent failed find label model project since state until",
     "/ get q",
     "/logout post",
     "/erase get session",
@@ -325,22 +325,23 @@ def test_the_page_of_sessions_is_searched_by_its_form(
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
     page = context.new_page()
     show = page.get_by_role("button", name="Show", exact=True)
+    search = page.get_by_role("button", name="Search", exact=True)
     words = page.get_by_placeholder("Search the events of all sessions")
 
     page.goto("/")
     show.click()  # empty
-    expect(page.get_by_role("link", name="other")).to_be_visible()
+    expect(page.get_by_role("link", name="quagga")).to_be_visible()
     expect(page.locator(".found")).to_have_count(0)
 
     words.fill("quaggas bold")
-    show.click()
+    search.click()
     expect(page.locator(".found li")).to_have_count(1)
     expect(page.locator(".found mark.match")).to_have_text(["quagga", "bold"])
     expect(page.locator(".found .snippet")).to_have_text(hostile)
     expect(page.locator(".found img, .found b")).to_have_count(0)
 
     words.fill("file type:tool_result failed:no")
-    show.click()
+    search.click()
     expect(page.get_by_role("heading", name="60 events match")).to_be_visible()
     expect(page.locator(".found li")).to_have_count(50)
     page.get_by_role("link", name="Show more").click()
@@ -348,10 +349,10 @@ def test_the_page_of_sessions_is_searched_by_its_form(
     expect(page.get_by_role("link", name="Show more")).to_have_count(0)
 
     words.fill("nothingmatches")
-    show.click()
+    search.click()
     expect(page.get_by_text("No event matches these words.")).to_be_visible()
 
     words.fill("type:nothing")
-    show.click()
+    search.click()
     expect(page.get_by_text("there is no such type of event")).to_be_visible()
     context.close()

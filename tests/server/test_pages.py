@@ -329,6 +329,24 @@ def test_a_page_of_a_long_run_reads_only_what_it_shows(
         assert run_pages.LIMIT <= rows_read["main"] <= 2 * run_pages.LIMIT, path
 
 
+def test_sessions_are_filtered_by_agent_and_model(
+    ada: TestClient, store: SessionStore
+) -> None:
+    for name, agent, model in (("a", "coder", "m-1"), ("b", "tester", "m-2")):
+        session = store.session(user_id="ada", session_id=name)
+        answer = refold.AgentResponse(text="Done.")
+        session.append(answer, agent=agent, meta={"model": model})
+
+    def shown(query: str) -> list[str]:
+        read = page_text(ada, f"/?{query}")
+        return re.findall(r'class="about"><a href="/run/(\w)', read)
+
+    assert sorted(shown("")) == ["a", "b"]
+    assert shown("agent=coder") == ["a"]
+    assert shown("model=m-2") == ["b"]
+    assert shown("agent=coder&model=m-2") == []
+
+
 def test_a_filter_shows_only_matching_events(
     ada: TestClient, store: SessionStore
 ) -> None:

@@ -235,6 +235,8 @@ class SessionFilter:
         self,
         find: str = "",
         project: str = "",
+        agent: str = "",
+        model: str = "",
         state: Literal["", "live", "ended"] = "",
         failed: str = "",
         since: str = "",
@@ -244,6 +246,8 @@ class SessionFilter:
     ) -> None:
         self.find = find
         self.project = project
+        self.agent = agent
+        self.model = model
         self.state = state
         self.failed = bool(failed)
         self.since = since
@@ -260,6 +264,8 @@ class SessionFilter:
         return OverviewFilter(
             text=self.find,
             project=self.project,
+            agent=self.agent,
+            model=self.model,
             state=self.state,
             failed=self.failed,
             since=_day(self.since, "since"),
