@@ -571,15 +571,19 @@ class EncryptedStreams:
         rows = self.recorder.view_rows(user_id, name)
         if not rows:
             return {}
+        readable_rows: list[tuple[str, int, int, bytes]] = []
         encrypted_rows: list[tuple[str, bytes, bytes]] = []
         for session_id, through_seq, derived_seq, body in rows:
             stream = StreamId(user_id, session_id)
+            if not (isinstance(through_seq, int) and isinstance(derived_seq, int)):
+                continue  # SQLite stores any type in any column
             context = _view_context(stream, name, through_seq, derived_seq)
+            readable_rows.append((session_id, through_seq, derived_seq, body))
             encrypted_rows.append((session_id, body, context))
         views: dict[str, ports.StoredView] = {}
         plain_rows = self.keys.decrypt_each(user_id, encrypted_rows)
         for (session_id, through_seq, derived_seq, _), packed in zip(
-            rows, plain_rows, strict=True
+            readable_rows, plain_rows, strict=True
         ):
             if packed is None:
                 continue

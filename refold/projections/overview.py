@@ -255,8 +255,9 @@ class OverviewFold:
             self._projects["meta"] = shortened(project, _LONGEST_NAME)
         parent = extra.get("parent")
         if isinstance(parent, dict) and self._totals.events == 1:
-            session_id = str(parent.get("session_id", ""))
-            self._totals = self._totals._replace(parent=session_id)
+            session_id = parent.get("session_id")
+            if isinstance(session_id, str):
+                self._totals = self._totals._replace(parent=session_id)
         event = envelope.payload
         if isinstance(event, events.Request) and event.model:
             self._requested_model = shortened(event.model, _LONGEST_NAME)

@@ -7,6 +7,7 @@ stored overviews lack, of the sessions with the newest writes first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -209,28 +210,34 @@ def page_of(
         if matching.matches(session):
             found.append(session)
     found.sort(key=lambda session: _order(session, key), reverse=descending)
+    if sort in _TEXTS:  # sessions without the text come last in both directions
+        found.sort(key=lambda session: not key(session))
     start = 0
     if after and sort == "session":
         start = _start_after_name(found, after, descending=descending)
+    elif after and sort in _TEXTS:
+        start = _start_after_row(found, after)
     elif after:
-        start = _start(found, after, key, descending=descending)
+        start = _start_after_value(found, after, key, descending=descending)
     end = len(found) if limit is None else start + limit
     page = found[start:end]
     following = None
     if page and end < len(found):
-        following = _cursor(page[-1], sort, key)
+        following = _cursor(page[-1], sort, key, row=end)
     return OverviewPage(page, following, len(found), unread)
 
 
 _Key: TypeAlias = Callable[[SessionOverview], Any]
+_TEXTS: Final = ASCENDING - {"session"}
+# The number of a row, and the head of its session; both are below 10^15.
+_ROW: Final = re.compile(r"row([1-9][0-9]{0,14})\.([0-9]{1,15})")
 
 
 def _text_key(field: str) -> _Key:
-    """Return a key that sorts sessions without the field behind all others."""
+    """Return a key that sorts by a text, in upper or lower case."""
 
-    def key(session: SessionOverview) -> tuple[bool, str]:
-        text = folded(getattr(session.overview, field))
-        return not text, text
+    def key(session: SessionOverview) -> str:
+        return folded(getattr(session.overview, field))
 
     return key
 
@@ -258,17 +265,20 @@ def _order(session: SessionOverview, key: _Key) -> tuple[Any, str, str]:
     return key(session), session.info.user_id, session.info.session_id
 
 
-def _cursor(session: SessionOverview, sort: Sort, key: _Key) -> str:
+def _cursor(session: SessionOverview, sort: Sort, key: _Key, *, row: int) -> str:
     """Return the place of a session in the order.
 
-    No text of the session is part of it, since it stands in URLs.
+    No text of the session is part of it, since it stands in URLs.  In the order of a
+    text, the place has the number of the row and the head of the session instead.
+
+    row: the number of the session in the list, counted from 1.
     """
     session_id = session.info.session_id
     if sort == "session":
         return session_id
-    value = key(session)
-    place = repr(value) if isinstance(value, int | float) else ""
-    return f"{place}~{session_id}"
+    if sort in _TEXTS:
+        return f"row{row}.{session.info.head_seq}~{session_id}"
+    return f"{key(session)!r}~{session_id}"
 
 
 def _start_after_name(
@@ -282,29 +292,53 @@ def _start_after_name(
     return len(sessions)
 
 
-def _start(
+def _start_after_row(sessions: Sequence[SessionOverview], after: str) -> int:
+    """Return the index of the first session after a session, or after its former row.
+
+    The row counts if the session has new events, which may have changed its text, or if
+    it is no longer in the list.
+
+    Raises InvalidEvent for a text that is no place in the order of a text.
+    """
+    place, _, session_id = after.partition("~")
+    match = _ROW.fullmatch(place)
+    if match is None:
+        raise _no_place()
+    row, head_seq = int(match[1]), int(match[2])
+    for index, session in enumerate(sessions):
+        if session.info.session_id == session_id:
+            if session.info.head_seq == head_seq:
+                return index + 1
+            if index < row:
+                return row
+            break
+    return row - 1  # the rows after the former one moved up
+
+
+def _start_after_value(
     sessions: Sequence[SessionOverview], after: str, key: _Key, *, descending: bool
 ) -> int:
     """Return the index of the first session after a place in the order.
 
-    Raises InvalidEvent for a text that is no place.
+    Raises InvalidEvent for a text that is no place in the order of a number.
     """
-    place, separator, session_id = after.partition("~")
-    if separator and not place:  # the order of a text: the place is that of a session
-        for index, session in enumerate(sessions):
-            if session.info.session_id == session_id:
-                return index + 1
-        return 0
+    place, _, session_id = after.partition("~")
     try:
         value = float(place)
     except ValueError:
-        raise errors.InvalidEvent("`after` is not one that a list returned") from None
+        raise _no_place() from None
     for index, session in enumerate(sessions):
         own = (key(session), session.info.session_id)
         end = (value, session_id)
         if (own < end) if descending else (own > end):
             return index
     return len(sessions)
+
+
+def _no_place() -> errors.InvalidEvent:
+    return errors.InvalidEvent(
+        "`after` is not one that a list with this order returned"
+    )
 
 
 class Overviews:
@@ -320,7 +354,8 @@ class Overviews:
         """Return the overviews of these sessions, after folding their new events.
 
         most_events: fold no more events than this.  The sessions with the newest writes
-                     come first; the others keep the overview that is stored.
+                     come first, and a long one may be folded in several calls.  The
+                     others keep the overview that is stored.
         """
         by_user: dict[str, list[ports.SessionInfo]] = {}
         for info in infos:
@@ -360,13 +395,18 @@ class Overviews:
         for info in stale:
             view = stored.get(info.session_id)
             new = info.head_seq - (view.through_seq if view else 0)
-            if folded_events + new > most_events:
+            left = most_events - folded_events
+            is_whole = new <= left
+            if not is_whole:
                 unread.add(info.session_id)
-                continue
-            folded_events += new
+                if left < _FEWEST_FOLDED:
+                    continue
+            folded_events += min(new, left)
             try:
                 overviews[info.session_id] = self.fold(
-                    StreamId(user_id, info.session_id), info.head_seq
+                    StreamId(user_id, info.session_id),
+                    info.head_seq,
+                    most_events=None if is_whole else left,
                 )
             except errors.Erased:
                 erased.add(info.session_id)
@@ -403,12 +443,18 @@ class Overviews:
             info=info,
             overview=overview,
             is_current=is_current,
-            is_live=accepts_events and self._now - last_at < _LIVE,
+            # The time of an event in the future is wrong, and says nothing.
+            is_live=accepts_events and abs(self._now - last_at) < _LIVE,
             parent=parent,
         )
 
-    def fold(self, stream: StreamId, head_seq: int) -> Overview:
+    def fold(
+        self, stream: StreamId, head_seq: int, *, most_events: int | None = None
+    ) -> Overview:
         """Fold a session up to ``head_seq``, and store the overview.
+
+        most_events: fold no more new events than this; the next fold goes on with the
+                     rest.  None folds all.
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
@@ -417,7 +463,10 @@ class Overviews:
         fold, through, ends = self._stored_fold(stream)
         if through > head_seq:
             fold, through, ends = OverviewFold(), 0, {}
-        for envelope in read_pages(log, stream, after=through, upto=head_seq):
+        end_seq = head_seq
+        if most_events is not None:
+            end_seq = min(head_seq, through + most_events)
+        for envelope in read_pages(log, stream, after=through, upto=end_seq):
             fold.take(envelope)
         derived_seq = 0
         for name in log.streams(stream.user_id, stream.session_id):
@@ -432,12 +481,12 @@ class Overviews:
             derived_seq += end
         overview = fold.overview()
         body: JsonObject = {"overview": overview.dump()}
-        view = ports.StoredView(head_seq, derived_seq, body)
+        view = ports.StoredView(end_seq, derived_seq, body)
         replaces = stored.through_seq if stored else 0
         keep_view(log, stream, OVERVIEW, view, replaces=replaces)
-        if head_seq >= _FEWEST_FOLDED:
+        if end_seq >= _FEWEST_FOLDED:
             state: JsonObject = {"fold": fold.dump(), "derived": dict(ends)}
-            view = ports.StoredView(head_seq, derived_seq, state)
+            view = ports.StoredView(end_seq, derived_seq, state)
             keep_view(log, stream, _FOLD, view, replaces=through)
         return overview
 
@@ -451,7 +500,8 @@ class Overviews:
             with suppress(KeyError, TypeError, ValueError):
                 fold = OverviewFold.load(body["fold"])
                 return fold, stored.through_seq, dict(body["derived"])
-            self._log.drop_view(stream, _FOLD)
+            with suppress(errors.StoreUnavailable):  # a program that may only read
+                self._log.drop_view(stream, _FOLD)
         return OverviewFold(), 0, {}
 
 

@@ -304,9 +304,14 @@ class SessionStore:
         sort, descending, after, limit: options that ``page_of`` documents.
         matching: only sessions that this filter matches.
         label:    as in ``sessions``.
+
+        Raises InvalidConfiguration for a label or ``after`` without its user, and for
+        an unknown sort; InvalidEvent for an ``after`` of another order.
         """
         from refold.store.overviews import EVERY_SESSION, Overviews, page_of
 
+        if user_id is None and after:
+            raise InvalidConfiguration("name the user whose sessions they are, too")
         infos = self.sessions(user_id, label=label)
         return page_of(
             Overviews(self.log, now=self.clock()).of(infos),

@@ -1162,3 +1162,20 @@ def test_a_filter_by_redaction_shows_the_result_of_a_call(store: SessionStore) -
         "tool_call",
         "tool_result",
     ]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("until=9999-12-31", 200),
+        ("until=0001-01-01", 200),
+        ("sort=title&after=5", 422),
+        ("sort=last&after=row1.1~s", 422),
+    ],
+)
+def test_odd_filters_of_the_list_are_no_bugs(
+    store: SessionStore, ada: TestClient, query: str, status: int
+) -> None:
+    store.session(user_id="ada", session_id="s").append(refold.UserInput(text="hi"))
+
+    assert ada.get(f"/?{query}").status_code == status

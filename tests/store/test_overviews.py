@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -159,6 +160,78 @@ def test_work_is_bounded_and_what_is_missing_is_said(store: SessionStore) -> Non
     assert store.overviews("ada").unread == 0
 
 
+def test_a_session_over_the_bound_is_read_in_several_lists(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append([refold.UserInput(text=f"{n}") for n in range(600)])
+    infos = store.sessions("ada")
+
+    turns: list[tuple[int, bool]] = []
+    for _ in range(3):
+        (listed,) = Overviews(store.log, now=store.clock()).of(infos, most_events=256)
+        turns.append((listed.overview.turns, listed.is_current))
+
+    assert turns == [(256, False), (512, False), (600, True)]
+
+
+@pytest.mark.parametrize("column", ["through_seq", "derived_seq"])
+def test_a_seq_of_another_type_hides_no_list(
+    store: SessionStore, tmp_path: Path, column: str
+) -> None:
+    run(store, "a")
+    run(store, "b")
+    store.overviews("ada")
+    with sqlite3.connect(tmp_path / "refold.db") as database:
+        database.execute(f"UPDATE views SET {column}='x' WHERE session_id='a'")
+
+    titles = [session.overview.title for session in store.overviews("ada").sessions]
+
+    assert titles == ["Fix b", "Fix a"]
+
+
+@pytest.mark.parametrize("change", ["erase", "title"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_page_goes_on_where_the_last_session_changed_or_is_gone(
+    store: SessionStore, change: str, *, descending: bool
+) -> None:
+    for number in range(6):
+        run(store, f"s{number}")
+    options = {"sort": "title", "descending": descending, "limit": 2}
+    whole = names(store, **{**options, "limit": None})
+    first = store.overviews("ada", **options)  # type: ignore[arg-type]  # as a caller
+    last = first.sessions[-1].info.session_id
+    if change == "erase":
+        store.erase("ada", session_id=last, reason="asked for it")
+    else:
+        title = "a" if descending else "z"
+        store.session(user_id="ada", session_id=last).label(title=title)
+
+    assert names(store, **options, after=first.next) == whole[2:4]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sessions_without_a_title_come_last(
+    store: SessionStore, *, descending: bool
+) -> None:
+    run(store, "a")
+    run(store, "b")
+    store.session(user_id="ada", session_id="c").append(
+        refold.AgentResponse(text="hello")
+    )
+
+    listed = names(store, sort="title", descending=descending)
+
+    assert listed == (["b", "a", "c"] if descending else ["a", "b", "c"])
+
+
+def test_a_session_with_a_time_in_the_future_is_not_live(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="hi"), ts=NOON.replace(year=2999))
+
+    assert not store.overviews("ada").sessions[0].is_live
+
+
 def test_a_damaged_overview_is_folded_again(store: SessionStore) -> None:
     run(store, "a")
     store.overviews("ada")
@@ -202,6 +275,13 @@ def test_an_unknown_order_and_a_wrong_place_are_refused(store: SessionStore) -> 
         store.overviews("ada", sort="size")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(InvalidEvent):
         store.overviews("ada", after="x~a")
+    for after in ("5", "5~a", "~a", "row0.1~a", "row-1.1~a"):
+        with pytest.raises(InvalidEvent):
+            store.overviews("ada", sort="title", after=after)
+    with pytest.raises(InvalidEvent):
+        store.overviews("ada", after="row1.1~a")
+    with pytest.raises(InvalidConfiguration):
+        store.overviews(after="5~a")
 
 
 def test_sub_agents_name_their_parent(store: SessionStore) -> None:

@@ -260,7 +260,7 @@ class SessionFilter:
         """The filter of the store.  Raises InvalidEvent for a date that is none."""
         until = _day(self.until, "until")
         if until is not None:
-            until += timedelta(days=1)  # the last day belongs to the sessions
+            until = _day_after(until)  # the sessions of the last day are listed, too
         return OverviewFilter(
             text=self.find,
             project=self.project,
@@ -286,6 +286,14 @@ class SessionFilter:
         """Return the query of a link that sorts by a column, or turns the order."""
         turns = sort == self.sort and not self.reverse
         return {"sort": sort, "reverse": "1" if turns else "", "after": ""}
+
+
+def _day_after(day: datetime) -> datetime | None:
+    """Return the next day; None after the last one of the calendar."""
+    try:
+        return day + timedelta(days=1)
+    except OverflowError:
+        return None
 
 
 def _day(text: str, field: str) -> datetime | None:
