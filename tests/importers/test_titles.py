@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import refold
+from refold.redaction.policy import Policy
 from refold.store import SessionStore
 
 
@@ -87,6 +88,42 @@ def test_a_title_is_redacted_and_imported_once(tmp_path: Path) -> None:
         assert "EMAIL" in title
         assert again.events == 0
         assert len(store.session(user_id="ada", session_id="s-1").events()) == events
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        ("Fix " * 45 + "for jane.doe.long.name@example.com now", "Fix for…"),
+        ("修复" * 95 + " 4111 1111 1111 1111 " + "修复" * 20, "修复…"),
+        ("x" * 300, "x…"),
+        ("word " * 100, "word…"),
+    ],
+)
+def test_a_long_title_never_ends_within_a_redacted_value(
+    tmp_path: Path, words: str, end: str
+) -> None:
+    record = {"type": "ai-title", "aiTitle": words}
+    path = written(tmp_path, entry("u-1", "Fix it"), record)
+    with refold.open("memory://") as store:
+        title, _ = title_after(store, path)
+        (again,) = store.import_transcript(path, user_id="ada")
+
+    assert title.endswith(end)
+    assert 100 < len(title) <= 200
+    assert again.events == 0
+
+
+def test_a_title_with_a_numbered_value_is_imported_once(tmp_path: Path) -> None:
+    record = {"type": "ai-title", "aiTitle": "Mail to eve@example.com"}
+    first = entry("u-1", "Not to bob@example.com but to eve@example.com")
+    path = written(tmp_path, first, record)
+    policy = Policy.parse("version = 1\nnumbered = true\n")
+    with refold.open("memory://", policy=policy) as store:
+        title, _ = title_after(store, path)
+        (again,) = store.import_transcript(path, user_id="ada")
+
+    assert title == "Mail to [EMAIL_2]"
+    assert again.events == 0
 
 
 def test_a_title_of_a_person_stays_and_a_new_one_of_the_client_is_taken(

@@ -25,6 +25,7 @@ from refold.store.session.forking import fork
 # An import begins again if another writer appended to the session, at most this often.
 _TRIES: Final = 8
 _LONGEST_TITLE: Final = 200  # characters
+_MOST_OF_TITLE: Final = 1_000  # characters of a title of a client that are read
 _BATCH: Final = 200  # drafts in one append
 # Called with the number of drafts that are written or present.
 Progress = Callable[[int], object]
@@ -104,16 +105,25 @@ def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
 
     A title that a person set stays.
     """
-    title = " ".join(transcript.title.split())[:_LONGEST_TITLE]
+    times = [draft.ts for draft in transcript.drafts if draft.ts is not None]
+    ts = times[-1] if times else None
+    meta = Meta(source={"title_of": transcript.format})
+    state = session.writer.log.head(session.stream).state
+    learned = session.writer.learned(state)
+
+    def labelled(title: str) -> tuple[Draft, RedactedEvent]:
+        draft = Draft(labelling({"title": title}), ts=ts, meta=meta)
+        # The numbers of the session: a title with a value in it is imported once, too.
+        tag = session.writer.numbering(session.stream, state.numbers)
+        return draft, _redact(session, draft, tag, learned)
+
+    def redacted_title(title: str) -> str:
+        return labels_in(labelled(title)[1].event).get("title") or ""
+
+    title = _shortened(transcript.title, redacted_title)
     if not title:
         return 0
-    event = labelling({"title": title})
-    times = [draft.ts for draft in transcript.drafts if draft.ts is not None]
-    meta = Meta(source={"title_of": transcript.format})
-    draft = Draft(event, ts=times[-1] if times else None, meta=meta)
-    tag = session.writer.numbering(session.stream, {})
-    learned = session.writer.learned(session.writer.log.head(session.stream).state)
-    redacted = _redact(session, draft, tag, learned)
+    draft, redacted = labelled(title)
     states = session.writer.log.read(session.stream, types=("state",))
     for envelope in reversed(states):
         if "title" not in labels_in(envelope.payload):
@@ -127,6 +137,25 @@ def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
         session.writer.log.label(session.stream, labels_in(redacted.event))
         return 1
     return 0
+
+
+def _shortened(title: str, redacted: Callable[[str], str]) -> str:
+    """Return a title in one line of at most 200 characters.
+
+    It never ends within a value that redaction replaces: redaction may not recognize
+    the first half of an address.
+    """
+    line = " ".join(title.split())[:_MOST_OF_TITLE]
+    if len(line) <= _LONGEST_TITLE:
+        return line
+    places = range(_LONGEST_TITLE - 1, 0, -1)
+    ends = [end for end in places if line[end] == " " or not line[end].isascii()]
+    whole = redacted(line)
+    for end in ends or places[::10]:
+        beginning = line[:end].rstrip()
+        if whole.startswith(redacted(beginning)):
+            return beginning + "…"
+    return ""
 
 
 def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
