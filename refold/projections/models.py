@@ -6,6 +6,7 @@ published when the tables were written.  Registered models take precedence.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -413,6 +414,26 @@ def packaged_models() -> list[ModelInfo]:
     for info in _packaged().values():
         by_name[info.name] = info
     return list(by_name.values())
+
+
+def digest_of_prices() -> str:
+    """Return a digest of all prices, which changes if one of them does."""
+    prices = _packaged_prices() + _prices_in(_registered)
+    return hashlib.blake2b(prices, digest_size=8).hexdigest()
+
+
+@cache
+def _packaged_prices() -> bytes:
+    return hashlib.blake2b(_prices_in(_packaged()), digest_size=8).digest()
+
+
+def _prices_in(table: Mapping[str, ModelInfo]) -> bytes:
+    """Return the prices of a table as text, sorted by the names of the models."""
+    lines: list[str] = []
+    for name, info in sorted(table.items()):
+        prices = "" if info.prices is None else info.prices.model_dump_json()
+        lines.append(f"{name} {prices}")
+    return "\n".join(lines).encode()
 
 
 _registered: dict[str, ModelInfo] = {}

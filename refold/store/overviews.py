@@ -20,6 +20,7 @@ from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import repr_without_texts
+from refold.projections.models import digest_of_prices
 from refold.projections.overview import SHAPE, Overview, OverviewFold
 from refold.projections.search.terms import folded
 from refold.store.history import read_pages
@@ -347,6 +348,8 @@ class Overviews:
     def __init__(self, log: ports.EventLog, *, now: int) -> None:
         self._log = log
         self._now = now
+        # A view that was stored with other prices is folded again.
+        self._prices = digest_of_prices()
 
     def of(
         self, infos: Sequence[ports.SessionInfo], *, most_events: int = MOST_EVENTS
@@ -382,7 +385,7 @@ class Overviews:
         stale: list[ports.SessionInfo] = []
         for info in infos:
             view = stored.get(info.session_id)
-            overview = None if view is None else _loaded(view)
+            overview = None if view is None else _loaded(view, self._prices)
             if overview is not None:
                 overviews[info.session_id] = overview
             ends = (info.head_seq, derived.get(info.session_id, 0))
@@ -394,7 +397,9 @@ class Overviews:
         folded_events = 0
         for info in stale:
             view = stored.get(info.session_id)
-            new = info.head_seq - (view.through_seq if view else 0)
+            is_stored = info.session_id in overviews
+            through = view.through_seq if view is not None and is_stored else 0
+            new = info.head_seq - through
             left = most_events - folded_events
             is_whole = new <= left
             if not is_whole:
@@ -480,12 +485,16 @@ class Overviews:
             ends[name] = end
             derived_seq += end
         overview = fold.overview()
-        body: JsonObject = {"overview": overview.dump()}
+        body: JsonObject = {"overview": overview.dump(), "prices": self._prices}
         view = ports.StoredView(end_seq, derived_seq, body)
         replaces = stored.through_seq if stored else 0
         keep_view(log, stream, OVERVIEW, view, replaces=replaces)
         if end_seq >= _FEWEST_FOLDED:
-            state: JsonObject = {"fold": fold.dump(), "derived": dict(ends)}
+            state: JsonObject = {
+                "fold": fold.dump(),
+                "derived": dict(ends),
+                "prices": self._prices,
+            }
             view = ports.StoredView(end_seq, derived_seq, state)
             keep_view(log, stream, _FOLD, view, replaces=through)
         return overview
@@ -498,6 +507,7 @@ class Overviews:
         if stored is not None:
             body: dict[str, Any] = dict(stored.body)
             with suppress(KeyError, TypeError, ValueError):
+                _check_prices(body, self._prices)
                 fold = OverviewFold.load(body["fold"])
                 return fold, stored.through_seq, dict(body["derived"])
             with suppress(errors.StoreUnavailable):  # a program that may only read
@@ -505,13 +515,20 @@ class Overviews:
         return OverviewFold(), 0, {}
 
 
-def _loaded(view: ports.StoredView) -> Overview | None:
-    """Read a stored overview; None if it is damaged."""
+def _loaded(view: ports.StoredView, prices: str) -> Overview | None:
+    """Read a stored overview; None if it is damaged, or was made with other prices."""
     body: dict[str, Any] = view.body
     try:
+        _check_prices(body, prices)
         return Overview.load(body["overview"])
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _check_prices(body: Mapping[str, Any], prices: str) -> None:
+    """Raise ValueError or KeyError if a view was stored with other prices."""
+    if body["prices"] != prices:
+        raise ValueError("the dollars were counted with other prices")
 
 
 def by_day(

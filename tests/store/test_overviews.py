@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 import refold
+from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
 from refold.domain.ids import StreamId
 from refold.domain.ports import StoredView
+from refold.projections import models
 from refold.store import SessionStore
+from refold.store.appends import Order
 from refold.store.overviews import (
     OVERVIEW,
     SORTS,
@@ -230,6 +233,25 @@ def test_a_session_with_a_time_in_the_future_is_not_live(store: SessionStore) ->
     session.append(refold.UserInput(text="hi"), ts=NOON.replace(year=2999))
 
     assert not store.overviews("ada").sessions[0].is_live
+
+
+def test_new_prices_change_the_dollars_of_a_stored_overview(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_registered", {})
+    session = store.session(user_id="ada", session_id="s")
+    meta = Meta(model="our-own-model", usage={"input_tokens": 1_000_000})
+    draft = Draft(refold.AgentResponse(text="hi"), meta=meta)
+    inputs = [Draft(refold.UserInput(text=f"{n}")) for n in range(300)]
+    session.writer.append(Order(session.stream, (draft, *inputs)))
+    assert store.overviews("ada").sessions[0].overview.unpriced == 1
+
+    models.register_model(
+        "our-own-model", context_tokens=1000, prices={"input": 2.0, "output": 4.0}
+    )
+
+    overview = store.overviews("ada").sessions[0].overview
+    assert (overview.dollars, overview.unpriced) == (2.0, 0)
 
 
 def test_a_damaged_overview_is_folded_again(store: SessionStore) -> None:
