@@ -18,6 +18,7 @@ from refold.projections.instructions import (
     title_of,
 )
 from refold.projections.models import Usage, greatest_of, usage_of
+from refold.projections.search.documents import has_failed
 
 # The version of the stored form.  Stored overviews of another version are folded again.
 SHAPE: Final = 1
@@ -113,14 +114,7 @@ class Overview(NamedTuple):
 
 def is_failure(envelope: Envelope) -> bool:
     """Whether an event is a failed call, an error, or a run that ended in failure."""
-    match envelope.payload:
-        case events.ToolResult(status="error"):
-            return True
-        case events.AgentError():
-            return True
-        case events.Final(outcome="failure"):
-            return True
-    return False
+    return has_failed(envelope.payload)
 
 
 def overview_of(main: Iterable[Envelope], derived: Iterable[Envelope] = ()) -> Overview:
@@ -410,7 +404,10 @@ class OverviewFold:
 
 
 def _is_about_session(event: events.Event) -> bool:
-    """Whether an event is no activity: a label, or a later redaction."""
+    """Whether an event changes what is known of the session: a label or a redaction.
+
+    It is no activity of the agent or a person.
+    """
     return bool(labels_in(event)) or isinstance(event, events.RedactionApplied)
 
 

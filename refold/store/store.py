@@ -90,7 +90,7 @@ def _saved_params(log: ports.EventLog, user_id: str) -> Mapping[str, int]:
     return saved_turns(log, user_id).params()
 
 
-def _listed_sessions(page: OverviewPage) -> tuple[int | None, dict[str, int]]:
+def _size_of_list(page: OverviewPage) -> tuple[int | None, dict[str, int]]:
     return None, {"sessions": len(page.sessions)}
 
 
@@ -284,7 +284,7 @@ class SessionStore:
             last_listed = (page[-1].user_id, page[-1].session_id)
         return infos
 
-    @recorded("session_list", "sessions", measure=_listed_sessions)
+    @recorded("session_list", "sessions", measure=_size_of_list)
     def overviews(
         self,
         user_id: str | None = None,
@@ -298,8 +298,9 @@ class SessionStore:
     ) -> OverviewPage:
         """List sessions with titles, counts, tokens and dollars, in pages.
 
-        Folds at most 50,000 new events of the sessions, those with the newest writes
-        first.  The page has the number of sessions that need another call.
+        A call reads at most 50,000 new events, those of the sessions with the newest
+        writes first.  ``unread`` of the page counts the sessions that have more: call
+        this again to read them.
 
         sort, descending, after, limit: options that ``page_of`` documents.
         matching: only sessions that this filter matches.

@@ -66,6 +66,7 @@ def check(answers: dict[str, Any]) -> None:
     assert answers["context_at"]["result"]["provenance"] == "assumed"
     assert answers["why"]["result"]["provenance"] == "assumed"
     assert [s["session_id"] for s in answers["sessions"]["result"]] == ["own"]
+    assert answers["sessions"]["result"][0]["title"]
     assert [hit["seq"] for hit in answers["search"]["result"]] == [1]
     assert [e["type"] for e in answers["events"]["result"]] == [
         "user_input",

@@ -119,6 +119,7 @@ def test_a_search_without_words_or_with_too_many_is_refused(text: str) -> None:
         ("after:yesterday", "after: takes a date"),
         ("before:", "needs a value"),
         ("failed:perhaps", "yes or no"),
+        ("model:-", "needs a name"),
         ("file:/", "needs a name"),
     ],
 )

@@ -63,18 +63,22 @@ class Readable:
 
     def sessions(self, after: str | None = None, limit: int = 20) -> list[Any]:
         """List the sessions by name; pass the last one as `after` for the next page."""
-        infos = self._store.sessions(
-            self._whose(), after=after, limit=min(limit, _MAX_ENTRIES)
+        page = self._store.overviews(
+            self._whose(), sort="session", after=after, limit=min(limit, _MAX_ENTRIES)
         )
-        return [
-            {
+        entries: list[Any] = []
+        for session in page.sessions:
+            info = session.info
+            entry = {
                 "session_id": info.session_id,
+                "title": session.overview.title,
                 "events": info.head_seq,
+                "failures": session.overview.failures,
                 "tokens": info.tokens,
                 "updated_at": info.updated_at.isoformat(),
             }
-            for info in infos
-        ]
+            entries.append(entry)
+        return entries
 
     def search(
         self, words: str, session_id: str | None = None, limit: int = 10

@@ -257,7 +257,7 @@ class SessionFilter:
 
     @property
     def matching(self) -> OverviewFilter:
-        """The filter of the store.  Raises InvalidEvent for a date that is none."""
+        """The filter of the store.  Raises InvalidEvent for a wrong date."""
         until = _day(self.until, "until")
         if until is not None:
             until = _day_after(until)  # the sessions of the last day are listed, too
@@ -274,7 +274,7 @@ class SessionFilter:
 
     @property
     def is_set(self) -> bool:
-        """Whether it leaves out any session."""
+        """Whether any field of the filter is filled in."""
         return self.matching != EVERY_SESSION
 
     @property

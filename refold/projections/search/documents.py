@@ -14,7 +14,7 @@ _PATHS: Final = tuple[str, ...](
     load_packaged_toml("refold.projections", "data", "tools.toml")["paths"]
 )
 MOST_FOLDERS: Final = 16  # of a path; deeper ones count from the file up
-# Fields of an event whose values are no words of anybody.
+# Fields with digests, names and numbers, which nobody would search for.
 _OPAQUE: Final[Mapping[str, frozenset[str]]] = {
     "request": frozenset(events.Request.model_fields) - {"model"},
     "redaction_applied": frozenset(events.RedactionApplied.model_fields),

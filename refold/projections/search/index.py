@@ -17,7 +17,7 @@ from refold.projections.search.terms import terms
 
 # The number of seqs that one index covers.
 SEGMENT: Final = 1024
-# The bytes of a term's hash.  Two terms with one hash only cost a look at the event.
+# The bytes of a hash.  If two terms share one, a search reads an event in vain.
 _HASH_SIZE: Final = 5
 MOST_COUNTED: Final = 255  # of one term in one event
 _MOST_OPEN: Final = 256  # calls without a result whose files are remembered
@@ -42,12 +42,12 @@ class Keyed:
 
     def hash(self, term: str) -> bytes:
         """Return the hash of a term."""
-        known = self._hashes.get(term)
-        if known is None:
+        digest = self._hashes.get(term)
+        if digest is None:
             data = term.encode("utf-8", "surrogatepass")
             hash_ = hashlib.blake2b(data, key=self._key, digest_size=_HASH_SIZE)
-            known = self._hashes[term] = hash_.digest()
-        return known
+            digest = self._hashes[term] = hash_.digest()
+        return digest
 
 
 class Index:

@@ -152,6 +152,8 @@ class _Clauses:
                 self.any_of.append(_facts(documents.TOOL, tools))
             case "model":
                 parts = documents.model_parts(value)
+                if not parts:
+                    raise InvalidEvent("the filter model: needs a name, as in opus")
                 self.required |= _facts(documents.MODEL, parts)
             case "file":
                 self._add_file(value)
