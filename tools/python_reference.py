@@ -29,6 +29,7 @@ from refold.store.session.proofs import SessionProofs
 from refold.store.session.reviews import SessionReviews
 from refold.store.session.strategies import SessionStrategies
 from refold.store.session.vault import SessionVault
+from refold.store.shares import Shares
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
 BEGIN: Final = "<!-- calls: `make fix` writes these tables from the docstrings -->\n"
@@ -49,6 +50,7 @@ OBJECTS: Final[Mapping[str, type]] = {
     "store.user(…)": User,
     "store.memory": Memories,
     "store.reviews": Reviews,
+    "store.shares": Shares,
     "store.erasures": Erasures,
     "store.keys": Keys,
     "store.access_log": AccessLog,

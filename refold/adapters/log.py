@@ -44,6 +44,7 @@ class EncryptedLog(EncryptedStreams):
         self.view_names = recorder.view_names
         self.derived_seqs = recorder.derived_seqs
         self.drop_views = recorder.drop_views
+        self.share_places = recorder.share_places
         self.lagging = recorder.lagging
         self.leases: ports.Leases = recorder
 

@@ -665,6 +665,12 @@ class EncryptedStreams:
         secret = key.cipher.encrypt(bytes(12), b"proof", b"derived")
         return hashlib.sha256(secret).digest()
 
+    def encrypt_link(self, names: bytes) -> bytes:
+        return self.keys.encrypt_link(names)
+
+    def decrypt_link(self, ciphertext: bytes) -> bytes | None:
+        return self.keys.decrypt_link(ciphertext)
+
     def key(self, stream: StreamId) -> SessionKey:
         """Return the session's key, with which its rows were encrypted.
 

@@ -48,7 +48,8 @@ __all__ = [
     "IdempotencyConflict", "ImportFailed", "IncompatibleStore", "InvalidConfiguration",
     "InvalidEvent", "KeyUnavailable", "NotErased", "OnHold", "RecordingFailed",
     "RedactionFailed", "RefoldError", "SealBroken", "SessionClosed", "SessionNotFound",
-    "StaleSession", "StoreUnavailable", "SummarizerFailed", "SummaryRefused",
+    "ShareNotFound", "StaleSession", "StoreUnavailable", "SummarizerFailed",
+    "SummaryRefused",
     "UnknownModel", "UnknownStrategy", "UserNotFound",
 ]  # fmt: skip
 
@@ -194,6 +195,16 @@ class UserNotFound(RefoldError, LookupError):
         )
         self.user_id = user_id
         self.database = database
+
+
+class ShareNotFound(RefoldError, LookupError):
+    """There is no such share: it expired, was revoked or erased, or never existed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no such share: it has expired, was revoked or erased, or never "
+            "existed"
+        )
 
 
 class SessionClosed(RefoldError):

@@ -111,7 +111,13 @@ PLACES: Final[tuple[Place, ...]] = (
         "delete rows",
     ),
     Place("table", "seals", "ids, digests of positions", "user_id", "delete rows"),
-    Place("table", "views", "ids, encrypted views", "user_id", "delete rows"),
+    Place(
+        "table",
+        "views",
+        "ids, encrypted views, encrypted served shares",
+        "user_id",
+        "delete rows",
+    ),
     Place(
         "table",
         "heads",
@@ -232,6 +238,14 @@ PLACES: Final[tuple[Place, ...]] = (
         "records",
         "out of reach",
         "delete those that the report names, and copies of them",
+    ),
+    Place(
+        "outside",
+        "pages that a link showed",
+        "copies that readers of a served share saved",
+        "people",
+        "out of reach",
+        "the links show nothing any more; ask those who got one to delete copies",
     ),
     Place(
         "outside",

@@ -100,6 +100,8 @@ class Leases(Protocol):
 # Separates the parts in names of stored views that are no context of a strategy.  No
 # name of a strategy contains it, so no projector updates these views.
 VIEW_NAME_SEPARATOR: Final = "-"
+# The names of served shares, which are stored as views, begin with this.
+SHARE_PREFIX: Final = f"share{VIEW_NAME_SEPARATOR}"
 # The periods of rates in statistics, in microseconds.
 RATES: Final = {"last_hour": 3_600_000_000, "last_day": 86_400_000_000}
 
@@ -658,11 +660,20 @@ class EventLog(Protocol):
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """Return the names of the stored views of this session."""
 
+    def share_places(self, user_id: str) -> list[Place]:
+        """Return the places of all served shares of a user, in order.
+
+        A served share is a stored view whose name begins with ``SHARE_PREFIX``.
+        """
+
     def drop_view(self, stream: StreamId, name: str) -> None:
         """Delete a stored view of a session; it will be folded again."""
 
     def drop_views(self, user_id: str, session_id: str) -> None:
-        """Delete the stored views of a session; they will be folded again."""
+        """Delete the stored views of a session; they will be folded again.
+
+        Served shares stay, because no fold makes them again.
+        """
 
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
         """Rewrite a session as ``rewriting`` decides.
@@ -688,6 +699,18 @@ class EventLog(Protocol):
 
     def session_proof_key(self, stream: StreamId) -> bytes:
         """Return the key of a session's proofs; it is lost with the session's key."""
+
+    def encrypt_link(self, names: bytes) -> bytes:
+        """Encrypt the names in a link, so that only this store can read them.
+
+        Each call returns other bytes.
+        """
+
+    def decrypt_link(self, ciphertext: bytes) -> bytes | None:
+        """Return the names that ``encrypt_link`` encrypted.
+
+        Returns None for changed bytes, and for a link of another store.
+        """
 
     @property
     def leases(self) -> Leases:

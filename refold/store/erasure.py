@@ -33,7 +33,14 @@ from refold.domain.erasure import (
 from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.inventory import Place
 from refold.domain.model import repr_without_texts
-from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
+from refold.domain.ports import (
+    SHARE_PREFIX,
+    Problem,
+    Rewritten,
+    SessionInfo,
+    listed,
+    scope,
+)
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
 from refold.store.exports import datasets
@@ -930,9 +937,22 @@ class Eraser:
             "counted",
             counts=remains.counts,
             leaves={"count": remains.leaves, "root": remains.root.hex()},
+            shares=self._shares(job.whose),
             sessions=len(names),
             names=names[:_MOST_SEARCHED_IDS],
         )
+
+    def _shares(self, whose: Whose) -> int:
+        """Return the number of served shares of these sessions."""
+        log = self.writer.log
+        if whose.sessions is None:
+            return len(log.share_places(whose.user_id))
+        shares = 0
+        for session_id in whose.sessions:
+            for name in log.view_names(whose.user_id, session_id):
+                if name.startswith(SHARE_PREFIX):
+                    shares += 1
+        return shares
 
     def _delete(self, job: ErasureJob) -> None:
         """Delete rows until a search finds none.
@@ -964,6 +984,7 @@ class Eraser:
             salt = bytes.fromhex(requested_salt)
         facts = {name: job.facts[name] for name in _CERTIFIED}
         facts["exports"] = job.facts.get("exports")
+        facts["shares"] = job.facts.get("shares")
         facts["tree"] = {
             "before": job.facts["tree_before"],
             "after": self.erasures.tree_head(),

@@ -40,7 +40,13 @@ _Measure = Callable[[Any], _Measured]
 _Subject = tuple[str | None, str | None]
 
 # Calls that raise these errors are recorded as denied; other errors are failures.
-_DENIED: Final = (errors.SessionNotFound, errors.Erased, errors.Frozen, errors.OnHold)
+_DENIED: Final = (
+    errors.SessionNotFound,
+    errors.ShareNotFound,
+    errors.Erased,
+    errors.Frozen,
+    errors.OnHold,
+)
 
 # The event that is being recorded now, if any.
 recording: ContextVar[str | None] = ContextVar("refold_access_recording", default=None)

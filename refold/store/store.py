@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from refold.store.reads import Reads
     from refold.store.reviews import Reviews
     from refold.store.search import SearchHit, SearchResult
+    from refold.store.shares import Shares
     from refold.store.work.rebuilds import Rebuilt
 
 _STREAMS_AT_ONCE: Final = 50  # streams whose ends one task of an executor reads
@@ -184,6 +185,13 @@ class SessionStore:
         from refold.store.reviews import Reviews
 
         return Reviews(self.writer)
+
+    @computed_once
+    def shares(self) -> Shares:
+        """The served shares: links to runs that expire."""
+        from refold.store.shares import Shares
+
+        return Shares(self.writer, self.session)
 
     def session(self, *, user_id: str, session_id: str) -> Session:
         """Return the session with this id, which begins with its first append.

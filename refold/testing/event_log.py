@@ -41,6 +41,7 @@ from refold.domain.ports import (
     Holding,
     Keyed,
     Outcome,
+    Place,
     Problem,
     Scope,
     StoredView,
@@ -929,6 +930,31 @@ class EventLogContract(RewritingContract, LeaseContract):
         with pytest.raises(TypeError):
             log.append(raw)
         assert log.head(ADA).seq == 0
+
+    def test_only_its_own_links_are_decrypted(self, log: EventLog) -> None:
+        link = log.encrypt_link(b"names")
+        changed = bytes([link[0] ^ 1]) + link[1:]
+
+        assert log.decrypt_link(link) == b"names"
+        assert b"names" not in link
+        assert log.encrypt_link(b"names") != link
+        assert log.decrypt_link(changed) is None
+        assert log.decrypt_link(b"") is None
+
+    def test_served_shares_are_listed_and_stay_when_views_are_dropped(
+        self, log: EventLog
+    ) -> None:
+        write(log, ADA, *user_inputs("a"))
+        log.save_view(ADA, "share-1", _VIEW, replaces=0)
+        log.save_view(ADA, "v", _VIEW, replaces=0)
+
+        log.drop_views("ada", "s-1")
+
+        assert log.share_places("ada") == [Place("ada", "s-1", "share-1")]
+        assert log.share_places("bob") == []
+        assert log.view_names("ada", "s-1") == ["share-1"]
+        log.drop_view(ADA, "share-1")
+        assert log.share_places("ada") == []
 
     def test_each_user_has_a_key_for_pseudonyms(self, log: EventLog) -> None:
         before = log.pseudonym_key("ada", now=NOW)

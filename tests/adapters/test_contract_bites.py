@@ -182,6 +182,15 @@ class NoopLog:
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         return b""
 
+    def encrypt_link(self, names: bytes) -> bytes:
+        return names
+
+    def decrypt_link(self, ciphertext: bytes) -> bytes | None:
+        return ciphertext
+
+    def share_places(self, user_id: str) -> list[Place]:
+        return []
+
     def drop_view(self, stream: StreamId, name: str) -> None:
         pass
 

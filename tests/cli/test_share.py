@@ -1,7 +1,8 @@
-"""``share`` writes a run as a file only if the strictest rules find nothing in it."""
+"""``share`` shares a run only if the strictest rules find nothing in it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,135 @@ def test_an_erasure_names_the_shared_file(
 
     assert '"export"' in audited
     assert str(tmp_path / "run.html") in erased.out
+
+
+def served(refold: Refold, *more: object) -> str:
+    """Create a link that lasts a week, and return its id."""
+    ran = refold("share", *RUN, "--expires", "7d", "--yes", "--json", *more)
+    assert ran.code == 0, ran.err
+    return str(ran.json()["share"])
+
+
+def test_a_link_is_printed_with_its_end(refold: Refold, tmp_path: Path) -> None:
+    record(tmp_path)
+
+    ran = refold(
+        "share", *RUN, "--expires", "7d", "--url", "https://host/refold/", "--yes"
+    )
+
+    assert ran.code == 0, ran.err
+    assert "contains 2 events" in ran.out
+    assert re.search(r"^https://host/refold/shared/[\w-]{100,}$", ran.out, re.M)
+    assert re.search(r"can read the run until \d{4}-\d\d-\d\d ", ran.out)
+    assert "--url" not in ran.out
+
+
+def test_a_link_without_an_address_begins_with_its_path(
+    refold: Refold, tmp_path: Path
+) -> None:
+    record(tmp_path)
+
+    ran = refold("share", *RUN, "--expires", "1m", "--yes")
+
+    assert re.search(r"^/shared/[\w-]+$", ran.out, re.M)
+    assert "put the address of `refold serve` before it" in ran.out
+
+
+def test_links_are_listed_and_revoked(refold: Refold, tmp_path: Path) -> None:
+    record(tmp_path)
+    first = served(refold)
+    second = served(refold)
+
+    listed = refold("share", "--user", "ada", "--list")
+    revoked = refold("share", "--user", "ada", "--revoke", first)
+    left = refold("share", *RUN, "--list", "--json").json()
+    again = refold("share", "--user", "ada", "--revoke", first)
+
+    assert first in listed.out
+    assert second in listed.out
+    assert "session s, shared " in listed.out
+    assert "/shared/" not in listed.out
+    assert revoked.code == 0, revoked.err
+    assert [share["share"] for share in left] == [second]
+    assert again.code == 1
+    assert "there is no share of that id" in again.err
+
+
+def test_a_run_with_findings_of_any_pack_gets_no_link(
+    refold: Refold, tmp_path: Path
+) -> None:
+    record(tmp_path, "secrets", text=f"Write to {MAIL}.")
+
+    ran = refold("share", *RUN, "--expires", "7d", "--yes")
+
+    assert ran.code == 1
+    assert "the rules of all packs find" in ran.err
+    assert refold("share", "--user", "ada", "--list", "--json").json() == []
+
+
+def test_a_fork_of_a_run_with_findings_is_not_shared(
+    refold: Refold, tmp_path: Path
+) -> None:
+    record(tmp_path, "secrets", text=f"Write to {MAIL}.")
+    policy = package.Policy.of_packs(("secrets",))
+    with package.open(f"sqlite:///{tmp_path / 'refold.db'}", policy=policy) as store:
+        parent = store.session(user_id="ada", session_id="s")
+        parent.fork(1, session_id="fork").append(package.UserInput(text="Go on."))
+
+    ran = refold(
+        "share", "--user", "ada", "--session", "fork", "--expires", "7d", "--yes"
+    )
+
+    assert ran.code == 1
+    assert "--session s " in ran.err
+
+
+def test_a_link_needs_a_confirmation(refold: Refold, tmp_path: Path) -> None:
+    record(tmp_path)
+
+    unasked = refold("share", *RUN, "--expires", "7d")
+    refused = refold("share", *RUN, "--expires", "7d", stdin=b"n\n", asked=True)
+
+    assert "add --yes" in unasked.err
+    assert refused.code != 0
+    assert refold("share", *RUN, "--list", "--json").json() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "say how to share the run"),
+        (("--out", "run.html", "--expires", "7d"), "exclude each other"),
+        (("--list", "--revoke", "x"), "exclude each other"),
+        (("--expires", "59s"), "write 1m to 365d"),
+        (("--expires", "366d"), "write 1m to 365d"),
+        (("--expires", "999999d"), "write 1m to 365d"),
+        (("--expires", "soon"), "write a time as a number"),
+        (("--expires", "7d", "--url", "host"), "write the address of the server"),
+        (("--expires", "7d", "--url", "ftp://host"), "write the address of the server"),
+        (("--expires", "7d", "--url", "https://a:b@h"), "write the address"),
+        (("--expires", "7d", "--url", "https://h:x"), "write the address"),
+        (("--out", "run.html", "--url", "https://host"), "--url belongs to --expires"),
+        (("--expires", "7d", "--lang", "zh"), "--lang belongs to --out"),
+    ],
+)
+def test_arguments_are_checked_before_anything_happens(
+    refold: Refold, tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    record(tmp_path)
+
+    ran = refold("share", *RUN, *arguments, "--yes")
+
+    assert ran.code == 2
+    assert reason in ran.err
+    assert not (tmp_path / "run.html").exists()
+    assert refold("share", *RUN, "--list", "--json").json() == []
+
+
+def test_only_a_list_needs_no_session(refold: Refold, tmp_path: Path) -> None:
+    record(tmp_path)
+
+    ran = refold("share", "--user", "ada", "--expires", "7d", "--yes")
+
+    assert ran.code == 2
+    assert "name the session" in ran.err

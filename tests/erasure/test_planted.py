@@ -47,6 +47,7 @@ class Planting:
         self.log = log_of(store)
         self.beyond = beyond  # a folder for copies that Refold cannot reach
         self.filled: set[tuple[str, str]] = set()
+        self.share_id = ""
 
     def plant(self) -> None:
         """Use every feature that stores data, then record what an erasure meets."""
@@ -66,6 +67,9 @@ class Planting:
         assert leases.take_lease(derived, USER, clock=store.clock, period=HOUR)
         store.seal()
         store.keys.rotate_session(USER, session_id=SESSION)
+        week = timedelta(days=7)
+        new = store.shares.create(USER, session_id=SESSION, lasts=week, creator=CONTENT)
+        self.share_id = new.share.share_id
         store.export_user(USER, self.beyond / FOLDER)
         self._capture()
         store.erasures.hold(USER, "a hold", CONTENT)
@@ -173,6 +177,18 @@ def test_the_search_finds_a_marker_in_each_form(tmp_path: Path, marker: str) -> 
     assert all(marker in markers for markers in markers_by_file.values())
 
 
+def files_with(text: str, roots: Iterable[Path], *leaving_out: str) -> list[str]:
+    """Return the names of the files that contain a text."""
+    names: list[str] = []
+    for root in roots:
+        for path in root.rglob("*"):
+            if not path.is_file() or set(leaving_out) & set(path.parts):
+                continue
+            if text.encode() in path.read_bytes():
+                names.append(path.name)
+    return names
+
+
 def check_every_place_was_filled(planting: Planting) -> None:
     """Assert that every registered place was planted."""
     places = [place for place in inventory.PLACES if place.kind != "outside"]
@@ -191,10 +207,14 @@ def test_nothing_of_a_planted_user_is_left_on_sqlite(tmp_path: Path) -> None:
         planting.plant()
         check_every_place_was_filled(planting)
         before = set().union(*traces(roots).values())
+        assert files_with(planting.share_id, roots)
 
         erased = store.erase(USER, REASON, operator=USER, vacuum=True)
 
         assert traces(roots) == {}
+        assert files_with(planting.share_id, roots) == []
+        assert erased.certificate is not None
+        assert erased.certificate.statement["shares"] == 1
         assert [copy["location"] for copy in erased.copies or ()] == [
             str(beyond / FOLDER)
         ]
@@ -223,11 +243,13 @@ def test_nothing_of_a_planted_user_is_left_on_postgresql(tmp_path: Path) -> None
             check_every_place_was_filled(planting)
             run(url, "ANALYZE", "CHECKPOINT")
             before = set().union(*traces(roots, "pg_wal").values())
+            assert files_with(planting.share_id, roots, "pg_wal")
 
             store.erase(USER, REASON, operator=USER, vacuum=True)
 
             run(url, "CHECKPOINT")
             assert traces(roots, "pg_wal") == {}
+            assert files_with(planting.share_id, roots, "pg_wal") == []
         assert before >= {USER, SESSION, FOLDER}
         assert SECRET not in before
         run(url, "CHECKPOINT")

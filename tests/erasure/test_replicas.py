@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 
 import refold
+from refold.domain.errors import ShareNotFound
 from refold.opener import _database
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
@@ -68,6 +70,34 @@ def test_a_replica_reads_everything_and_refuses_writes(
             store.erase("ada", "she asked")
             with pytest.raises(refold.Erased):
                 session.events()
+
+
+def test_a_replica_shows_shared_runs_and_shares_none(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    primary = own_postgres.create_database("agents")
+    with (
+        open_at(primary, tmp_path) as store,
+        own_postgres.base_backup("standby") as replica,
+    ):
+        fill(store, "ada", "one")
+        day = timedelta(days=1)
+        new = store.shares.create("ada", session_id="one", lasts=day)
+        token = new.token
+        replica.run()
+        wait_for_replay(primary, store_url_at(replica))
+
+        with refold.open(store_url_at(replica)) as reading:
+            assert reading.shares.open(token, lambda _, share: share) == new.share
+            assert reading.shares.list("ada") == [new.share]
+            with pytest.raises(refold.StoreUnavailable, match="connect to the primary"):
+                reading.shares.create("ada", session_id="one", lasts=day)
+            with pytest.raises(refold.StoreUnavailable, match="connect to the primary"):
+                reading.shares.revoke("ada", new.share.share_id)
+            store.shares.revoke("ada", new.share.share_id)
+            wait_for_replay(primary, store_url_at(replica))
+            with pytest.raises(ShareNotFound):
+                reading.shares.open(token, lambda _, share: share)
 
 
 def test_the_page_shows_how_far_a_replica_is_behind(

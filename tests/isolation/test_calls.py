@@ -13,6 +13,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +37,7 @@ from refold.store.session.proofs import SessionProofs
 from refold.store.session.reviews import SessionReviews
 from refold.store.session.strategies import SessionStrategies
 from refold.store.session.vault import SessionVault
+from refold.store.shares import Shares
 from tests.support.operations import LONG
 from tests.support.postgres import Postgres
 from tests.support.statements import Traced
@@ -157,6 +159,7 @@ PARTS: Final = {
     "keys": Keys,
     "memory": Memories,
     "reviews": Reviews,
+    "shares": Shares,
 }
 # Methods of a store for a named session.
 NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
@@ -173,6 +176,13 @@ NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
     "reredact": lambda store, name: list(store.reredact("bob", session_id=name)),
     "reviews.list": lambda store, name: store.reviews.list(
         "bob", session_id=name, open_only=False
+    ),
+    "shares.create": lambda store, name: store.shares.create(
+        "bob", session_id=name, lasts=timedelta(days=1)
+    ),
+    "shares.list": lambda store, name: store.shares.list("bob", session_id=name),
+    "shares.revoke": lambda store, name: store.shares.revoke(
+        "bob", "0" * 32, session_id=name
     ),
     "keys.rotate_session": lambda store, name: store.keys.rotate_session(
         "bob", session_id=name
@@ -212,6 +222,7 @@ ELSEWHERE: Final = {
     "erasures.unfinished",
     "import_transcript",
     "named",
+    "shares.open",
 }
 # Methods for operators: they work on all users, and accept no name.
 OF_ALL: Final = {

@@ -74,6 +74,7 @@ class Recent(Generic[K, V]):
 
 
 PEPPER_CONTEXT: Final = b"refold pepper"
+LINK_CONTEXT: Final = b"refold link"
 _NONCE = 12  # bytes
 _TAG = 16  # bytes
 _TRIES: Final = 5
@@ -436,6 +437,19 @@ class KeyRing:
             "the session's key does not open with its user's key",
             remedy="restore the key store from its newest backup",
         )
+
+    def encrypt_link(self, names: bytes) -> bytes:
+        """Encrypt the names in a link with a key of this store for links alone."""
+        cipher = AESGCM(_derive(self._pepper, "links"))
+        return encrypt(cipher, names, LINK_CONTEXT)
+
+    def decrypt_link(self, ciphertext: bytes) -> bytes | None:
+        """Return the names in a link; None if it is not a link of this store."""
+        cipher = AESGCM(_derive(self._pepper, "links"))
+        try:
+            return decrypt(cipher, ciphertext, LINK_CONTEXT)
+        except InvalidTag:
+            return None
 
     def user_ref(self, user_id: str) -> str:
         """Return the keyed hash of the user."""

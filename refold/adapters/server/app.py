@@ -67,6 +67,8 @@ _HEADERS: Final = (
 # Paths without a token: health, and the style sheet of the form that takes a token.
 _HEALTH: Final = ("/health", "/health/ready")
 _STATIC: Final = re.compile(r"/static/[\w./-]+", re.ASCII)
+# Links to shared runs, whose tokens are in the path.
+_SHARED: Final = "/shared/"
 _PROGRAMS: Final = re.compile(r"/(v1|mcp|metrics)(/|$)")
 _TAIL: Final = "/events/tail"
 _LARGE: Final = re.compile(r"/v1/sessions/[^/]+/events|/mcp")
@@ -339,7 +341,9 @@ class Gate:
             return None
         if limits.origins and _is_preflight(scope, headers):
             return None  # the middleware for other origins answers it
-        token, by_cookie = _token(scope["headers"])
+        # A link shows the same to everybody, so a reader's own token is not used.
+        is_shared = path.startswith(_SHARED) and scope["method"] in _SAFE
+        token, by_cookie = ("", False) if is_shared else _token(scope["headers"])
         caller: Caller | None = None
         reason = ""
         if token:
@@ -363,7 +367,7 @@ class Gate:
         if reason:
             self._store.access_log.note("token_refused", denied="TokenRefused")
         scope["state"] |= {"token": token, "by_cookie": by_cookie, "caller": caller}
-        if caller is not None or path == "/login":
+        if caller is not None or path == "/login" or is_shared:
             return None
         if _PROGRAMS.match(path):
             detail = "send a valid token: Authorization: Bearer …"

@@ -41,6 +41,7 @@ from refold.store.overviews import (
 )
 from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
+from refold.store.shares import Share
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
 _SESSIONS_PER_PAGE: Final = 50
@@ -636,6 +637,23 @@ def proof(here: Here, session_id: str, seq: Seq) -> Response:
     return Response(
         _json(proof), 200, {"Content-Disposition": disposition}, "text/json"
     )
+
+
+@router.get("/shared/{token:path}")
+def shared(here: Here, token: str) -> Response:
+    """Show a shared run to everybody who has its link, until the link expires."""
+    headers = {"X-Robots-Tag": "noindex"}
+    headers["Content-Security-Policy"] = run_pages.shared_page_policy()
+
+    def render(session: Session, share: Share) -> str:
+        return run_pages.shared_page(session, share, here.lang)
+
+    try:
+        html = here.store.shares.open(token, render)
+    except errors.ShareNotFound:
+        html = run_pages.rendered("share_not_found.html", here.lang)
+        return HTMLResponse(html, 404, headers)
+    return HTMLResponse(html, 200, headers)
 
 
 @router.get("/memory")

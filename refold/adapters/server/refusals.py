@@ -26,6 +26,7 @@ _STATUS: Final[Mapping[type[errors.RefoldError], int]] = {
     errors.SessionNotFound: 404,
     errors.UserNotFound: 404,
     errors.NotErased: 404,
+    errors.ShareNotFound: 404,
     errors.StaleSession: 409,
     errors.LeaseLost: 409,
     errors.IdempotencyConflict: 409,

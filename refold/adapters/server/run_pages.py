@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from itertools import islice
@@ -46,8 +47,10 @@ from refold.projections.context.view import View
 from refold.projections.models import Answer, Spending, answers
 from refold.projections.overview import Overview, is_failure, overview_of
 from refold.store.history import WithBlobs, merge_derived
+from refold.store.proofs.explanations import Explanation
 from refold.store.session.core import chosen_strategy, viewer_of
 from refold.store.session.session import Session
+from refold.store.shares import Share
 
 Lang = Literal["en", "zh"]
 FOLDER: Final = Path(__file__).parent
@@ -684,7 +687,12 @@ def plot_data(outcome: Outcome) -> dict[str, Any]:
 
 
 def html_file(
-    session: Session, lang: Lang = "en", *, plain: bool = False, shared: bool = False
+    session: Session,
+    lang: Lang = "en",
+    *,
+    plain: bool = False,
+    shared: bool = False,
+    served: Share | None = None,
 ) -> str:
     """Return a run as one HTML file that needs no network: its turns, and contexts.
 
@@ -692,11 +700,17 @@ def html_file(
 
     plain:  show texts as written, without their Markdown.
     shared: state that the file cannot expire.
+    served: the share whose link shows the run; later events are not shown.
 
     Raises SessionNotFound, Erased.
     """
     head = session.head()
     timeline = list(session.history.timeline(limit=_FILE_EVENTS))
+    used = strategies(session)
+    if served is not None:
+        head = served.head_of(head)
+        timeline = [event for event in timeline if served.shows(event)]
+        used = {name: used[name] for name in used if served.ends.get(name)}
     last = max(event.seq for event in timeline if event.stream == MAIN)
     requests = {event.seq for event in timeline if event.type == "request"}
     strategy = None
@@ -705,14 +719,17 @@ def html_file(
         # The log does not show which contexts were sent.  Show the context before each
         # response, by a strategy that compacted the session, if there is one.
         seqs_of_contexts = _before_responses(timeline)
-        strategy = next(iter(strategies(session).values()), None)
+        strategy = next(iter(used.values()), None)
     moments = sorted({*seqs_of_contexts, last})
     contexts = [session.why(strategy, at=seq, chains=False) for seq in _spread(moments)]
+    if served is not None:
+        contexts = _when_shared(contexts, served, timeline)
     return rendered(
         "file.html",
         lang,
         plain=plain,
         shared=shared,
+        served=served,
         link=lambda *_, **__: "",  # the file stands alone
         session=session,
         head=head,
@@ -720,7 +737,47 @@ def html_file(
         shown=last,
         contexts=contexts,
         moments=moments,
-        written_at=session.writer.clock(),
+        written_at=served.created_at if served else session.writer.clock(),
+    )
+
+
+def _when_shared(
+    contexts: Sequence[Explanation], served: Share, timeline: Sequence[Envelope]
+) -> list[Explanation]:
+    """Return the contexts as they were when the run was shared.
+
+    Leaves out a context with a summary that was written later, and the bill of an
+    answer that came later.
+    """
+    last_answer = 0
+    for event in timeline:
+        if isinstance(event.payload, AgentResponse):
+            last_answer = max(last_answer, event.seq)
+    shown: list[Explanation] = []
+    for explained in contexts:
+        summaries = [record.node.envelope for record in explained.records]
+        if not all(served.shows(summary) for summary in summaries):
+            continue
+        if last_answer <= explained.at:
+            explained = replace(explained, bill=None)
+        shown.append(explained)
+    return shown
+
+
+def shared_page(session: Session, served: Share, lang: Lang) -> str:
+    """Return the page of a link: the run as it was when it was shared."""
+    return html_file(session, lang, served=served)
+
+
+def shared_page_policy() -> str:
+    """Return the content security policy of the page of a link.
+
+    Only the script and the style sheet in the page run, by their digests.
+    """
+    return (
+        f"default-src 'none'; script-src '{_digest('page.js')}'; "
+        f"style-src '{_digest('page.css')}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     )
 
 

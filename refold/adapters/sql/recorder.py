@@ -69,6 +69,7 @@ COLUMNS: Final = (
 )
 _SQL: Final = statements("recorder")
 _GENERATION: Final = "key_generation"
+_SHARES: Final = f"{ports.SHARE_PREFIX}%"  # a pattern of names of views
 _DONE: Final = ""  # the owner in a mark of finished work
 SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
 # The parts of a snapshot, as the first column of its rows numbers them.
@@ -565,15 +566,23 @@ class Recorder(ApplicationRecorder):
         rows = self.database.fetch(user_id, _SQL["view_names"], (user_id, session_id))
         return [name for (name,) in rows]
 
+    def share_places(self, user_id: str) -> list[ports.Place]:
+        """The places of all served shares of a user, in order."""
+        rows = self.database.fetch(user_id, _SQL["share_places"], (user_id, _SHARES))
+        return [ports.Place(*row) for row in rows]
+
     def drop_views(
         self, user_id: str, session_id: str, *, name: str | None = None
     ) -> None:
-        """Delete the session's stored views, or the one of that name."""
+        """Delete the view of that name, or all views that can be folded again."""
         query = _SQL["drop_views"]
         values: list[Any] = [user_id, session_id]
         if name is not None:
             query += " AND name=?"
             values.append(name)
+        else:
+            query += " AND name NOT LIKE ?"
+            values.append(_SHARES)
         fence, fence_values = self._fence()
         values += fence_values
         self.database.fetch(user_id, f"{query} {fence} RETURNING 1", values)

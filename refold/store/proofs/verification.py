@@ -579,6 +579,8 @@ class Repairer:
                 damaged.append(name)
         if damaged and self.apply:
             self.log.drop_views(user_id, session_id)
+            for name in damaged:  # a served share is not among those views
+                self.log.drop_view(self.main, name)
         for name in damaged:
             detail = f"the stored view {name[:12]} was changed; it can be made again"
             yield Damage(self.main, "view", detail, True, self.apply)

@@ -118,8 +118,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         ),
         "share": _own(
             "share:share",
-            "Write a run as one HTML file for somebody else, after a check of its "
-            "redaction.",
+            "Share a run with somebody else, after a check of its redaction.",
         ),
         "repair": _own("verify:repair", "Report damage, and repair derived data."),
         "move": _own(

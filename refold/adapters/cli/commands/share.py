@@ -1,12 +1,15 @@
-"""``refold share``: one HTML file with a run, for somebody else."""
+"""``refold share``: a run for somebody else, as one HTML file or as a link."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -16,7 +19,12 @@ from refold.adapters.cli.commands.operate import Language
 from refold.adapters.cli.files import Destination
 from refold.adapters.display import values
 from refold.domain.canonical import repaired
-from refold.domain.errors import RefoldError, counted
+from refold.domain.errors import (
+    InvalidConfiguration,
+    RefoldError,
+    ShareNotFound,
+    counted,
+)
 from refold.domain.events import UserInput
 
 if TYPE_CHECKING:
@@ -30,37 +38,151 @@ _MOST_FINDINGS: Final = 5  # places that the error names
 def share(
     call: options.Call,
     user: options.UserOption,
-    session: options.SessionOption,
+    session: Annotated[
+        str | None,
+        options.session_option("Name of the session.  --list and --revoke need none."),
+    ] = None,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE", help="Write to this file, completely or not at all."
         ),
-    ],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Write without asking for confirmation.")
+    ] = None,
+    expires: Annotated[
+        timedelta | None,
+        typer.Option(
+            metavar="TIME",
+            parser=_lasts,
+            help="Print a link that `refold serve` answers for this time: 1m to 365d.",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            callback=_checked_url,
+            help="Address of `refold serve`, such as https://host, for the link.",
+        ),
+    ] = None,
+    listing: Annotated[
+        bool,
+        typer.Option("--list", help="List the links that have not expired."),
     ] = False,
-    lang: Annotated[Language, typer.Option(help="Language of the file.")] = "en",
+    revoke: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Make the link with this id show nothing."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Share without asking for confirmation.")
+    ] = False,
+    lang: Annotated[
+        Language | None, typer.Option(help="Language of the file.  Default: en.")
+    ] = None,
 ) -> output.Result:
-    """Write a run as one HTML file for somebody else, after a check of its redaction.
+    """Share a run with somebody else, after a check of its redaction.
+
+    --out writes one HTML file, which opens without a network and cannot expire.
+    --expires prints a link to a page of `refold serve`; it shows the run as it is now,
+    without a login, until it expires or --revoke ends it.
 
     Searches the run with the rules of all packs, also those that the policy leaves
-    out.  If they find something, writes nothing.  Then shows what the file will
+    out.  If they find something, shares nothing.  Then shows what the file or page will
     contain, and asks for confirmation on a terminal; elsewhere it needs --yes.
 
-    The file opens without a network.  It cannot expire, and says so.  The access log
-    records the export, and a later erasure names the file.
+    The access log records the export, and each creation, opening and revocation of a
+    link.  A later erasure names the file, and deletes the links.
     """
-    from refold.adapters.frameworks import import_extra
+    _check_options(
+        {
+            "--out": out,
+            "--expires": expires,
+            "--list": listing,
+            "--revoke": revoke,
+        },
+        only_with={
+            "--url": (url, "--expires"),
+            "--lang": (lang, "--out"),
+        },
+    )
+    if listing:
+        return _listed(call, user, session)
+    if revoke is not None:
+        return _revoked(call, user, session, revoke)
+    if session is None:
+        raise typer.BadParameter("name the session with --session")
+    if out is not None:
+        return _written(call, user, session, out, lang or "en", yes=yes)
+    if expires is not None:
+        return _served(call, user, session, expires, url or "", yes=yes)
+    raise AssertionError("unreachable: _check_options requires one of the four")
 
-    import_extra("jinja2", "server")
-    store = call.store(policy=_strictest())
-    opened = store.session(user_id=user, session_id=session)
-    opened.head()  # raises if there is no such session
+
+def _lasts(text: str) -> timedelta:
+    """Return the time of ``--expires``.  Raises BadParameter for other texts."""
+    from refold.store.shares import check_lasts
+
+    try:
+        return check_lasts(options.duration(text))
+    except (InvalidConfiguration, OverflowError):
+        raise typer.BadParameter(
+            "a share lasts at least a minute and at most 365 days: write 1m to 365d"
+        ) from None
+
+
+def _checked_url(url: str | None) -> str | None:
+    """Return the value of ``--url`` without a slash at its end.
+
+    Raises BadParameter for anything else than the address of a server.
+    """
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_address = bool(
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and parts.port != 0
+            and not (parts.username or parts.query or parts.fragment)
+            and url.isprintable()
+            and " " not in url
+        )
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise typer.BadParameter("write the address of the server, as https://host")
+    return url.rstrip("/")
+
+
+def _check_options(
+    actions: Mapping[str, object], *, only_with: Mapping[str, tuple[object, str]]
+) -> None:
+    """Raise BadParameter unless exactly one action is chosen, with its own options.
+
+    only_with: options, each with its value and the action that it belongs to.
+    """
+    chosen = list(options.used(actions))
+    names = list(actions)
+    listed_names = f"{', '.join(names[:-1])} or {names[-1]}"
+    if not chosen:
+        raise typer.BadParameter(f"say how to share the run: {listed_names}")
+    if len(chosen) > 1:
+        raise typer.BadParameter(
+            f"{' and '.join(chosen)} exclude each other: give one of {listed_names}"
+        )
+    for name, (value, action) in only_with.items():
+        if value is not None and action not in chosen:
+            raise typer.BadParameter(f"{name} belongs to {action}")
+
+
+def _written(
+    call: options.Call, user: str, session: str, out: Path, lang: Language, *, yes: bool
+) -> output.Result:
+    """Write the run to a file."""
+    store, opened = _opened(call, user, session)
     with Destination(out) as destination:
         preview = _preview(opened)
-        _check_redaction(store, user, session)
-        _confirm(call, preview, yes=yes)
+        _check_redaction(store, opened)
+        _confirm(call, preview, "Write the file?", yes=yes)
         size = _write(store, opened, destination, out, lang)
     path, _ = repaired(str(out))
     value = {"out": path, "bytes": size, "expires": None, **preview}
@@ -74,6 +196,87 @@ def share(
     return output.Result(value, show, acted=True)
 
 
+def _served(
+    call: options.Call,
+    user: str,
+    session: str,
+    expires: timedelta,
+    url: str,
+    *,
+    yes: bool,
+) -> output.Result:
+    """Store a share, and print its link."""
+    store, opened = _opened(call, user, session)
+    preview = _preview(opened)
+    _check_redaction(store, opened)
+    _confirm(call, preview, "Create the link?", yes=yes)
+    new = store.shares.create(
+        user, session_id=session, lasts=expires, creator=options.operator(None)
+    )
+    link = f"{url}/shared/{new.token}"
+    value = {"link": link, **new.share.to_json(), **preview}
+
+    def show(screen: output.Screen) -> None:
+        if yes:
+            _show_preview(screen, preview)
+        screen.line(link)
+        if not url:
+            screen.line("put the address of `refold serve` before it, or give --url")
+        until = values.moment(new.share.expires_at)
+        screen.line(f"everybody with this link can read the run until {until} UTC")
+        screen.line(
+            f"`refold share --user {shlex.quote(user)} --revoke "
+            f"{new.share.share_id}` ends it earlier"
+        )
+
+    return output.Result(value, show, acted=True)
+
+
+def _listed(call: options.Call, user: str, session: str | None) -> output.Result:
+    """List the links of a user or of one session."""
+    shares = call.store().shares.list(user, session_id=session)
+
+    def show(screen: output.Screen) -> None:
+        if not shares:
+            screen.line("no links: none was created, or all have expired")
+        for share in shares:
+            until = values.moment(share.expires_at)
+            screen.line(f"{share.share_id}  until {until} UTC  seq {share.seq}")
+            creator = f", by {values.visible(share.creator)}" if share.creator else ""
+            at = values.moment(share.created_at)
+            name = output.shown_in_line(share.session_id)
+            screen.line(f"  session {name}, shared {at} UTC{creator}")
+
+    return output.Result([share.to_json() for share in shares], show)
+
+
+def _revoked(
+    call: options.Call, user: str, session: str | None, share_id: str
+) -> output.Result:
+    """Delete a link."""
+    try:
+        call.store().shares.revoke(user, share_id, session_id=session)
+    except ShareNotFound:
+        raise RefoldError(
+            "there is no share of that id: `refold share --list` shows all of a user"
+        ) from None
+    value = {"revoked": share_id}
+    return output.Result(value, "the link shows nothing any more", acted=True)
+
+
+def _opened(
+    call: options.Call, user: str, session: str
+) -> tuple[SessionStore, Session]:
+    """Open the store with the rules of all packs, and a session that exists."""
+    from refold.adapters.frameworks import import_extra
+
+    import_extra("jinja2", "server")
+    store = call.store(policy=_strictest())
+    opened = store.session(user_id=user, session_id=session)
+    opened.head()  # raises if there is no such session
+    return store, opened
+
+
 def _strictest() -> Policy:
     """Return the policy of the settings with all packs."""
     from refold.redaction.policy import Policy
@@ -84,7 +287,7 @@ def _strictest() -> Policy:
 
 
 def _preview(session: Session) -> dict[str, Any]:
-    """Return the numbers of what the file will contain."""
+    """Return the numbers of what others will be able to read."""
     from refold.store.files import file_histories, with_sub_agents
 
     events = 0
@@ -113,7 +316,23 @@ def _preview(session: Session) -> dict[str, Any]:
     }
 
 
-def _check_redaction(store: SessionStore, user: str, session: str) -> None:
+def _check_redaction(store: SessionStore, opened: Session) -> None:
+    """Raise RefoldError if the rules of all packs find something in the run.
+
+    The contexts of a fork show events of the sessions that it was forked from, so they
+    are searched, too.
+    """
+    origin: Session | None = opened
+    while origin is not None:
+        _check_session(store, origin.user_id, origin.session_id)
+        forked_from = origin.head().state.forked_from
+        origin = None
+        if forked_from is not None:
+            session_id, _ = forked_from
+            origin = store.session(user_id=opened.user_id, session_id=session_id)
+
+
+def _check_session(store: SessionStore, user: str, session: str) -> None:
     """Raise RefoldError if the rules of all packs find something in the session."""
     for rechecked in store.recheck(user, session_id=session):
         if rechecked.problem is not None:
@@ -136,16 +355,18 @@ def _check_redaction(store: SessionStore, user: str, session: str) -> None:
         )
 
 
-def _confirm(call: options.Call, preview: dict[str, Any], *, yes: bool) -> None:
-    """Show what the file will contain, and ask; raises an error for a no."""
+def _confirm(
+    call: options.Call, preview: dict[str, Any], question: str, *, yes: bool
+) -> None:
+    """Show what others will be able to read, and ask; raises an error for a no."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise typer.BadParameter(
-            "the file will leave this store: add --yes if you mean it"
+            "others will be able to read the run: add --yes if you mean it"
         )
     call.remark(lambda screen: _show_preview(screen, preview))
-    typer.confirm("Write the file?", abort=True, err=True)
+    typer.confirm(question, abort=True, err=True)
 
 
 def _show_preview(screen: output.Screen, preview: dict[str, Any]) -> None:

@@ -119,6 +119,10 @@ WHERE user_id=? AND stream<>'main' GROUP BY session_id
 -- name: view_names
 SELECT name FROM {views} WHERE user_id=? AND session_id=? ORDER BY name
 
+-- name: share_places
+SELECT user_id, session_id, name FROM {views}
+WHERE user_id=? AND name LIKE ? ORDER BY session_id, name
+
 -- name: labels_of
 SELECT name, address FROM {labels} WHERE user_id=? AND session_id=?
 
