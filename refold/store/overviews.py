@@ -34,7 +34,7 @@ _FEWEST_FOLDED: Final = 256
 # The most events that one list folds.  It shows other sessions as they were stored.
 MOST_EVENTS: Final = 50_000
 # A session that accepts events is live for this time after its newest event.
-_LIVE: Final = 3_600_000_000  # microseconds
+LIVE: Final = 3_600_000_000  # microseconds
 
 Sort: TypeAlias = Literal[
     "last", "started", "duration", "title", "project", "agent", "model", "turns",
@@ -449,9 +449,34 @@ class Overviews:
             overview=overview,
             is_current=is_current,
             # The time of an event in the future is wrong, and says nothing.
-            is_live=accepts_events and abs(self._now - last_at) < _LIVE,
+            is_live=accepts_events and abs(self._now - last_at) < LIVE,
             parent=parent,
         )
+
+    def of_session(
+        self, stream: StreamId, head_seq: int, *, most_events: int | None = None
+    ) -> Overview | None:
+        """Return the overview of one session, after folding its new events.
+
+        Returns None if more events than ``most_events`` are new; None folds any number.
+
+        Raises Erased, CorruptEvent, KeyUnavailable.
+        """
+        log = self._log
+        derived_seq = 0
+        for name in log.streams(stream.user_id, stream.session_id):
+            if name != ids.MAIN:
+                derived_seq += log.head(stream._replace(stream=name)).seq
+        through = 0
+        view = log.load_view(stream, OVERVIEW)
+        overview = None if view is None else _loaded(view, self._prices)
+        if view is not None and overview is not None:
+            if (view.through_seq, view.derived_seq) == (head_seq, derived_seq):
+                return overview
+            through = view.through_seq
+        if most_events is not None and head_seq - through > most_events:
+            return None
+        return self.fold(stream, head_seq)
 
     def fold(
         self, stream: StreamId, head_seq: int, *, most_events: int | None = None

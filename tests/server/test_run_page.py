@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -12,6 +13,7 @@ import refold
 from refold.adapters.display.values import duration
 from refold.adapters.server import run_pages
 from refold.domain.envelope import Envelope
+from refold.domain.ids import StreamId
 from refold.store import Session, SessionStore
 from tests.server.conftest import ClientFor
 from tests.server.test_pages import ParsedPage, page_text, session_with_turns
@@ -91,6 +93,31 @@ def test_the_totals_of_a_long_run_are_counted_when_asked(
 
     assert "Files changed" not in asked
     assert "Files changed" in page_text(ada, f"/run/edits{link}")
+    assert "Files changed" in page_text(ada, "/run/edits")
+
+
+def test_the_head_of_a_long_run_reads_no_events_that_its_overview_includes(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session(user_id="ada", session_id="long")
+    for number in range(20):
+        session.append([refold.UserInput(text=f"Say {number}.{n}") for n in range(100)])
+    store.overviews("ada")
+    session.append(refold.UserInput(text="And now?"))
+    reads: list[int] = []
+    read = store.log.read
+
+    def counted_read(stream: StreamId, **options: Any) -> list[Envelope]:
+        events = read(stream, **options)
+        reads.append(len(events))
+        return events
+
+    monkeypatch.setattr(store.log, "read", counted_read)
+
+    totals = totals_of(page_text(ada, "/run/long"))
+
+    assert totals["Turns"] == "2,001"
+    assert 0 < sum(reads) < 200
 
 
 @pytest.mark.parametrize(

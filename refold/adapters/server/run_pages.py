@@ -45,8 +45,9 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.projections.models import Answer, Spending, answers
-from refold.projections.overview import Overview, is_failure, overview_of
+from refold.projections.overview import Overview, is_failure
 from refold.store.history import WithBlobs, merge_derived
+from refold.store.overviews import LIVE, Overviews
 from refold.store.proofs.explanations import Explanation
 from refold.store.session.core import chosen_strategy, viewer_of
 from refold.store.session.session import Session
@@ -61,8 +62,8 @@ MANY: Final = 5_000  # events that a page reads only after a confirmation
 MOST_READ: Final = 20_000
 _EXTRA: Final = 40  # events read beyond the limit, among which results may be
 _SCANNED: Final = 5_000  # events that a filter looks through for one page
-_MOST_COUNTED: Final = 1_000  # events whose totals a page counts without being asked
-_LIVE_SEC: Final = 3_600  # an open run with an event in this time is live
+# New events that a page adds to the stored totals of a run without being asked.
+_MOST_COUNTED: Final = 1_000
 _MOST_BARS: Final = 100  # durations of a turn
 _WIDTH: Final = 1_000  # units of the axis of durations
 # The types of events that can be failures.
@@ -448,15 +449,19 @@ class Totals(NamedTuple):
 
 
 def totals_of(session: Session, head: Head, *, sure: bool = False) -> Totals | None:
-    """Count the totals of a run; None for a long one unless the reader is sure."""
-    if head.seq > _MOST_COUNTED and not sure:
+    """Return the totals of a run: the stored ones, with the events after them.
+
+    Returns None if many events came after them, unless the reader is sure.
+
+    Raises Erased, CorruptEvent, KeyUnavailable.
+    """
+    now = session.writer.clock()
+    overview = Overviews(session.writer.log, now=now).of_session(
+        session.stream, head.seq, most_events=None if sure else _MOST_COUNTED
+    )
+    if overview is None:
         return None
-    derived: list[Envelope] = []
-    for name in session.history.streams()[1:]:
-        derived += session.history.derived(name)
-    overview = overview_of(session.events(), derived)
-    age_sec = session.writer.clock() / 1_000_000 - overview.last_at / 1_000_000
-    is_live = head.status == "open" and age_sec < _LIVE_SEC
+    is_live = head.status == "open" and abs(now - overview.last_at) < LIVE
     return Totals(overview, is_live)
 
 
