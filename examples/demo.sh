@@ -46,7 +46,7 @@ tokens() {
     sed -n '1s/.* \([0-9,]*\) tokens.*/\1/p' "$work/printed" | tr -d ,
 }
 events() {
-    sed -n '/ demo /s/.* demo *\([0-9]*\).*/\1/p' "$work/printed"
+    refold sessions --json | sed -n 's/.*"head_seq": *\([0-9]*\).*/\1/p'
 }
 proved() {
     printf '%s→ %s%s\n' "$green" "$*" "$plain"

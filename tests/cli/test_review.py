@@ -314,4 +314,4 @@ def test_a_missing_or_too_large_file_is_reported(
     vast.write_bytes(b" " * (5 << 20))
 
     assert refold("replay", tmp_path / "none.json").code == 1
-    assert "no review bundle" in refold("replay", vast).err
+    assert "this is not a review bundle" in refold("replay", vast).err

@@ -119,7 +119,8 @@ def context_events(refold: Refold, session: str = SESSION) -> list[tuple[str, An
 
 
 def session_ids(refold: Refold) -> list[str]:
-    return [info["session_id"] for info in refold("sessions", "--json").json()]
+    listed = refold("sessions", "--sort", "session", "--json").json()
+    return [info["session_id"] for info in listed]
 
 
 def verify_store(refold: Refold) -> None:
