@@ -46,7 +46,7 @@ from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Blob, Envelope
 from refold.domain.events import Span
-from refold.domain.ids import MAIN, StreamId, written
+from refold.domain.ids import MAIN, StreamId, quoted_id, written
 from refold.domain.seals import Use
 from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
@@ -560,7 +560,7 @@ class EncryptedStreams:
                 stream.user_id,
                 stream.session_id,
                 row.body,
-                _view_context(stream, name, through_seq, derived_seq),
+                _view_context(written(stream), name, through_seq, derived_seq),
             )
             body = orjson.loads(unpack(packed))
         except (InvalidTag, TypeError, ValueError):
@@ -573,10 +573,12 @@ class EncryptedStreams:
             return {}
         readable_rows: list[tuple[str, int, int, bytes]] = []
         encrypted_rows: list[tuple[str, bytes, bytes]] = []
+        # ``written`` would push the streams of appends out of its cache.
+        quoted_user = quoted_id(user_id)
         for session_id, through_seq, derived_seq, body in rows:
-            stream = StreamId(user_id, session_id)
             if not (isinstance(through_seq, int) and isinstance(derived_seq, int)):
                 continue  # SQLite stores any type in any column
+            stream = f"{quoted_user}/{quoted_id(session_id)}/{MAIN}"
             context = _view_context(stream, name, through_seq, derived_seq)
             readable_rows.append((session_id, through_seq, derived_seq, body))
             encrypted_rows.append((session_id, body, context))
@@ -596,7 +598,8 @@ class EncryptedStreams:
         self, stream: StreamId, name: str, view: ports.StoredView, *, replaces: int
     ) -> bool:
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        context = _view_context(stream, name, view.through_seq, view.derived_seq)
+        stream_text = written(stream)
+        context = _view_context(stream_text, name, view.through_seq, view.derived_seq)
         row = ViewRow(
             through_seq=view.through_seq,
             derived_seq=view.derived_seq,
@@ -744,12 +747,13 @@ def _twice(read: Callable[[], T]) -> T:
         return read()
 
 
-def _view_context(
-    stream: StreamId, name: str, through_seq: int, derived_seq: int
-) -> bytes:
-    """Return the context that a view is encrypted for."""
+def _view_context(stream: str, name: str, through_seq: int, derived_seq: int) -> bytes:
+    """Return the context that a view is encrypted for.
+
+    stream: as ``written`` returns it.
+    """
     seqs = b"%d %d" % (through_seq, derived_seq)
-    return length_prefixed((b"view", written(stream).encode(), name.encode(), seqs))
+    return length_prefixed((b"view", stream.encode(), name.encode(), seqs))
 
 
 def _spans(text: Any) -> tuple[Span, ...]:

@@ -17,6 +17,8 @@ KEPT: Final = "_kept."
 # The ids of items of memory.
 MEMORY_ID: Final = re.compile(r"m[0-9a-f]{15}")
 RESERVED: Final = frozenset({USER_SESSION})
+# An id that has no percent escapes in the text of a stream.
+_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
 _MAX_NUMBER: Final = 2**63 - 1
 MAX_ID: Final = 200
 
@@ -46,7 +48,14 @@ class StreamId(NamedTuple):
 def written(stream: StreamId) -> str:
     """Return a stream as text: its ids with percent escapes, joined by slashes."""
     # Every event asks for it, but a process has few streams.
-    return "/".join(quote(part, safe="") for part in stream)
+    return "/".join(quoted_id(part) for part in stream)
+
+
+def quoted_id(part: str) -> str:
+    """Return an id with percent escapes, as it stands in the text of a stream."""
+    if _UNQUOTED.fullmatch(part):
+        return part
+    return quote(part, safe="")
 
 
 def check_id(kind: str, value: str) -> str:

@@ -108,8 +108,11 @@ class Overview(NamedTuple):
         values = list(dumped)
         if len(values) != len(cls._fields):
             raise ValueError("the overview was stored by another version")
-        overview = cls(*values)
-        return overview._replace(usage=Usage(*overview.usage))
+        values[_USAGE] = Usage(*values[_USAGE])
+        return cls(*values)
+
+
+_USAGE: Final = Overview._fields.index("usage")
 
 
 def is_failure(envelope: Envelope) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import refold
 from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
-from refold.domain.ids import StreamId
+from refold.domain.ids import StreamId, written
 from refold.domain.ports import StoredView
 from refold.projections import models
 from refold.store import SessionStore
@@ -131,6 +131,16 @@ def test_new_events_are_folded_and_a_second_list_folds_nothing(
 
     monkeypatch.setattr(Overviews, "fold", None)
     assert store.overviews("ada").sessions[0].overview.turns == 2
+
+
+def test_a_list_leaves_the_cached_names_of_streams_alone(store: SessionStore) -> None:
+    for name in ("a", "ü b/c", "d"):
+        run(store, name)
+    store.overviews("ada")
+    written.cache_clear()
+
+    assert len(store.overviews("ada").sessions) == 3
+    assert written.cache_info().currsize == 0
 
 
 def test_a_long_session_goes_on_from_its_stored_fold(store: SessionStore) -> None:

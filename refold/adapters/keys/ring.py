@@ -244,17 +244,21 @@ class KeyRing:
         keys: dict[str, list[tuple[int, bytes]]] = {}
         for place, wrapped in self.store.keys_of(user.ref).items():
             keys.setdefault(place.session_ref, []).append((place.version, wrapped))
+        for versions in keys.values():
+            versions.sort(reverse=True)
+        session_ref = self._session_refs(user_id)
         for session_id, ciphertext, context in rows:
-            ref = self.session_ref(user_id, session_id)
+            ref = session_ref(session_id)
             plain: bytes | None = None
             # After an interrupted rewriting, a session has the keys of two versions.
-            for version, wrapped in sorted(keys.get(ref, ()), reverse=True):
-                with suppress(InvalidTag, ValueError):
-                    key = decrypt(
-                        user.wrapping, wrapped, session_context(user.ref, ref, version)
-                    )
+            for version, wrapped in keys.get(ref, ()):
+                key_context = session_context(user.ref, ref, version)
+                try:
+                    key = decrypt(user.wrapping, wrapped, key_context)
                     plain = decrypt(AESGCM(key), ciphertext, context)
-                    break
+                except (InvalidTag, ValueError):
+                    continue
+                break
             yield plain
 
     def successor(
@@ -458,6 +462,21 @@ class KeyRing:
     def session_ref(self, user_id: str, session_id: str) -> str:
         """Return the keyed hash of the session."""
         return self._ref(b"session", user_id, session_id)
+
+    def _session_refs(self, user_id: str) -> Callable[[str], str]:
+        """Return ``session_ref`` for many sessions of a user.
+
+        The part of the message that all of them share is hashed once.
+        """
+        shared = length_prefixed((b"session", user_id.encode()))
+        hash_of_user = hmac.new(self._pepper, shared, "sha256")
+
+        def session_ref(session_id: str) -> str:
+            keyed_hash = hash_of_user.copy()
+            keyed_hash.update(length_prefixed((session_id.encode(),)))
+            return keyed_hash.hexdigest()
+
+        return session_ref
 
     def _ref(self, kind: bytes, *names: str) -> str:
         message = length_prefixed((kind, *(name.encode() for name in names)))
