@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import refold as package
+from refold.adapters.cli.commands import share
 from tests.cli.conftest import Refold
 from tests.support.redacting import MAIL
 
@@ -210,3 +211,59 @@ def test_only_a_list_needs_no_session(refold: Refold, tmp_path: Path) -> None:
 
     assert ran.code == 2
     assert "name the session" in ran.err
+
+
+def test_events_of_the_origin_of_a_fork_are_checked(
+    refold: Refold, tmp_path: Path
+) -> None:
+    policy = package.Policy.of_packs(("secrets",))
+    url = f"sqlite:///{tmp_path / 'refold.db'}"
+    with package.open(url, policy=policy) as store:
+        origin = store.session(user_id="ada", session_id="origin")
+        origin.append(package.UserInput(text=f"Write to {MAIL}."))
+        origin.append(package.AgentResponse(text="I will."))
+        fork = origin.fork(2, session_id="s")
+        fork.append(package.UserInput(text="Go on."))
+
+    ran = refold("share", *RUN, "--out", "run.html", "--yes")
+
+    assert ran.code == 1
+    assert "--session origin" in ran.err
+    assert not (tmp_path / "run.html").exists()
+
+
+def test_events_after_the_check_are_not_shared(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path)
+    policy = package.Policy.of_packs(("secrets",))
+
+    def append_and_confirm(*_: object, **__: object) -> None:
+        with package.open(
+            f"sqlite:///{tmp_path / 'refold.db'}", policy=policy
+        ) as store:
+            session = store.session(user_id="ada", session_id="s")
+            session.append(package.UserInput(text=f"Write to {MAIL}."))
+
+    monkeypatch.setattr(share, "_confirm", append_and_confirm)
+
+    ran = refold("share", *RUN, "--out", "run.html", "--yes")
+
+    assert ran.code == 1
+    assert "it got new events" in ran.err
+    assert not (tmp_path / "run.html").exists()
+
+
+def test_a_finding_in_a_name_is_reported_with_its_place(
+    refold: Refold, tmp_path: Path
+) -> None:
+    policy = package.Policy.of_packs(("secrets",))
+    with package.open(f"sqlite:///{tmp_path / 'refold.db'}", policy=policy) as store:
+        session = store.session(user_id="ada", session_id="s")
+        call = package.ToolCall(call_id="1", tool_name=f"ask {MAIL}", arguments={})
+        session.append(call)
+
+    ran = refold("share", *RUN, "--out", "run.html", "--yes")
+
+    assert "names in its state" in ran.err
+    assert "None" not in ran.err

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from refold.store.session.session import Session
 
 _MOST_FINDINGS: Final = 5  # places that the error names
+_GREW: Final = (
+    "the run was not shared: it got new events after the check of its redaction; share "
+    "it again"
+)
 
 
 def share(
@@ -179,11 +184,13 @@ def _written(
 ) -> output.Result:
     """Write the run to a file."""
     store, opened = _opened(call, user, session)
+    lineage = _lineage(opened)
     with Destination(out) as destination:
+        checked_upto = opened.head().seq
         preview = _preview(opened)
-        _check_redaction(store, opened)
+        _check_redaction(store, user, lineage)
         _confirm(call, preview, "Write the file?", yes=yes)
-        size = _write(store, opened, destination, out, lang)
+        size = _write(store, opened, destination, out, lang, lineage, checked_upto)
     path, _ = repaired(str(out))
     value = {"out": path, "bytes": size, "expires": None, **preview}
 
@@ -207,12 +214,16 @@ def _served(
 ) -> output.Result:
     """Store a share, and print its link."""
     store, opened = _opened(call, user, session)
+    checked_upto = opened.head().seq
     preview = _preview(opened)
-    _check_redaction(store, opened)
+    _check_redaction(store, user, _lineage(opened))
     _confirm(call, preview, "Create the link?", yes=yes)
     new = store.shares.create(
         user, session_id=session, lasts=expires, creator=options.operator(None)
     )
+    if new.share.seq != checked_upto:
+        store.shares.revoke(user, new.share.share_id, session_id=session)
+        raise RefoldError(_GREW)
     link = f"{url}/shared/{new.token}"
     value = {"link": link, **new.share.to_json(), **preview}
 
@@ -286,6 +297,23 @@ def _strictest() -> Policy:
     return policy.with_packs(tuple(dict.fromkeys([*policy.packs, *PACKS])))
 
 
+def _lineage(session: Session) -> tuple[str, ...]:
+    """Return the names of a session and of those from which it was forked.
+
+    The contexts in the file or page show events of all of them.
+
+    Raises SessionNotFound, Erased.
+    """
+    names = [session.session_id]
+    origin = session.head().state.forked_from
+    while origin is not None:
+        name, _ = origin
+        names.append(name)
+        stream = session.stream._replace(session_id=name)
+        origin = replace(session, stream=stream).head().state.forked_from
+    return tuple(names)
+
+
 def _preview(session: Session) -> dict[str, Any]:
     """Return the numbers of what others will be able to read."""
     from refold.store.files import file_histories, with_sub_agents
@@ -316,20 +344,13 @@ def _preview(session: Session) -> dict[str, Any]:
     }
 
 
-def _check_redaction(store: SessionStore, opened: Session) -> None:
-    """Raise RefoldError if the rules of all packs find something in the run.
+def _check_redaction(store: SessionStore, user: str, sessions: Sequence[str]) -> None:
+    """Raise RefoldError if the rules of all packs find something in the sessions.
 
-    The contexts of a fork show events of the sessions that it was forked from, so they
-    are searched, too.
+    sessions: the shared one, and those from which it was forked.
     """
-    origin: Session | None = opened
-    while origin is not None:
-        _check_session(store, origin.user_id, origin.session_id)
-        forked_from = origin.head().state.forked_from
-        origin = None
-        if forked_from is not None:
-            session_id, _ = forked_from
-            origin = store.session(user_id=opened.user_id, session_id=session_id)
+    for session in sessions:
+        _check_session(store, user, session)
 
 
 def _check_session(store: SessionStore, user: str, session: str) -> None:
@@ -342,10 +363,13 @@ def _check_session(store: SessionStore, user: str, session: str) -> None:
         found: Counter[str] = Counter()
         for exposure in rechecked.exposures:
             found.update(exposure.types)
-        seqs = [f"seq {exposure.seq}" for exposure in rechecked.exposures]
-        places = ", ".join(seqs[:_MOST_FINDINGS])
-        if len(seqs) > _MOST_FINDINGS:
-            places += f" and {len(seqs) - _MOST_FINDINGS} more"
+        found_at = [
+            "names in its state" if exposure.seq is None else f"seq {exposure.seq}"
+            for exposure in rechecked.exposures
+        ]
+        places = ", ".join(found_at[:_MOST_FINDINGS])
+        if len(found_at) > _MOST_FINDINGS:
+            places += f" and {len(found_at) - _MOST_FINDINGS} more"
         packs = ",".join(_strictest().packs)
         run = f"--user {shlex.quote(user)} --session {shlex.quote(session)}"
         raise RefoldError(
@@ -387,17 +411,27 @@ def _write(
     destination: Destination,
     out: Path,
     lang: Language,
+    lineage: tuple[str, ...],
+    checked_upto: int,
 ) -> int:
-    """Write the file, and record the copy; return its bytes."""
+    """Write the file, and record the copy; return its bytes.
+
+    lineage:      the sessions whose events the file shows.
+    checked_upto: the last seq of the session whose redaction was checked.
+
+    Raises RefoldError if the session has later events, which may be in the file.
+    """
     from refold.adapters.server.run_pages import html_file
     from refold.store.exports import CopyRecords
     from refold.store.recorded import recorded_as
 
-    copies = CopyRecords(store.writer, "share", out, sessions=(session.session_id,))
+    copies = CopyRecords(store.writer, "share", out, sessions=lineage)
     copies.record(session.user_id)
     with copies.dropped_on_failure():
         with recorded_as("export"):
             page = html_file(session, lang, shared=True).encode() + b"\n"
+        if session.head().seq != checked_upto:
+            raise RefoldError(_GREW)
         destination.write(page)
         destination.commit()
     if copies.unrecorded:
