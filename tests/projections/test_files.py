@@ -469,6 +469,44 @@ def test_a_long_command_is_read_in_linear_time() -> None:
     assert touched_by("ls " + "a " * 50_000).everything
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sed -i s#a#b# app.py",
+        "echo issue#3 > app.py",
+        "ls # list\nrm app.py",
+        "# don't\nrm app.py",
+        "uv run fix.py",
+        "cargo run",
+        "sort -o app.py app.py",
+        "uniq a.txt app.py",
+        "awk '{ print > \"app.py\" }' a.txt",
+        "xxd -r a.hex app.py",
+        "source ./build.sh",
+        "git diff --output=app.py",
+        "echo <(rm app.py)",
+    ],
+)
+def test_a_command_that_writes_in_a_rare_way_is_noticed(command: str) -> None:
+    assert touched_by(command).may_be("/work/app.py")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls # > app.py",
+        "source .venv/bin/activate && ls",
+        "sort a.txt | uniq -c",
+        "awk '$1 > 3 { print $2 }' app.py",
+        "uv run pytest tests/test_a.py",
+        "npm run test",
+        "diff <(sort a.txt) <(sort b.txt)",
+    ],
+)
+def test_a_command_that_only_looks_like_a_write_is_harmless(command: str) -> None:
+    assert not touched_by(command).may_be("/work/app.py")
+
+
 def test_a_here_document_is_no_part_of_its_command() -> None:
     assert touched_by("cat <<'END' > a.txt\nrm b.txt\nEND\nls").paths == ("a.txt",)
     assert touched_by("cat <<A > a.txt\ntext\nA\ncat <<B > b.txt\ntext\n\tB").paths == (

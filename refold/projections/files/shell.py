@@ -21,6 +21,7 @@ _UNSAFE: Final = {name: frozenset(pairs) for name, pairs in _DATA["unsafe"].item
 _OPTIONS: Final = {name: re.compile(option) for name, option in _DATA["option"].items()}
 _RUNNERS: Final = frozenset[str](_DATA["runners"]["programs"])
 _TASKS: Final = frozenset[str](_DATA["runners"]["harmless"])
+_STARTERS: Final = frozenset({"run", "run-script"})  # run what the next word names
 # The start of a here-document, but not of a here-string (``<<<``).
 _HEREDOC: Final = re.compile(r"(?<!<)<<-?[ \t]*(?P<quote>['\"]?)(?P<tag>\w+)(?P=quote)")
 # The number of an output before its redirection.
@@ -33,8 +34,14 @@ _PREFIXES: Final = frozenset(
     {"sudo", "env", "time", "nohup", "command", "exec", "then", "do", "else", "if",
      "while", "until", "!", "{", "}", "timeout", "\\"}
 )  # fmt: skip
+_BEFORE_WORDS: Final = frozenset(" \t\n;&|()")
 # A part of a word that stands for others: a variable, a pattern, Go's "./...".
 _PATTERN: Final = re.compile(r"[$`*?\[{]|\.\.\.")
+# A redirection, a pipe, or a command in a script of awk; "a > 1" compares.
+_WRITES_IN_AWK: Final = re.compile(r"print[^;}]*[>|]|system\s*\(|^inplace$")
+_SETUP_SCRIPTS: Final = frozenset(
+    {"activate", ".bashrc", ".profile", ".zshrc", ".env", "nvm.sh"}
+)
 _DEEPEST: Final = 5  # commands within commands
 _LONGEST: Final = 20_000  # characters of a command that are read
 
@@ -119,7 +126,7 @@ def _without_heredocs(command: str) -> str:
 
 
 def _substitutions(command: str, depth: int) -> list[str] | None:
-    """Return a command without the commands within it, then each of these.
+    """Return a command without comments and commands within it, then each of these.
 
     A ``$`` takes the place of each.  Returns None if one has no end, or if they are
     nested deeper than ``depth``.
@@ -133,6 +140,10 @@ def _substitutions(command: str, depth: int) -> list[str] | None:
         if char == "\\" and quote != "'":
             outer.append(command[position : position + 2])
             position += 2
+            continue
+        if char == "#" and not quote and _begins_word(outer):
+            end_of_line = command.find("\n", position)
+            position = len(command) if end_of_line < 0 else end_of_line
             continue
         if char == quote:
             quote = ""
@@ -158,6 +169,11 @@ def _substitutions(command: str, depth: int) -> list[str] | None:
         outer.append("$")
         position = end + 1
     return ["".join(outer), *inner]
+
+
+def _begins_word(before: list[str]) -> bool:
+    """Whether a word begins after these characters of a command."""
+    return not before or before[-1] in _BEFORE_WORDS
 
 
 def _closing(command: str, position: int) -> int:
@@ -189,6 +205,7 @@ def _words(command: str) -> list[str] | None:
     without_numbers = _DESCRIPTOR.sub(r"\1\2", command)
     lexer = shlex.shlex(without_numbers, posix=True, punctuation_chars=";&|()<>\n")
     lexer.whitespace = " \t\r"
+    lexer.commenters = ""  # a # within a word begins no comment
     lexer.whitespace_split = True
     try:
         return list(lexer)
@@ -200,7 +217,8 @@ def _steps(words: list[str]) -> Iterator[list[str]]:
     """Yield the words of each program that a command runs."""
     step: list[str] = []
     for word in words:
-        if word in _SEPARATORS or set(word) <= set(";&|()\n"):
+        is_substitution = word in ("<(", ">(")  # of a process
+        if word in _SEPARATORS or is_substitution or set(word) <= set(";&|()\n"):
             if step:
                 yield step
             step = []
@@ -255,7 +273,8 @@ def _by_program(program: str, arguments: list[str]) -> Touched:
     if program in _VERBS:
         verb = _verb(arguments)
         two = " ".join(paths[:2])
-        if two in _UNSAFE.get(program, ()):
+        writes = any(argument.startswith("--output") for argument in arguments)
+        if writes or two in _UNSAFE.get(program, ()):
             return EVERYTHING
         return NOTHING if verb in _VERBS[program] else EVERYTHING
     if program in _RUNNERS:
@@ -265,9 +284,17 @@ def _by_program(program: str, arguments: list[str]) -> Touched:
         names = [word for word in own if not word.startswith("-")]
         tasks = [name.split(":")[0] for name in names]
         options = [argument for argument in arguments if argument.startswith("--")]
-        is_known = bool(tasks) and all(task in _TASKS for task in _names(tasks))
+        named = _names(tasks)
+        is_known = bool(named) and all(task in _TASKS for task in named)
+        is_known = is_known and named[-1] not in _STARTERS
         fixes = any("fix" in option or "write" in option for option in options)
         return NOTHING if is_known and not fixes else EVERYTHING
+    if program == "source" and not _only_sets_variables(paths[:1]):
+        return EVERYTHING
+    if program == "uniq" and len(paths) > 1:
+        return Touched(paths=(paths[1],))
+    if program == "awk" and any(_WRITES_IN_AWK.search(word) for word in arguments):
+        return EVERYTHING
     if program in _OPTIONS:
         option = _OPTIONS[program]
         if option.pattern and not any(map(option.fullmatch, arguments)):
@@ -278,6 +305,11 @@ def _by_program(program: str, arguments: list[str]) -> Touched:
     if program in _HARMLESS and not any("--fix" in word for word in arguments):
         return NOTHING
     return EVERYTHING
+
+
+def _only_sets_variables(script: list[str]) -> bool:
+    """Whether a sourced script is one of those that set up an environment."""
+    return bool(script) and posixpath.basename(script[0]) in _SETUP_SCRIPTS
 
 
 def _names(tasks: list[str]) -> list[str]:
