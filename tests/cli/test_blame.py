@@ -59,7 +59,7 @@ def test_the_history_of_a_file_is_a_table_of_80_columns(
     lines = refold("blame", "src/app.py", "--user", "ada").out.splitlines()
 
     assert lines[0] == PATH
-    assert lines[1] == "0 reads, 2 changes, +6 -1 lines"
+    assert lines[1] == "0 reads, 2 changes, +5 -1 lines"
     assert lines[4].split()[:3] == ["seq", "time", "(UTC)"]
     assert [line.split()[3] for line in lines[5:]] == ["write", "edit"]
     assert max(map(len, lines)) <= 80

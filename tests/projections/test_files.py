@@ -523,3 +523,102 @@ def test_a_line_that_begins_with_thousands_of_digits_has_no_number() -> None:
     run.call("Read", {"file_path": PATH}, "1" * 5_000 + "→text")
 
     assert run.outcomes() != [("equal", None)]
+
+
+def patched(*lines: str, path: str = PATH) -> dict[str, str]:
+    """Return the arguments of a patch of one file."""
+    rows = ("*** Begin Patch", f"*** Update File: {path}", *lines, "*** End Patch")
+    return {"input": "\n".join(rows)}
+
+
+def test_a_replacement_at_all_places_leaves_overlapping_ones() -> None:
+    run = Run()
+    run.write("x\nx\nx\n")
+    run.edit("x\nx", "y", replace_all=True)
+
+    assert texts(run.file()) == ["y", "x", ""]
+
+
+def test_only_claude_codes_edits_remove_the_end_of_a_line() -> None:
+    run = Run()
+    run.write("a\nb\nc")
+    run.call("str_replace", {"path": PATH, "old_str": "b", "new_str": ""})
+
+    assert texts(run.file()) == ["a", "", "c"]
+
+
+def test_a_patch_that_only_adds_lines_keeps_the_others() -> None:
+    run = Run()
+    run.write("a\nb\n")
+    run.call("apply_patch", patched("@@", "+c"))
+
+    assert texts(run.file()) == ["a", "b", "c", ""]
+    unread = Run()
+    unread.call("apply_patch", patched("@@", "+c"))
+    assert texts(unread.file()) == []
+
+
+def test_a_patch_can_empty_a_line_or_remove_it() -> None:
+    run = Run()
+    run.write("a\nb\nc\n")
+    run.call("apply_patch", patched("@@", "-a", "@@", "-b", "+"))
+
+    assert texts(run.file()) == ["", "c", ""]
+
+
+def test_a_line_of_a_patch_that_moves_the_file_has_its_diff() -> None:
+    run = Run()
+    run.write("a\nb\n")
+    run.call("apply_patch", patched("*** Move to: /work/new.py", "@@", "-b", "+B"))
+
+    entry = run.line(2, "/work/new.py").entry
+    assert entry is not None
+    assert (entry.kind, len(entry.diffs)) == ("edit", 1)
+
+
+def test_a_file_changed_under_another_path_is_in_doubt() -> None:
+    run = Run()
+    run.write("a\n")
+    run.edit("a", "b", path="app.py")
+    absolute, relative = run.file(), run.file("app.py")
+
+    assert absolute.doubt is not None
+    assert absolute.doubt.reason == "other_path"
+    run.call("Bash", {"command": "rm /work/app.py"})
+    assert run.file("app.py").doubt != relative.doubt
+
+
+def test_line_ends_of_windows_are_like_others() -> None:
+    run = Run()
+    run.write("a\r\nb\r\n")
+    run.read("a\nb\n")
+    run.edit("a\nb", "a\nc")
+
+    assert run.outcomes() == [("equal", None)]
+    assert texts(run.file()) == ["a", "c", ""]
+
+
+def test_a_read_may_leave_out_the_empty_line_at_the_end() -> None:
+    run = Run()
+    run.write("a\nb\n")
+    run.read("a\nb")
+
+    assert run.outcomes() == [("equal", None)]
+    assert run.file().doubt is None
+
+
+def test_the_end_of_the_last_line_is_no_added_line() -> None:
+    run = Run()
+    run.write("a\nb\n")
+    run.write("a\n")
+
+    assert (run.file().added, run.file().removed) == (2, 1)
+
+
+def test_a_path_of_windows_is_found_by_its_end() -> None:
+    run = Run()
+    run.write(path="C:\\work\\src\\app.py")
+    histories = run.histories()
+
+    assert histories.matching("app.py") == ["C:\\work\\src\\app.py"]
+    assert histories.matching("src\\app.py") == ["C:\\work\\src\\app.py"]

@@ -75,7 +75,7 @@ def test_the_files_of_a_run_are_listed(ada: TestClient, store: SessionStore) -> 
     page = unescape(page_text(ada, "/run/run/files"))
 
     assert PATH in page
-    assert "+4 −1" in page
+    assert "+3 −1" in page
     assert 'aria-current="page">Files<' in page
 
 

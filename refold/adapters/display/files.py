@@ -27,6 +27,7 @@ _REASONS: Final[dict[str, str]] = {
     "not_replayed": "this edit cannot be replayed",
     "redacted": "the edit contains redacted values",
     "not_read": "the edit is at a place that no event shows",
+    "other_path": "an event changed a file whose path may mean this one",
 }
 
 

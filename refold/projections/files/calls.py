@@ -43,6 +43,7 @@ _CUT_LINE: Final = re.compile(r"\.\.\. ?\[(?:line )?truncated\]$")
 _SNIPPET: Final = re.compile(r"`?cat -n`? on a snippet")
 _EMPTY: Final = re.compile(r"the file exists but (?:the contents are|is) empty", re.I)
 _MOST_LINES: Final = 2_000  # lines that clients show at once
+_TAKE_LINE_ENDS: Final = ("Edit", "MultiEdit")  # tools of Claude Code
 _WINDOW_COMMANDS: Final = ("open", "goto", "scroll_down", "scroll_up")
 _LINES_EDIT: Final = re.compile(r"(\d{1,9}):(\d{1,9})\s*\n(.*)", re.DOTALL)
 _END_OF_EDIT: Final = re.compile(r"\n?end_of_edit\s*\Z")
@@ -84,10 +85,15 @@ class Change(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """A call replaced texts in a file, one after the other."""
+    """A call replaced texts in a file, one after the other.
+
+    takes_line_ends: whether an edit that removes whole lines also removes the end of
+                     the last one.
+    """
 
     path: str
     changes: tuple[Change, ...]
+    takes_line_ends: bool = False
 
 
 class LinesReplaced(NamedTuple):
@@ -191,6 +197,8 @@ def uses_of(call: ToolCall, result: ToolResult) -> Sequence[Use]:
     change = _change_of(kind, path, arguments)
     if change is None:
         return []
+    if isinstance(change, Replaced) and call.tool_name in _TAKE_LINE_ENDS:
+        change = change._replace(takes_line_ends=True)
     return [change, *_snippet(path, text)]
 
 
@@ -409,7 +417,7 @@ def _rows(lines: list[str], form: re.Pattern[str]) -> list[tuple[int, str | None
         if rows and number != rows[-1][0] + 1:
             break
         cut = _CUT_LINE.search(match[2])
-        rows.append((number, None if cut else match[2]))
+        rows.append((number, None if cut else match[2].removesuffix("\r")))
     return rows
 
 

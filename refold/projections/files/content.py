@@ -57,8 +57,11 @@ _NOT_PROVED: Final = -1
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text; a final newline makes an empty last one."""
-    return text.split("\n")
+    """Return the lines of a text; a final newline makes an empty last one.
+
+    The line ends of Windows are like others, since editors show both alike.
+    """
+    return text.replace("\r\n", "\n").split("\n")
 
 
 def has_placeholder(text: str | None) -> bool:

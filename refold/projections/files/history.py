@@ -27,6 +27,7 @@ from refold.projections.files import calls
 from refold.projections.files.calls import Change, FileUse
 from refold.projections.files.content import (
     Content,
+    Found,
     Gap,
     Line,
     OriginKind,
@@ -51,6 +52,7 @@ Reason: TypeAlias = Literal[
     "not_replayed",
     "redacted",
     "not_read",
+    "other_path",
 ]
 """Why the content of a file, or a line, is not known."""
 
@@ -186,10 +188,26 @@ class FileHistory:
         """How many lines were removed."""
         return sum(entry.removed for entry in self.entries)
 
+    def _entries_by_place(self) -> dict[Place, Entry]:
+        """Return the first entry of each event, with the diffs of all its entries.
+
+        A patch can edit a file twice, or edit and move it; and the result of an edit
+        can report another change.
+        """
+        entries: dict[Place, Entry] = {}
+        for entry in self.entries:
+            first = entries.setdefault(entry.place, entry)
+            if first is not entry and entry.diffs:
+                entries[entry.place] = first._replace(
+                    changes=(*first.changes, *entry.changes),
+                    diffs=(*first.diffs, *entry.diffs),
+                )
+        return entries
+
     def blame(self) -> list[BlamedLine]:
         """Return the lines of the file with the events that wrote them."""
         lines: list[BlamedLine] = []
-        entries = {entry.place: entry for entry in self.entries}
+        entries = self._entries_by_place()
         for number, line in self.content.numbered().items():
             is_proved = self.doubt is None or line.seen > self.doubt.step
             lines.append(
@@ -252,8 +270,10 @@ class FileHistories:
         clean = posixpath.normpath(name)
         if clean in self.files:
             return [clean]
-        suffix = "/" + clean.lstrip("/")
-        return sorted(path for path in self.files if f"/{path}".endswith(suffix))
+        suffix = "/" + _with_slashes(clean).lstrip("/")
+        return sorted(
+            path for path in self.files if f"/{_with_slashes(path)}".endswith(suffix)
+        )
 
     def _session(self, name: str) -> _Session:
         return self._sessions.setdefault(name, _Session())
@@ -343,6 +363,8 @@ class FileHistories:
         if file is None:
             return
         self._doubt_other_run(file, place)
+        if not isinstance(use, calls.Shown):
+            self._doubt_other_paths(file, call, asked, result)
         entry = Entry(
             kind="edit",
             path=file.path,
@@ -357,14 +379,14 @@ class FileHistories:
                 self._show(file, use, entry)
             case calls.Written(text=text):
                 self._write(file, text, entry)
-            case calls.Replaced(changes=changes):
-                self._replace(file, changes, entry)
+            case calls.Replaced(changes=changes, takes_line_ends=takes_line_ends):
+                self._replace(file, changes, entry, takes_line_ends=takes_line_ends)
             case calls.LinesReplaced():
                 self._replace_lines(file, use, entry)
             case calls.Patched(patch=patch):
                 self._patch(file, patch, entry)
             case calls.Deleted():
-                removed = len(file.content.known())
+                _, _, removed = _diff(_known_text(file.content), "")
                 file.content.forget()
                 file.doubt = None
                 file.entries.append(entry._replace(kind="delete", removed=removed))
@@ -424,6 +446,15 @@ class FileHistories:
             file.doubt = Doubt("other_run", place, self._step - 1)
         file.last_run = run
 
+    def _doubt_other_paths(
+        self, file: FileHistory, call: Envelope, asked: Asked, result: Envelope
+    ) -> None:
+        """Put the files in doubt that may be the changed file under another path."""
+        for other in self.files.values():
+            if other is not file and _may_be_same(file.path, other.path):
+                self._doubt(other, "other_path", Place(call.session_id, call.seq))
+                self._add_unknown(other, call, result, asked, "other_path", "")
+
     def _doubt(
         self, file: FileHistory, reason: Reason, place: Place, detail: str = ""
     ) -> None:
@@ -451,7 +482,7 @@ class FileHistories:
             use.lines,
             entry.place,
             self._step,
-            to_end=use.to_end,
+            to_end=use.to_end and not _lacks_empty_line(file.content, use),
             moved=moved,
         )
         if moved:
@@ -496,7 +527,8 @@ class FileHistories:
                 unequal += 1
         if use.to_end and total is not None:
             last = use.first + len(use.lines) - 1
-            if last < total and not file.doubt:
+            is_short = last < total and not _lacks_empty_line(file.content, use)
+            if is_short and not file.doubt:
                 unequal += 1
         outcome: Literal["equal", "unequal", "unknown"] = "unknown"
         reason: Reason | None = None
@@ -524,7 +556,7 @@ class FileHistories:
         return compared, bool(unequal or doubtful_unequal)
 
     def _write(self, file: FileHistory, text: str, entry: Entry) -> None:
-        before = "\n".join(line.text or "" for line in file.content.known())
+        before = _known_text(file.content)
         diff, added, removed = _diff(before, text)
         file.content.write(text, entry.place, self._step)
         file.doubt = None
@@ -540,7 +572,13 @@ class FileHistories:
         )
 
     def _replace(
-        self, file: FileHistory, changes: Sequence[Change], entry: Entry
+        self,
+        file: FileHistory,
+        changes: Sequence[Change],
+        entry: Entry,
+        *,
+        takes_line_ends: bool = False,
+        is_patch: bool = False,
     ) -> None:
         reason: Reason | None = None
         first_line: int | None = None
@@ -548,7 +586,13 @@ class FileHistories:
         added = 0
         removed = 0
         for change in changes:
-            problem, line = self._replace_one(file, change, entry.place)
+            problem: Reason | None
+            if is_patch and not change.old:
+                problem, line = self._append(file, change.new, entry.place)
+            else:
+                problem, line = self._replace_one(
+                    file, change, entry.place, takes_line_ends=takes_line_ends
+                )
             reason = reason or problem
             first_line = first_line or line
             diff, more, fewer = _diff(change.old, change.new)
@@ -567,8 +611,27 @@ class FileHistories:
             )
         )
 
+    def _append(
+        self, file: FileHistory, text: str, place: Place
+    ) -> tuple[Reason | None, int | None]:
+        """Add lines to the end of a file, as a patch without old lines does."""
+        content = file.content
+        if not content.is_whole:
+            self._doubt(file, "not_replayed", place)
+            return "not_replayed", None
+        first = len(content.items) + 1
+        if content.known()[-1:] and content.known()[-1].text == "":
+            first -= 1  # before the end of the last line
+        content.replace_lines(first, first - 1, lines_of(text), place, self._step)
+        return None, first
+
     def _replace_one(
-        self, file: FileHistory, change: Change, place: Place
+        self,
+        file: FileHistory,
+        change: Change,
+        place: Place,
+        *,
+        takes_line_ends: bool,
     ) -> tuple[Reason | None, int | None]:
         """Replay one replacement; return why it failed, and where it begins."""
         content = file.content
@@ -577,10 +640,9 @@ class FileHistories:
             content.write(new, place, self._step)
             file.doubt = None
             return None, 1
-        found = content.find(old)
-        if not new and not old.endswith("\n"):
-            # An edit that removes whole lines takes the last line's end, too.
-            whole_lines = content.find(old + "\n")
+        found = _apart(content.find(old))
+        if takes_line_ends and not new and not old.endswith("\n"):
+            whole_lines = _apart(content.find(old + "\n"))
             if whole_lines:
                 found = whole_lines
                 old += "\n"
@@ -637,8 +699,10 @@ class FileHistories:
     def _patch(self, file: FileHistory, patch: FilePatch, entry: Entry) -> None:
         changes: list[Change] = []
         for hunk in patch.hunks:
-            changes.append(Change("\n".join(hunk.old), "\n".join(hunk.new)))
-        self._replace(file, changes, entry)
+            # Without new lines, the end of the last old line goes, too.
+            end = "\n" if hunk.old and not hunk.new else ""
+            changes.append(Change("\n".join(hunk.old) + end, "\n".join(hunk.new)))
+        self._replace(file, changes, entry, is_patch=True)
         if not patch.moved_to:
             return
         target = self._file(patch.moved_to)
@@ -668,6 +732,42 @@ def _number_of(content: Content, index: int) -> int | None:
     return number
 
 
+def _apart(found: Sequence[Found]) -> list[Found]:
+    """Return the places that do not overlap an earlier one."""
+    apart: list[Found] = []
+    for place in found:
+        last = apart[-1] if apart else None
+        if last is None or (place.first, place.start) >= (last.last, last.end):
+            apart.append(place)
+    return apart
+
+
+def _known_text(content: Content) -> str:
+    """Return the known lines of a file as a text."""
+    return "\n".join(line.text or "" for line in content.known())
+
+
+def _lacks_empty_line(content: Content, use: calls.Shown) -> bool:
+    """Whether a read shows everything but the empty line after the final newline."""
+    last = use.first + len(use.lines) - 1
+    known = content.known()
+    return content.is_whole and len(known) == last + 1 and known[-1].text == ""
+
+
+def _with_slashes(path: str) -> str:
+    """Return a path of Windows with the slashes of other systems."""
+    return path.replace("\\", "/")
+
+
+def _may_be_same(path: str, other: str) -> bool:
+    """Whether two paths may name the same file, since one of them is relative."""
+    first = _with_slashes(path)
+    second = _with_slashes(other)
+    if len(first) < len(second):
+        first, second = second, first
+    return not second.startswith("/") and first.endswith(f"/{second}")
+
+
 def _is_of_user(envelope: Envelope) -> bool:
     """Whether the user wrote an input, and not the client in the user's name."""
     source = envelope.meta.source or {}
@@ -680,7 +780,13 @@ def _beginning(text: str) -> str:
 
 
 def _diff(old: str, new: str) -> tuple[str, int, int]:
-    """Return the unified diff of two texts, and the numbers of new and old lines."""
+    """Return the unified diff of two texts, and the numbers of new and old lines.
+
+    The end of the last line is no line of its own.
+    """
+    if (not old or old.endswith("\n")) and (not new or new.endswith("\n")):
+        old = old.removesuffix("\n")
+        new = new.removesuffix("\n")
     old_lines = old.split("\n") if old else []
     new_lines = new.split("\n") if new else []
     rows = list(unified_diff(old_lines, new_lines, lineterm="", n=3))[2:]

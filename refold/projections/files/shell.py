@@ -75,6 +75,9 @@ def _is_at(path: str, named: str) -> bool:
     if clean.startswith("~/"):
         clean = clean[2:]
     if clean.startswith("/"):
+        is_relative = not path.startswith("/")
+        if is_relative and clean.endswith(f"/{path}"):
+            return True
         return path == clean or path.startswith(f"{clean}/")
     return f"/{clean}/" in f"/{path}/"
 
