@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -622,3 +623,18 @@ def test_a_path_of_windows_is_found_by_its_end() -> None:
 
     assert histories.matching("app.py") == ["C:\\work\\src\\app.py"]
     assert histories.matching("src\\app.py") == ["C:\\work\\src\\app.py"]
+
+
+def test_texts_of_many_equal_lines_are_replayed_in_linear_time() -> None:
+    many = "x\n" * 20_000
+    run = Run()
+    run.write("\n" * 40_000)
+    run.edit("\n" * 20_000 + "q", "z")
+    run.write(f"a\n{many}b\n")
+    run.write(f"c\n{many}x\nd\n")
+    run.read(many, path="/work/b.py", limit=20_000)
+    run.edit(many + "y", "z", path="/work/b.py")
+
+    began = process_time()
+    run.histories()
+    assert process_time() - began < 5

@@ -6,7 +6,9 @@ something else may have changed since are in doubt: they stay, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -18,6 +20,12 @@ run first read it, or something outside of the recorded edits changed it."""
 
 # Texts with more lines are compared only at their beginning and end.
 _MOST_COMPARED: Final = 20_000
+
+
+# Pairs of equal lines in two texts up to which these are compared in the middle.
+_MOST_PAIRS: Final = 4_000_000
+# A longer text puts all lines in doubt that it may reach from a gap.
+_MOST_AT_EDGE: Final = 500
 
 
 class Place(NamedTuple):
@@ -117,37 +125,44 @@ class Content:
         self.items = [*_carried(self.known(), lines_of(text), written, step)]
 
     def find(self, text: str) -> list[Found]:
-        """Return the places of a text in the known lines."""
-        wanted = lines_of(text)
+        """Return the places of a text in the known lines, none of which overlap."""
+        wanted = "\n".join(lines_of(text))
         places: list[Found] = []
-        for index in range(len(self.items)):
-            places += self._at(index, wanted)
+        for first, texts in self._known_runs():
+            joined = "\n".join(texts)
+            starts = [0]
+            for line in texts[:-1]:
+                starts.append(starts[-1] + len(line) + 1)
+            start = joined.find(wanted)
+            while start >= 0:
+                end = start + len(wanted)
+                head = bisect_right(starts, start) - 1
+                tail = bisect_right(starts, end) - 1
+                places.append(
+                    Found(
+                        first=first + head,
+                        last=first + tail,
+                        start=start - starts[head],
+                        end=end - starts[tail],
+                    )
+                )
+                start = joined.find(wanted, end)
         return places
 
-    def _at(self, index: int, wanted: list[str]) -> list[Found]:
-        """Return the places of a text whose first line is in the item at ``index``."""
-        head = self.items[index]
-        if isinstance(head, Gap) or head.text is None:
-            return []
-        if len(wanted) > 1 and not head.text.endswith(wanted[0]):
-            return []
-        items = self.items[index : index + len(wanted)]
+    def _known_runs(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the adjacent lines whose text is known, with the index of the first."""
+        first = 0
         texts: list[str] = []
-        for item in items:
-            if isinstance(item, Gap) or item.text is None:
-                return []
-            texts.append(item.text)
-        if len(texts) < len(wanted):
-            return []
-        if len(wanted) == 1:
-            return _within(texts[0], wanted[0], index)
-        first, *middle, last = wanted
-        if not texts[0].endswith(first) or not texts[-1].startswith(last):
-            return []
-        if texts[1:-1] != middle:
-            return []
-        start = len(texts[0]) - len(first)
-        return [Found(index, index + len(wanted) - 1, start, len(last))]
+        for index, item in enumerate(self.items):
+            if isinstance(item, Line) and item.text is not None:
+                if not texts:
+                    first = index
+                texts.append(item.text)
+            elif texts:
+                yield first, texts
+                texts = []
+        if texts:
+            yield first, texts
 
     def replace(self, found: Found, new: str, place: Place, step: int) -> None:
         """Replace the text at a place; unchanged lines keep their origin."""
@@ -196,16 +211,17 @@ class Content:
 
     def doubt_from(self, index: int) -> None:
         """Put the lines from an item on in doubt."""
-        for place in range(index, len(self.items)):
-            item = self.items[place]
-            if isinstance(item, Line):
-                self.items[place] = item._replace(seen=_NOT_PROVED)
+        self._doubt_lines(index, len(self.items))
 
     def _doubt_edges(self, text: str) -> None:
         """Put lines beside a gap in doubt that a replaced text may contain."""
         wanted = lines_of(text)
         for index, item in enumerate(self.items):
             if not isinstance(item, Gap):
+                continue
+            if len(wanted) > _MOST_AT_EDGE:
+                self._doubt_lines(index - len(wanted), index)
+                self._doubt_lines(index + 1, index + 1 + len(wanted))
                 continue
             for count in range(1, len(wanted) + 1):
                 self._doubt_edge(index - count, wanted[:count], is_head=True)
@@ -224,12 +240,13 @@ class Content:
             matches = lines[0].endswith(wanted[0]) and lines[1:] == wanted[1:]
         else:
             matches = lines[-1].startswith(wanted[-1]) and lines[:-1] == wanted[:-1]
-        if not matches:
-            return
-        for place in range(first, first + len(wanted)):
-            item = self.items[place]
-            if isinstance(item, Line):
-                self.items[place] = item._replace(seen=_NOT_PROVED)
+        if matches:
+            self._doubt_lines(first, first + len(wanted))
+
+    def _doubt_lines(self, first: int, end: int) -> None:
+        """Put the lines among these items in doubt."""
+        for place in range(max(0, first), min(end, len(self.items))):
+            self.items[place] = _doubted(self.items[place])
 
     def show(
         self,
@@ -346,17 +363,6 @@ class Content:
         return before, within, after
 
 
-def _within(text: str, wanted: str, index: int) -> list[Found]:
-    """Return the places of a text of one line in a line."""
-    places: list[Found] = []
-    start = text.find(wanted)
-    while start >= 0:
-        end = start + len(wanted)
-        places.append(Found(index, index, start, end))
-        start = text.find(wanted, max(end, start + 1))
-    return places
-
-
 def _shown_line(known: Line | None, text: str | None, place: Place, step: int) -> Line:
     """Return the line that an event shows at the place of a known one."""
     if known is None:
@@ -415,6 +421,9 @@ def _blocks(
     if not old_rest or not new_rest:
         return blocks
     if len(old_rest) + len(new_rest) > _MOST_COMPARED:
+        return blocks
+    numbers = Counter(old_rest)
+    if sum(numbers[line] for line in new_rest) > _MOST_PAIRS:
         return blocks
     matcher = SequenceMatcher(None, old_rest, new_rest, autojunk=False)
     for match in matcher.get_matching_blocks():

@@ -27,7 +27,6 @@ from refold.projections.files import calls
 from refold.projections.files.calls import Change, FileUse
 from refold.projections.files.content import (
     Content,
-    Found,
     Gap,
     Line,
     OriginKind,
@@ -640,9 +639,9 @@ class FileHistories:
             content.write(new, place, self._step)
             file.doubt = None
             return None, 1
-        found = _apart(content.find(old))
+        found = content.find(old)
         if takes_line_ends and not new and not old.endswith("\n"):
-            whole_lines = _apart(content.find(old + "\n"))
+            whole_lines = content.find(old + "\n")
             if whole_lines:
                 found = whole_lines
                 old += "\n"
@@ -730,16 +729,6 @@ def _number_of(content: Content, index: int) -> int | None:
         else:
             number += item.length
     return number
-
-
-def _apart(found: Sequence[Found]) -> list[Found]:
-    """Return the places that do not overlap an earlier one."""
-    apart: list[Found] = []
-    for place in found:
-        last = apart[-1] if apart else None
-        if last is None or (place.first, place.start) >= (last.last, last.end):
-            apart.append(place)
-    return apart
 
 
 def _known_text(content: Content) -> str:
