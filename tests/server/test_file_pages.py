@@ -202,3 +202,19 @@ def test_hostile_names_and_diffs_of_files_run_nothing(
         page.goto(path)
 
     assert rows > len(PAYLOADS) / 2
+
+
+def test_diffs_of_a_file_show_no_numbers_of_the_replaced_text(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = session_with_files(store)
+
+    page = page_text(ada, file_path(session))
+
+    assert "@@" not in page
+    assert '<span class="place">⋯</span>' in page
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "0001-01-01"])
+def test_sessions_until_any_day_are_listed(ada: TestClient, day: str) -> None:
+    assert ada.get("/", params={"until": day}).status_code == 200

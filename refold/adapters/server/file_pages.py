@@ -105,7 +105,10 @@ def _shown_entry(entry: Entry) -> ShownEntry:
 
 def _row(text: str) -> Row:
     kinds: dict[str, RowKind] = {"+": "added", "-": "gone", "@": "place"}
-    return Row(kinds.get(text[:1], "same"), marked(_cut(text)))
+    kind = kinds.get(text[:1], "same")
+    if kind == "place":
+        text = "⋯"  # its numbers count from the replaced text, not from the file
+    return Row(kind, marked(_cut(text)))
 
 
 def _cut(text: str) -> str:
