@@ -262,3 +262,16 @@ def test_erasing_is_not_in_the_main_menu(
     assert 'href="/erase?session=run"' in run
     assert 'href="/erase"' in page_text(ada, "/settings")
     assert "/erase" not in reader
+
+
+def test_a_filtered_page_shows_no_sums_of_whole_turns(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session_with_turns(store)
+
+    whole = page_text(ada, "/run/run")
+    filtered = page_text(ada, "/run/run?type=agent_response")
+
+    assert 'class="usage"' in whole
+    assert 'class="usage"' not in filtered
+    assert 'class="cost"' not in filtered

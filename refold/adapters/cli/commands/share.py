@@ -397,10 +397,11 @@ def _show_preview(screen: output.Screen, preview: dict[str, Any]) -> None:
     parts = [
         counted(preview["events"], "event"),
         f"names and texts of {counted(preview['files'], 'file')}",
-        counted(preview["images"], "image"),
         counted(preview["attachments"], "other attachment"),
     ]
     screen.line("contains ", ", ".join(parts))
+    if preview["images"]:
+        screen.line("leaves out ", counted(preview["images"], "image"))
     redacted = values.type_counts(preview["redacted"]) or "nothing"
     screen.line(f"redacted: {redacted}; the rules of all packs find nothing more")
 
