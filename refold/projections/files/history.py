@@ -53,7 +53,7 @@ Reason: TypeAlias = Literal[
     "not_read",
     "other_path",
 ]
-"""Why the content of a file, or a line, is not known."""
+"""Why a file or a line may differ from what is shown."""
 
 # The types of events from which histories are folded.
 TYPES: Final = frozenset(
@@ -118,9 +118,9 @@ class Entry(NamedTuple):
 class Compared(NamedTuple):
     """A read compared with the content that the earlier edits yield.
 
-    outcome: ``unknown`` if nothing that it shows was known, or all was in doubt.
+    outcome: ``unknown`` if all lines that it shows were unknown or in doubt.
     lines:   how many lines could be compared.
-    edited:  whether an edit or a write came before, since the file was last whole.
+    edited:  whether the run edited or wrote the file before.
     """
 
     path: str
@@ -224,24 +224,24 @@ class FileHistory:
 class _Open(NamedTuple):
     """A call without its result.
 
-    of_agents: how many events of sub-agents came before it.
+    agent_events: the number of events of sub-agents before it.
     """
 
     call: Envelope
     asked: Asked
-    of_agents: int
+    agent_events: int
 
 
 class _Session:
     """The state of the fold for one session.
 
-    of_agents: how many events of its sub-agents came so far.
+    agent_events: the number of events of its sub-agents so far.
     """
 
     def __init__(self) -> None:
         self.asked = Asked()
         self.open_calls: dict[str, _Open] = {}
-        self.of_agents = 0
+        self.agent_events = 0
 
 
 class FileHistories:
@@ -283,7 +283,7 @@ class FileHistories:
         name = envelope.session_id
         while "~" in name:
             name = name.rpartition("~")[0]
-            self._session(name).of_agents += 1
+            self._session(name).agent_events += 1
         event = envelope.payload
         match event:
             case UserInput(text=text) if _is_of_user(envelope):
@@ -297,14 +297,14 @@ class FileHistories:
             case AgentResponse():
                 session.asked = session.asked._replace(response=envelope.seq)
             case ToolCall(call_id=call_id):
-                opened = _Open(envelope, session.asked, session.of_agents)
+                opened = _Open(envelope, session.asked, session.agent_events)
                 session.open_calls[call_id] = opened
                 for command in calls.commands_of(event):
                     self._step += 1
                     self._take_command(command, envelope, session.asked)
             case ToolResult(call_id=call_id) if call_id in session.open_calls:
                 opened = session.open_calls.pop(call_id)
-                has_agent = session.of_agents > opened.of_agents
+                has_agent = session.agent_events > opened.agent_events
                 self._take_result(opened, envelope, event, has_agent=has_agent)
 
     def _take_note(self, envelope: Envelope, text: str) -> None:
