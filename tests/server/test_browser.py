@@ -277,7 +277,7 @@ def test_every_page_works_without_javascript(
     session = session_with_turns(store, turns=6)
     page = open_page("/", java_script_enabled=False)
 
-    page.get_by_role("link", name="run", exact=True).click()
+    page.get_by_role("link", name="Question 0: what is in file 0?").click()
     page.locator(".turn > summary").nth(1).click()
     expect(page.locator("#e2")).to_be_visible()
     page.get_by_role("link", name="Context", exact=True).click()
