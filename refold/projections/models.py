@@ -12,13 +12,16 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidConfiguration, UnknownModel
 from refold.domain.events import Request, Summary
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 DEFAULT_TOKENIZER: Final = "claude-4-7"
 MILLION: Final = 1_000_000
@@ -417,14 +420,21 @@ def packaged_models() -> list[ModelInfo]:
 
 
 def digest_of_prices() -> str:
-    """Return a digest of all prices, which changes if one of them does."""
-    prices = _packaged_prices() + _prices_in(_registered)
+    """Return a digest that changes if one of the prices does."""
+    prices = _digest_of_packaged() + _prices_in(_registered)
     return hashlib.blake2b(prices, digest_size=8).hexdigest()
 
 
 @cache
-def _packaged_prices() -> bytes:
-    return hashlib.blake2b(_prices_in(_packaged()), digest_size=8).digest()
+def _digest_of_packaged() -> bytes:
+    """Return a digest of the files that have the packaged prices.
+
+    A list of sessions needs it in each process, so the files are not parsed.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for file in _packaged_files():
+        digest.update(file.read_bytes())
+    return digest.digest()
 
 
 def _prices_in(table: Mapping[str, ModelInfo]) -> bytes:
@@ -446,12 +456,17 @@ def _register(infos: Iterable[ModelInfo]) -> None:
     _registered = {**_registered, **_by_name(infos)}
 
 
+def _packaged_files() -> list[Traversable]:
+    """Return the files of models that Refold ships, in the order of their names."""
+    folder = files("refold.projections") / "data" / "models"
+    return sorted(folder.iterdir(), key=lambda file: file.name)
+
+
 @cache
 def _packaged() -> dict[str, ModelInfo]:
     """Return the models that Refold ships, by name and alias."""
     packaged: dict[str, ModelInfo] = {}
-    folder = files("refold.projections") / "data" / "models"
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+    for file in _packaged_files():
         tables = tomllib.loads(file.read_text("utf-8"))
         packaged |= _by_name(_read_table(tables["models"], file.name, lambda _: {}))
     return packaged

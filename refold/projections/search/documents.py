@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from refold.domain import events
@@ -10,9 +11,6 @@ from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.projections.context.text import leaves
 
-_PATHS: Final = tuple[str, ...](
-    load_packaged_toml("refold.projections", "data", "tools.toml")["paths"]
-)
 MOST_FOLDERS: Final = 16  # of a path; deeper ones count from the file up
 # Fields with digests, names and numbers, which nobody would search for.
 _OPAQUE: Final[Mapping[str, frozenset[str]]] = {
@@ -30,6 +28,13 @@ FILE: Final = "=file:"
 FOLDER: Final = "=folder:"
 MODEL: Final = "=model:"
 FAILED: Final = "=failed"
+
+
+@cache
+def _path_arguments() -> tuple[str, ...]:
+    """Return the names of arguments that are paths; lists of sessions need none."""
+    table = load_packaged_toml("refold.projections", "data", "tools.toml")
+    return tuple(table["paths"])
 
 
 class Document(NamedTuple):
@@ -128,7 +133,7 @@ def file_facts(call: events.ToolCall) -> list[str]:
     found: list[str] = []
     if not isinstance(call.arguments, dict):
         return found
-    for name in _PATHS:
+    for name in _path_arguments():
         value = call.arguments.get(name)
         if isinstance(value, str) and value:
             found += path_facts(value)
