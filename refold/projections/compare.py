@@ -37,6 +37,7 @@ from refold.projections.context.text import (
     text_block,
 )
 from refold.projections.context.units import (
+    Answers,
     Spans,
     Thread,
     continues_response,
@@ -59,6 +60,8 @@ class Moment(NamedTuple):
     files:  the files that earlier calls read, wrote, or deleted.
     failed: the earlier calls that failed; each is the set of forms in which a context
             may mention it.
+    parts:  for each later response in the same answer, the number of events before it.
+            A rebuild decides there, too.
     """
 
     read: int
@@ -66,16 +69,19 @@ class Moment(NamedTuple):
     used: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     failed: frozenset[tuple[str, str]] = frozenset()
+    parts: tuple[int, ...] = ()
 
 
 def moments(envelopes: _Log) -> list[Moment]:
     """Return the model calls in a log, oldest first.
 
+    ``Answers`` says which events are the answer of one call.
     A recorded request is the call itself: events between it and the answer were not
     sent.  Calls of the session that this one was forked from (seq 0 and below) are
     left out.
     """
-    by_exchange: dict[int, Moment] = {}
+    by_answer: dict[int, Moment] = {}
+    answers = Answers()
     first_seq: dict[str, int] = {}  # of each identifier
     thread = Thread()
     request_index: int | None = None
@@ -85,16 +91,19 @@ def moments(envelopes: _Log) -> list[Moment]:
         is_request = isinstance(envelope.payload, events.Request)
         if is_request and not envelope.activates_strategy:
             request_index = index
-        if placed is not None and placed.kind in _ANSWERS:
+        seq = answers.first_seq(envelope, placed)
+        if placed is not None and seq is not None:
             read = index if request_index is None else request_index
             request_index = None
-            seq = placed.exchange
-            moment = by_exchange.get(seq, Moment(read, seq))
+            moment = by_answer.get(seq, Moment(read, seq))
             earlier = {name for name in names if first_seq.get(name, seq) < seq}
-            by_exchange[seq] = moment._replace(used=moment.used | earlier)
+            moment = moment._replace(used=moment.used | earlier)
+            if placed.exchange == envelope.seq != seq:
+                moment = moment._replace(parts=(*moment.parts, read))
+            by_answer[seq] = moment
         for name in names:
             first_seq.setdefault(name, envelope.seq)
-    own = [moment for moment in by_exchange.values() if moment.seq > 0]
+    own = [moment for moment in by_answer.values() if moment.seq > 0]
     limits = [envelopes[moment.read].seq for moment in own]
     files = _before_each(abridged.files_in(envelopes), limits)
     failed = _before_each(abridged.failures_in(envelopes), limits)
@@ -464,9 +473,10 @@ class RawRequests:
     _read: int = 0
 
     def digests(self) -> Iterator[tuple[Envelope, str]]:
-        """Yield the first event of each answer, and the digest of its request.
+        """Yield the first event of each response, and the digest of the context before.
 
-        Answers of a session that this one was forked from are left out.
+        An answer may consist of several responses: see ``Answers``.  Responses of a
+        session that this one was forked from are left out.
         """
         thread = Thread()
         for index, envelope in enumerate(self.events):
@@ -621,6 +631,7 @@ class Walk:
     def steps(self) -> Iterator[tuple[Moment, datetime, Rendered]]:
         """Yield the requests with their times, oldest first, each built on demand."""
         moment_at = {moment.read: moment for moment in self.moments}
+        later_parts = {read for moment in self.moments for read in moment.parts}
         previous: Envelope | None = None
         turn_ended = False
         for index, event in enumerate(self.events[: max(moment_at, default=-1) + 1]):
@@ -632,7 +643,7 @@ class Walk:
             if previous and turn_ended:
                 _, placed = place(self._outline.thread, event)
                 turn_ended = not continues_response(previous, event, placed)
-            decides = moment is not None or turn_ended
+            decides = moment is not None or turn_ended or index in later_parts
             if decides:
                 self._decide(clock)
             if moment is not None:

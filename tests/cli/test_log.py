@@ -226,6 +226,8 @@ FAILING = ("log", "--user", "lin", "--session", "failing")
         (("--file", "app.py"), [2, 3, 4, 5]),
         (("--file", "src/app.py"), [2, 3]),
         (("--tool", "Bash", "--failed"), [4, 5]),
+        (("--tool", "read", "--tool", "Bash"), [2, 3, 4, 5, 8, 9]),
+        (("--file", "src/app.py", "--file", "my-app.py"), [2, 3, 6, 7]),
         (("--failed", "--file", "app.py"), [4, 5]),
         (("--failed", "--after", 5), [8, 9, 10]),
         (("--failed", "--limit", 1), [4]),
@@ -254,7 +256,9 @@ def test_filtered_events_keep_their_numbers(
     ("args", "reason"),
     [
         (("--tool", "Grep"), "no calls of this tool; its tools are: Read, Bash, Edit"),
+        (("--tool", "Grep", "--tool", "Glob"), "no calls of these tools; its tools"),
         (("--file", "none.py"), "no calls that name this file in this session"),
+        (("--file", "a", "--file", "b"), "no calls that name one of these files"),
         (("--failed", "--after", 10), "no failures after seq 10 in this session"),
         (("--tool", "Edit", "--failed"), "no event matches all filters"),
     ],

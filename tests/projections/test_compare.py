@@ -25,6 +25,7 @@ from refold.projections.compare import (
     Comparison,
     Elements,
     Outcome,
+    RawRequests,
     Requests,
     WantedNames,
     moments,
@@ -37,7 +38,16 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.models import ModelInfo, Prices
-from tests.projections.logs import START, call, log_of, logs, result, turns
+from tests.projections.logs import (
+    SIGNED,
+    START,
+    call,
+    envelope,
+    log_of,
+    logs,
+    result,
+    turns,
+)
 from tests.projections.walk import Walk
 
 PRICES = Prices(input=10, output=50, cache_write_5m=12, cache_read=1)
@@ -153,6 +163,39 @@ def test_a_recorded_request_marks_a_call_of_the_model() -> None:
     (moment,) = moments(log)
 
     assert (moment.read, moment.seq) == (1, 4)
+
+
+IN_PARTS = [
+    envelope(1, UserInput(text="Where is mia_li_3668?")),
+    envelope(2, AgentResponse(text="", thinking=(SIGNED,)), response_id="m1"),
+    envelope(3, AgentResponse(text="I ask for mia_li_3668."), response_id="m1"),
+    envelope(4, call("c1", "find"), response_id="m1"),
+    envelope(5, result("c1", "In Rome.")),
+    envelope(6, AgentResponse(text="", thinking=(SIGNED,)), response_id="m2"),
+    envelope(7, AgentResponse(text="mia_li_3668 is in Rome."), response_id="m2"),
+]
+
+
+def test_parts_of_an_answer_are_one_call_of_the_model() -> None:
+    found = [(moment.seq, {*moment.used}) for moment in moments(IN_PARTS)]
+
+    assert found == [(2, {"mia_li_3668"}), (6, {"mia_li_3668"})]
+    sent = under("keep_all", IN_PARTS).sent
+    assert [request.seq for request in sent] == [2, 6]
+    assert sent[0].tokens < sent[1].tokens
+
+
+def test_an_id_that_returns_after_other_answers_begins_another_answer() -> None:
+    again = [
+        envelope(8, UserInput(text="And now?")),
+        envelope(9, AgentResponse(text="Still there."), response_id="m1"),
+    ]
+
+    assert [moment.seq for moment in moments([*IN_PARTS, *again])] == [2, 6, 9]
+
+
+def test_a_walk_also_decides_between_the_parts_of_an_answer_as_a_rebuild_does() -> None:
+    assert [moment.parts for moment in moments(IN_PARTS)] == [(2,), (6,)]
 
 
 def test_recall_is_the_share_of_references_that_was_shown() -> None:
@@ -369,8 +412,14 @@ def test_each_request_equals_the_context_of_the_loop(
 
     sent = under("keep_all", log).sent
 
+    # The loop calls a model before each response, also before parts of one answer.
+    responses = [answer.seq for answer, _ in RawRequests(log).digests()]
+    views = [view for _, view in walked.sent]
+    tokens_before = {
+        seq: view.tokens for seq, view in zip(responses, views, strict=True)
+    }
     assert [request.tokens for request in sent] == [
-        view.tokens for _, view in walked.sent
+        tokens_before[request.seq] for request in sent
     ]
     assert all(
         request.cached + request.written + request.uncached == request.tokens

@@ -34,7 +34,7 @@ def test_each_digest_is_of_the_context_before_the_answer(
     }
 
     assert digests == {seq: rendered_in_full(events[: seq - 1]) for seq in digests}
-    assert digests.keys() == {moment.seq for moment in moments(events)}
+    assert digests.keys() >= {moment.seq for moment in moments(events)}
 
 
 def test_growing_requests_are_rendered_once_even_behind_an_open_call(

@@ -117,6 +117,25 @@ def test_an_import_is_compared_with_the_requests_derived_from_it(
         assert session.context("keep_all", at=seq - 1).digest == digest
 
 
+@pytest.mark.parametrize("imported", [True, False])
+def test_parts_of_an_answer_are_one_request(session: Session, imported: bool) -> None:
+    parts: list[Draft] = []
+    for number in (1, 2):
+        parts.append(Draft(refold.UserInput(text=f"question {number}")))
+        meta = ANSWER.model_copy(update={"response_id": f"m{number}"})
+        parts.append(Draft(refold.AgentResponse(text="I think."), meta=meta))
+        parts.append(Draft(refold.AgentResponse(text="I am sure."), meta=meta))
+    if imported:
+        extend(session, parts, where="a.jsonl")
+    else:
+        session.append(parts)
+
+    ran = session.proofs.rerun()
+
+    assert ran.requests == 2
+    assert is_reproduced(ran)
+
+
 def test_entries_of_a_grown_transcript_are_derived_after_the_rest(
     session: Session, store: SessionStore
 ) -> None:

@@ -24,19 +24,19 @@ class RunFilter:
     A call and its result match together: a failed result also selects its call.
 
     failed: only failures.
-    tool:   only calls of the tool with this name, in any case.
-    file:   only calls whose arguments name this file.  A path without its first folders
-            is enough.
+    tools:  only calls of a tool with one of these names, in any case.
+    files:  only calls whose arguments name one of these files.  A path without its
+            first folders is enough.
     """
 
     failed: bool = False
-    tool: str | None = None
-    file: str | None = None
+    tools: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether it accepts all events."""
-        return not self.failed and self.tool is None and self.file is None
+        return not self.failed and not self.tools and not self.files
 
     def select(self, envelopes: Iterable[Envelope]) -> Selected:
         """Return the events that match, of all events of a run in their order."""
@@ -49,7 +49,7 @@ class RunFilter:
                 self._take(call, item, has_failed=has_failed)
                 if isinstance(item.envelope.payload, events.ToolCall):
                     selected.tools[item.envelope.payload.tool_name] += 1
-            elif has_failed and self.tool is None and self.file is None:
+            elif has_failed and not self.tools and not self.files:
                 selected.add(item.envelope)
         for call in calls.values():
             if call.matches and (call.has_failed or not self.failed):
@@ -67,13 +67,14 @@ class RunFilter:
             call.matches = self.accepts_call(event)
 
     def accepts_call(self, call: events.ToolCall) -> bool:
-        """Whether a call is of the tool and about the file."""
-        if self.tool is not None and self.tool.lower() != call.tool_name.lower():
+        """Whether a call is of one of the tools and about one of the files."""
+        tools = {name.lower() for name in self.tools}
+        if tools and call.tool_name.lower() not in tools:
             return False
-        if self.file is None:
+        if not self.files:
             return True
-        name = re.escape(self.file.removeprefix("./"))
-        path = re.compile(rf"(?<![\w.-]){name}(?![\w-]|\.\w)")
+        names = "|".join(re.escape(file.removeprefix("./")) for file in self.files)
+        path = re.compile(rf"(?<![\w.-])(?:{names})(?![\w-]|\.\w)")
         return any(path.search(text) for text in leaves(call.arguments))
 
 

@@ -284,7 +284,10 @@ class EventFilter(NamedTuple):
             return False
         if self.tool or self.file:
             call = envelope.payload
-            named = RunFilter(tool=self.tool or None, file=self.file or None)
+            named = RunFilter(
+                tools=(self.tool,) if self.tool else (),
+                files=(self.file,) if self.file else (),
+            )
             if not isinstance(call, ToolCall) or not named.accepts_call(call):
                 return False
         return not self.redacted or bool(events.changes_to(envelope).redacted)

@@ -148,6 +148,40 @@ def key_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+class Answers:
+    """Finds where the answers of models begin, in the order of their events.
+
+    Responses and calls that follow one another with the same ``response_id`` are one
+    answer: some clients write thinking, text, and calls one by one.  Without that id,
+    an exchange is an answer.
+    """
+
+    def __init__(self) -> None:
+        # Of the newest answer: its id, its newest exchange, and its first seq.
+        self._response_id: str | None = None
+        self._exchange: int | None = None
+        self._first_seq: int | None = None
+
+    def first_seq(self, envelope: Envelope, placed: Place | None) -> int | None:
+        """Return the seq where the event's answer begins.
+
+        None if the event is no part of an answer.
+        """
+        if placed is None or placed.kind not in ("response", "call"):
+            return None
+        response_id = envelope.meta.response_id
+        has_same_id = bool(response_id) and response_id == self._response_id
+        if placed.exchange == self._exchange:
+            self._response_id = response_id or self._response_id
+        elif has_same_id:
+            self._exchange = placed.exchange
+        else:
+            self._response_id = response_id
+            self._exchange = placed.exchange
+            self._first_seq = placed.exchange
+        return self._first_seq
+
+
 def continues_response(
     newest: Envelope, envelope: Envelope, placed: Place | None
 ) -> bool:

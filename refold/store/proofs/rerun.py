@@ -42,6 +42,7 @@ from refold.projections.context.outline import Outline, is_rebuild, since_last_r
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
+from refold.projections.context.units import Answers, Thread, place
 from refold.projections.context.view import View
 from refold.redaction.chokepoint import RedactedEvent, answering, redact_payload
 from refold.redaction.guard import filled
@@ -287,8 +288,9 @@ def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
     """Yield the requests with a known digest.
 
     Requests of a fork's parents are left out.  So are requests that activate a
-    strategy, because no model got them.
+    strategy, because no model got them, and digests of later parts of an answer.
     """
+    answer_starts = _answer_starts(events)
     for index, envelope in enumerate(events):
         event = envelope.payload
         if envelope.seq < 1 or envelope.activates_strategy:
@@ -297,7 +299,7 @@ def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
             yield _RunRequest(envelope, index, event.digest, event.model, event)
             continue
         digest = reconstructed_in(envelope)
-        if digest is not None:
+        if digest is not None and envelope.seq in answer_starts:
             version = keep_all_version(envelope)
             yield _RunRequest(
                 envelope,
@@ -676,11 +678,27 @@ def _raw_requests(events: Sequence[Envelope], read: Read) -> list[_RunRequest]:
     read: returns the blobs of images and documents.
     """
     index_of = {envelope.seq: index for index, envelope in enumerate(events)}
+    answer_starts = _answer_starts(events)
     requests = []
     for answer, digest in compare.RawRequests(events, read=read).digests():
+        if answer.seq not in answer_starts:
+            continue
         index = index_of[answer.seq]
         requests.append(_RunRequest(answer, index, digest, answer.meta.model, None))
     return requests
+
+
+def _answer_starts(events: Sequence[Envelope]) -> set[int]:
+    """Return the seqs where the answers of models begin."""
+    answers = Answers()
+    thread = Thread()
+    starts: set[int] = set()
+    for envelope in events:
+        thread, placed = place(thread, envelope, str)
+        seq = answers.first_seq(envelope, placed)
+        if seq is not None:
+            starts.add(seq)
+    return starts
 
 
 def _digest_of(digests: Iterator[tuple[Envelope, str]], seq: int) -> str:

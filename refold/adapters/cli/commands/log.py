@@ -410,15 +410,19 @@ def log(
         typer.Option("--failed", help="Only failures, each result with its call."),
     ] = False,
     tool: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only calls of this tool and their results."),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only calls of this tool and their results.  May be repeated: calls "
+            "of any of these tools.",
+        ),
     ] = None,
     file: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="PATH",
             help="Only calls whose arguments name this file, and their results; the "
-            "end of a path is enough.",
+            "end of a path is enough.  May be repeated: calls about any of them.",
         ),
     ] = None,
     verbosity: Annotated[
@@ -441,7 +445,7 @@ def log(
     from refold.adapters.display.events import Numbering
     from refold.adapters.display.filters import RunFilter
 
-    wanted = RunFilter(failed=failed, tool=tool, file=file)
+    wanted = RunFilter(failed=failed, tools=tuple(tool or ()), files=tuple(file or ()))
     if verbosity == "quiet" and not wanted.is_empty:
         raise typer.BadParameter(
             "--verbosity quiet shows only the last answer: leave out the filters"
@@ -499,10 +503,14 @@ _LISTED_TOOLS: Final = 8
 def _why_no_match(wanted: RunFilter, selected: Selected, after: int) -> str:
     """Return a sentence for a filter that selects nothing."""
     parts: list[str] = []
-    if wanted.tool is not None:
+    if len(wanted.tools) == 1:
         parts.append("calls of this tool")
-    if wanted.file is not None:
+    elif wanted.tools:
+        parts.append("calls of these tools")
+    if len(wanted.files) == 1:
         parts.append("calls that name this file")
+    elif wanted.files:
+        parts.append("calls that name one of these files")
     if wanted.failed:
         parts.append("failures")
     if len(parts) > 1:
@@ -511,7 +519,8 @@ def _why_no_match(wanted: RunFilter, selected: Selected, after: int) -> str:
         reason = f"no {parts[0]}"
     place = f" after seq {after}" if after else ""
     known = {name.lower() for name in selected.tools}
-    if wanted.tool is not None and wanted.tool.lower() not in known:
+    wanted_tools = {name.lower() for name in wanted.tools}
+    if wanted_tools and not wanted_tools & known:
         tools = [name for name, _ in selected.tools.most_common(_LISTED_TOOLS)]
         return f"{reason}{place}; its tools are: {', '.join(tools) or 'none'}"
     return f"{reason}{place} in this session"
