@@ -214,6 +214,8 @@ def page_of(
     if sort in _TEXTS:  # sessions without the text come last in both directions
         found.sort(key=lambda session: not key(session))
     start = 0
+    if not isinstance(after, str | None):
+        raise _no_place()
     if after and sort == "session":
         start = _start_after_name(found, after, descending=descending)
     elif after and sort in _TEXTS:

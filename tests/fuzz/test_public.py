@@ -18,6 +18,7 @@ from refold.domain.errors import RefoldError
 from refold.store import Session, SessionStore
 from refold.store.erasure import Erasures, Keys
 from refold.store.memory.memories import Memories
+from refold.store.overviews import OverviewFilter
 from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
 from refold.store.session.delegation import Delegation
@@ -101,6 +102,9 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "prompt": st.none() | TEXTS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
+    "sort": st.sampled_from(["last", "title", "dollars", "session", "", "a\0b"]),
+    "descending": st.none() | FLAGS,
+    "matching": st.none() | st.builds(OverviewFilter, text=TEXTS.filter(encodable)),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
     **dict.fromkeys(("others", "chains", "checks"), FLAGS),
     **dict.fromkeys(("wait", "vacuum", "absent_ok", "retryable", "matches"), FLAGS),

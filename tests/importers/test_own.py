@@ -182,7 +182,7 @@ def test_new_redactions_make_another_session(old: SessionStore, tmp_path: Path) 
     ("change", "why"),
     [
         ({"user_id": "bob"}, "several users"),
-        ({"session_id": None, "hash": None}, "no envelope"),
+        ({"session_id": None, "hash": None}, "is not an envelope"),
     ],
 )
 def test_refuses_files_that_are_no_export_of_one_user(

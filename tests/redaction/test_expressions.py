@@ -117,9 +117,9 @@ def test_expressions_in_containers_are_measured() -> None:
         pattern,
         pattern,
     ]
-    assert "refold.redaction.checks.extents:_QUOTING[0]" in {
-        expression.name for expression in expressions()
-    }
+    names = {expression.name for expression in expressions()}
+    assert "refold.projections.files.shell:_OPTIONS[0]" in names
+    assert "refold.redaction.checks.extents:_cell(',')" in names
 
 
 def test_expressions_that_are_texts_of_a_module_are_measured() -> None:

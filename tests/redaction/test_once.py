@@ -113,7 +113,7 @@ def test_a_part_that_stands_between_many_findings_is_judged_once(
 def test_a_part_without_digits_is_not_judged_by_rules_of_numbers(
     redactor: Redactor, judged_texts: list[str]
 ) -> None:
-    text = "Please phone 13912345670 or phone 13912345671 today"
+    text = "Please call 13912345670 or call 13912345671 today"
 
     clean, _ = redactor.text(text)
 

@@ -742,7 +742,7 @@ def test_a_session_of_any_name_has_its_pages(
     assert name in read.text
     for link in read.links:
         path = link.partition("#")[0]
-        if path.partition("?")[0].endswith("/failure"):  # leads to the page with the failure
+        if path.partition("?")[0].endswith("/failure"):  # leads to another page
             path = ada.get(path).headers["location"].partition("#")[0]
         if path.startswith("/run/"):
             page_text(ada, path)

@@ -38,7 +38,9 @@ _BEFORE_WORDS: Final = frozenset(" \t\n;&|()")
 # A part of a word that stands for others: a variable, a pattern, Go's "./...".
 _PATTERN: Final = re.compile(r"[$`*?\[{]|\.\.\.")
 # A redirection, a pipe, or a command in a script of awk; "a > 1" compares.
-_WRITES_IN_AWK: Final = re.compile(r"print[^;}]*[>|]|system\s*\(|^inplace$")
+_WRITES_IN_AWK: Final = re.compile(
+    r"print(?:(?!print)[^;}])*[>|]|system\s*\(|^inplace$"
+)
 _SETUP_SCRIPTS: Final = frozenset(
     {"activate", ".bashrc", ".profile", ".zshrc", ".env", "nvm.sh"}
 )
