@@ -1,0 +1,1 @@
+"""A recording proxy between a client and a provider."""
