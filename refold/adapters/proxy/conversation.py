@@ -1,32 +1,15 @@
-"""The types that the parts of the proxy share: an exchange, and its conversation."""
+"""The conversation in a request and its answer, in a form that all protocols share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.envelope import Warn
 from refold.domain.errors import RefoldError
 from refold.domain.events import Event, JsonObject
 
 Role: TypeAlias = Literal["system", "user", "assistant"]
-Ended: TypeAlias = Literal["complete", "cancelled", "lost", "refused"]
-
-# Headers and parameters of a query with credentials.  An exchange never has them.
-SECRET_HEADERS: Final = frozenset(
-    {
-        "api-key",
-        "authorization",
-        "cookie",
-        "proxy-authorization",
-        "x-amz-security-token",
-        "x-api-key",
-        "x-goog-api-key",
-    }
-)
-SECRET_PARAMETERS: Final = frozenset({"access_token", "api_key", "key"})
 
 
 class NotRecordable(RefoldError):
@@ -131,50 +114,3 @@ class WireProtocol(Protocol):
     def answer(
         self, status: int, headers: Mapping[str, str], body: bytes, *, complete: bool
     ) -> WireAnswer: ...
-
-
-@dataclass(slots=True, eq=False)
-class Exchange:
-    """A request and its answer, while they pass through the proxy.
-
-    The transport fills in the answer as it arrives, so an exchange is mutable.  The
-    recorder recognizes an exchange by its identity.
-
-    upstream:  the name in the path: ``anthropic``, ``openai``, ``gemini``, ``ollama``.
-    protocol:  None for a path that is passed through without a record.
-    path:      behind the prefix of the upstream, with its query, without credentials.
-    headers:   of the request, names in lower case, without credentials.
-    body:      of the request, without its content encoding.
-    status, answer_headers: of the answer; 0 and none if no answer came.
-    answer:    the body of the answer, without its content encoding, up to a limit.
-    truncated: whether the answer was longer than that limit.
-    ended:     ``complete``, ``cancelled`` by the client, ``lost`` if the connection to
-               the provider broke, or ``refused`` if it could not be opened.
-    """
-
-    upstream: str
-    protocol: WireProtocol | None
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-    began_at: datetime
-    status: int = 0
-    answer_headers: Mapping[str, str] = field(default_factory=dict)
-    answer: bytes = b""
-    truncated: bool = False
-    ended: Ended | None = None
-    ended_at: datetime | None = None
-
-
-class Recorder(Protocol):
-    """Records exchanges; both methods block, and are called in a thread.
-
-    ``begin`` records a request before it leaves the machine.  It raises only if the
-    proxy must not go on without a record (``--strict``).  ``finish`` records the
-    answer of an exchange, however it ended, and never raises.
-    """
-
-    def begin(self, exchange: Exchange) -> None: ...
-
-    def finish(self, exchange: Exchange) -> None: ...
