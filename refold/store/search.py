@@ -13,7 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from refold.domain import ports
 from refold.domain.envelope import Envelope
-from refold.domain.errors import Erased, StoreUnavailable
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    KeyUnavailable,
+    StoreUnavailable,
+)
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import repr_without_texts
@@ -84,12 +89,15 @@ class SearchResult(NamedTuple):
                     only have its words.
     not_searched:   the number of events that have no index yet, because the search was
                     to index only so many.  The next search goes on with them.
+    unreadable:     the ids of the sessions that were left out, because a key of theirs
+                    is missing or an event is damaged.
     """
 
     hits: list[SearchHit]
     total: int
     total_is_exact: bool = True
     not_searched: int = 0
+    unreadable: tuple[str, ...] = ()
 
 
 def search(
@@ -107,16 +115,21 @@ def search(
 
     index_at_most: the number of new events to index, in steps of up to 1,024; those of
                    the newest sessions come first.  None indexes all.
+
+    Raises KeyUnavailable or CorruptEvent if no session can be read.
     """
+    wanted = [info for info in infos if query.session in (None, info.session_id)]
     indexer = _Indexer(log, index_at_most)
+    unreadable = _Unreadable(of=len(wanted))
     segments: list[_Segment] = []
-    for info in sorted(infos, key=lambda info: info.updated_at, reverse=True):
+    for info in sorted(wanted, key=lambda info: info.updated_at, reverse=True):
         stream = StreamId(info.user_id, info.session_id)
-        if query.session not in (None, info.session_id):
-            continue
         try:
             indexes = indexer.indexes(stream, info.head_seq)
         except Erased:
+            continue
+        except (KeyUnavailable, CorruptEvent) as error:
+            unreadable.add(info.session_id, error)
             continue
         for index in reversed(indexes):
             segments.append(_Segment(stream, SegmentMatches.of(index, query)))
@@ -125,14 +138,18 @@ def search(
     ranking = rank(matches, query, most)
     hits: list[SearchHit] = []
     if limit:
-        for hit in _hits(log, segments, ranking, query):
+        for hit in _hits(log, segments, ranking, query, unreadable):
             hits.append(hit)
             if len(hits) == limit:
                 break
     all_were_read = len(ranking.best) == ranking.total and len(hits) < limit
-    if all_were_read:
-        return SearchResult(hits, len(hits), not_searched=indexer.skipped)
-    return SearchResult(hits, ranking.total, not query.phrases, indexer.skipped)
+    return SearchResult(
+        hits,
+        total=len(hits) if all_were_read else ranking.total,
+        total_is_exact=all_were_read or not query.phrases,
+        not_searched=indexer.skipped,
+        unreadable=tuple(sorted(unreadable.session_ids)),
+    )
 
 
 class _Segment(NamedTuple):
@@ -140,19 +157,43 @@ class _Segment(NamedTuple):
     matches: SegmentMatches
 
 
+class _Unreadable:
+    """The sessions that a search cannot read.
+
+    of: the number of sessions that it searches.
+    """
+
+    def __init__(self, *, of: int) -> None:
+        self.session_ids: set[str] = set()
+        self._of = of
+
+    def add(self, session_id: str, error: Exception) -> None:
+        """Add a session; raises its error if the search can read no session at all."""
+        self.session_ids.add(session_id)
+        if len(self.session_ids) == self._of:
+            raise error
+
+
 def _hits(
     log: ports.EventLog,
     segments: Sequence[_Segment],
     ranking: Ranking,
     query: Query,
+    unreadable: _Unreadable,
 ) -> Iterator[SearchHit]:
-    """Yield the events of a ranking that match the query by their texts."""
+    """Yield the events of a ranking that match the query by their texts.
+
+    A session whose event cannot be read is added to ``unreadable``.
+    """
     for ranked in ranking.best:
         segment = segments[ranked.segment]
         seq = segment.matches.first + ranked.place
         try:
             envelopes = log.read(segment.stream, after=seq - 1, upto=seq)
         except Erased:
+            continue
+        except (KeyUnavailable, CorruptEvent) as error:
+            unreadable.add(segment.stream.session_id, error)
             continue
         for envelope in envelopes:
             document = Document.of(envelope)

@@ -8,6 +8,7 @@ import pytest
 import refold as package
 from refold import events
 from tests.cli.conftest import Refold
+from tests.support.rewritten import tamper
 
 SESSION = ("--user", "lin", "--session", "run")
 CONTRACT = [
@@ -283,3 +284,21 @@ def test_the_last_answer_has_no_filter(refold: Refold, sample: Path) -> None:
 
     assert ran.code == 2
     assert "leave out the filters" in ran.err
+
+
+def test_a_search_names_the_sessions_that_cannot_be_read(
+    refold: Refold, sample: Path
+) -> None:
+    with package.open(f"sqlite:///{sample}") as store:
+        damaged = store.session(user_id="lin", session_id="damaged")
+        damaged.append(events.UserInput(text="importer"))
+    tamper(
+        f"sqlite:///{sample}", "UPDATE @events SET ts=ts+1 WHERE session_id='damaged'"
+    )
+
+    ran = refold("search", "--user", "lin", "importer")
+
+    assert ran.code == 0
+    assert "importer" in ran.out
+    assert "1 session cannot be read" in ran.err
+    assert "(damaged)" in ran.err

@@ -17,7 +17,13 @@ from hypothesis import given, strategies as st
 import refold
 from refold.domain.ids import StreamId
 from refold.domain.ports import StoredView
-from refold.errors import Erased, InvalidEvent, SessionNotFound
+from refold.errors import (
+    CorruptEvent,
+    Erased,
+    InvalidEvent,
+    KeyUnavailable,
+    SessionNotFound,
+)
 from refold.projections.search.terms import stem, terms
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
@@ -25,6 +31,7 @@ from refold.store import Session, SessionStore
 from refold.store.search import SearchHit
 from refold.testing import memory_log
 from tests.support.redacting import MAIL, aware, unaware
+from tests.support.rewritten import tamper
 from tests.support.stores import prepare
 
 
@@ -391,6 +398,46 @@ def test_a_search_that_indexes_few_events_counts_the_others(
     assert [result.not_searched for result in results] == [24, 12, 0, 0]
     assert [result.total for result in results] == [16, 28, 40, 40]
     assert {hit.session_id for hit in results[0].hits} == {"new"}
+
+
+@pytest.mark.parametrize("error", [KeyUnavailable, CorruptEvent])
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_session_that_cannot_be_read_is_named_and_does_not_stop_the_search(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], is_indexed: bool
+) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    for name in ("sound", "damaged"):
+        append_words(store.session(user_id="ada", session_id=name), "tea")
+    if is_indexed:
+        store.search("ada", "tea")
+    read = store.log.read
+
+    def read_or_fail(stream: StreamId, **options: Any) -> Any:
+        if stream.session_id == "damaged":
+            raise error.__new__(error)
+        return read(stream, **options)
+
+    monkeypatch.setattr(store.log, "read", read_or_fail)
+    result = store.search_with_total("ada", "tea", limit=99)
+
+    assert [hit.session_id for hit in result.hits] == ["sound"]
+    assert result.unreadable == ("damaged",)
+    with pytest.raises(error):
+        store.search("ada", "tea", session_id="damaged")
+
+
+@pytest.mark.each_engine
+def test_a_damaged_row_does_not_stop_the_search(db: str) -> None:
+    with refold.open(db) as store:
+        for name in ("sound", "damaged"):
+            append_words(store.session(user_id="ada", session_id=name), "tea")
+    tamper(db, "UPDATE @events SET ts=ts+1 WHERE session_id='damaged'")
+
+    with refold.open(db) as store:
+        result = store.search_with_total("ada", "tea", limit=99)
+
+    assert [hit.session_id for hit in result.hits] == ["sound"]
+    assert result.unreadable == ("damaged",)
 
 
 @pytest.mark.each_engine

@@ -99,6 +99,8 @@ class Readable:
         found: list[Any] = [hit.to_json() for hit in result.hits]
         if result.not_searched:
             found.append({"events_not_indexed_yet": result.not_searched})
+        if result.unreadable:
+            found.append({"sessions_that_cannot_be_read": list(result.unreadable)})
         return found
 
     def events(self, session_id: str, after: int = 0, limit: int = 20) -> list[Any]:

@@ -629,6 +629,7 @@ def search(
             "total": result.total,
             "total_is_exact": result.total_is_exact,
             "not_searched": result.not_searched,
+            "unreadable": list(result.unreadable),
         }
     )
 

@@ -298,6 +298,13 @@ def search(
     result = store.search_with_total(user, query, session_id=session, limit=limit)
     if not result.hits:
         options.sessions(store, user, session)  # raises for a mistyped name
+    if result.unreadable:
+        sessions = counted(len(result.unreadable), "session")
+        names = ", ".join(result.unreadable)
+        output.complain(
+            f"{sessions} cannot be read and may have more matches ({names}): "
+            f"`refold verify --user {user}` says why"
+        )
 
     def show(screen: output.Screen) -> None:
         for hit in result.hits:
