@@ -18,13 +18,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidConfiguration, UnknownModel
-from refold.domain.events import Request, Summary
+from refold.domain.events import AgentResponse, Request, Summary, ToolCall
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
 DEFAULT_TOKENIZER: Final = "claude-4-7"
 MILLION: Final = 1_000_000
+# The average token of an answer has fewer characters than this.  The text of English
+# answers has four to five, and that of code three to four.
+_MOST_CHARACTERS: Final = 8
 # The suffix of a variant with a window of a million tokens.
 _WIDE_WINDOW: Final = "[1m]"
 # A greater number in a ``usage`` is no count of tokens.
@@ -239,9 +242,11 @@ def _count(usage: Mapping[str, Any], name: str) -> int:
 class Spending(NamedTuple):
     """The cost of answers, of a session, a user, or a day.
 
-    usage:    the tokens of all answers, including those that wrote summaries.
-    dollars:  the cost of the answers whose model has known prices.
-    unpriced: the number of the other answers.
+    usage:        the tokens of all answers, including those that wrote summaries.
+    dollars:      the cost of the answers whose model has known prices.
+    unpriced:     the number of the other answers.
+    undercounted: the number of answers with fewer recorded output tokens than their
+                  text needs.
     """
 
     user_id: str | None = None
@@ -251,6 +256,12 @@ class Spending(NamedTuple):
     usage: Usage = Usage()
     dollars: float = 0.0
     unpriced: int = 0
+    undercounted: int = 0
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether the answers cost more than ``dollars``."""
+        return bool(self.unpriced or self.undercounted)
 
     def with_answer(self, answer: Answer) -> Spending:
         """Return the spending with one more answer."""
@@ -260,6 +271,7 @@ class Spending(NamedTuple):
             usage=self.usage + answer.usage,
             dollars=self.dollars + (cost or 0.0),
             unpriced=self.unpriced + (1 if cost is None else 0),
+            undercounted=self.undercounted + (1 if answer.is_undercounted else 0),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -271,12 +283,19 @@ class Spending(NamedTuple):
 class Answer(NamedTuple):
     """An answer of a model with known usage.
 
-    first: its first event.
+    first:      its first event.
+    characters: of its texts, its thinking, and the arguments of its calls.
     """
 
     first: Envelope
     usage: Usage
     model: str | None
+    characters: int = 0
+
+    @property
+    def is_undercounted(self) -> bool:
+        """Whether the usage has fewer output tokens than the text needs."""
+        return is_undercounted(self.usage, self.characters)
 
 
 def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
@@ -284,7 +303,8 @@ def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
 
     An answer that names no model has the model of the last request.  Some clients write
     an answer in parts, each with the usage up to that part.  So the usage of the answer
-    consists of the greatest number of each field.
+    consists of the greatest number of each field.  A part with the same usage as the
+    part before has none.
     """
     requested_model: str | None = None
     by_response: dict[str | int, Answer] = {}
@@ -297,16 +317,51 @@ def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
         elif isinstance(event, Summary):
             model = event.summarizer.model or model
         usage = usage_of(envelope)
-        if usage is None:
-            continue
         response = meta.response_id or envelope.seq
         answer = by_response.get(response)
+        if answer is None and usage is not None:
+            answer = Answer(envelope, usage, model or requested_model)
         if answer is None:
-            by_response[response] = Answer(envelope, usage, model or requested_model)
-        else:
-            greatest = greatest_of(answer.usage, usage)
-            by_response[response] = answer._replace(usage=greatest)
+            continue
+        by_response[response] = answer._replace(
+            usage=greatest_of(answer.usage, usage or Usage()),
+            characters=answer.characters + characters_of(envelope),
+        )
     return list(by_response.values())
+
+
+def characters_of(envelope: Envelope) -> int:
+    """Return the number of characters that a model wrote in an event.
+
+    They are those of a text, of thinking, and of the values in a call's arguments.
+    """
+    event = envelope.payload
+    if isinstance(event, AgentResponse):
+        return len(event.text) + sum(
+            len(block.thinking or "") for block in event.thinking
+        )
+    if not isinstance(event, ToolCall):
+        return 0
+    count = 0
+    values: list[Any] = [event.arguments]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            count += len(value)
+        elif isinstance(value, dict):
+            values.extend(value.values())
+        elif isinstance(value, list):
+            values.extend(value)
+    return count
+
+
+def is_undercounted(usage: Usage, characters: int) -> bool:
+    """Whether a usage has fewer output tokens than this many characters need.
+
+    Claude Code writes many answers with the usage of the first chunk of the stream,
+    whose output tokens are those of that chunk.
+    """
+    return usage.output * _MOST_CHARACTERS < characters
 
 
 def greatest_of(first: Usage, second: Usage) -> Usage:

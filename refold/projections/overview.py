@@ -17,11 +17,17 @@ from refold.projections.instructions import (
     shortened,
     title_of,
 )
-from refold.projections.models import Usage, greatest_of, usage_of
+from refold.projections.models import (
+    Usage,
+    characters_of,
+    greatest_of,
+    is_undercounted,
+    usage_of,
+)
 from refold.projections.search.documents import has_failed
 
 # The version of the stored form.  Stored overviews of another version are folded again.
-SHAPE: Final = 1
+SHAPE: Final = 2
 # The origin of a title: a label ``title``, the client, an instruction, or a command.
 TitleFrom = Literal["label", "client", "instruction", "command", ""]
 
@@ -62,6 +68,8 @@ class Overview(NamedTuple):
     usage:         the tokens of these answers.
     dollars:       the cost of the answers whose model has known prices.
     unpriced:      the number of the other answers.
+    undercounted:  the number of answers with fewer recorded output tokens than their
+                   text needs.
     redactions:    the number of values that redaction replaced.
     files_changed: the number of files that successful calls changed, as far as the
                    calls of known tools name them.
@@ -86,6 +94,7 @@ class Overview(NamedTuple):
     usage: Usage = Usage()
     dollars: float = 0.0
     unpriced: int = 0
+    undercounted: int = 0
     redactions: int = 0
     files_changed: int = 0
     outcome: str = ""
@@ -97,6 +106,11 @@ class Overview(NamedTuple):
     def duration(self) -> int:
         """The time between the first and the newest event, in microseconds."""
         return self.last_at - self.started_at
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether the answers cost more than ``dollars``."""
+        return bool(self.unpriced or self.undercounted)
 
     def dump(self) -> list[Any]:
         """Return the overview as JSON without the names of its fields."""
@@ -150,8 +164,8 @@ class OverviewFold:
         self._agent = ""
         self._client = ""
         self._requested_model = ""
-        # The usage and the model of the newest answers, by their keys.
-        self._answers: dict[str, tuple[Usage, str]] = {}
+        # The usage, the model and the characters of the newest answers, by their keys.
+        self._answers: dict[str, tuple[Usage, str, int]] = {}
         self._open_file: str | None = None
         # The files that calls without a result change, by call id.
         self._changing: dict[str, list[str]] = {}
@@ -306,24 +320,29 @@ class OverviewFold:
     def _take_usage(self, envelope: Envelope) -> None:
         """Count the usage in an event: of an answer, or of a further part of one."""
         usage = usage_of(envelope)
-        if usage is None:
+        key = envelope.meta.response_id or f"{envelope.stream}\0{envelope.seq}"
+        earlier = self._answers.pop(key, None)
+        if usage is None and earlier is None:
             return
         event = envelope.payload
         model = envelope.meta.model
         if isinstance(event, events.Summary):
             model = event.summarizer.model or model
-        key = envelope.meta.response_id or f"{envelope.stream}\0{envelope.seq}"
-        earlier = self._answers.pop(key, None)
         totals = self._totals
         if earlier is None:
-            counted = Usage()
+            counted, characters = Usage(), 0
             model = model or self._requested_model
             cost_before: float | None = 0.0
             totals = totals._replace(answers=totals.answers + 1)
         else:
-            counted, model = earlier
+            counted, model, characters = earlier
             cost_before = counted.cost(model)
-            usage = greatest_of(counted, usage)
+        was_undercounted = is_undercounted(counted, characters)
+        usage = greatest_of(counted, usage or Usage())
+        characters += characters_of(envelope)
+        if is_undercounted(usage, characters) != was_undercounted:
+            change = -1 if was_undercounted else 1
+            totals = totals._replace(undercounted=totals.undercounted + change)
         cost = usage.cost(model)
         if cost is not None:
             totals = totals._replace(
@@ -333,7 +352,7 @@ class OverviewFold:
             totals = totals._replace(unpriced=totals.unpriced + 1)
         self._totals = totals._replace(usage=totals.usage + _difference(usage, counted))
         if envelope.meta.response_id:
-            self._answers[key] = usage, model or ""
+            self._answers[key] = usage, model or "", characters
             if len(self._answers) > _OPEN_ANSWERS:
                 del self._answers[next(iter(self._answers))]
 
@@ -368,7 +387,8 @@ class OverviewFold:
             "projects": dict(self._projects),
             "names": [self._agent, self._client, self._requested_model],
             "answers": [
-                [key, [*usage], model] for key, (usage, model) in self._answers.items()
+                [key, [*usage], model, characters]
+                for key, (usage, model, characters) in self._answers.items()
             ],
             "open_file": self._open_file,
             "changing": {call: [*files] for call, files in self._changing.items()},
@@ -395,8 +415,8 @@ class OverviewFold:
         ) = dumped["titles"]
         fold._projects = dict(dumped["projects"])
         fold._agent, fold._client, fold._requested_model = dumped["names"]
-        for key, usage, model in dumped["answers"]:
-            fold._answers[key] = Usage(*usage), model
+        for key, usage, model, characters in dumped["answers"]:
+            fold._answers[key] = Usage(*usage), model, characters
         fold._open_file = dumped["open_file"]
         fold._changing = dict(dumped["changing"])
         digests = dumped["changed"]

@@ -94,6 +94,7 @@ class SessionOverview(NamedTuple):
             "usage": dict(overview.usage._asdict()),
             "dollars": round(overview.dollars, 6),
             "unpriced": overview.unpriced,
+            "undercounted": overview.undercounted,
             "redactions": overview.redactions,
             "files_changed": overview.files_changed,
             "outcome": overview.outcome or None,

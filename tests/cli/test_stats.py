@@ -128,6 +128,39 @@ def test_the_costs_of_long_session_names_fit_80_columns(
     assert rows[3][1:3] == ["3", "24.0M"]
 
 
+def test_costs_that_are_too_low_are_marked(refold: Refold, sample: Path) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        for name, model, tokens in (
+            ("chunk", "claude-haiku-4-5", 2),
+            ("unknown", "our-own-model", 50_000),
+            ("whole", "claude-haiku-4-5", 50_000),
+        ):
+            store.session(user_id="bob", session_id=name).append(
+                AgentResponse(
+                    text="word " * 20,
+                    usage={"input_tokens": 1_000_000, "output_tokens": tokens},
+                ),
+                meta={"model": model},
+            )
+
+    costs = on_terminal("stats", "--cost", "--user", "bob", columns=80)
+    listed = on_terminal("sessions", "--user", "bob", columns=80)
+    sessions = refold("sessions", "--user", "bob", "--json").json()
+
+    lines = plain(costs).splitlines()
+    figures = {line.split()[0]: line.split()[-2:] for line in lines[3:7]}
+    assert figures["chunk"] == ["≥2", "≥1.00"]
+    assert figures["unknown"] == ["50.0K", "≥0.00"]
+    assert figures["whole"] == ["50.0K", "1.25"]
+    assert figures["total"] == ["≥100K", "≥2.25"]
+    assert "1 answer of models without a known price" in plain(costs)
+    assert "1 answer whose recorded output tokens are too few" in plain(costs)
+    shown = {line.split()[-1]: line.split()[-2] for line in plain(listed).splitlines()}
+    assert (shown["chunk"], shown["whole"]) == ("≥1.00", "1.25")
+    counts = {session["session_id"]: session["undercounted"] for session in sessions}
+    assert counts == {"chunk": 1, "unknown": 0, "whole": 0}
+
+
 def test_stats_report_that_no_answer_has_usage(refold: Refold, sample: Path) -> None:
     with open_store("sqlite:///refold.db") as store:
         store.session(user_id="bob", session_id="s").append(AgentResponse(text="x"))

@@ -248,6 +248,40 @@ def test_tokens_and_dollars_are_those_of_the_costs() -> None:
     assert (overview.answers, overview.unpriced) == (3, 1)
 
 
+def test_an_answer_with_the_usage_of_its_first_chunk_is_undercounted() -> None:
+    first_chunk = AgentResponse(text="x", usage={**USAGE, "output_tokens": 3})
+    call = ToolCall(call_id="c", tool_name="Write", arguments={"content": "word " * 9})
+    log = [
+        envelope(1, first_chunk, model="claude-opus-4-6", response_id="r1"),
+        envelope(2, call, model="claude-opus-4-6", response_id="r1"),
+        answer(3, "r2", 30, "claude-opus-4-6"),
+    ]
+
+    before_call, whole = overview_of(log[:1]), overview_of(log)
+
+    assert (before_call.undercounted, before_call.is_lower_bound) == (0, False)
+    assert (whole.undercounted, whole.is_lower_bound) == (1, True)
+    assert [part.is_undercounted for part in answers(log)] == [True, False]
+
+    # A later part has the usage of the whole answer.
+    log.append(answer(4, "r1", 12, "claude-opus-4-6"))
+
+    assert overview_of(log).undercounted == 0
+    assert [part.is_undercounted for part in answers(log)] == [False, False]
+
+
+def test_a_stored_fold_remembers_the_characters_of_an_answer() -> None:
+    fold = OverviewFold()
+    fold.take(answer(1, "r1", 3, "claude-opus-4-6"))
+    restored = OverviewFold.load(orjson.loads(orjson.dumps(fold.dump())))
+
+    restored.take(
+        envelope(2, AgentResponse(text="word " * 9), model="m", response_id="r1")
+    )
+
+    assert restored.overview().undercounted == 1
+
+
 def test_a_later_label_is_no_activity() -> None:
     log = log_of(UserInput(text="hi"), StateUpdate(set={"label:title": "T"}))
 

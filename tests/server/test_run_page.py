@@ -76,6 +76,30 @@ def test_the_head_has_the_totals_of_the_run(
     assert priced["Model"] == "claude-sonnet-5-5"
 
 
+def test_a_cost_without_all_output_tokens_is_marked_as_too_low(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    session.append(refold.UserInput(text="Explain."))
+    session.append(
+        refold.AgentResponse(
+            text="word " * 20, usage={"input_tokens": 1_000_000, "output_tokens": 2}
+        ),
+        meta={"model": "claude-haiku-4-5"},
+    )
+
+    html = page_text(ada, "/run/run")
+    totals = totals_of(html)
+    (listed,) = ada.get("/v1/sessions").json()["sessions"]
+
+    assert totals["Tokens"] == "≥ 1,000,002"
+    assert totals["Cost"].startswith("≥ $1.00")
+    assert '<span class="cost">≥ $1.00</span>' in html
+    assert "≥ 2 out" in html
+    assert "≥ </span>1.00</td>" in page_text(ada, "/")
+    assert listed["undercounted"] == 1
+
+
 def test_an_ended_run_is_marked_as_ended(ada: TestClient, store: SessionStore) -> None:
     with_edits(store).end()
 

@@ -1036,6 +1036,18 @@ def _dollars(amount: float) -> str:
     return f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
+def _cost(spending: Spending | Overview) -> str:
+    """Return a cost as text, with a mark if it is a lower bound."""
+    mark = "≥ " if spending.is_lower_bound else ""
+    return mark + _dollars(spending.dollars)
+
+
+def _output_tokens(spending: Spending) -> str:
+    """Return the output tokens as text, with a mark if they are a lower bound."""
+    mark = "≥ " if spending.undercounted else ""
+    return mark + values.number(spending.usage.output)
+
+
 def _pick(key: Any, mapping: Mapping[Any, Any]) -> Any:
     """Return the value of a key; as a filter, it maps a list of keys to values."""
     return mapping[key]
@@ -1058,6 +1070,7 @@ def _pages() -> Environment:
     pages.filters |= {
         "cut_prose": cut_prose,
         "content": events.result_text,
+        "cost": _cost,
         "cut": cut,
         "cut_diff": cut_diff,
         "dollars": _dollars,
@@ -1066,6 +1079,7 @@ def _pages() -> Environment:
         "marked": marked,
         "moment": values.moment,
         "number": values.number,
+        "output_tokens": _output_tokens,
         "page_event": PageEvent.of,
         "pick": _pick,
         "readable": events.readable,

@@ -117,8 +117,8 @@ def sessions(
     """List sessions with what they are about, the newest first.
 
     A line has the time of the newest event in UTC, the title, the numbers of calls
-    and failures, the cost, and the session.  A + marks a cost that leaves out
-    answers of models without a known price.
+    and failures, the cost, and the session.  A ≥ marks a cost that is too
+    low: a model has no known price, or the transcript lacks output tokens.
     """
     from refold.store.overviews import OverviewFilter, by_day
 
@@ -220,8 +220,8 @@ class _Lines:
         if session.info.status not in ("open", "closed"):
             title = f"({session.info.status}) {title}"
         cost = f"{overview.dollars:.2f}"
-        if overview.unpriced:
-            cost += "+"
+        if overview.is_lower_bound:
+            cost = f"≥{cost}"
         style = "red" if overview.failures else "dim"
         self._screen.line(
             (f"{time}  ", "dim"),

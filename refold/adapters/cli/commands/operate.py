@@ -175,13 +175,24 @@ def _costs(spendings: list[Spending], by: By) -> Result:
 
     def show(screen: Screen) -> None:
         _show_costs(screen, spendings, by)
-        unpriced = sum(spending.unpriced for spending in spendings)
-        if unpriced:
+        total = _total(spendings)
+        if total.is_lower_bound:
             screen.line("")
-            answers = counted(unpriced, "answer")
-            screen.line((f"{answers} of models without a known price", "yellow"))
+            _explain_lower_bound(screen, total)
 
     return Result([spending.to_json() for spending in spendings], show)
+
+
+def _explain_lower_bound(screen: Screen, total: Spending) -> None:
+    """Print why figures are marked as too low."""
+    screen.line(("≥: the true number is greater", "yellow"))
+    if total.unpriced:
+        answers = counted(total.unpriced, "answer")
+        screen.line((f"   {answers} of models without a known price", "yellow"))
+    if total.undercounted:
+        answers = counted(total.undercounted, "answer")
+        reason = "whose recorded output tokens are too few for their text"
+        screen.line((f"   {answers} {reason}", "yellow"))
 
 
 def _show_costs(screen: Screen, spendings: list[Spending], by: By) -> None:
@@ -231,6 +242,8 @@ def _total(spendings: Iterable[Spending]) -> Spending:
             answers=total.answers + spending.answers,
             usage=total.usage + spending.usage,
             dollars=total.dollars + spending.dollars,
+            unpriced=total.unpriced + spending.unpriced,
+            undercounted=total.undercounted + spending.undercounted,
         )
     return total
 
@@ -238,22 +251,24 @@ def _total(spendings: Iterable[Spending]) -> Spending:
 def _figures_of_cost(spending: Spending, *, is_wide: bool) -> list[str]:
     """Return the figures of a row in the table of costs."""
     usage = spending.usage
+    mark_of_output = "≥" if spending.undercounted else ""
+    mark_of_cost = "≥" if spending.is_lower_bound else ""
     if is_wide:
         return [
             number(spending.answers),
             number(usage.input),
             number(usage.written),
             number(usage.read),
-            number(usage.output),
-            f"{spending.dollars:.4f}",
+            mark_of_output + number(usage.output),
+            f"{mark_of_cost}{spending.dollars:.4f}",
         ]
     sent = usage.input + usage.written + usage.read
     return [
         number(spending.answers),
         short_number(sent),
         f"{usage.read / sent:.0%}" if sent else "–",
-        short_number(usage.output),
-        f"{spending.dollars:.2f}",
+        mark_of_output + short_number(usage.output),
+        f"{mark_of_cost}{spending.dollars:.2f}",
     ]
 
 
