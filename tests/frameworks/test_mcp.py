@@ -93,14 +93,17 @@ def test_in_a_program(store: refold.SessionStore) -> None:
     asyncio.run(run())
 
 
-def test_over_stdio(db: str) -> None:
+# "legacy" is the handshake of the revisions before 2026-07-28.
+@pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
+def test_over_stdio(db: str, revision: Any) -> None:
     command = [sys.executable, "-m", "refold", "--db", db, "mcp", "--user", "ada"]
     parameters = mcp.StdioServerParameters(
         command=command[0], args=command[1:], env=dict(os.environ)
     )
 
     async def run() -> None:
-        async with mcp.Client(stdio_client(parameters)) as client:
+        async with mcp.Client(stdio_client(parameters), mode=revision) as client:
+            assert (client.protocol_version == "2026-07-28") is (revision != "legacy")
             check(await tool_results(client))
 
     asyncio.run(run())
@@ -135,13 +138,38 @@ async def _over_http(process: subprocess.Popen[str], url: str, token: str) -> No
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         httpx.AsyncClient(headers=headers) as http_client,
-        mcp.Client(streamable_http_client(url, http_client=http_client)) as client,
+        mcp.Client(
+            streamable_http_client(url, http_client=http_client), mode="legacy"
+        ) as client,
+    ):
+        check(await tool_results(client))
+    async with (
+        httpx.AsyncClient(headers=headers) as http_client,
+        mcp.Client(
+            streamable_http_client(url, http_client=http_client), mode="2026-07-28"
+        ) as client,
     ):
         check(await tool_results(client))
         # An open client does not keep the server from ending.
         process.terminate()
         _, complaints = await asyncio.to_thread(process.communicate)
     assert "Traceback" not in complaints
+
+
+def test_a_client_may_keep_the_list_of_tools_for_an_hour(
+    store: refold.SessionStore,
+) -> None:
+    async def run() -> None:
+        async with mcp.Client(server(store, lambda: "ada"), mode="auto") as client:
+            discovered = client.session.discover_result
+            listed = await client.list_tools()
+            for result in (discovered, listed):
+                assert result is not None
+                assert (result.ttl_ms, result.cache_scope) == (3_600_000, "public")
+            assert client.server_info is not None
+            assert client.server_info.version == refold.__version__
+
+    asyncio.run(run())
 
 
 def test_a_server_leaves_the_logging_of_its_program_alone(
