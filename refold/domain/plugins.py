@@ -2,12 +2,14 @@
 
 A package names an object in a group of entry points, such as ``refold.importers``.
 Refold looks entry points up when a name is not one of its own, or when it lists names.
+Refold's own package uses such a group, too, for modules that load on first use.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,6 +32,7 @@ STRATEGIES: Final = Group("refold.strategies", "strategy")
 PACKS: Final = Group("refold.packs", "pack")
 COMMANDS: Final = Group("refold.commands", "command")
 _GROUPS: Final = (IMPORTERS, STRATEGIES, PACKS, COMMANDS)
+_OWN: Final = "refold"  # the package that is Refold itself
 
 
 class Plugin(NamedTuple):
@@ -125,6 +128,24 @@ def installed(group: Group, built_in: Collection[str]) -> Installed:
     return Installed(usable, refused)
 
 
+def load_own(group: Group, name: str) -> Any:
+    """Load the object that Refold's own package names in ``group``.
+
+    Raises InvalidConfiguration if the installed package does not name it, because it
+    was installed before the name was added.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    with suppress(PackageNotFoundError):
+        points = distribution(_OWN).entry_points.select(group=group.name, name=name)
+        for point in points:
+            return Plugin(group, name, point.value, _OWN).load()
+    raise InvalidConfiguration(
+        f"the {group.noun} {name} is missing in the installed package {_OWN}: install "
+        "it again"
+    )
+
+
 def find(group: Group, name: str, built_in: Collection[str]) -> Plugin | None:
     """Return the plugin of that name, or None if no package adds the name.
 
@@ -157,16 +178,20 @@ def _top_level(place: str) -> str:
 
 
 def _entry_points(group: Group) -> list[EntryPoint]:
-    """Return the entry points of a group."""
+    """Return the entry points of a group, without those of Refold's own package."""
     if not _is_named(group):
         return []
     from importlib.metadata import entry_points
 
-    return list(entry_points(group=group.name))
+    points: list[EntryPoint] = []
+    for point in entry_points(group=group.name):
+        if point.dist is None or point.dist.name != _OWN:
+            points.append(point)
+    return points
 
 
 def _is_named(group: Group) -> bool:
-    """Whether an installed package names the group.
+    """Whether an installed package other than Refold names the group.
 
     ``importlib.metadata`` would take longer to load than everything else in ``refold
     --help``, so it is not used.
@@ -177,6 +202,7 @@ def _is_named(group: Group) -> bool:
         if path.is_file():  # a zip file, which only importlib.metadata reads
             return True
         for listing in path.glob("*-info/entry_points.txt"):
-            if header in listing.read_bytes():
+            package = listing.parent.name.partition("-")[0]
+            if package != _OWN and header in listing.read_bytes():
                 return True
     return False

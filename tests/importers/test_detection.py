@@ -1,12 +1,14 @@
 """A format is detected by the contents of a file; a named format is not guessed."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold.adapters import importers
-from refold.adapters.importers import FORMATS, IMPORTERS
+from refold.adapters.importers import FORMATS, registry
 from refold.adapters.importers.base import Source
 from tests.importers import samples
 from tests.importers.samples import (
@@ -21,6 +23,16 @@ from tests.importers.samples import (
 )
 
 NAMES = [name for name in FORMATS if name != "auto"]
+
+
+def recognising(path: Path) -> list[str]:
+    """Return the names of all built-in importers that recognise a file."""
+    source = Source(path)
+    return [
+        importer.NAME
+        for importer in registry.reading([source.content])
+        if importer.recognises(source)
+    ]
 
 
 def test_the_formats_are_those_of_the_command_line() -> None:
@@ -42,11 +54,7 @@ def test_the_formats_are_those_of_the_command_line() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_format_is_recognised_by_one_importer(tmp_path: Path, name: str) -> None:
-    source = Source(write_sample(tmp_path, name))
-
-    assert [importer.NAME for importer in IMPORTERS if importer.recognises(source)] == [
-        name
-    ]
+    assert recognising(write_sample(tmp_path, name)) == [name]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,11 +104,7 @@ def test_messages_are_recognized_by_fields_of_one_api(
 ) -> None:
     path = write_document(tmp_path, {"messages": messages})
 
-    names = [
-        importer.NAME for importer in IMPORTERS if importer.recognises(Source(path))
-    ]
-
-    assert names == [form]
+    assert recognising(path) == [form]
 
 
 def test_a_system_prompt_next_to_plain_messages_means_the_messages_api(
@@ -159,3 +163,13 @@ def test_a_history_alone_is_a_trajectory_if_its_messages_have_kinds(
 
     path = write_document(tmp_path, {"history": [message]})
     assert "no known transcript" in refusal(path)
+
+
+def test_a_database_of_no_known_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE notes (text)")
+        database.commit()
+
+    assert "is a SQLite database of no known transcript format" in refusal(path)
+    assert "is a SQLite database: use --format auto" in refusal(path, "codex")

@@ -21,6 +21,8 @@ _TO: Final = frozenset({"database", "connection", "driver", "prepared", "c", "ow
 _OTHERS: Final = frozenset(
     {"sqlite.py", "memory.py", "citus.py", "keystore.py", "schema.py"}
 )
+# Folders with an own database, and with readers of the databases of other programs.
+_OTHER_FOLDERS: Final = frozenset({"eventsourcing", "importers"})
 
 Function = tuple[str, str]
 """The file and the qualified name."""
@@ -30,7 +32,7 @@ def senders() -> set[Function]:
     """Return every function that calls a method that sends a statement."""
     functions = set[Function]()
     for path in (ROOT / "refold" / "adapters").rglob("*.py"):
-        if path.name not in _OTHERS and path.parent.name != "eventsourcing":
+        if path.name not in _OTHERS and path.parent.name not in _OTHER_FOLDERS:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             functions |= {(_named(path), name) for name in _within(tree, "")}
     return functions

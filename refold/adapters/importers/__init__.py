@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from refold.adapters.importers import (
-    added,
-    anthropic,
-    atif,
-    claude_code,
-    codex,
-    inspect,
-    letta,
-    openai,
-    otlp,
-    own,
-    swe_agent,
-    tau_bench,
-)
-from refold.adapters.importers.base import Importer, Source, replaced, shown
+from refold.adapters.importers import added, registry
+from refold.adapters.importers.base import Content, Importer, Source, replaced, shown
 from refold.domain.errors import ImportFailed, InvalidConfiguration, counted
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
 
 __all__ = ["FORMATS", "Outline", "Skipped", "Transcript", "named", "outlines", "read"]
 
-IMPORTERS: tuple[Importer, ...] = (
-    claude_code,
-    codex,
-    openai,
-    anthropic,
-    tau_bench,
-    swe_agent,
-    letta,
-    inspect,
-    atif,
-    otlp,
-    own,
-)
 AUTO = "auto"
-FORMATS: tuple[str, ...] = (AUTO, *(importer.NAME for importer in IMPORTERS))
+FORMATS: tuple[str, ...] = (AUTO, *registry.NAMES)
 
 
 def read(
@@ -61,6 +35,8 @@ def read(
     Raises ImportFailed for a file that cannot be read, has no known format, or holds
     nothing to import.
     """
+    from refold.adapters.importers import own
+
     path = Path(path)
     try:
         if own.is_folder(path) and format in (AUTO, own.NAME):
@@ -139,15 +115,18 @@ def _importer(source: Source, name: str) -> Importer:
     refusal: ImportFailed | None = None
     recognised: list[Importer] = []
     try:
-        recognised = [importer for importer in IMPORTERS if importer.recognises(source)]
+        recognised = _recognising(source)
+    except InvalidConfiguration as error:
+        raise source.failed(str(error)) from error
     except ImportFailed as error:  # it is no JSON, which a plugin may read
         refusal = error
-    names = [importer.NAME for importer in recognised or IMPORTERS]
+    names: list[str] = [importer.NAME for importer in recognised]
     remarks = ""
     if not recognised:
         plugins = added.importers(FORMATS)
         recognised, problems = added.recognising(source, plugins.usable)
-        names = [importer.NAME for importer in recognised] or [*names, *plugins.names]
+        names = [importer.NAME for importer in recognised]
+        names = names or [*_names_for(source), *plugins.names]
         remarks = plugins.remarks + problems
     if len(recognised) == 1:
         return recognised[0]
@@ -164,17 +143,53 @@ def _importer(source: Source, name: str) -> Importer:
             line=line,
         )
     raise source.failed(
-        "is JSON of no known transcript format: if it is a transcript, name its "
-        f"format with --format ({', '.join(names)}){remarks}"
+        f"is {_LABELS[source.content]} of no known transcript format: if it is a "
+        f"transcript, name its format with --format ({', '.join(names)}){remarks}"
     )
+
+
+# The name of each kind of file in a message.
+_LABELS: Final[Mapping[Content, str]] = {
+    "json": "JSON",
+    "sqlite": "a SQLite database",
+    "text": "text",
+}
+
+
+def _recognising(source: Source) -> list[Importer]:
+    """Return the built-in importers that recognise the file.
+
+    A file that no importer of texts recognises may be JSON with a damaged beginning.
+
+    Raises ImportFailed for a file that must be JSON and is not.
+    """
+    for content in _contents(source):
+        importers = registry.reading([content])
+        recognised = [each for each in importers if each.recognises(source)]
+        if recognised:
+            return recognised
+    return []
+
+
+def _contents(source: Source) -> tuple[Content, ...]:
+    """Return the kinds of file that this file may be, in the order to try them."""
+    if source.content == "text":
+        return ("text", "json")
+    return (source.content,)
+
+
+def _names_for(source: Source) -> list[str]:
+    """Return the names of the built-in formats that the file may have."""
+    contents = _contents(source)
+    return [each.name for each in registry.BUILT_IN if each.reads in contents]
 
 
 def _named_importer(source: Source, name: str) -> Importer:
     """Return the importer of this name, built in or added.  Raises ImportFailed."""
-    for importer in IMPORTERS:
-        if name == importer.NAME:
-            return importer
     try:
+        importer = registry.load(name)
+        if importer is not None:
+            return importer
         check_format(name)
         return added.load(name, FORMATS)
     except InvalidConfiguration as error:
@@ -194,8 +209,6 @@ def _with_unique_names(transcripts: Iterable[Transcript]) -> list[Transcript]:
     return unique
 
 
-# The formats whose entries have ids: several files may hold one session.
-_WITH_ENTRY_IDS = frozenset({claude_code.NAME, codex.NAME})
 _SUFFIX_ROOM = 20  # characters for a suffix of a session's name
 
 
@@ -274,7 +287,7 @@ def named(
             first_files[name] = named_outline
             continue
         first_path = first_files[name].path
-        if outline.format in _WITH_ENTRY_IDS and first_path != path:
+        if outline.format in registry.WITH_ENTRY_IDS and first_path != path:
             further_files.append(named_outline)
             continue
         places = "twice in it"
@@ -338,6 +351,8 @@ def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
     session stands for both, and a folder of transcripts for the sessions in it and in
     its folders.
     """
+    from refold.adapters.importers import claude_code
+
     files: dict[Path, Path] = {}
     for path in paths:
         for main in _files_of(path):
@@ -348,6 +363,8 @@ def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
 
 def _files_of(path: Path) -> list[Path]:
     """Return the files that a path stands for; for other folders, the path itself."""
+    from refold.adapters.importers import own
+
     try:
         if not path.is_dir() or own.is_folder(path):
             return [path]
@@ -370,6 +387,8 @@ def _files_in(folder: Path) -> list[Path]:
     Hidden folders and links to folders are left out, and so is the folder of a session
     whose file is there.
     """
+    from refold.adapters.importers import claude_code, own
+
     sub_agents = sorted((folder / claude_code.SUB_AGENTS).glob("agent-*.jsonl"))
     if sub_agents:
         return sub_agents

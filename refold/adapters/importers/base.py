@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
 
 from refold.adapters.importers.lines import (
     BOM,
@@ -47,6 +56,9 @@ from refold.domain.session import (
     with_recorded_id,
 )
 
+if TYPE_CHECKING:
+    import sqlite3
+
 T = TypeVar("T")
 
 MAX_FILE = 256 << 20
@@ -57,6 +69,7 @@ _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 _MOST_NAMES = 20  # fields that a reason lists
 _NUL_RUN = re.compile(rb"\0{4,}")
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
+_SQLITE = b"SQLite format 3\0"
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -66,6 +79,8 @@ _PACKED = {
 }
 
 
+# The kind of a file, by its first bytes.
+Content: TypeAlias = Literal["json", "sqlite", "text"]
 # The layout of a file's JSON; a single line is a document and lines at once.
 Kind: TypeAlias = Literal["lines", "document", "single"]
 
@@ -85,6 +100,7 @@ class Source:
     """A file to import.
 
     strict:  a damaged line refuses the file; else it is left out and reported.
+    content: the kind of the file.  ``database`` reads SQLite; all else reads JSON.
     repairs: by place, the number of values that were replaced because UTF-8 or 64 bits
              cannot hold them.
     damage:  by line and first byte in it, the reason why bytes are no whole value.
@@ -102,6 +118,7 @@ class Source:
         self.repairs: dict[str, int] = {}
         self.damage: dict[tuple[int, int], str] = {}
         self.glued: dict[int, int] = {}
+        self.content: Content = "json"
         self._check()
         self._sniff()
 
@@ -259,13 +276,21 @@ class Source:
             raise self.failed("is a directory without *.jsonl: name the files in it")
         if not stat.S_ISREG(info.st_mode):
             raise self.failed("is not a regular file: save it as one first")
-        if info.st_size > MAX_FILE:
-            raise self.failed(_too_large(info.st_size))
 
     def _sniff(self) -> None:
-        """Raise ImportFailed if the first bytes are not those of JSON in UTF-8."""
+        """Set the kind of the file by its first bytes.
+
+        Raises ImportFailed for a file that is no database and no text in UTF-8, or that
+        is too large to be read.
+        """
         with self._read(lambda: self.path.open("rb")) as file:
             head = self._read(lambda: file.read(_SNIFFED))
+            size = self._read(lambda: os.fstat(file.fileno()).st_size)
+        if head.startswith(_SQLITE):  # of any size, since it is read row by row
+            self.content = "sqlite"
+            return
+        if size > MAX_FILE:
+            raise self.failed(_too_large(size))
         for magic, packing in _PACKED.items():
             if head.startswith(magic):
                 if self.path.suffix == ".eval":
@@ -282,8 +307,33 @@ class Source:
                 "is not UTF-8: if it is UTF-16, convert it with "
                 "`iconv -f UTF-16 -t UTF-8`"
             )
-        if nuls and head.lstrip()[:1] not in (b"{", b"["):
+        is_json = head.removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
+        if nuls and not is_json:
             raise self.failed("is a binary file; transcripts are JSON text")
+        self.content = "json" if is_json else "text"
+
+    @contextmanager
+    def database(self) -> Iterator[sqlite3.Connection]:
+        """Open the file as a SQLite database, and read one state of it.
+
+        The rows have names.  Nothing can be written, and no program waits.
+
+        Raises ImportFailed for a file that is no database, and for any error of SQLite.
+        """
+        import sqlite3
+
+        if self.content != "sqlite":
+            raise self.failed("is no SQLite database: use --format auto, or another")
+        url = f"{self.path.absolute().as_uri()}?mode=ro"
+        try:
+            connection = sqlite3.connect(url, uri=True, isolation_level=None)
+            with closing(connection) as database:
+                database.row_factory = sqlite3.Row
+                database.execute("BEGIN")
+                yield database
+        except sqlite3.Error as error:
+            why = f"is a database that SQLite cannot read: {error}"
+            raise self.failed(why) from None
 
     def _unreadable(self, error: Exception) -> ImportFailed:
         """Return the error for a file that cannot be opened or read."""
@@ -295,6 +345,8 @@ class Source:
 
     def _raw_lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
         """Yield the lines with their numbers from 1; blank ones only if ``blank``."""
+        if self.content == "sqlite":
+            raise self.failed("is a SQLite database: use --format auto, or another")
         with self._read(lambda: self.path.open("rb")) as file:
             lines = raw_lines(file, limit=MAX_LINE + 2)
             while line := self._read(lambda: next(lines, None)):
