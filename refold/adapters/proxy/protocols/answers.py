@@ -1,0 +1,92 @@
+"""Answers in the form of the Messages API, to which all protocols are converted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from refold.adapters.importers import base
+from refold.adapters.importers.response import INTERRUPTED, broken_off, events_of
+from refold.adapters.proxy.conversation import WireAnswer
+from refold.adapters.proxy.protocols import errors
+from refold.adapters.proxy.protocols.reading import Notes, json_of
+from refold.domain.events import AgentError, AgentResponse, Event, JsonObject
+
+# The words of providers for an answer that ends with calls, or that just ends.
+_ENDS: Final = frozenset(
+    {"completed", "end_turn", "function_call", "stop", "tool_calls", "tool_use"}
+)
+
+
+def answer_of(
+    message: JsonObject,
+    where: str,
+    notes: Notes,
+    *,
+    complete: bool,
+    error: AgentError | None = None,
+    items: Sequence[Event] = (),
+) -> WireAnswer:
+    """Return the answer for a message in the form of the Messages API.
+
+    complete: whether the whole message came.
+    error:    the error that the provider sent in place of the rest.
+    items:    events for content that the message does not have.
+    """
+    if complete and error is None:
+        events = [*events_of(message), *items]
+    else:
+        error = error or errors.broken(where)
+        if message.get("usage") and not message.get("content"):
+            # The provider counts the tokens of the prompt all the same.
+            events = [_empty(message), error]
+        else:
+            events = broken_off(message, error)
+        # The error stays the last event.
+        events = [*events[:-1], *items, events[-1]]
+    return WireAnswer(
+        events=tuple(events),
+        response_id=base.text(message, "id"),
+        model=base.text(message, "model"),
+        complete=complete and error is None,
+        warnings=notes.warnings(),
+    )
+
+
+def _empty(message: JsonObject) -> AgentResponse:
+    """Return the event of an answer that broke off before its first content."""
+    return AgentResponse(stop_reason=INTERRUPTED, usage=base.mapping(message, "usage"))
+
+
+def failed(error: AgentError, *, complete: bool = True) -> WireAnswer:
+    """Return the answer that consists of an error alone.
+
+    complete: whether the whole error came.
+    """
+    return WireAnswer((error,), None, None, complete)
+
+
+def stop_reason(reason: Any, blocks: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return why an answer ended: ``tool_use`` if its calls wait for results.
+
+    reason: the provider's own word, which stays for other ends, such as a limit.
+    """
+    word = reason if isinstance(reason, str) else None
+    has_calls = any(block.get("type") == "tool_use" for block in blocks)
+    if has_calls and (word is None or word.lower() in _ENDS):
+        return "tool_use"
+    return word
+
+
+def call_input(arguments: Any, notes: Notes) -> Any:
+    """Return the arguments of a call: an object, or the text of a model as it is."""
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        value, changes = json_of(arguments)
+    except ValueError:
+        return arguments
+    if not isinstance(value, dict):
+        return arguments
+    notes.repaired(changes)
+    return value

@@ -1,0 +1,412 @@
+"""The Messages API of Anthropic, with its beta features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from refold.adapters.importers import base, messages as blocks
+from refold.adapters.importers.response import events_of
+from refold.adapters.proxy.conversation import (
+    Role,
+    WireAnswer,
+    WireMessage,
+    WireRequest,
+)
+from refold.adapters.proxy.protocols import clients, errors
+from refold.adapters.proxy.protocols.answers import answer_of, call_input, failed
+from refold.adapters.proxy.protocols.reading import (
+    EMPTY_MESSAGE,
+    FIELDS_LEFT_OUT,
+    NOT_CONVERTED,
+    Notes,
+    UserEvents,
+    body_of,
+    endpoint,
+    json_of,
+    settled,
+    storable,
+    without_secrets,
+)
+from refold.adapters.proxy.protocols.streams import is_events, json_events
+from refold.domain.events import (
+    AgentError,
+    Event,
+    Item,
+    JsonObject,
+    SystemPrompt,
+    ToolResult,
+)
+
+NAME: Final = "anthropic-messages"
+# A client's own header, which it sends as the first block of the system prompt.  It
+# differs from request to request.
+_HEADER: Final = "x-anthropic-billing-header:"
+# Fields of a message that its events record, or that clients repeat from an answer.
+_MESSAGE_FIELDS: Final = frozenset(
+    {"content", "id", "model", "role", "stop_reason", "stop_sequence", "type", "usage"}
+)
+# Fields of a file that its attachment records.
+_FILE_FIELDS: Final = frozenset({"cache_control", "source", "title", "type"})
+_FILE_TYPES: Final = frozenset(
+    {"container_upload", "document", "image", "search_result"}
+)
+# Fields of an answer that its events record, or that have no value for a record.
+_ANSWER_FIELDS: Final = frozenset(
+    {
+        "container",
+        "content",
+        "context_management",
+        "id",
+        "model",
+        "role",
+        "stop_reason",
+        "type",
+        "usage",
+    }
+)
+_DIRECT: Final = {"type": "direct"}
+
+
+def matches(method: str, path: str) -> bool:
+    """Whether a request is for a message."""
+    return method == "POST" and endpoint(path).endswith("/messages")
+
+
+def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:  # noqa: ARG001  # as all protocols
+    """Return a request as events.  Raises NotRecordable."""
+    notes = Notes()
+    fields = body_of(body, notes)
+    options = without_secrets(fields, "model", "messages", "stream", "system", "tools")
+    system = _system(fields.get("system"), options, notes)
+    wire_messages: list[WireMessage] = []
+    for index, message in enumerate(base.sequence(fields, "messages")):
+        wire_messages.append(_message(message, f"messages[{index}]", notes))
+    return WireRequest(
+        protocol=NAME,
+        model=base.text(fields, "model"),
+        system=system,
+        tools=tuple(storable(tool) for tool in base.each(fields, "tools")),
+        messages=settled(wire_messages, NAME, notes),
+        options=options,
+        hint=clients.hint(headers, fields),
+        stream=fields.get("stream") is True,
+        warnings=notes.warnings(),
+    )
+
+
+def _system(system: Any, options: JsonObject, notes: Notes) -> str | None:
+    """Return the text of the system prompt.
+
+    The options get the lengths and the other fields of its blocks, as ``claude.layout``
+    returns them, and the texts that clients send as headers.
+    """
+    if isinstance(system, str):
+        return system
+    texts: list[str] = []
+    layout: list[Any] = []
+    headers: list[Any] = []
+    for block in base.sequence(system):
+        text = blocks.text_of(block)
+        if text is None:
+            notes.add(NOT_CONVERTED, "system: block that is no text")
+        elif text.startswith(_HEADER):
+            headers.append(text)
+        else:
+            texts.append(text)
+            entry: JsonObject = {"characters": len(text)}
+            for name, value in base.mapping(block).items():
+                if name not in ("type", "text"):
+                    entry[name] = value
+            layout.append(entry)
+    if layout:
+        options["system_blocks"] = storable(layout)
+    if headers:
+        options["system_headers"] = headers
+    return "\n\n".join(texts) if texts else None
+
+
+def _message(message: Any, place: str, notes: Notes) -> WireMessage:
+    """Return a message as events."""
+    fields = base.mapping(message)
+    role = fields.get("role")
+    unknown = fields.keys() - _MESSAGE_FIELDS
+    if unknown:
+        notes.add(FIELDS_LEFT_OUT, f"messages: {base.field_names(sorted(unknown))}")
+    content = fields.get("content")
+    parts = [content] if isinstance(content, str) else base.sequence(content)
+    wire_role: Role = "user"
+    if role == "assistant":
+        wire_role = "assistant"
+        events = _assistant(parts, place, notes)
+    elif role == "user":
+        events = _user(parts, place, notes)
+    elif role == "system":
+        wire_role = "system"
+        events = _system_message(parts, place, notes)
+    else:
+        notes.add(NOT_CONVERTED, f"{place}: message of an unknown role")
+        events = (_item("message", message),)
+    if not events:
+        notes.add(EMPTY_MESSAGE, place)
+    return WireMessage(wire_role, events)
+
+
+def _item(kind: str, value: Any) -> Item:
+    """Return an event with content that no other event can represent."""
+    return Item(format=NAME, kind=kind, value=value)
+
+
+def _kind(part: Any) -> str:
+    """Return the type of a block; ``block`` without one."""
+    return base.text(part, "type") or "block"
+
+
+def _user(parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
+    """Return the inputs and results in a user's message."""
+    events = UserEvents()
+    for index, part in enumerate(parts):
+        text = blocks.text_of(part)
+        if text is not None:
+            events.text(text)
+            continue
+        block = _normal(part)
+        kind = _kind(block)
+        if kind == "tool_result" and base.text(block, "tool_use_id"):
+            events.event(_result(block))
+            continue
+        file = blocks.attachment(block) if kind in _FILE_TYPES else None
+        if file is not None:
+            events.file(file)
+            if kind in ("document", "image"):
+                unknown = block.keys() - _FILE_FIELDS
+                if unknown:
+                    names = base.field_names(sorted(unknown))
+                    notes.add(FIELDS_LEFT_OUT, f"{kind}: {names}")
+        else:
+            notes.add(NOT_CONVERTED, f"{place}.content[{index}]: {base.shown(kind)}")
+            events.event(_item(kind, block))
+    return events.events()
+
+
+def _result(block: JsonObject) -> ToolResult:
+    """Return the result in a block."""
+    content = block.get("content")
+    return ToolResult(
+        call_id=block["tool_use_id"],
+        content="" if content is None else content,
+        status="error" if block.get("is_error") is True else "ok",
+    )
+
+
+def _system_message(parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
+    """Return a message of the client that stands between the others."""
+    texts: list[str] = []
+    events: list[Event] = []
+    for index, part in enumerate(parts):
+        text = blocks.text_of(part)
+        if text is not None:
+            texts.append(text)
+        else:
+            kind = _kind(part)
+            notes.add(NOT_CONVERTED, f"{place}.content[{index}]: {base.shown(kind)}")
+            events.append(_item(kind, _normal(part)))
+    joined = "\n\n".join(text for text in texts if text)
+    if joined:
+        events.insert(0, SystemPrompt(text=joined, where="conversation"))
+    return tuple(events)
+
+
+def _assistant(parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
+    """Return a response, its calls, and blocks of the provider."""
+    content: list[Any] = []
+    items: list[Event] = []
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            content.append({"type": "text", "text": part})
+        elif base.text(part, "type"):
+            content.append(_normal(part))
+        else:
+            notes.add(NOT_CONVERTED, f"{place}.content[{index}]: block without a type")
+            items.append(_item("block", part))
+    if not content:
+        return tuple(items)
+    return (*events_of({"content": content}), *items)
+
+
+def _normal(block: Any) -> Any:
+    """Return a block without fields that move or that mean nothing.
+
+    ``cache_control`` moves from request to request, also within results.
+    """
+    if not isinstance(block, dict):
+        return block
+    normal: JsonObject = {}
+    for name, value in block.items():
+        if name == "cache_control" or (name == "caller" and value == _DIRECT):
+            continue
+        if name == "citations" and not value:
+            continue
+        if name == "content" and isinstance(value, list):
+            value = [_normal(part) for part in value]
+        normal[name] = value
+    return normal
+
+
+def answer(
+    status: int, headers: Mapping[str, str], body: bytes, *, complete: bool
+) -> WireAnswer:
+    """Return an answer as events."""
+    if errors.is_error(status):
+        return failed(errors.error_of(status, headers, body, NAME), complete=complete)
+    notes = Notes()
+    if is_events(headers, body):
+        return _streamed(body, notes)
+    try:
+        message, changes = json_of(body)
+    except ValueError:
+        if complete:
+            return failed(errors.unreadable(status, headers, body, NAME))
+        return failed(errors.broken(NAME), complete=False)
+    notes.repaired(changes)
+    if errors.is_error(status, message):
+        return failed(errors.error_in(message, NAME))
+    if not isinstance(base.at(message, "content"), list):
+        return failed(errors.unreadable(status, headers, body, NAME))
+    return _answer(message, notes, complete=True)
+
+
+def _answer(
+    message: JsonObject,
+    notes: Notes,
+    *,
+    complete: bool,
+    error: AgentError | None = None,
+) -> WireAnswer:
+    """Return the answer for a message of the API."""
+    content: list[Any] = [_normal(block) for block in base.each(message, "content")]
+    rest: JsonObject = {}
+    for name, value in message.items():
+        if name not in _ANSWER_FIELDS and value is not None:
+            rest[name] = value
+    items = [_item("response", rest)] if rest else []
+    normal_message = {**message, "content": content}
+    return answer_of(
+        normal_message, NAME, notes, complete=complete, error=error, items=items
+    )
+
+
+def _streamed(body: bytes, notes: Notes) -> WireAnswer:
+    """Return the answer in a stream, which may be cut off anywhere."""
+    stream = _Stream(notes)
+    for name, event in json_events(body, notes):
+        stream.take(name, event)
+    return _answer(
+        stream.message(), notes, complete=stream.complete, error=stream.error
+    )
+
+
+class _Stream:
+    """Joins the events of a stream to a message."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.complete = False
+        self.error: AgentError | None = None
+        self._notes = notes
+        self._message: JsonObject = {}
+        self._usage: JsonObject = {}
+        self._blocks: dict[int, _Block] = {}
+
+    def take(self, name: str, event: dict[str, Any]) -> None:
+        """Take the next event."""
+        kind = base.text(event, "type") or name
+        index = event.get("index")
+        if kind == "message_start":
+            self._start(base.mapping(event, "message"))
+        elif kind == "content_block_start" and isinstance(index, int):
+            self._blocks[index] = _Block(base.mapping(event, "content_block"))
+        elif kind == "content_block_delta" and index in self._blocks:
+            self._blocks[index].add(base.mapping(event, "delta"), self._notes)
+        elif kind == "message_delta":
+            self._change(event)
+        elif kind == "message_stop":
+            self.complete = True
+        elif kind == "error":
+            self.error = errors.error_in(event, NAME)
+        elif kind not in ("content_block_stop", "ping"):
+            self._notes.add(NOT_CONVERTED, f"event {base.shown(kind)}")
+
+    def message(self) -> JsonObject:
+        """Return the message, as far as it came."""
+        content: list[Any] = []
+        for index in sorted(self._blocks):
+            content.append(self._blocks[index].value(self._notes))
+        message: JsonObject = {**self._message, "content": content}
+        if self._usage:
+            message["usage"] = self._usage
+        return message
+
+    def _start(self, message: dict[str, Any]) -> None:
+        """Begin with the message of the first event."""
+        self._message = dict(message)
+        self._usage = dict(base.mapping(message, "usage"))
+        for index, block in enumerate(base.each(message, "content")):
+            self._blocks[index] = _Block(block)
+
+    def _change(self, event: dict[str, Any]) -> None:
+        """Take the end of the message: its stop reason and its usage."""
+        for name, value in base.mapping(event, "delta").items():
+            if value is not None:
+                self._message[name] = value
+        for name, value in event.items():
+            if name not in ("delta", "type", "usage") and value is not None:
+                self._message[name] = value
+        # The counts are totals, so they replace those of the start.
+        for name, value in base.mapping(event, "usage").items():
+            if value is not None:
+                self._usage[name] = value
+
+
+class _Block:
+    """A block of a stream: its start, and the parts of its values."""
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        self._start = start
+        # By the name of a field, the texts that are joined to its value.
+        self._texts: dict[str, list[str]] = {}
+        self._input: list[str] = []
+        self._citations: list[Any] = []
+        self._values: JsonObject = {}
+
+    def add(self, delta: dict[str, Any], notes: Notes) -> None:
+        """Add a delta."""
+        match delta:
+            case {"type": "text_delta", "text": str(text)}:
+                self._texts.setdefault("text", []).append(text)
+            case {"type": "thinking_delta", "thinking": str(text)}:
+                self._texts.setdefault("thinking", []).append(text)
+            case {"type": "input_json_delta", "partial_json": str(text)}:
+                self._input.append(text)
+            case {"type": "signature_delta", "signature": str(signature)}:
+                self._values["signature"] = signature
+            case {"type": "citations_delta", "citation": citation}:
+                self._citations.append(citation)
+            case {"type": "compaction_delta"}:
+                for name, value in delta.items():
+                    if name != "type":
+                        self._values[name] = value
+            case _:
+                kind = base.text(delta, "type") or "delta"
+                notes.add(NOT_CONVERTED, f"delta {base.shown(kind)}")
+
+    def value(self, notes: Notes) -> JsonObject:
+        """Return the block, as far as it came."""
+        block = {**self._start, **self._values}
+        for name, texts in self._texts.items():
+            block[name] = (base.text(block, name) or "") + "".join(texts)
+        if self._citations:
+            block["citations"] = [*base.sequence(block, "citations"), *self._citations]
+        arguments = "".join(self._input)
+        if arguments:
+            block["input"] = call_input(arguments, notes)
+        return block

@@ -1,0 +1,273 @@
+"""Reading of requests and answers, as far as all protocols share it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from refold.adapters.importers import base
+from refold.adapters.proxy.conversation import NotRecordable, WireMessage
+from refold.domain.canonical import canonical, repaired
+from refold.domain.envelope import REPAIRED, Warn
+from refold.domain.events import (
+    Attachment,
+    Event,
+    Item,
+    JsonObject,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+
+# The codes of warnings.
+NOT_CONVERTED: Final = "not_converted"
+FIELDS_LEFT_OUT: Final = "fields_left_out"
+WITHOUT_CALL: Final = "result_without_call"
+EMPTY_MESSAGE: Final = "empty_message"
+UNREADABLE: Final = "unreadable_event"
+
+# Fields of a body that may have credentials.  They are sent, and never recorded.
+_SECRETS: Final = frozenset(
+    {
+        "access_token",
+        "api_key",
+        "authorization",
+        "authorization_token",
+        "fallback_credit_token",
+        "headers",
+    }
+)
+# A warning lists this many places; it counts the others.
+_MOST_PLACES: Final = 10
+
+
+class Notes:
+    """Collects warnings: for each code, the places that it is about."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, dict[str, None]] = {}
+
+    def add(self, code: str, place: str) -> None:
+        """Add a place to the warning with this code."""
+        self._places.setdefault(code, {})[place] = None
+
+    def repaired(self, changes: int) -> None:
+        """Note the number of values that JSON in UTF-8 cannot hold."""
+        if changes:
+            self.add(REPAIRED, base.replaced(changes))
+
+    def warnings(self) -> tuple[Warn, ...]:
+        """Return one warning for each code."""
+        warnings: list[Warn] = []
+        for code, places in self._places.items():
+            listed = list(places)[:_MOST_PLACES]
+            if len(places) > _MOST_PLACES:
+                listed.append(f"{len(places) - _MOST_PLACES} more")
+            warnings.append(Warn(code=code, detail="; ".join(listed)))
+        return tuple(warnings)
+
+
+def endpoint(path: str) -> str:
+    """Return a path without its query and its last slash."""
+    return unquote(path.partition("?")[0]).rstrip("/")
+
+
+def json_of(data: bytes | str) -> tuple[Any, int]:
+    """Return a JSON value, and the number of values in it that were replaced.
+
+    Raises ValueError, also for invalid JSON that is nested too deeply to be judged.
+    """
+    changes = 0
+    if isinstance(data, bytes):
+        try:
+            return base.loads(data)
+        except UnicodeDecodeError:
+            data = data.decode(errors="replace")
+            changes = 1
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+    try:
+        value, more = base.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value, changes + more
+
+
+def body_of(body: bytes, notes: Notes) -> dict[str, Any]:
+    """Return the JSON object in the body of a request.  Raises NotRecordable."""
+    try:
+        value, changes = json_of(body)
+    except ValueError:
+        raise NotRecordable("its body is not JSON") from None
+    if not isinstance(value, dict):
+        raise NotRecordable("its body is not a JSON object")
+    notes.repaired(changes)
+    return value
+
+
+def without_secrets(fields: Mapping[str, Any], *left_out: str) -> JsonObject:
+    """Return the fields of a body that are recorded as options.
+
+    left_out: names of fields that are recorded elsewhere.
+
+    Objects and lists of objects in the body, such as MCP servers and tools, lose their
+    credentials, too.
+    """
+    recorded: JsonObject = {}
+    for name, value in fields.items():
+        if name in left_out or name in _SECRETS:
+            continue
+        if isinstance(value, dict) and not _SECRETS.isdisjoint(value):
+            value = without_secrets(value)
+        elif isinstance(value, list):
+            value = [
+                without_secrets(item) if isinstance(item, dict) else item
+                for item in value
+            ]
+        recorded[name] = value
+    storable_fields: JsonObject = storable(recorded)
+    return storable_fields
+
+
+def storable(value: Any) -> Any:
+    """Return JSON that can be encoded: what is nested too deeply becomes a text."""
+    try:
+        canonical(value)
+    except (TypeError, ValueError, RecursionError):
+        return repaired(value)[0]
+    return value
+
+
+class DerivedIds:
+    """Gives ids to calls that have none, and finds the calls that results answer.
+
+    An id consists of the tool's name and a number, which counts the calls of the tool
+    in one message: ``shell:0``.  So it is the same in the answer and in each later
+    request.  Only calls that wait for their results at the same time have different
+    ids.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        # The id and the tool of each call without a result.
+        self._waiting: list[tuple[str, str]] = []
+
+    def begin(self) -> None:
+        """Begin a message of the model."""
+        self._counts.clear()
+        self._waiting.clear()
+
+    def of_call(self, tool: str, call_id: str | None = None) -> str:
+        """Return the id of the next call, which has one or gets one."""
+        if not call_id:
+            call_id = f"{tool}:{self._counts[tool]}"
+            self._counts[tool] += 1
+        self._waiting.append((call_id, tool))
+        return call_id
+
+    def of_result(self, tool: str | None) -> str | None:
+        """Return the id of the oldest call of this tool, or of any tool without one."""
+        for index, (call_id, called_tool) in enumerate(self._waiting):
+            if tool is None or tool == called_tool:
+                del self._waiting[index]
+                return call_id
+        return None
+
+    def answered(self, call_id: str) -> None:
+        """Note that a call has its result."""
+        for index, (waiting_id, _) in enumerate(self._waiting):
+            if waiting_id == call_id:
+                del self._waiting[index]
+                return
+
+
+class UserEvents:
+    """Collects the events of a message of the user, in its order.
+
+    Each text begins a ``user_input``, and files belong to the text before them.  So a
+    context can show the same parts in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._text: str | None = None
+        self._files: list[JsonObject] = []
+
+    def text(self, text: str) -> None:
+        """Add a text; white space alone is no input."""
+        if text and not text.isspace():
+            self._end()
+            self._text = text
+
+    def file(self, attachment: JsonObject) -> None:
+        """Add a file, with the fields of an attachment."""
+        self._files.append(attachment)
+
+    def event(self, event: Event) -> None:
+        """Add an event, such as a result."""
+        self._end()
+        self._events.append(event)
+
+    def events(self) -> tuple[Event, ...]:
+        """Return all events."""
+        self._end()
+        return tuple(self._events)
+
+    def _end(self) -> None:
+        """End the current input."""
+        if self._text is not None or self._files:
+            attachments = tuple(Attachment(**file) for file in self._files)
+            event = UserInput(text=self._text or "", attachments=attachments)
+            self._events.append(event)
+        self._text = None
+        self._files = []
+
+
+def settled(
+    messages: Iterable[WireMessage], protocol: str, notes: Notes
+) -> tuple[WireMessage, ...]:
+    """Return messages in which each result answers a call before it.
+
+    A result without such a call becomes an ``item``, and so does a second result.
+    Messages without events are left out.
+    """
+    waiting: Counter[str] = Counter()
+    settled_messages: list[WireMessage] = []
+    for message in messages:
+        has_orphan = False
+        for event in message.events:
+            if isinstance(event, ToolCall):
+                waiting[event.call_id] += 1
+            elif isinstance(event, ToolResult):
+                if waiting[event.call_id] > 0:
+                    waiting[event.call_id] -= 1
+                else:
+                    has_orphan = True
+                    waiting[event.call_id] -= 1
+        if has_orphan:
+            message = _without_orphans(message, waiting, protocol, notes)
+        if message.events:
+            settled_messages.append(message)
+    return tuple(settled_messages)
+
+
+def _without_orphans(
+    message: WireMessage, waiting: Counter[str], protocol: str, notes: Notes
+) -> WireMessage:
+    """Return the message with the last results of a call id as items.
+
+    waiting: by call id, the number of open calls behind the message.  A negative number
+             is that of the results too many; it becomes 0.
+    """
+    events: list[Event] = []
+    for event in reversed(message.events):
+        if isinstance(event, ToolResult) and waiting[event.call_id] < 0:
+            waiting[event.call_id] += 1
+            notes.add(WITHOUT_CALL, event.tool_name or "result")
+            value = event.payload()
+            events.append(Item(format=protocol, kind="tool_result", value=value))
+        else:
+            events.append(event)
+    return message._replace(events=tuple(reversed(events)))
