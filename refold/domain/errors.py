@@ -178,7 +178,7 @@ class SessionNotFound(RefoldError, LookupError):
     def __init__(self, user_id: str, session_id: str) -> None:
         super().__init__(
             f"user {user_id!r} has no session {session_id!r}: "
-            "`refold sessions` lists all sessions"
+            "`refold sessions --ids` lists all sessions"
         )
         self.user_id = user_id
         self.session_id = session_id

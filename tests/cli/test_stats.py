@@ -75,7 +75,20 @@ def test_stats_can_be_limited_to_a_user_or_session(
 def test_unknown_users_have_no_figures(refold: Refold, sample: Path) -> None:
     assert refold("stats", "--user", "ada").code == 1
     assert refold("stats", "--user", "lin", "--session", "other").code == 1
-    assert refold("stats", "--session", "run").code == 2
+    assert refold("stats", "--session", "other").code == 1
+
+
+def test_a_session_needs_its_user_only_if_several_have_it(
+    refold: Refold, sample: Path
+) -> None:
+    alone = refold("stats", "--session", "run", "--json").json()
+    with open_store("sqlite:///refold.db") as store:
+        store.session(user_id="bob", session_id="run").append(AgentResponse(text="x"))
+    of_both = refold("stats", "--session", "run", "--cost")
+
+    assert alone["events"] == 57
+    assert of_both.code == 1
+    assert "2 users have such sessions: name one with --user" in of_both.err
 
 
 def test_costs_of_answers_are_a_table(refold: Refold, sample: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from refold.adapters import config
-from refold.adapters.cli.output import Result, paint
+from refold.adapters.cli.output import Result, paint, shown_in_line
 from refold.domain import errors
-from refold.domain.ids import check_id, check_session_id
+from refold.domain.ids import StreamId, check_id, check_session_id
 
 _STDOUT: Final = "the error of stdout"  # a key of ``Call.meta``
 _MOST_JOBS: Final = 500
 _SESSIONS_AT_ONCE: Final = 1000
+_MOST_CANDIDATES: Final = 5  # names that an error lists
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from refold.adapters.cli.output import Screen
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.ports import SessionInfo
-    from refold.store import SessionStore
+    from refold.store import Session, SessionStore
 
 
 def duration(text: str) -> timedelta:
@@ -173,6 +174,14 @@ class Call(typer.Context):
             store.writer.redactor.scanner.look_for_faster_engine()
         return self.with_resource(store)
 
+    def session(self, user: str, name: str) -> Session:
+        """Open the store, and return the session that a name or its beginning means.
+
+        Raises SessionNotFound, Erased, or InvalidConfiguration if several sessions fit.
+        """
+        store = self.store()
+        return store.session(user_id=user, session_id=session_name(store, user, name))
+
     def recorder(self) -> Recorder:
         """Open the rows of the store without its keys, until the command ends."""
         from refold.opener import open_recorder
@@ -243,8 +252,10 @@ def session_option(meaning: str) -> Any:
 
 UserOption = Annotated[str, user_option("Name of the user.")]
 UserFilter = Annotated[str | None, user_option("Only this user.  Default: all users.")]
-SessionOption = Annotated[str, session_option("Name of the session.")]
-SessionFilter = Annotated[str | None, session_option("Only sessions of this name.")]
+SessionOption = Annotated[str, session_option("Name of the session, or its beginning.")]
+SessionFilter = Annotated[
+    str | None, session_option("Only sessions of this name, or its beginning.")
+]
 
 PolicyOption = Annotated[
     str | None,
@@ -395,6 +406,59 @@ def pages(
         left -= len(page)
 
 
+def session_name(store: SessionStore, user: str | None, name: str) -> str:
+    """Return the whole name of the session that a name or its beginning means.
+
+    A list in a terminal shortens names, and ends them with an ellipsis.  A session with
+    exactly this name wins, and no list is read.  A beginning means a session rather
+    than the sessions of its sub-agents.
+
+    user: only sessions of this user; None means those of all users.
+
+    Raises SessionNotFound, Erased or RefoldError if no session fits,
+    InvalidConfiguration if several do.
+    """
+    if user is not None and _exists(store, user, name):
+        return name
+    beginning = name.removesuffix("…").removesuffix("...")
+    names: set[str] = set()
+    for info in chain.from_iterable(pages(store, user, internal=True)):
+        if info.session_id == name:
+            return name
+        if info.session_id.startswith(beginning) and not info.is_internal:
+            names.add(info.session_id)
+    found = sorted(each for each in names if each.rpartition("~")[0] not in names)
+    if not beginning or not found:
+        if user is not None:
+            store.session(user_id=user, session_id=name).head()  # raises Erased
+        raise _not_found(user, name)
+    if len(found) > 1:
+        shown = ", ".join(shown_in_line(each) for each in found[:_MOST_CANDIDATES])
+        more = len(found) - _MOST_CANDIDATES
+        rest = f" and {more} more" if more > 0 else ""
+        raise errors.InvalidConfiguration(
+            f"{errors.counted(len(found), 'session')} begin with {beginning!r}, give "
+            f"more of the name: "
+            f"{shown}{rest}"
+        )
+    return found[0]
+
+
+def optional_session_name(
+    store: SessionStore, user: str | None, name: str | None
+) -> str | None:
+    """Return the whole name of a session as ``session_name`` does; None for None."""
+    return None if name is None else session_name(store, user, name)
+
+
+def _exists(store: SessionStore, user: str, session: str) -> bool:
+    """Whether a user has a session with exactly this name."""
+    try:
+        return store.log.head(StreamId(user, session)).seq > 0
+    except errors.RefoldError:
+        return True  # the command reports it
+
+
 def sessions(
     store: SessionStore, user: str | None, session: str | None
 ) -> Iterator[SessionInfo]:
@@ -416,8 +480,25 @@ def sessions(
         return infos
     if user is not None and session is not None:
         store.session(user_id=user, session_id=session).head()  # raises Erased
-        raise errors.SessionNotFound(user, session)
+    raise _not_found(user, session)
+
+
+def _not_found(user: str | None, session: str | None) -> errors.RefoldError:
+    """Return the error for a session, or a user, that a store does not have."""
+    if user is not None and session is not None:
+        return errors.SessionNotFound(user, session)
     missing = f"no user has a session {session!r}"
-    if user:
+    if user is not None:
         missing = f"user {user!r} has no sessions"
-    raise errors.RefoldError(f"{missing}: `refold sessions` lists all sessions")
+    return errors.RefoldError(f"{missing}: `refold sessions --ids` lists all sessions")
+
+
+def only_user(infos: Iterable[SessionInfo]) -> str:
+    """Return the user of some sessions.  Raises RefoldError if they have several."""
+    users = {info.user_id for info in infos}
+    if len(users) > 1:
+        raise errors.RefoldError(
+            f"{errors.counted(len(users), 'user')} have such sessions: name one with "
+            "--user"
+        )
+    return users.pop()

@@ -236,8 +236,8 @@ def _empty_value(before: str) -> typer.BadParameter:
 
 # Arguments that an error may repeat: words, files, ids and names in small letters.
 _HARMLESS: Final = (
-    r"[a-z]+(?:[-_.:/][a-z0-9]+)*|[0-9.,:+-]{1,20}|-{1,2}[A-Za-z-]{1,40}|\S*[/\\]\S*|\S+\.[a-z]{2,6}"
-    r"|(?i:[0-9a-f]{8}-[0-9a-f-]{27})"
+    r"[a-z]+(?:[-_.:/][a-z0-9]+)*[-_.:/]?…?|[0-9.,:+-]{1,20}|-{1,2}[A-Za-z-]{1,40}|\S*[/\\]\S*|\S+\.[a-z]{2,6}"
+    r"|(?i:[0-9a-f]{1,8}(?:-[0-9a-f-]{0,27})?)…?"  # a UUID or its beginning
 )
 
 

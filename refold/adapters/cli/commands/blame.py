@@ -73,14 +73,11 @@ def _sessions(
     from refold.store.files import with_sub_agents
 
     store = call.store()
+    session = options.optional_session_name(store, user, session)
     infos = list(options.sessions(store, user, session))
-    users = sorted({info.user_id for info in infos})
-    if not users:
+    if not infos:
         raise RefoldError("no sessions yet: `refold import` adds transcripts")
-    if len(users) > 1:
-        raise RefoldError(
-            f"{counted(len(users), 'user')} have such sessions: name one with --user"
-        )
+    options.only_user(infos)
     opened = [
         store.session(user_id=info.user_id, session_id=info.session_id)
         for info in infos

@@ -25,6 +25,8 @@ from refold.adapters.cli.options import (
     Summarizer,
     UserFilter,
     duration,
+    optional_session_name,
+    session_name,
     session_option,
     sessions,
     user_option,
@@ -131,6 +133,7 @@ def compact(
     if every is not None:
         raise _wrong_usage("use --every with --watch only")
     store = call.store()
+    session = session_name(store, user, session)
     opened = store.session(user_id=user, session_id=session)
     chosen = _strategy(store, strategy) or opened.strategies.compactor().strategy
     return _compacted(opened, chosen, writer, until_idle=until_idle)
@@ -473,6 +476,7 @@ def rebuild(
     started = time.monotonic()
     writer = _summarizer(summarizer, model)
     store = call.store()
+    session = optional_session_name(store, user, session)
     infos = list(sessions(store, user, session))
     new = store.settings.strategy(strategy)
     old_fingerprint = retire

@@ -69,7 +69,7 @@ def compare(
     if plot is not None:
         _check_plot(plot)
         picture = call.with_resource(Destination(plot))
-    opened = call.store().session(user_id=user, session_id=session)
+    opened = call.session(user, session)
     compared = opened.proofs.compare(
         strategy or None, model=model, prices=prices, recorded=recorded
     )
@@ -116,7 +116,7 @@ def rerun(
     strategy, prompt or redaction policy, it shows the first request that differs
     and exits with 1.
     """
-    opened = call.store().session(user_id=user, session_id=session)
+    opened = call.session(user, session)
     ran = opened.proofs.rerun(
         strategy,
         prompt=None if prompt is None else _read_prompt(prompt),

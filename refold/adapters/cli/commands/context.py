@@ -87,7 +87,7 @@ def context(
         raise typer.BadParameter(
             "give one of --at, --before-call and --before-response", ctx=call
         )
-    opened = call.store().session(user_id=user, session_id=session)
+    opened = call.session(user, session)
     opened.head()  # raises if there is no such session
     if before_call is not None:
         at = seq_before(opened.history.pages(), "tool call", before_call)

@@ -83,6 +83,7 @@ def keys(
             "give rotate either --master, or --user and perhaps --session"
         )
     if session is not None:
+        session = options.session_name(store, user, session)
         rotation = store.keys.rotate_session(user, session_id=session)
         return _result({"key_version": rotation.key_version})
     return _result({"sessions": store.keys.rotate_user(user)})

@@ -259,7 +259,7 @@ def label(
     for text in labels:
         name, value = _parsed_label(text)
         changes[name] = value or None
-    opened = call.store().session(user_id=user, session_id=session)
+    opened = call.session(user, session)
     opened.head()  # raises if there is no such session
     opened.label(**changes)
     current = opened.labels()
@@ -295,6 +295,7 @@ def search(
     """
     query = " ".join(words)
     store = call.store()
+    session = options.optional_session_name(store, user, session)
     result = store.search_with_total(user, query, session_id=session, limit=limit)
     if not result.hits:
         options.sessions(store, user, session)  # raises for a mistyped name
@@ -457,7 +458,7 @@ def log(
         raise typer.BadParameter(
             "--verbosity quiet shows only the last answer: leave out the filters"
         )
-    opened = call.store().session(user_id=user, session_id=session)
+    opened = call.session(user, session)
     last_seq = opened.head().seq
     if not wanted.is_empty:
         timeline = partial(Timeline, verbosity=verbosity, last_seq=last_seq, full=full)

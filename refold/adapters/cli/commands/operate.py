@@ -24,7 +24,10 @@ from refold.adapters.cli.options import (
     SessionOption,
     UserFilter,
     UserOption,
+    only_user,
     operator,
+    optional_session_name,
+    session_name,
     sessions,
     user_option,
 )
@@ -139,9 +142,11 @@ def stats(
     since it counts every row.
     """
     store = call.store()
-    _check_user_named(session, user)
-    if user is not None:
-        sessions(store, user, session)  # raises if there are none
+    session = optional_session_name(store, user, session)
+    if user is not None or session is not None:
+        infos = sessions(store, user, session)  # raises if there are none
+        if user is None:
+            user = only_user(infos)
     if cost:
         return _costs(store.costs(user, session_id=session, by=by), by)
     if user is None or session is None:
@@ -467,6 +472,7 @@ def _export_lines(
     from refold.store.exports import CopyRecords
 
     store = call.store()
+    session = optional_session_name(store, user, session)
     copies = CopyRecords(
         store.writer,
         form,
@@ -714,6 +720,7 @@ def view(
 
     import_extra("jinja2", "server" if html else "tui")
     store = call.store()
+    session = session_name(store, user, session)
     opened = store.session(user_id=user, session_id=session)
     if html is None:
         _view_in_terminal(call, store, opened, seq)

@@ -90,6 +90,7 @@ def redact(
         _filter(make_redactor(chosen), file, form, as_json=call.as_json)
         return None
     store = call.store(policy=chosen)
+    session = options.optional_session_name(store, user, session)
     options.sessions(store, user, session)
     checked: list[Rechecked] = []
     check = store.reredact if apply else store.recheck

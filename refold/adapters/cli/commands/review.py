@@ -94,6 +94,10 @@ def review(
         raise typer.BadParameter("give --decision with decide, and only then")
 
     store = call.store()
+    session = options.optional_session_name(store, user, session)
+    if question is not None:
+        whole_name = options.session_name(store, question.user, question.session)
+        question = question._replace(session=whole_name)
     if question is not None and decision is not None:
         opened = store.session(user_id=question.user, session_id=question.session)
         receipt = opened.reviews.decide(

@@ -150,6 +150,7 @@ def prove(
                 "`refold prove --help`"
             )
         else:
+            session = options.session_name(store, user, session)
             main_stream = store.session(user_id=user, session_id=session).stream
             options.sessions(store, user, session)  # raises if there is no such session
             stream_id = main_stream._replace(stream=stream)

@@ -214,15 +214,16 @@ def _served(
 ) -> output.Result:
     """Store a share, and print its link."""
     store, opened = _opened(call, user, session)
+    name = opened.session_id
     checked_upto = opened.head().seq
     preview = _preview(opened)
     _check_redaction(store, user, _lineage(opened))
     _confirm(call, preview, "Create the link?", yes=yes)
     new = store.shares.create(
-        user, session_id=session, lasts=expires, creator=options.operator(None)
+        user, session_id=name, lasts=expires, creator=options.operator(None)
     )
     if new.share.seq != checked_upto:
-        store.shares.revoke(user, new.share.share_id, session_id=session)
+        store.shares.revoke(user, new.share.share_id, session_id=name)
         raise RefoldError(_GREW)
     link = f"{url}/shared/{new.token}"
     value = {"link": link, **new.share.to_json(), **preview}
@@ -245,7 +246,9 @@ def _served(
 
 def _listed(call: options.Call, user: str, session: str | None) -> output.Result:
     """List the links of a user or of one session."""
-    shares = call.store().shares.list(user, session_id=session)
+    store = call.store()
+    session = options.optional_session_name(store, user, session)
+    shares = store.shares.list(user, session_id=session)
 
     def show(screen: output.Screen) -> None:
         if not shares:
@@ -265,8 +268,10 @@ def _revoked(
     call: options.Call, user: str, session: str | None, share_id: str
 ) -> output.Result:
     """Delete a link."""
+    store = call.store()
+    session = options.optional_session_name(store, user, session)
     try:
-        call.store().shares.revoke(user, share_id, session_id=session)
+        store.shares.revoke(user, share_id, session_id=session)
     except ShareNotFound:
         raise RefoldError(
             "there is no share of that id: `refold share --list` shows all of a user"
@@ -283,8 +288,9 @@ def _opened(
 
     import_extra("jinja2", "server")
     store = call.store(policy=_strictest())
+    session = options.session_name(store, user, session)
     opened = store.session(user_id=user, session_id=session)
-    opened.head()  # raises if there is no such session
+    opened.head()  # raises if the session was erased
     return store, opened
 
 

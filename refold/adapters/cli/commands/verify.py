@@ -18,6 +18,7 @@ from refold.adapters.cli.options import (
     SessionFilter,
     UserFilter,
     VerboseOption,
+    optional_session_name,
     sessions,
 )
 from refold.adapters.cli.output import Progress, Result, Screen, mark, shown
@@ -100,6 +101,7 @@ def verify(
     if since_seal and (chain_only or user is not None or session is not None):
         raise typer.BadParameter("use --since-seal alone: it checks all users")
     store = call.store()
+    session = optional_session_name(store, user, session)
     sessions(store, user, session)  # raises if there are none
     checks: Iterable[tuple[SessionInfo | StreamId, Verified]]
     if since_seal:
@@ -403,6 +405,7 @@ def repair(
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     store = call.store()
+    session = optional_session_name(store, user, session)
     damages: list[Damage] = []
     checked = 0
 

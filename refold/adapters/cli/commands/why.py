@@ -72,7 +72,7 @@ def why(
     """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
-    opened_session = call.store().session(user_id=user, session_id=session)
+    opened_session = call.session(user, session)
     explained = opened_session.why(strategy, at=at, message=message)
     code = int(_broken(explained))
     if open_ is None:
