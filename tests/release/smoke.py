@@ -21,6 +21,7 @@ MODULES = {
     "langgraph": [f"{FRAMEWORKS}.langgraph"],
     "mcp": [f"{FRAMEWORKS}.mcp"],
     "openai-agents": [f"{FRAMEWORKS}.openai_agents"],
+    "otel": ["httpx2", "opentelemetry.proto.collector.trace.v1.trace_service_pb2"],
     "parquet": ["pyarrow.parquet"],
     "plot": ["matplotlib.pyplot"],
     "pydantic-ai": [f"{FRAMEWORKS}.pydantic_ai"],

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, NoReturn
 
 import orjson
 import typer
@@ -119,6 +119,7 @@ def serve(
 
 By = Literal["session", "user", "day"]
 ExportFormat = Literal["events", "atif", "otlp", "dataset", "parquet"]
+TraceEncoding = Literal["protobuf", "json"]
 Columns = Literal["metadata", "all"]
 
 
@@ -427,6 +428,29 @@ def export(
             help="For a folder: number of processes that share the work.",
         ),
     ] = 1,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Send traces to this OTLP endpoint instead of writing them, such as "
+            "http://localhost:6006 for Phoenix.",
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Send this header to the endpoint, such as a key; repeat it for "
+            "several.  Default: those in OTEL_EXPORTER_OTLP_HEADERS.",
+        ),
+    ] = None,
+    encoding: Annotated[
+        TraceEncoding | None,
+        typer.Option(
+            metavar="NAME",
+            help="Send traces as protobuf or json.  Default: protobuf.",
+        ),
+    ] = None,
 ) -> Result | None:
     """Export the log, or everything stored about a user.
 
@@ -444,6 +468,17 @@ def export(
         raise typer.BadParameter("--consent is for --format dataset")
     if content and form != "otlp":
         raise typer.BadParameter("--content is for --format otlp")
+    if endpoint is not None:
+        if form != "otlp" or out is not None:
+            raise typer.BadParameter("--endpoint is for --format otlp without --out")
+        return _send_traces(
+            call,
+            SessionFilters(user, session),
+            TracesEndpoint(endpoint, header or [], encoding or "protobuf"),
+            content=content,
+        )
+    if header or encoding:
+        raise typer.BadParameter("--header and --encoding are for --endpoint")
     if form == "parquet":
         if out is None or user or session:
             raise typer.BadParameter("parquet has all users and sessions, in --out")
@@ -457,6 +492,68 @@ def export(
     if jobs != 1:
         raise typer.BadParameter("--jobs is for a folder: see --out")
     return _export_lines(call, user, session, form, out, content=content)
+
+
+class SessionFilters(NamedTuple):
+    """The user and the session to export; None for all of them."""
+
+    user: str | None
+    session: str | None
+
+
+class TracesEndpoint(NamedTuple):
+    """The endpoint that traces are sent to.
+
+    headers: as ``NAME=VALUE``.
+    """
+
+    url: str
+    headers: list[str]
+    encoding: TraceEncoding
+
+
+def _send_traces(
+    call: Call, filters: SessionFilters, endpoint: TracesEndpoint, *, content: bool
+) -> Result:
+    """Send a trace for each turn to an OTLP endpoint.
+
+    Spans that the endpoint rejects are counted, and make the exit status 1.
+    """
+    from refold.adapters.otlp.sender import Sender, headers_of
+    from refold.store.exports import CopyRecords
+
+    headers = headers_of(endpoint.headers)
+    with Sender(endpoint.url, headers=headers, encoding=endpoint.encoding) as sender:
+        store = call.store()
+        session = filters.session
+        copies = CopyRecords(
+            store.writer,
+            "otlp",
+            sender.url,
+            sessions=None if session is None else (session,),
+        )
+        exported = _ExportedSessions(
+            sessions(store, filters.user, session), internal=False, copies=copies
+        )
+        sent = 0
+        for trace in _values(store, exported, "otlp", content=content):
+            sender.send(trace)
+            sent += 1
+    _complain_unrecorded(copies.unrecorded)
+    amount = f"{counted(sent, 'trace')} of {counted(exported.count, 'session')}"
+    text = f"sent {amount} to {sender.url}"
+    if sender.rejected:
+        spans = counted(sender.rejected, "span")
+        text += f"; the endpoint rejected {spans}"
+    if sender.reason:
+        text += f": {output.one_line(sender.reason)}"
+    figures = {
+        "endpoint": sender.url,
+        "sessions": exported.count,
+        "traces": sent,
+        "rejected_spans": sender.rejected,
+    }
+    return Result(figures, text, code=1 if sender.rejected else 0)
 
 
 def _export_lines(

@@ -1,0 +1,1 @@
+"""OTLP over HTTP: traces to an endpoint and from exporters, as protobuf or JSON."""
