@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from refold.adapters.importers import base, messages
+from refold.adapters.importers import base, messages, otlp_names
 from refold.domain import events
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
@@ -20,13 +20,15 @@ from refold.projections.models import Usage
 
 NAME = "otlp"
 Json: TypeAlias = dict[str, Any]
-_OPERATION: Final = "gen_ai.operation.name"
+_OPERATION: Final = otlp_names.OPERATION
 _CHAT: Final = "chat"
 _TOOL: Final = "execute_tool"
 _TURN: Final = "invoke_agent"
-_MODEL_CALLS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
-_INPUT_MESSAGES: Final = "gen_ai.input.messages"
-_OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+_MODEL_CALLS: Final = frozenset(
+    {_CHAT, "generate_content", "text_completion", "completion"}
+)
+_INPUT_MESSAGES: Final = otlp_names.INPUT
+_OUTPUT_MESSAGES: Final = otlp_names.OUTPUT
 _WITHOUT_CONTENT: Final = (
     "call of a model without its messages: the trace was recorded without content"
 )
@@ -249,7 +251,7 @@ class _Turn:
         """
         all_attributes: Json = {
             _OPERATION: operation,
-            "gen_ai.conversation.id": self._session,
+            otlp_names.CONVERSATION: self._session,
             "gen_ai.agent.name": self._agent,
             "refold.seq": envelope.seq,
             **(attributes or {}),
@@ -364,10 +366,12 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     for line in source.lines():
         for span in _spans(line.value):
             trace = str(span.get("traceId"))
-            name = base.text(_attributes_of(span), "gen_ai.conversation.id") or trace
+            attributes = current_attributes(span)
+            name = base.text(attributes, otlp_names.CONVERSATION) or trace
             spans = conversations.setdefault(name, [])
-            for part in (span, *base.each(span, "events")):
-                spans.append(_Span(_order(part), trace, part, _attributes_of(part)))
+            spans.append(_Span(_order(span), trace, span, attributes))
+            for event in base.each(span, "events"):
+                spans.append(_Span(_order(event), trace, event, _attributes_of(event)))
     for name, spans in conversations.items():
         reading = _Conversation(base.Recording(NAME, source.name))
         for part_of_trace in sorted(spans, key=lambda part: part.order):
@@ -577,6 +581,15 @@ def _spans(request: Any) -> Iterator[Json]:
     for resource in base.each(request, "resourceSpans"):
         for scope in base.each(resource, "scopeSpans"):
             yield from base.each(scope, "spans")
+
+
+def current_attributes(span: Json) -> Json:
+    """Return the attributes of a span under their current names."""
+    events_of_span = [
+        (str(event.get("name")), _attributes_of(event))
+        for event in base.each(span, "events")
+    ]
+    return otlp_names.current(_attributes_of(span), events_of_span)
 
 
 def _attributes_of(span: Json) -> Json:
