@@ -558,7 +558,8 @@ class ProviderEdit(Event):
     reason:        the cause of a change that a client made in its own history.
     left_out:      the events that contexts leave out.
     restored:      events that were left out and that contexts show again.
-    cleared:       tool results that contexts show with ``cleared_text`` as content.
+    cleared:       tool results that contexts show with ``cleared_text`` as content, and
+                   responses that contexts show without their thinking.
     in_place:      the events that stand in the place of those left out, such as the
                    client's own summary.  Contexts show them before all other events.
     """

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import ProviderEdit, ToolResult
-from refold.domain.tokens import estimate_text
+from refold.domain.events import AgentResponse, ProviderEdit, ToolResult
+from refold.domain.tokens import estimate, estimate_text
 from refold.projections.context.units import Spans, holds, joined, spans_of, without
 
 
@@ -91,7 +91,8 @@ class Edited(NamedTuple):
     """The result of several edits.
 
     left_out: the events that contexts leave out.
-    cleared:  results whose content contexts replace, each group with the new text.
+    cleared:  results whose content contexts replace, each group with the new text, and
+              responses that contexts show without thinking.
     in_place: the events that contexts show before all others.
     replaced: of the events left out, those that a compaction of the client replaced.
               Events of branches that it abandoned are not among them.
@@ -108,10 +109,18 @@ class Edited(NamedTuple):
         """Return the event as contexts show it, or None if they leave it out."""
         if holds(self.left_out, envelope.seq):
             return None
+        return self.cleared_form(envelope) or envelope
+
+    def cleared_form(self, envelope: Envelope) -> Envelope | None:
+        """Return a result or a response as it was cleared; None if it was not."""
         for spans, text in self.cleared:
-            if holds(spans, envelope.seq) and envelope.type == "tool_result":
+            if not holds(spans, envelope.seq):
+                continue
+            if envelope.type == "tool_result":
                 return _cleared(envelope, text)
-        return envelope
+            if envelope.type == "agent_response":
+                return _without_thinking(envelope)
+        return None
 
 
 NOTHING: Final = Edited()
@@ -218,4 +227,14 @@ def _cleared(envelope: Envelope, text: str) -> Envelope:
         "payload": event.model_copy(update={"content": text}),
         "token_estimate": estimate_text(text),
     }
+    return envelope.model_copy(update=changes)
+
+
+def _without_thinking(envelope: Envelope) -> Envelope:
+    """The response without its thinking, as a client sends it that drops thinking."""
+    event = envelope.payload
+    if not isinstance(event, AgentResponse):
+        return envelope
+    shortened = event.model_copy(update={"thinking": ()})
+    changes = {"payload": shortened, "token_estimate": estimate(shortened.payload())}
     return envelope.model_copy(update=changes)

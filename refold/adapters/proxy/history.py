@@ -1,0 +1,574 @@
+"""Compares a request with a session, and plans how the session follows it.
+
+A request carries the whole history.  The session has most of it already, so only new
+content is appended.  If the client left something out, put a summary in the place of
+earlier messages, or cleared results, ``provider_edit`` events record that.  Afterwards,
+the context of the session has the same content as the request, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from refold.adapters.proxy.conversation import WireMessage
+from refold.domain import events as kinds
+from refold.domain.canonical import canonical, repaired
+from refold.domain.envelope import Envelope
+from refold.domain.events import EditReason, Event, JsonObject
+from refold.projections.context.edits import Edited, applied, edits_in
+from refold.projections.context.units import holds
+
+# Returns the keyed digest of an identity.
+Digest = Callable[[bytes], str]
+_DIGEST_BYTES: Final = 16
+# The digits of a digest.  Redaction takes no word of letters for a number.
+_LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+# Fewer equal events behind new ones are a coincidence, such as a second "yes".
+_SHORTEST_TAIL: Final = 2
+# The most runs of old items behind new ones that are tried.
+_MOST_TAILS: Final = 24
+
+
+def digest_with(key: bytes) -> Digest:
+    """Return the function that makes keyed digests with the key of a user."""
+
+    def digest(data: bytes) -> str:
+        keyed = blake2b(data, key=key[:64], digest_size=_DIGEST_BYTES)
+        return keyed.hexdigest().translate(_LETTERS)
+
+    return digest
+
+
+def identity(event: Event) -> list[Any] | None:
+    """Return the part of an event that a request repeats.
+
+    Two events with the same identity show a model the same.  Returns None for an event
+    that shows it nothing, such as a response without text and signed thinking.
+    """
+    match event:
+        case kinds.UserInput(text=text, attachments=attachments):
+            files = [file.model_dump(exclude_none=True) for file in attachments]
+            return ["user", text, files]
+        case kinds.AgentResponse(text=text):
+            thinking = _signed_thinking(event)
+            if not text.strip() and not thinking:
+                return None
+            # Contexts show it without the white space at its end.
+            return ["agent", text.rstrip(), thinking]
+        case kinds.ToolCall(call_id=call_id, tool_name=tool, arguments=arguments):
+            return ["call", call_id, tool, arguments]
+        case kinds.ToolResult(call_id=call_id, content=content, status=status):
+            return ["result", call_id, status, content]
+        case kinds.ProviderEdit(blocks=blocks, content=content):
+            if event.spans or not (blocks or content):
+                return None
+            return ["blocks", blocks, content]
+        case kinds.SystemPrompt(text=str(text), where="conversation"):
+            return ["system", text]
+        case kinds.Item(format=form, kind=kind, value=value):
+            return ["item", form, kind, value]
+    return None
+
+
+def _signed_thinking(response: kinds.AgentResponse) -> list[JsonObject]:
+    """Return the thinking that a request must repeat unchanged."""
+    signed: list[JsonObject] = []
+    for thinking in response.thinking:
+        if thinking.signature or thinking.data:
+            signed.append(thinking.model_dump(exclude_none=True))
+    return signed
+
+
+def digest_of(digest: Digest, value: list[Any]) -> str:
+    """Return the keyed digest of an identity, also of one that JSON cannot hold."""
+    try:
+        return digest(canonical(value))
+    except TypeError:
+        return digest(canonical(repaired(value)[0]))
+
+
+class Item(NamedTuple):
+    """A part of a request: an event, or an event of the session that it continues.
+
+    type:    of the event.
+    digest:  the keyed digest of its identity.
+    bare:    of a response with signed thinking, the digest without it; else empty.
+    call_id: of a call or a result; else empty.
+    event:   None for an event that the session has and the request does not repeat.
+    """
+
+    type: str
+    digest: str
+    bare: str = ""
+    call_id: str = ""
+    event: Event | None = None
+
+
+def item_of(event: Event, digest: Digest) -> Item | None:
+    """Return the item of an event; None for an event that shows a model nothing."""
+    value = identity(event)
+    if value is None:
+        return None
+    bare = ""
+    if value[0] == "agent" and value[2]:
+        bare = digest_of(digest, ["agent", value[1], []])
+    call_id = ""
+    if isinstance(event, kinds.ToolCall | kinds.ToolResult):
+        call_id = event.call_id
+    return Item(event.type, digest_of(digest, value), bare, call_id, event)
+
+
+def items_of(messages: Iterable[WireMessage], digest: Digest) -> list[Item]:
+    """Return the items of the messages of a request."""
+    items: list[Item] = []
+    for message in messages:
+        for event in message.events:
+            item = item_of(event, digest)
+            if item is not None:
+                items.append(item)
+    return items
+
+
+@dataclass(slots=True)
+class Entry:
+    """An event of the session that a request may repeat.
+
+    digest:  as in ``Item``, of what contexts show in its place.
+    bare:    as in ``Item``.
+    status:  of a result.
+    cleared: whether contexts show it with another content already.
+    changed: whether the session has it redacted or cut.
+    """
+
+    seq: int
+    type: str
+    digest: str
+    bare: str = ""
+    call_id: str = ""
+    status: str = ""
+    cleared: bool = False
+    changed: bool = False
+
+    @classmethod
+    def of(cls, seq: int, item: Item, *, changed: bool = False) -> Entry:
+        """Return the entry of an item that was appended at ``seq``."""
+        event = item.event
+        status = event.status if isinstance(event, kinds.ToolResult) else ""
+        return cls(
+            seq=seq,
+            type=item.type,
+            digest=item.digest,
+            bare=item.bare,
+            call_id=item.call_id,
+            status=status,
+            changed=changed,
+        )
+
+    def item(self) -> Item:
+        """Return the item of a request that continues this event."""
+        return Item(self.type, self.digest, self.bare, self.call_id)
+
+
+@dataclass(slots=True)
+class History:
+    """The conversation of a session, as far as comparisons need it.
+
+    entries: by seq, also those that contexts leave out.
+    shown:   the seqs that contexts show, in their order.
+    front:   the seqs that contexts show before all others (``in_place``).
+    """
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    shown: list[int] = field(default_factory=list)
+    front: set[int] = field(default_factory=set)
+
+    def add(self, entry: Entry) -> None:
+        """Add an event that was appended to the end."""
+        self.entries[entry.seq] = entry
+        self.shown.append(entry.seq)
+
+    @classmethod
+    def of(cls, envelopes: Sequence[Envelope], digest: Digest) -> History:
+        """Read the history of a session from its log.
+
+        An event that the proxy recorded has the digest of its original in its meta.
+        For any other, the digest of the stored form is used.
+        """
+        edited = applied(edits_in(envelopes))
+        history = cls()
+        cleared_digests: dict[int, str] = {}
+        for envelope in envelopes:
+            for seq, cleared in cleared_in(envelope).items():
+                cleared_digests.setdefault(seq, cleared)
+        for envelope in envelopes:
+            if not envelope.meta.in_context:
+                continue
+            entry = _entry_of(envelope, digest)
+            if entry is None:
+                continue
+            _clear(entry, envelope, edited, cleared_digests, digest)
+            history.entries[entry.seq] = entry
+            if holds(edited.in_place, entry.seq):
+                history.front.add(entry.seq)
+        history.shown = history.order(
+            seq for seq in history.entries if not holds(edited.left_out, seq)
+        )
+        return history
+
+    def found(self, items: Sequence[Item]) -> tuple[int, ...]:
+        """Return the seqs of the first items that the log has in this order."""
+        return _subsequence(self, sorted(self.entries), items)
+
+    def order(self, seqs: Iterable[int]) -> list[int]:
+        """Return seqs in the order in which contexts show them."""
+        return sorted(seqs, key=lambda seq: (seq not in self.front, seq))
+
+
+def _entry_of(envelope: Envelope, digest: Digest) -> Entry | None:
+    """Return the entry of a stored event; None if no request repeats it."""
+    recorded = wire_of(envelope).get("item")
+    bare = wire_of(envelope).get("bare")
+    item = item_of(as_sent(envelope), digest)
+    if item is None:
+        return None
+    is_changed = False
+    if isinstance(recorded, str):
+        is_changed = recorded != item.digest
+        item = item._replace(digest=recorded, bare=str(bare or ""))
+    return Entry.of(envelope.seq, item, changed=is_changed)
+
+
+def as_sent(envelope: Envelope) -> Event:
+    """Return the event with the call id that the provider gave."""
+    event = envelope.payload
+    call_id = envelope.meta.call_id
+    if call_id is None or not isinstance(event, kinds.ToolCall | kinds.ToolResult):
+        return event
+    return event.model_copy(update={"call_id": call_id})
+
+
+def _clear(
+    entry: Entry,
+    envelope: Envelope,
+    edited: Edited,
+    digests: Mapping[int, str],
+    digest: Digest,
+) -> None:
+    """Give an entry the digest of its cleared form, if contexts show it cleared.
+
+    digests: by seq, those that the edits of the proxy recorded.
+    """
+    shown = edited.cleared_form(envelope)
+    if shown is None:
+        return
+    entry.cleared = True
+    item = item_of(shown.payload, digest)
+    entry.digest = digests.get(entry.seq) or (item.digest if item else "")
+    entry.bare = ""
+
+
+def wire_of(envelope: Envelope) -> JsonObject:
+    """Return what the proxy recorded in the meta of an event."""
+    wire = (envelope.meta.model_extra or {}).get("wire")
+    return wire if isinstance(wire, dict) else {}
+
+
+def cleared_in(envelope: Envelope) -> dict[int, str]:
+    """Return the digests of the events that an edit of the proxy cleared, by seq."""
+    cleared = wire_of(envelope).get("cleared")
+    if envelope.type != "provider_edit" or not isinstance(cleared, dict):
+        return {}
+    return {int(seq): str(value) for seq, value in cleared.items()}
+
+
+class Plan(NamedTuple):
+    """How a session follows a request.
+
+    places:   for each item of the request, the seq that has it; None if it is new.
+    left_out: the seqs that contexts leave out from now on.
+    restored: the seqs that contexts show again.
+    cleared:  seqs whose content the client replaced, each with the item that it sent.
+    front:    the seqs that contexts show before all others from now on.
+    new_in_front: the number of new items that come before all others, too.
+    reason:   the cause of the change; empty without one.
+    """
+
+    places: tuple[int | None, ...]
+    left_out: tuple[int, ...] = ()
+    restored: tuple[int, ...] = ()
+    cleared: tuple[tuple[int, Item], ...] = ()
+    front: tuple[int, ...] = ()
+    new_in_front: int = 0
+    reason: EditReason = ""
+
+    @property
+    def has_edit(self) -> bool:
+        """Whether contexts change, apart from what is appended."""
+        return bool(self.left_out or self.restored or self.cleared or self.front)
+
+
+def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Plan:
+    """Plan how the session gets the same content as the request.
+
+    As much as possible of what the session has stays.  If the client only left
+    something out, or went back to an earlier message, the rest stays in its place.  If
+    it put new messages before old ones, as a compaction does, the new ones and those
+    before them come to the front.  Where neither is possible, the rest is appended
+    again.
+
+    open_calls: the ids of calls of the session that have no result.
+    """
+    shared, cleared = _shared_beginning(history, items)
+    if shared == len(history.shown):
+        places = _places(history.shown[:shared], items)
+        if _is_answerable(items, places, open_calls):
+            return Plan(places, cleared=cleared)
+    best: Plan | None = None
+    for candidate in _candidates(history, items, shared):
+        pairs_agree = _is_answerable(items, candidate.places, open_calls)
+        if not pairs_agree or not _has_order(history, items, candidate):
+            continue
+        if best is None or _kept(candidate) > _kept(best):
+            best = candidate
+    if best is None:
+        best = _changed(history, items, [])
+    return best
+
+
+def _kept(candidate: Plan) -> int:
+    """Return how many items a plan does not append."""
+    return len(candidate.places) - candidate.places.count(None)
+
+
+def _shared_beginning(
+    history: History, items: Sequence[Item]
+) -> tuple[int, tuple[tuple[int, Item], ...]]:
+    """Return the length of the beginning that both have, and what is cleared in it."""
+    cleared: list[tuple[int, Item]] = []
+    shared = 0
+    for seq, item in zip(history.shown, items, strict=False):
+        entry = history.entries[seq]
+        if entry.digest != item.digest:
+            if not _is_cleared(entry, item):
+                break
+            cleared.append((seq, item))
+        shared += 1
+    return shared, tuple(cleared)
+
+
+def _is_cleared(entry: Entry, item: Item) -> bool:
+    """Whether the client sent the same event with less content."""
+    if entry.cleared:
+        return False
+    event = item.event
+    if isinstance(event, kinds.ToolResult):
+        return (
+            entry.type == "tool_result"
+            and entry.call_id == event.call_id
+            and entry.status == event.status
+            and isinstance(event.content, str)
+            and bool(event.content)
+        )
+    return bool(entry.bare) and entry.bare == item.digest
+
+
+def _matches(entry: Entry, item: Item) -> bool:
+    return entry.digest == item.digest or _is_cleared(entry, item)
+
+
+def _places(
+    first: Sequence[int | None], items: Sequence[Item]
+) -> tuple[int | None, ...]:
+    """Return the places of items of which the first have these places."""
+    return (*first, *[None] * (len(items) - len(first)))
+
+
+def _candidates(history: History, items: Sequence[Item], shared: int) -> Iterator[Plan]:
+    """Yield plans, each of which may be impossible."""
+    shown = history.shown
+    front_length = sum(1 for seq in shown if seq in history.front)
+    # Whole histories, with gaps where the client left something out.
+    in_order = _subsequence(history, shown, items)
+    yield _changed(history, items, in_order)
+    behind = [seq for seq in history.entries if seq not in history.front]
+    with_restored = _subsequence(history, [*shown[:front_length], *behind], items)
+    if len(with_restored) > len(in_order):
+        yield _changed(history, items, with_restored)
+    # New messages before old ones.
+    for head in dict.fromkeys((in_order[:shared], in_order, ())):
+        yield from _with_tail(history, items, list(head))
+    # The shared beginning, or as much of it as leaves calls and results together.
+    for length in range(shared, 0, -1):
+        yield _changed(history, items, shown[:length])
+
+
+def _subsequence(
+    history: History, seqs: Sequence[int], items: Sequence[Item]
+) -> tuple[int, ...]:
+    """Return the seqs of the longest beginning of the items that is among ``seqs``."""
+    matched: list[int] = []
+    at = 0
+    for item in items:
+        while at < len(seqs) and not _matches(history.entries[seqs[at]], item):
+            at += 1
+        if at == len(seqs):
+            break
+        matched.append(seqs[at])
+        at += 1
+    return tuple(matched)
+
+
+def _with_tail(
+    history: History, items: Sequence[Item], head: Sequence[int]
+) -> Iterator[Plan]:
+    """Yield plans that keep a run of old items behind the first new ones.
+
+    head: the seqs of the items before the new ones.
+    """
+    in_head = set(head)
+    rest = [seq for seq in history.shown if seq not in in_head]
+    by_digest: dict[str, list[int]] = {}
+    for index, seq in enumerate(rest):
+        by_digest.setdefault(history.entries[seq].digest, []).append(index)
+    tried = 0
+    for start in range(len(head) + 1, len(items)):
+        for index in by_digest.get(items[start].digest, ()):
+            tried += 1
+            if tried > _MOST_TAILS:
+                return
+            tail = _subsequence(history, rest[index:], items[start:])
+            is_end = bool(tail) and tail[-1] == history.shown[-1]
+            if len(tail) < _SHORTEST_TAIL and not is_end:
+                continue
+            new_in_front = start - len(head)
+            places = (
+                *head,
+                *[None] * new_in_front,
+                *tail,
+                *[None] * (len(items) - start - len(tail)),
+            )
+            yield _changed(history, items, places, new_in_front=new_in_front)
+
+
+def _changed(
+    history: History,
+    items: Sequence[Item],
+    kept: Sequence[int | None],
+    *,
+    new_in_front: int = 0,
+) -> Plan:
+    """Return the plan with these places; the items behind them are new."""
+    places = _places(kept, items)
+    seqs = {seq for seq in places if seq is not None}
+    shown = set(history.shown)
+    left_out = [seq for seq in history.shown if seq not in seqs]
+    restored = sorted(seqs - shown)
+    cleared: list[tuple[int, Item]] = []
+    for seq, item in zip(places, items, strict=True):
+        if seq is not None and history.entries[seq].digest != item.digest:
+            cleared.append((seq, item))
+    front: list[int] = []
+    reason = _reason(history, places, left_out, new_in_front)
+    if reason == "compaction" and not seqs:
+        new_in_front = 1  # the summary is shown in the place of what it replaces
+    if new_in_front:
+        for seq in places[: places.index(None)]:
+            if seq is not None and seq not in history.front:
+                front.append(seq)
+    return Plan(
+        places=places,
+        left_out=tuple(sorted(left_out)),
+        restored=tuple(restored),
+        cleared=tuple(cleared),
+        front=tuple(sorted(front)),
+        new_in_front=new_in_front,
+        reason=reason,
+    )
+
+
+def _reason(
+    history: History,
+    places: Sequence[int | None],
+    left_out: Sequence[int],
+    new_in_front: int,
+) -> EditReason:
+    """Return the likely cause of a change."""
+    kept = [seq for seq in places if seq is not None]
+    if new_in_front:
+        return "compaction"
+    if not left_out:
+        return ""
+    types = {history.entries[seq].type for seq in left_out}
+    has_answers = "agent_response" in types or "tool_call" in types
+    if not kept and has_answers and len(left_out) > len(places):
+        return "compaction"
+    index_of = {seq: index for index, seq in enumerate(history.shown)}
+    last_kept = max((index_of.get(seq, -1) for seq in kept), default=-1)
+    is_at_end = all(index_of[seq] > last_kept for seq in left_out)
+    if is_at_end and None in places:
+        return "rewind"
+    return "removal"
+
+
+def _is_answerable(
+    items: Sequence[Item],
+    places: Sequence[int | None],
+    open_calls: set[str],
+) -> bool:
+    """Whether each new result has a new call, or an old one that waits for it.
+
+    An old result with a new call is not possible either.
+    """
+    calls: dict[str, int | None] = {}
+    for item, seq in zip(items, places, strict=True):
+        if item.type == "tool_call":
+            calls[item.call_id] = seq
+        elif item.type == "tool_result" and item.call_id in calls:
+            call_seq = calls[item.call_id]
+            if seq is None and call_seq is not None:
+                if item.call_id not in open_calls:
+                    return False
+            elif seq is not None and call_seq is None:
+                return False
+    return True
+
+
+def _has_order(history: History, items: Sequence[Item], candidate: Plan) -> bool:
+    """Whether contexts will show the items in their order.
+
+    Results are shown behind their calls wherever they are in the log.
+    """
+    front = history.front | set(candidate.front)
+    newest = max(history.entries, default=0)
+    new_items = 0
+    place = (False, -newest)  # before all others
+    for item, seq in zip(items, candidate.places, strict=True):
+        before = place
+        if seq is None:
+            new_items += 1
+            is_in_front = new_items <= candidate.new_in_front
+            place = (not is_in_front, newest + new_items)
+        else:
+            place = (seq not in front, seq)
+        if item.type == "tool_result":
+            place = before
+        elif place <= before and before[1] != -newest:
+            return False
+    return True
+
+
+def differing_texts(
+    cleared: Iterable[tuple[int, Item]],
+) -> dict[str, list[tuple[int, Item]]]:
+    """Group cleared events by the text that contexts show from now on."""
+    groups: dict[str, list[tuple[int, Item]]] = {}
+    for seq, item in cleared:
+        event = item.event
+        text = ""
+        if isinstance(event, kinds.ToolResult):
+            text = str(event.content)
+        groups.setdefault(text, []).append((seq, item))
+    return groups

@@ -1,0 +1,264 @@
+"""Every context of a recorded request equals what the client sent; nothing doubles."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from refold.adapters.proxy.recorder import StoreRecorder
+from refold.domain.events import ProviderEdit
+from refold.store import SessionStore
+from tests.support.wire import (
+    WireClient,
+    agent,
+    call,
+    check_contexts,
+    reply,
+    result,
+    user,
+)
+
+USER = "ada"
+
+
+@pytest.fixture
+def recorder(store: SessionStore) -> StoreRecorder:
+    return StoreRecorder(store, user_id=USER)
+
+
+def types(store: SessionStore, session_id: str = "s-1") -> list[str]:
+    """The types of the events of a session."""
+    session = store.session(user_id=USER, session_id=session_id)
+    return [event.type for event in session.events()]
+
+
+def test_stores_each_message_once(store: SessionStore, recorder: StoreRecorder) -> None:
+    client = WireClient(recorder)
+    client.say("List the files.", "I look.", call("c1", command="ls"))
+    client.say(result("c1", "a.txt"), "There is one file.")
+    client.say("Thanks.", "You are welcome.")
+
+    assert types(store) == [
+        "state",
+        "user_input",
+        "request",
+        "agent_response",
+        "tool_call",
+        "tool_result",
+        "request",
+        "agent_response",
+        "user_input",
+        "request",
+        "agent_response",
+    ]
+    assert check_contexts(store, client, USER) == 3
+
+
+def test_a_restarted_recorder_goes_on(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    client.say("My mail is ada@example.org.", "Noted.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Which one?", "ada@example.org")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Good.", "Bye.")
+
+    assert types(store).count("user_input") == 3
+    assert types(store).count("agent_response") == 3
+
+
+def test_records_a_rewind(store: SessionStore, recorder: StoreRecorder) -> None:
+    client = WireClient(recorder)
+    client.say("One.", "1")
+    client.say("Two.", "2")
+    client.say("Three.", "3")
+    del client.messages[3:]
+    client.messages[-1] = user("Two, again.")
+    client.send("2b")
+
+    assert types(store).count("user_input") == 4
+    assert check_contexts(store, client, USER) == 4
+
+
+def test_restores_a_branch(store: SessionStore, recorder: StoreRecorder) -> None:
+    client = WireClient(recorder)
+    client.say("One.", "1")
+    client.say("Two.", "2")
+    branch = list(client.messages)
+    client.messages[2:] = [user("Other.")]
+    client.send("o")
+    client.messages[:] = branch
+    client.say("Three.", "3")
+
+    assert types(store).count("user_input") == 4
+    assert types(store).count("agent_response") == 4
+    assert check_contexts(store, client, USER) == 4
+
+
+def test_records_a_compaction_with_a_tail(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    for number in range(5):
+        client.say(f"Question {number}.", f"Answer {number}.")
+    client.messages[:] = [user("Summary of it all."), *client.messages[-4:]]
+    client.messages[0]["role"] = "user"
+    client.messages.insert(1, agent("Understood."))
+    client.say("Go on.", "Gladly.")
+
+    assert types(store).count("user_input") == 7
+    assert check_contexts(store, client, USER) == 6
+
+
+def test_records_a_compaction_of_everything(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    for number in range(5):
+        client.say(f"Question {number}.", f"Answer {number}.")
+    client.messages[:] = [user("Summary of it all.")]
+    client.send("I go on.")
+    client.say("More.", "Yes.")
+
+    session = store.session(user_id=USER, session_id="s-1")
+    (event,) = session.events(types=("provider_edit",))
+    edit = event.payload
+    assert isinstance(edit, ProviderEdit)
+    assert edit.reason == "compaction"
+    assert edit.in_place
+    assert check_contexts(store, client, USER) == 7
+
+
+def test_records_cleared_results(store: SessionStore, recorder: StoreRecorder) -> None:
+    client = WireClient(recorder)
+    client.say("Look.", call("c1"), call("c2"))
+    client.messages.append(user(result("c1", "long one"), result("c2", "long two")))
+    client.send("Seen.")
+    client.messages[2] = user(result("c1", "[cleared]"), result("c2", "[cleared]"))
+    client.say("Next.", "Yes.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("And?", "No.")
+
+    assert types(store).count("tool_result") == 2
+    assert types(store).count("provider_edit") == 1
+    assert check_contexts(store, client, USER) == 4
+
+
+def test_records_dropped_thinking_without_doubling_the_answer(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    client.messages.append(user("Think."))
+    client.send(thinking, "Thought.", echo=False)
+    client.messages.append(agent("Thought."))
+    client.say("Good.", "Yes.")
+
+    assert types(store).count("agent_response") == 2
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_records_a_retry_as_a_request_of_its_own(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    client.messages.append(user("Hello."))
+    exchange = client.exchange()
+    recorder.begin(exchange)
+    recorder.finish(exchange, reply(status=529))
+    client.send("Hi.")
+
+    assert types(store) == [
+        "state",
+        "user_input",
+        "request",
+        "error",
+        "request",
+        "agent_response",
+    ]
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_a_changed_call_replaces_the_old_one(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    client.say("Look.", call("c1", command="ls"))
+    client.messages[-1] = agent(call("c1", command="ls -l"))
+    client.say(result("c1", "a.txt"), "One.")
+
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_records_sub_agents_in_linked_sessions(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    prompt = "Find all the tests of the parser."
+    client.say("Work.", call("t1", "task", prompt=prompt))
+    sub = WireClient(recorder, tools=TOOLS_OF_SUB)
+    sub.say(f"<reminder>Be short.</reminder>\n{prompt}", call("x1"))
+    sub.say(result("x1"), "Three tests.")
+    client.say(result("t1", "Three tests."), "Done.")
+    title = WireClient(recorder, tools=(), system="Write a title.")
+    title.say("Work.", "Working")
+
+    assert check_contexts(store, client, USER) == 2
+    assert check_contexts(store, sub, USER) == 2
+    assert check_contexts(store, title, USER) == 1
+    names = [info.session_id for info in store.sessions(USER)]
+    assert len(names) == 3
+    call_seq = types(store).index("tool_call") + 1
+    parents = [
+        store.session(user_id=USER, session_id=name).delegation.parent()
+        for name in names
+        if name != "s-1"
+    ]
+    assert {parent.session_id for parent in parents if parent} == {"s-1"}
+    assert call_seq in {parent.seq for parent in parents if parent}
+
+
+TOOLS_OF_SUB = (
+    {
+        "name": "read",
+        "description": "Reads.",
+        "input_schema": {"type": "object", "properties": {}},
+    },
+)
+
+
+def test_finds_an_unnamed_session_by_its_history(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder, session=None)
+    client.say("Hello.", "Hi.")
+    client.say("How are you?", "Well.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Fine.", "Good.")
+    other = WireClient(client.recorder, session=None)
+    other.say("Hello.", "Hey.")
+
+    assert len(store.sessions(USER)) == 2
+    assert check_contexts(store, client, USER) == 3
+    assert check_contexts(store, other, USER) == 1
+
+
+def test_continues_a_response_by_its_id(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder, session=None)
+    client.messages.append(user("Hello."))
+    exchange = client.exchange()
+    recorder.begin(exchange)
+    answer = reply("Hi.")
+    recorder.finish(exchange, answer)
+    response_id = json.loads(answer.body)["id"]
+    for one in (recorder, StoreRecorder(store, user_id=USER)):
+        client.recorder = one
+        client.messages[:] = [user("More.")]
+        client.send("Yes.", echo=False, previous_response_id=response_id)
+
+    (info,) = store.sessions(USER)
+    assert types(store, info.session_id).count("user_input") == 2
