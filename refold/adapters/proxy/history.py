@@ -230,6 +230,8 @@ class History:
 def _entry_of(envelope: Envelope, digest: Digest) -> Entry | None:
     """Return the entry of a stored event; None if no request repeats it."""
     recorded = wire_of(envelope).get("item")
+    if envelope.type == "item" and recorded is None:
+        return None  # it belongs to an answer, or to another writer
     bare = wire_of(envelope).get("bare")
     item = item_of(as_sent(envelope), digest)
     if item is None:

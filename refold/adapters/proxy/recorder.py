@@ -289,7 +289,9 @@ class StoreRecorder:
             state = _state(thread)
             contents: list[_Content] = []
             for event in wire.events:
-                item = item_of(event, self._threads.digest)
+                item = None
+                if not isinstance(event, StoredItem):
+                    item = item_of(event, self._threads.digest)
                 meta = _with_item(Meta.of(facts), item)
                 if isinstance(event, AgentError):
                     # No request repeats it.
