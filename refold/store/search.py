@@ -31,7 +31,7 @@ from refold.projections.search.terms import folded, terms
 from refold.store.history import read_pages
 from refold.store.memory.views import keep_view
 
-_VERSION: Final = 2  # of the form in which an index is stored
+_VERSION: Final = 3  # of the form in which an index is stored
 _SEPARATOR: Final = ports.VIEW_NAME_SEPARATOR
 _NAME_PREFIX: Final = f"search{_SEPARATOR}{_VERSION}{_SEPARATOR}"
 # Indexes of earlier versions are dropped when the segment is indexed again.

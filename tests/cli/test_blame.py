@@ -46,9 +46,9 @@ def test_a_line_is_attributed_to_the_event_that_wrote_it(
 
     assert ran.out.splitlines()[0] == f"{PATH}:4"
     assert f"written by Edit, seq {edited} of run" in ran.out
-    assert "asked for by seq 1: Fix the total, which is off by one." in ran.out
-    assert "its answer: seq 2" in ran.out
-    assert ran.out.splitlines()[-2:] == ["-return n", "+return n + 1"]
+    assert "requested by seq 1: Fix the total, which is off by one." in ran.out
+    assert "the model's answer is seq 2" in ran.out
+    assert ran.out.splitlines()[-3:] == ["@@ -4 +4 @@", "-return n", "+return n + 1"]
 
 
 def test_the_history_of_a_file_is_a_table_of_80_columns(
@@ -88,8 +88,63 @@ def test_an_ambiguous_path_lists_the_candidates(refold: Refold, db: Path) -> Non
     ran = refold("blame", "app.py")
 
     assert ran.code == 1
-    assert "2 files end so, give more of the path" in ran.err
+    assert "2 paths end with that, give more of the path" in ran.err
     assert "/work/lib/app.py, /work/src/app.py" in ran.err
+
+
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected "
+    "(eg. if it was a file edit, the new_string was NOT written to the file). STOP "
+    "what you are doing and wait for the user to tell you how to proceed."
+)
+
+
+def reject_an_edit(db: Path) -> None:
+    """Add an edit that the user rejects to the recorded run."""
+    session = package.open(f"sqlite:///{db}").session(user_id="ada", session_id="run")
+    edit = {"file_path": PATH, "old_string": "import os", "new_string": "import re\n"}
+    session.append(events.ToolCall(call_id="r", tool_name="Edit", arguments=edit))
+    session.append(events.ToolResult(call_id="r", content=REJECTED, status="error"))
+
+
+def test_a_session_without_a_file_lists_the_changed_files(
+    refold: Refold, db: Path
+) -> None:
+    edited = recorded_run(db)
+    reject_an_edit(db)
+
+    lines = refold("blame", "--session", "run").out.splitlines()
+    (listed,) = refold("blame", "--session", "run", "--json").json()
+    without = refold("blame")
+
+    assert lines[0].split() == ["edits", "added", "removed", "last", "seq", "file"]
+    assert lines[1].split() == ["2", "+5", "-1", str(edited), PATH]
+    assert len(lines) == 2
+    assert (listed["edits"], listed["rejected"], listed["last_seq"]) == (2, 1, edited)
+    assert without.code == 2
+    assert "name a FILE, or a session with --session" in without.err
+
+
+def test_an_edit_that_the_user_rejected_is_no_change_and_no_failure(
+    refold: Refold, db: Path
+) -> None:
+    recorded_run(db)
+    reject_an_edit(db)
+
+    lines = refold("blame", "app.py").out.splitlines()
+    first_line = refold("blame", "app.py:1", "--json").json()
+    log = refold("log", "--user", "ada", "--session", "run")
+    failed = refold("log", "--user", "ada", "--session", "run", "--failed")
+    (session,) = refold("sessions", "--json").json()
+    found = refold("search", "--user", "ada", "failed:", "--json")
+
+    assert lines[1] == "0 reads, 2 changes, +5 -1 lines, 1 rejected"
+    assert lines[-1].split()[3:6] == ["rejected", "2", "1"]
+    assert first_line["text"] == "import os"
+    assert "Edit · rejected" in log.out
+    assert failed.out == ""
+    assert session["failures"] == 0
+    assert found.json() == []
 
 
 def test_mistakes_are_reported(refold: Refold, db: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import refold as package
 from refold import events
 from tests.cli.conftest import Refold
+from tests.cli.test_terminal import on_terminal, plain
 from tests.support.rewritten import tamper
 
 SESSION = ("--user", "lin", "--session", "run")
@@ -302,3 +303,24 @@ def test_a_search_names_the_sessions_that_cannot_be_read(
     assert "importer" in ran.out
     assert "1 session cannot be read" in ran.err
     assert "(damaged)" in ran.err
+
+
+def test_a_terminal_shows_the_lines_that_say_why_a_call_failed(
+    refold: Refold, sample: Path
+) -> None:
+    output = [f"ok  package/{number}" for number in range(40)]
+    output.insert(30, "--- FAIL: TestTotal (0.00s)")
+    with package.open("sqlite:///refold.db") as store:
+        session = store.session(user_id="bob", session_id="s")
+        session.append(events.ToolCall(call_id="c", tool_name="Bash", arguments={}))
+        session.append(
+            events.ToolResult(call_id="c", content="\n".join(output), status="error")
+        )
+
+    shown = plain(on_terminal("log", "--failed", "--user", "bob", "--session", "s"))
+    full = refold("log", "--failed", "--user", "bob", "--session", "s").out
+
+    assert "--- FAIL: TestTotal" in shown
+    assert "package/12" not in shown
+    assert "more characters (--full)" in shown
+    assert "package/12" in full

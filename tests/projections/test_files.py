@@ -70,6 +70,15 @@ def numbered(text: str, first: int = 1) -> str:
     return f"{shown}\n\n<system-reminder>\nBe careful.\n</system-reminder>\n"
 
 
+def places(file: FileHistory) -> list[str]:
+    """Return the places in the diffs of a file's changes."""
+    rows: list[str] = []
+    for entry in file.entries:
+        for diff in entry.diffs:
+            rows += [row for row in diff.split("\n") if row.startswith("@@")]
+    return rows
+
+
 def texts(file: FileHistory) -> list[str | None]:
     return [line.text for line in file.blame()]
 
@@ -638,3 +647,36 @@ def test_texts_of_many_equal_lines_are_replayed_in_linear_time() -> None:
     began = process_time()
     run.histories()
     assert process_time() - began < 5
+
+
+def test_the_places_of_a_diff_count_the_lines_of_the_file() -> None:
+    run = Run()
+    run.write()
+    run.edit("    return n + 1", "    n += 1\n    return n")
+
+    assert places(run.file())[1:] == ["@@ -4 +4,2 @@"]
+
+
+def test_a_diff_at_an_unknown_place_has_no_numbers() -> None:
+    run = Run()
+    run.edit("    return n + 1", "    n += 1\n    return n")
+
+    assert places(run.file()) == ["@@"]
+
+
+def test_a_rejected_edit_changes_no_line() -> None:
+    run = Run()
+    run.write()
+    refused = "The user doesn't want to proceed with this tool use. The tool use was"
+    arguments = {"file_path": PATH, "old_string": "import os", "new_string": "x"}
+    run.call("Edit", arguments, [{"type": "text", "text": refused}], status="error")
+    new = {"file_path": "/work/new.py", "content": "x"}
+    run.call("Write", new, refused, status="error")
+    patch = "*** Begin Patch\n*** Delete File: /work/app.py\n*** End Patch"
+    run.call("apply_patch", {"input": patch}, "patch rejected by user", status="error")
+
+    kinds = [entry.kind for entry in run.file().entries]
+    assert kinds == ["write", "rejected", "rejected"]
+    assert texts(run.file()) == TEXT.split("\n")
+    assert (run.file().added, run.file().removed, run.file().rejected) == (4, 0, 2)
+    assert run.file("/work/new.py").changes == []

@@ -76,6 +76,28 @@ def test_the_head_has_the_totals_of_the_run(
     assert priced["Model"] == "claude-sonnet-5-5"
 
 
+def test_a_rejected_edit_is_marked_and_is_no_failure(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    session.append(refold.UserInput(text="Fix it."))
+    arguments = {"file_path": "/a.py", "old_string": "x", "new_string": "y"}
+    call = refold.ToolCall(call_id="c", tool_name="Edit", arguments=arguments)
+    words = "The user doesn't want to proceed with this tool use. STOP"
+    result = refold.ToolResult(call_id="c", content=words, status="error")
+    session.append([call, result])
+
+    html = page_text(ada, "/run/run")
+
+    assert totals_of(html)["Failures"] == "0"
+    assert totals_of(html)["Files changed"] == "0"
+    assert 'class="event tool_call rejected"' in html
+    assert "rejected by the user" in html
+    assert 'class="result failed"' not in html
+    path = page_text(ada, "/run/run/files?path=/a.py")
+    assert 'class="use rejected"' in path
+
+
 def test_a_cost_without_all_output_tokens_is_marked_as_too_low(
     ada: TestClient, store: SessionStore
 ) -> None:

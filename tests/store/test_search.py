@@ -450,7 +450,7 @@ def test_an_index_of_an_earlier_version_is_replaced(db: str) -> None:
 
         assert found_places(store, "zebra") == [("a", 1)]
 
-        assert store.log.view_names("ada", "a") == ["search-2-0"]
+        assert store.log.view_names("ada", "a") == ["search-3-0"]
 
 
 def test_an_index_that_was_changed_is_built_again(sqlite_url: str) -> None:
@@ -470,7 +470,7 @@ def test_no_byte_on_disk_contains_a_word_or_an_unkeyed_hash_of_it(
     with refold.open(sqlite_url) as store:
         append_words(store.session(user_id="ada", session_id="a"), " ".join(words))
         assert store.search("ada", "quagga")
-        view = store.log.load_view(StreamId("ada", "a"), "search-2-0")
+        view = store.log.load_view(StreamId("ada", "a"), "search-3-0")
         assert view is not None
         stored = b64decode(str(view.body["terms"]))
     on_disk = b""
@@ -500,7 +500,7 @@ def test_erased_events_are_neither_found_nor_indexed(db: str, tmp_path: Path) ->
         assert store.log.view_names("ada", "b") == []
         assert found_places(store, "lovelace") == []
         assert found_places(store, "zebra") == [("b", 1)]
-        view = store.log.load_view(StreamId("ada", "b"), "search-2-0")
+        view = store.log.load_view(StreamId("ada", "b"), "search-3-0")
         assert view is not None
         assert "zebra" not in str(view.body)
         store.erase("ada", "asked")

@@ -127,6 +127,18 @@ def cut(text: str, width: int) -> Shown:
     return Shown(set_cell_size(text, max(width - 1, 0)) + "…")
 
 
+def cut_left(text: str, width: int) -> Shown:
+    """Return the end of a text in at most ``width`` columns, after an ellipsis."""
+    from rich.cells import cell_len
+
+    if cell_len(text) <= width:
+        return Shown(text)
+    end = text
+    while end and cell_len(end) > width - 1:
+        end = end[1:]
+    return Shown(f"…{end}")
+
+
 class Array(NamedTuple):
     """A JSON array, each value of which is printed before the next is computed."""
 
@@ -224,6 +236,7 @@ class Screen:
     """Prints plain lines to stdout: nothing is wrapped, cut or coloured."""
 
     width: int = WIDE  # for commands that fit their lines to the width
+    cuts: bool = False  # whether long texts are cut
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
         """Print a line of these parts.
@@ -238,6 +251,13 @@ class Screen:
         if not text.strip():
             text = ""
         sys.stdout.write(f"{text}\n")
+
+    def path(self, path: str, *, taken: int = 0) -> Shown:  # noqa: ARG002  # the same
+        """Return a path; a terminal leaves out its beginning if there is no room.
+
+        taken: the number of columns that other parts of the line take.
+        """
+        return shown_in_line(path)
 
     def body(
         self,
@@ -301,6 +321,8 @@ class _Span(NamedTuple):
 class Terminal(Screen):
     """Prints lines that fit the terminal, in colours."""
 
+    cuts = True
+
     def __init__(self) -> None:
         from rich.console import Console
 
@@ -338,6 +360,9 @@ class Terminal(Screen):
             last.append_text(right)
         for line in lines:
             self._console.print(line, soft_wrap=True)
+
+    def path(self, path: str, *, taken: int = 0) -> Shown:
+        return cut_left(shown_in_line(path), max(self.width - taken, _SHORTEST))
 
     def body(
         self,

@@ -12,6 +12,7 @@ from refold.adapters.display.events import changes_to, preview_of
 from refold.domain import events
 from refold.domain.errors import counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
+from refold.projections.context.outcomes import reason_in
 
 if TYPE_CHECKING:
     from refold.adapters.display.events import Numbered, Preview
@@ -85,6 +86,14 @@ class Timeline:
             return
         self._show_head(item, preview)
         margin = (" " * (self._seq_width + 11), (self._rails.passing(), "yellow"), " ")
+        if preview.failed and not self._is_full and self._screen.cuts:
+            reason = _reason_lines(preview.body)
+            self._screen.body("\n".join(reason), indent=margin)
+            hidden = len(preview.body) - sum(len(line) + 1 for line in reason)
+            if hidden > 0:
+                note = f"… {counted(hidden, 'more character')} (--full)"
+                self._screen.line(*margin, (note, "dim"))
+            return
         max_lines = None if in_full or self._is_full else _MAX_LINES
         self._screen.body(preview.body, indent=margin, max_lines=max_lines)
 
@@ -94,6 +103,9 @@ class Timeline:
         if item.envelope.stream == "main":
             lines = [line.strip() for line in preview.body.split("\n")]
             lines = [line for line in lines if line]
+        line_count = len(lines)
+        if preview.failed:
+            lines = [line.strip() for line in _reason_lines(preview.body)]
         text = ""
         shown_lines = 0
         for line in lines:
@@ -101,7 +113,7 @@ class Timeline:
                 break
             text = f"{text} {line}" if text else line
             shown_lines += 1
-        hidden_lines = len(lines) - shown_lines
+        hidden_lines = line_count - shown_lines
         if hidden_lines > 0:
             text += f"  (+{counted(hidden_lines, 'line')})"
         self._show_head(item, preview, text)
@@ -139,6 +151,15 @@ class Timeline:
             case ToolResult(call_id=call_id):
                 return self._rails.close(call_id)
         return self._rails.passing()
+
+
+def _reason_lines(body: str) -> list[str]:
+    """Return the lines of a failure that say what failed and why, or its last lines."""
+    lines = [line for line in body.split("\n") if line.strip()]
+    if len(lines) <= _MAX_LINES:
+        return lines
+    reasons = reason_in(body).split("\n")
+    return reasons if len(reasons) <= _MAX_LINES else lines[-_MAX_LINES:]
 
 
 def _end_of_head(envelope: Envelope) -> list[output.Part]:

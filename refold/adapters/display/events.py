@@ -12,6 +12,7 @@ from refold.domain import events
 from refold.domain.errors import RefoldError, counted
 from refold.projections.context.text import leaves
 from refold.projections.context.units import Thread, key_of, place
+from refold.projections.rejections import is_rejected
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
@@ -23,14 +24,16 @@ _LONG: Final = 100  # characters from which a field comes after the short ones
 class Preview(NamedTuple):
     """An event for people.
 
-    note:   the text next to its type.
-    body:   the text below it.
-    failed: whether the event is a failure.
+    note:     the text next to its type.
+    body:     the text below it.
+    failed:   whether the event is a failure.
+    rejected: whether it is the result of a call that a person rejected.
     """
 
     note: str = ""
     body: str = ""
     failed: bool = False
+    rejected: bool = False
 
 
 def preview(event: events.SessionEvent) -> Preview:
@@ -227,8 +230,14 @@ def _result(event: events.ToolResult) -> Preview:
         else:
             duration = f"{milliseconds / 1000:.1f} s"
     trust = "untrusted" if event.untrusted else ""
-    note = _note(event.tool_name, event.status, duration, trust)
-    return Preview(note, result_text(event.content), failed=event.status != "ok")
+    rejected = is_rejected(event)
+    status = "rejected" if rejected else event.status
+    return Preview(
+        note=_note(event.tool_name, status, duration, trust),
+        body=result_text(event.content),
+        failed=event.status != "ok" and not rejected,
+        rejected=rejected,
+    )
 
 
 def _reflection(event: events.Reflection) -> Preview:

@@ -68,9 +68,11 @@ def file_json(history: FileHistory) -> dict[str, Any]:
         "path": history.path,
         "reads": history.reads,
         "edits": len(changes),
+        "rejected": history.rejected,
         "added": history.added,
         "removed": history.removed,
         "last_write": None if last is None else rfc3339(last.ts),
+        "last_seq": None if last is None else last.place.seq,
         "unknown_since": _doubt_json(history.doubt) if history.doubt else None,
     }
 

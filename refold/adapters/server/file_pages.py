@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -21,6 +22,8 @@ _MOST_ENTRIES: Final = 200
 _MOST_ROWS: Final = 200  # lines of a diff
 _MOST_LINES: Final = 2_000  # lines of a file
 _LONGEST_LINE: Final = 600  # characters of a line
+# The number of the first new line in the row of a diff that states a place.
+_FIRST_LINE: Final = re.compile(r"\+(\d+)")
 
 RowKind: TypeAlias = Literal["added", "gone", "place", "same"]
 
@@ -107,7 +110,8 @@ def _row(text: str) -> Row:
     kinds: dict[str, RowKind] = {"+": "added", "-": "gone", "@": "place"}
     kind = kinds.get(text[:1], "same")
     if kind == "place":
-        text = "⋯"  # its numbers count from the replaced text, not from the file
+        place = _FIRST_LINE.search(text)
+        text = "⋯" if place is None else f"⋯ {place[1]}"
     return Row(kind, marked(_cut(text)))
 
 

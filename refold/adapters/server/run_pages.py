@@ -107,6 +107,11 @@ class PageEvent(NamedTuple):
         return is_failure(self.envelope)
 
     @property
+    def is_rejected(self) -> bool:
+        """Whether it is a call that a person rejected."""
+        return self.result is not None and self.result.preview.rejected
+
+    @property
     def layout(self) -> layouts.Layout:
         """Its parts, as a page shows them."""
         return layouts.layout_of(self.envelope)

@@ -34,11 +34,14 @@ from refold.projections.files.content import (
     has_placeholder,
     lines_of,
 )
-from refold.projections.files.patches import FilePatch
+from refold.projections.files.patches import FilePatch, Hunk
+from refold.projections.rejections import is_rejected
 
-EntryKind: TypeAlias = Literal["read", "write", "edit", "delete", "move", "unknown"]
-"""What an entry of a file's history is.  ``unknown``: something else may have changed
-the file."""
+EntryKind: TypeAlias = Literal[
+    "read", "write", "edit", "delete", "move", "rejected", "unknown"
+]
+"""What an entry of a file's history is.  ``rejected``: a person rejected the change.
+``unknown``: something else may have changed the file."""
 Reason: TypeAlias = Literal[
     "command",
     "agent",
@@ -66,6 +69,8 @@ TYPES: Final = frozenset(
         "user_input",
     }
 )
+# The numbers of lines in the row of a diff that states a place.
+_PLACE_OF_DIFF: Final = re.compile(r"(?P<sign>[-+])(?P<number>\d+)(?=[ ,])")
 # The user left the client; the session was resumed later.
 _LEFT: Final = re.compile("<command-name>/(?:exit|quit)</command-name>")
 
@@ -178,14 +183,19 @@ class FileHistory:
         return [entry for entry in self.entries if entry.kind in kinds]
 
     @property
+    def rejected(self) -> int:
+        """How many changes a person rejected."""
+        return sum(entry.kind == "rejected" for entry in self.entries)
+
+    @property
     def added(self) -> int:
         """How many lines were added."""
-        return sum(entry.added for entry in self.entries)
+        return sum(entry.added for entry in self.changes)
 
     @property
     def removed(self) -> int:
         """How many lines were removed."""
-        return sum(entry.removed for entry in self.entries)
+        return sum(entry.removed for entry in self.changes)
 
     def _entries_by_place(self) -> dict[Place, Entry]:
         """Return the first entry of each event, with the diffs of all its entries.
@@ -327,6 +337,9 @@ class FileHistories:
         call = opened.call.payload
         if not isinstance(call, ToolCall):
             return
+        if is_rejected(event):
+            self._take_rejected(opened, result, event)
+            return
         for use in calls.uses_of(call, event):
             self._step += 1
             if isinstance(use, calls.Delegated):
@@ -338,6 +351,49 @@ class FileHistories:
                 self._take_use(use, opened.call, opened.asked, result)
         for reported in calls.reported_in(calls.text_of(event.content)):
             self._report(reported.path, opened.call, result)
+
+    def _take_rejected(
+        self, opened: _Open, result: Envelope, event: ToolResult
+    ) -> None:
+        """Add the changes that a person rejected; they change no content."""
+        call = opened.call.payload
+        if not isinstance(call, ToolCall):
+            return
+        accepted = event.model_copy(update={"status": "ok", "content": ""})
+        for use in calls.uses_of(call, accepted):
+            if isinstance(use, calls.Shown | calls.Commanded | calls.Delegated):
+                continue
+            file = self._file(use.path)
+            if file is None:
+                continue
+            diffs: list[str] = []
+            added = 0
+            removed = 0
+            changes = _changes_of(use, file.content)
+            for change in changes:
+                found = file.content.find(change.old) if change.old else []
+                first = _number_of(file.content, found[0].first) if found else None
+                if not change.old or isinstance(use, calls.Written):
+                    first = 1
+                diff, more, fewer = _diff(change.old, change.new, first=first)
+                diffs.append(diff)
+                added += more
+                removed += fewer
+            file.entries.append(
+                Entry(
+                    kind="rejected",
+                    path=file.path,
+                    place=Place(opened.call.session_id, opened.call.seq),
+                    result=result.seq,
+                    ts=result.ts,
+                    tool=call.tool_name,
+                    asked=opened.asked,
+                    changes=tuple(changes),
+                    diffs=tuple(diffs),
+                    added=added,
+                    removed=removed,
+                )
+            )
 
     def _take_delegated(self, opened: _Open, result: Envelope) -> None:
         """Put all files in doubt after a sub-agent whose events are not recorded."""
@@ -556,7 +612,7 @@ class FileHistories:
 
     def _write(self, file: FileHistory, text: str, entry: Entry) -> None:
         before = _known_text(file.content)
-        diff, added, removed = _diff(before, text)
+        diff, added, removed = _diff(before, text, first=1)
         file.content.write(text, entry.place, self._step)
         file.doubt = None
         file.edited = True
@@ -594,7 +650,7 @@ class FileHistories:
                 )
             reason = reason or problem
             first_line = first_line or line
-            diff, more, fewer = _diff(change.old, change.new)
+            diff, more, fewer = _diff(change.old, change.new, first=line)
             diffs.append(diff)
             added += more
             removed += fewer
@@ -682,7 +738,7 @@ class FileHistories:
         known = file.content.numbered()
         numbers = range(use.first, use.last + 1)
         old = [known[number].text or "" for number in numbers if number in known]
-        diff, added, removed = _diff("\n".join(old), "\n".join(new))
+        diff, added, removed = _diff("\n".join(old), "\n".join(new), first=use.first)
         file.content.replace_lines(use.first, use.last, new, entry.place, self._step)
         file.edited = True
         file.entries.append(
@@ -696,11 +752,7 @@ class FileHistories:
         )
 
     def _patch(self, file: FileHistory, patch: FilePatch, entry: Entry) -> None:
-        changes: list[Change] = []
-        for hunk in patch.hunks:
-            # Without new lines, the end of the last old line goes, too.
-            end = "\n" if hunk.old and not hunk.new else ""
-            changes.append(Change("\n".join(hunk.old) + end, "\n".join(hunk.new)))
+        changes = [_change_of(hunk) for hunk in patch.hunks]
         self._replace(file, changes, entry, is_patch=True)
         if not patch.moved_to:
             return
@@ -768,10 +820,38 @@ def _beginning(text: str) -> str:
     return " ".join(text[:800].split())[:200]
 
 
-def _diff(old: str, new: str) -> tuple[str, int, int]:
+def _changes_of(use: calls.FileUse, content: Content) -> list[Change]:
+    """Return the replaced and the new texts of a change, as far as they are known."""
+    match use:
+        case calls.Written(text=text):
+            return [Change(_known_text(content), text)]
+        case calls.Replaced(changes=changes):
+            return list(changes)
+        case calls.LinesReplaced(first=first, last=last, text=text):
+            known = content.numbered()
+            old = [known[n].text or "" for n in range(first, last + 1) if n in known]
+            return [Change("\n".join(old), text)]
+        case calls.Patched(patch=patch):
+            return [_change_of(hunk) for hunk in patch.hunks]
+        case calls.Deleted():
+            return [Change(_known_text(content), "")]
+    return []
+
+
+def _change_of(hunk: Hunk) -> Change:
+    """Return the replaced and the new text of a hunk."""
+    # Without new lines, the end of the last old line goes, too.
+    end = "\n" if hunk.old and not hunk.new else ""
+    return Change("\n".join(hunk.old) + end, "\n".join(hunk.new))
+
+
+def _diff(old: str, new: str, *, first: int | None = None) -> tuple[str, int, int]:
     """Return the unified diff of two texts, and the numbers of new and old lines.
 
     The end of the last line is no line of its own.
+
+    first: the number of the first line of both texts in the file.  If it is not known,
+           the places of the diff have no numbers.
     """
     if (not old or old.endswith("\n")) and (not new or new.endswith("\n")):
         old = old.removesuffix("\n")
@@ -781,4 +861,21 @@ def _diff(old: str, new: str) -> tuple[str, int, int]:
     rows = list(unified_diff(old_lines, new_lines, lineterm="", n=3))[2:]
     added = sum(row.startswith("+") for row in rows)
     removed = sum(row.startswith("-") for row in rows)
-    return "\n".join(rows), added, removed
+    shown = [_numbered_place(row, first) if row[:1] == "@" else row for row in rows]
+    return "\n".join(shown), added, removed
+
+
+def _numbered_place(row: str, first: int | None) -> str:
+    """Return the row of a diff that states a place, with numbers of the file's lines.
+
+    row: counts from 1 at the beginning of the texts.
+    """
+    if first is None:
+        return "@@"
+
+    def moved(match: re.Match[str]) -> str:
+        number = int(match["number"])
+        # The place before the first line has the number 0.
+        return f"{match['sign']}{number + first - 1}"
+
+    return _PLACE_OF_DIFF.sub(moved, row)

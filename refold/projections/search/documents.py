@@ -10,6 +10,7 @@ from refold.domain import events
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
 from refold.projections.context.text import leaves
+from refold.projections.rejections import is_rejected
 
 MOST_FOLDERS: Final = 16  # of a path; deeper ones count from the file up
 # Fields with digests, names and numbers, which nobody would search for.
@@ -96,9 +97,14 @@ def facts(envelope: Envelope) -> Iterator[str]:
 
 
 def has_failed(event: events.Event) -> bool:
-    """Whether an event reports a failure: of a call, of a request, or of the run."""
+    """Whether an event reports a failure: of a call, of a request, or of the run.
+
+    A call that a person rejected is no failure.
+    """
     match event:
-        case events.ToolResult(status="error") | events.Final(outcome="failure"):
+        case events.ToolResult(status="error"):
+            return not is_rejected(event)
+        case events.Final(outcome="failure"):
             return True
         case events.AgentError():
             return True

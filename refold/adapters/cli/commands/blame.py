@@ -9,7 +9,12 @@ import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
-from refold.adapters.display.files import blamed_json, entry_json, reason_text
+from refold.adapters.display.files import (
+    blamed_json,
+    entry_json,
+    file_json,
+    reason_text,
+)
 from refold.domain.errors import RefoldError, counted
 
 if TYPE_CHECKING:
@@ -29,12 +34,13 @@ _WITH_LINE: Final = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d{0,8})")
 def blame(
     call: options.Call,
     file: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="FILE",
-            help="Path of a file, or its end; FILE:LINE for one line.",
+            help="Path of a file, or its end; FILE:LINE for one line.  Default: list "
+            "the files that --session changed.",
         ),
-    ],
+    ] = None,
     user: Annotated[
         str | None, options.user_option("Name of the user.  Default: the only user.")
     ] = None,
@@ -45,20 +51,25 @@ def blame(
         ),
     ] = None,
 ) -> output.Result:
-    """Show which events changed a file, or which one wrote a line.
+    """Show which events changed a file, which one wrote a line, or the changed files.
 
     Without a line, shows the reads and changes of the file in order, each with the
     message that asked for it.  With a line, shows the event that wrote it, and its
-    diff.  Lines keep their event when other edits move them.
+    diff.  Lines keep their event when other edits move them.  Without a file, lists
+    the files that a session changed.  Changes that a person rejected count for nothing.
 
     The content comes from the recorded reads and edits.  Where a command or somebody
     else may have changed the file, the output says so: such lines are not guessed.
     """
+    if file is None and session is None:
+        raise typer.BadParameter("name a FILE, or a session with --session")
     sessions = _sessions(call, user, session)
     # The command may read many events, so other commands do not load this.
     from refold.store.files import file_histories
 
     histories = file_histories(sessions)
+    if file is None:
+        return _list_result(histories)
     path, line = _place(histories, file)
     history = histories.files[path]
     if line is None:
@@ -105,9 +116,35 @@ def _place(histories: FileHistories, name: str) -> tuple[str, int | None]:
         shown = [output.one_line(path) for path in paths[:_MOST_CANDIDATES]]
         more = len(paths) - len(shown)
         names = ", ".join(shown) + (f" and {more} more" if more else "")
-        number = counted(len(paths), "file")
-        raise RefoldError(f"{number} end so, give more of the path: {names}")
+        number = counted(len(paths), "path")
+        raise RefoldError(f"{number} end with that, give more of the path: {names}")
     return paths[0], line
+
+
+def _list_result(histories: FileHistories) -> output.Result:
+    """Return the changed files of a session, those that were changed last first."""
+    changed = [history for history in histories.files.values() if history.changes]
+    changed.sort(key=lambda history: history.changes[-1].ts, reverse=True)
+
+    def show(screen: output.Screen) -> None:
+        if not changed:
+            screen.line("the session changed no file, as far as its calls name them")
+            return
+        rows: list[list[output.Part]] = []
+        for history in changed:
+            last = history.changes[-1].place
+            rows.append(
+                [
+                    str(len(history.changes)),
+                    (f"+{history.added}", "green"),
+                    (f"-{history.removed}", "red"),
+                    str(last.seq),
+                    screen.path(history.path, taken=_BEFORE_PATH),
+                ]
+            )
+        screen.table(("#edits", "#added", "#removed", "#last seq", "file"), rows)
+
+    return output.Result([file_json(history) for history in changed], show)
 
 
 def _history_result(history: FileHistory) -> output.Result:
@@ -119,6 +156,7 @@ def _history_result(history: FileHistory) -> output.Result:
             f"{counted(history.reads, 'read')}, "
             f"{counted(len(history.changes), 'change')}, "
             f"+{history.added} -{history.removed} lines"
+            + (f", {history.rejected} rejected" if history.rejected else "")
         )
         rows: list[list[output.Part]] = []
         session_id = ""
@@ -142,8 +180,16 @@ def _history_result(history: FileHistory) -> output.Result:
     return output.Result(value, show)
 
 
-_COLUMNS: Final = ("#seq", "time (UTC)", "use", "#+", "#-", "asked for by")
-_ROOM: Final = 32  # columns of the last cell
+_COLUMNS: Final = (
+    "#seq",
+    "time (UTC)",
+    "use",
+    "#added",
+    "#removed",
+    "requested by",
+)
+_BEFORE_PATH: Final = 38  # columns of a table before the path of a file
+_ROOM: Final = 26  # columns of the last cell
 _ROOM_FOR_MESSAGE: Final = 55  # columns of a message in a line of its own
 
 
@@ -159,7 +205,7 @@ def _row(entry: Entry) -> list[output.Part]:
         asked = f"{entry.asked.user} {entry.asked.text}"
     if entry.kind == "unknown" and entry.reason is not None:
         asked = entry.detail or reason_text(entry.reason)
-    changes = entry.kind in ("write", "edit", "delete")
+    changes = entry.kind in ("write", "edit", "delete", "rejected")
     return [
         str(entry.place.seq),
         values.moment(entry.ts)[:_TO_THE_MINUTE],
@@ -226,12 +272,12 @@ def _show_asked(screen: output.Screen, entry: Entry) -> None:
     asked = entry.asked
     if asked.user is not None:
         text = output.cut(output.shown_in_line(asked.text), _ROOM_FOR_MESSAGE)
-        screen.line(f"asked for by seq {asked.user}: ", text)
+        screen.line(f"requested by seq {asked.user}: ", text)
     calls: list[str] = []
     if asked.request is not None:
-        calls.append(f"request to the model: seq {asked.request}")
+        calls.append(f"the request to the model is seq {asked.request}")
     if asked.response is not None:
-        calls.append(f"its answer: seq {asked.response}")
+        calls.append(f"the model's answer is seq {asked.response}")
     if calls:
         screen.line(", ".join(calls))
 

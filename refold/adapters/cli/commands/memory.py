@@ -300,9 +300,9 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
         for reason in opened.withheld:
             screen.line(f"withheld from a model: {reason}")
         for event in events:
-            note, body, _ = preview(event.payload)
-            place = f"{event.session_id} seq {event.seq}  {event.type}  {note}"
-            line = next(iter(body.splitlines()), "")
+            content = preview(event.payload)
+            place = f"{event.session_id} seq {event.seq}  {event.type}  {content.note}"
+            line = next(iter(content.body.splitlines()), "")
             screen.line(shown(place), "  ", (line[:_LINE], "dim"))
 
     value["not_said"] = opened.withheld
