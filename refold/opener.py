@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -234,8 +234,8 @@ def _file_errors() -> Iterator[None]:
 
 def _transcripts(
     path: Path, form: str, session_id: str | None, *, strict: bool
-) -> Sequence[tuple[str, Transcript]]:
-    """Return the transcripts in a file, each with the id of its session."""
+) -> Iterator[tuple[str, Transcript]]:
+    """Yield the transcripts in a file, each with the id of its session."""
     from refold.adapters.importers import read_named
 
     return read_named(path, form, session_id, strict=strict)

@@ -7,12 +7,14 @@ import os
 import re
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
+from tests.importers.export_samples import CHATGPT
 from tests.support import warm
 from tests.support.messages_api import MessagesApi, Request, message, tool_use
 from tests.support.messages_shapes import Reply
@@ -207,6 +209,8 @@ def furnish(place: Path) -> None:
         '{"messages": [{"role": "user", "content": "hello"}]}\n'
         '{"messages": [{"role": "user", "content": "bye"}]}\n'
     )
+    with zipfile.ZipFile(place / "chatgpt-export.zip", "w") as archive:
+        archive.writestr("conversations.json", json.dumps(CHATGPT))
 
 
 def run(page: str, part: list[tuple[Block, str]], place: Path, url: str) -> list[str]:

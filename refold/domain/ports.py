@@ -467,7 +467,7 @@ class ReadTranscripts(Protocol):
 
     def __call__(
         self, path: Path, form: str, session_id: str | None, *, strict: bool
-    ) -> Sequence[tuple[str, Transcript]]: ...
+    ) -> Iterable[tuple[str, Transcript]]: ...
 
 
 class Rewriting(Protocol):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -525,14 +526,14 @@ def test_a_file_that_changes_during_the_import_is_reported(
 ) -> None:
     path = chat(tmp_path / "talk.jsonl", ["hello", "hi"], ["bye", "see you"])
     times: list[Path] = []
-    read = importers.read
+    read = importers.transcripts
 
-    def shrinking(path: Path, *, format: str, strict: bool) -> list[Any]:  # noqa: A002  # its name
+    def shrinking(path: Path, *, format: str, strict: bool) -> Iterator[Any]:  # noqa: A002  # its name
         times.append(path)
-        return read(path, format=format, strict=strict)[: 3 - len(times)]
+        return islice(read(path, format=format, strict=strict), 3 - len(times))
 
     for module in (import_, importers):
-        monkeypatch.setattr(module, "read", shrinking)
+        monkeypatch.setattr(module, "transcripts", shrinking)
 
     ran = refold("import", path, "--user", "ada", "--keep-going", "--json")
 

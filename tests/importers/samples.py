@@ -14,6 +14,7 @@ from refold.domain.errors import ImportFailed
 from refold.domain.events import Event, ToolResult
 from refold.domain.ids import StreamId
 from refold.domain.session import SessionState, decide
+from tests.importers.export_samples import CHATGPT as CHATGPT, CLAUDE_AI as CLAUDE_AI
 
 Entry = dict[str, Any]
 
@@ -334,6 +335,8 @@ def write_sample(folder: Path, form: str) -> Path:
         "inspect": INSPECT,
         "atif": ATIF,
         "otlp": OTLP,
+        "chatgpt": CHATGPT,
+        "claude-ai": CLAUDE_AI,
     }
     return write_document(folder, documents[form])
 

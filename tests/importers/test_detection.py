@@ -48,6 +48,8 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "inspect",
         "atif",
         "otlp",
+        "chatgpt",
+        "claude-ai",
         "refold",
     )
 

@@ -54,6 +54,8 @@ DOCUMENTS: dict[str, Any] = {
     "inspect": samples.INSPECT,
     "atif": samples.ATIF,
     "otlp": samples.OTLP,
+    "chatgpt": samples.CHATGPT,
+    "claude-ai": samples.CLAUDE_AI,
     "refold": samples.REFOLD,
 }
 

@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from refold.adapters.importers import added, registry
-from refold.adapters.importers.base import Content, Importer, Source, replaced, shown
+from refold.adapters.importers.base import (
+    Content,
+    Importer,
+    Source,
+    replaced,
+    shown,
+    too_large,
+)
 from refold.domain.errors import ImportFailed, InvalidConfiguration, counted
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
 
-__all__ = ["FORMATS", "Outline", "Skipped", "Transcript", "named", "outlines", "read"]
+__all__ = [
+    "FORMATS",
+    "Outline",
+    "Skipped",
+    "Transcript",
+    "named",
+    "outlines",
+    "read",
+    "transcripts",
+]
 
 AUTO = "auto"
 FORMATS: tuple[str, ...] = (AUTO, *registry.NAMES)
@@ -26,9 +43,23 @@ def read(
     format: str = AUTO,  # noqa: A002  - named as the command line's option is
     strict: bool = False,
 ) -> list[Transcript]:
-    """Return the transcripts in a file, or in the folder of an export.
+    """Return the transcripts in a file, as ``transcripts`` yields them."""
+    return list(transcripts(path, format=format, strict=strict))
 
-    Damaged lines are left out, and the first transcript reports them.
+
+def transcripts(
+    path: Path,
+    *,
+    format: str = AUTO,  # noqa: A002  - named as the command line's option is
+    strict: bool = False,
+) -> Iterator[Transcript]:
+    """Yield the transcripts in a file, or in the folder of an export.
+
+    Memory holds all of them, except for the formats of ``registry.STREAMING``, of which
+    it holds one or two.
+
+    Damaged lines are left out, and the first transcript reports them.  In a format that
+    streams, the last one does.
 
     strict: a damaged line refuses the file.
 
@@ -40,29 +71,61 @@ def read(
     path = Path(path)
     try:
         if own.is_folder(path) and format in (AUTO, own.NAME):
-            return own.read_folder(path)
+            yield from own.read_folder(path)
+            return
         source = Source(path, strict=strict)
         importer = _importer(source, format)
         if isinstance(importer, added.AddedImporter):
             # Forget the reports of built-in importers that tried the file.
             source = Source(path, strict=strict)
-        transcripts = list(importer.read(source))
-        _check_read(source, importer, transcripts)
+        if importer.NAME in registry.STREAMING:
+            yield from _with_unique_names(_streamed(source, importer))
+            return
+        in_file = list(importer.read(source))
+        _check_read(source, importer, in_file)
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
-    transcripts = _with_unique_names(transcripts)
+    in_file = list(_with_unique_names(in_file))
+    reports = _reports(source)
+    if reports:
+        first = Transcript("", importer.NAME, (), ())
+        if in_file:
+            first = in_file.pop(0)
+        reported = replace(first, skipped=(*first.skipped, *reports))
+        in_file.insert(0, reported)
+    yield from in_file
+
+
+def _streamed(source: Source, importer: Importer) -> Iterator[Transcript]:
+    """Yield the transcripts of a file one after the other.
+
+    Raises ImportFailed at the end if the file has no event.
+    """
+    without_events: list[Transcript] = []
+    has_events = False
+    last: Transcript | None = None
+    for transcript in importer.read(source):
+        if last is not None:
+            yield last
+        last = transcript
+        if transcript.drafts:
+            has_events = True
+            without_events = []
+        elif not has_events:
+            without_events.append(transcript)
+    if not has_events:
+        _check_read(source, importer, without_events)
+    if last is not None:
+        yield replace(last, skipped=(*last.skipped, *_reports(source)))
+
+
+def _reports(source: Source) -> list[Skipped]:
+    """Return the reports on replaced values and on damaged places of a file."""
     reports = [
         Skipped(source.at(place), replaced(count))
         for place, count in source.repairs.items()
     ]
-    reports += source.damaged
-    if reports:
-        first = Transcript("", importer.NAME, (), ())
-        if transcripts:
-            first = transcripts.pop(0)
-        reported = replace(first, skipped=(*first.skipped, *reports))
-        transcripts.insert(0, reported)
-    return transcripts
+    return [*reports, *source.damaged]
 
 
 def _check_read(
@@ -132,6 +195,10 @@ def _importer(source: Source, name: str) -> Importer:
         return recognised[0]
     if refusal is not None and not recognised:
         raise ImportFailed(refusal.where, f"{refusal.why}{remarks}") from None
+    if source.content == "zip":
+        raise source.failed(f"is compressed (zip): unpack it first{remarks}")
+    if source.content == "list":
+        raise source.failed(f"{too_large(source.path.stat().st_size)}{remarks}")
     if not recognised and source.damage:
         (line, _), why = min(source.damage.items())
         raise source.failed(f"{why}{remarks}", line=line)
@@ -151,8 +218,10 @@ def _importer(source: Source, name: str) -> Importer:
 # The name of each kind of file in a message.
 _LABELS: Final[Mapping[Content, str]] = {
     "json": "JSON",
+    "list": "a list",
     "sqlite": "a SQLite database",
     "text": "text",
+    "zip": "an archive",
 }
 
 
@@ -163,6 +232,11 @@ def _recognising(source: Source) -> list[Importer]:
 
     Raises ImportFailed for a file that must be JSON and is not.
     """
+    if source.begins_with_list:
+        # These look at the first item alone; the others read the whole file.
+        recognised = [each for each in registry.streaming() if each.recognises(source)]
+        if recognised:
+            return recognised
     for content in _contents(source):
         importers = registry.reading([content])
         recognised = [each for each in importers if each.recognises(source)]
@@ -196,17 +270,15 @@ def _named_importer(source: Source, name: str) -> Importer:
         raise source.failed(str(error)) from error
 
 
-def _with_unique_names(transcripts: Iterable[Transcript]) -> list[Transcript]:
+def _with_unique_names(transcripts: Iterable[Transcript]) -> Iterator[Transcript]:
     """Number the sessions whose name occurs in the file before."""
     counts: Counter[str] = Counter()
-    unique: list[Transcript] = []
     for transcript in transcripts:
         name = transcript.session_id
         counts[name] += 1
         if name and counts[name] > 1:
             transcript = replace(transcript, session_id=f"{name}~{counts[name]}")
-        unique.append(transcript)
-    return unique
+        yield transcript
 
 
 _SUFFIX_ROOM = 20  # characters for a suffix of a session's name
@@ -233,18 +305,23 @@ class Outline(NamedTuple):
 def outlines(path: Path, read: Iterable[Transcript]) -> Iterator[Outline]:
     """Yield the outlines of the transcripts in a file."""
     for place, transcript in enumerate(read):
-        forked_from: str | None = None
-        if transcript.forked_from is not None:
-            forked_from, _ = transcript.forked_from
-        yield Outline(
-            path=path,
-            place=place,
-            session_id=transcript.session_id,
-            parent_session_id=transcript.parent_session_id,
-            format=transcript.format,
-            events=len(transcript.drafts),
-            forked_from=forked_from,
-        )
+        yield _outline(path, place, transcript)
+
+
+def _outline(path: Path, place: int, transcript: Transcript) -> Outline:
+    """Return the outline of the transcript at a place in a file."""
+    forked_from: str | None = None
+    if transcript.forked_from is not None:
+        forked_from, _ = transcript.forked_from
+    return Outline(
+        path=path,
+        place=place,
+        session_id=transcript.session_id,
+        parent_session_id=transcript.parent_session_id,
+        format=transcript.format,
+        events=len(transcript.drafts),
+        forked_from=forked_from,
+    )
 
 
 def named(
@@ -322,8 +399,11 @@ def _main_names(mains: Sequence[Outline], session: str | None) -> list[str]:
 
 def read_named(
     path: Path, form: str, session: str | None, *, strict: bool = False
-) -> list[tuple[str, Transcript]]:
-    """Return the transcripts in a file, each with the name of its session.
+) -> Iterator[tuple[str, Transcript]]:
+    """Yield the transcripts in a file, each with the name of its session.
+
+    The whole file is read before the first one.  A format that streams is read twice,
+    because memory may not hold all of its transcripts.
 
     Raises ImportFailed.
     """
@@ -331,17 +411,52 @@ def read_named(
     def fail(error: ImportFailed) -> None:
         raise error
 
-    transcripts: dict[tuple[Path, int], Transcript] = {}
+    in_memory: dict[tuple[Path, int], Transcript] = {}
     all_outlines: list[Outline] = []
-    for file in with_sub_agents([path]):
-        in_file = read(file, format=form, strict=strict)
-        for place, transcript in enumerate(in_file):
-            transcripts[file, place] = transcript
-        all_outlines += outlines(file, in_file)
-    return [
-        (outline.session, transcripts[outline.path, outline.place])
-        for outline in named(all_outlines, session, fail)
-    ]
+    files = with_sub_agents([path])
+    for file in files:
+        for place, transcript in enumerate(
+            transcripts(file, format=form, strict=strict)
+        ):
+            if transcript.format not in registry.STREAMING:
+                in_memory[file, place] = transcript
+            all_outlines.append(_outline(file, place, transcript))
+    chosen = named(all_outlines, session, fail)
+    for file, of_file in groupby(chosen, key=lambda outline: outline.path):
+        in_file = list(of_file)
+        if in_file[0].format in registry.STREAMING:
+            places = [outline.place for outline in in_file]
+            read_again = at_places(file, places, format=form, strict=strict)
+            for outline, transcript in zip(in_file, read_again, strict=True):
+                yield outline.session, transcript
+            continue
+        for outline in in_file:
+            yield outline.session, in_memory.pop((file, outline.place))
+
+
+def at_places(
+    path: Path,
+    places: Sequence[int],
+    *,
+    format: str = AUTO,  # noqa: A002  - named as the command line's option is
+    strict: bool = False,
+) -> Iterator[Transcript]:
+    """Yield the transcripts at these places of a file, which are in order.
+
+    Raises ImportFailed, also for a file that has fewer transcripts.
+    """
+    wanted = iter(places)
+    next_place = next(wanted, None)
+    if next_place is None:
+        return
+    for place, transcript in enumerate(transcripts(path, format=format, strict=strict)):
+        if place == next_place:
+            yield transcript
+            next_place = next(wanted, None)
+            if next_place is None:
+                return
+    why = "changed while it was imported: import it again"
+    raise ImportFailed(shown(path), why)
 
 
 def with_sub_agents(paths: Iterable[Path]) -> list[Path]:

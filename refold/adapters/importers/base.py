@@ -80,7 +80,8 @@ _PACKED = {
 
 
 # The kind of a file, by its first bytes.
-Content: TypeAlias = Literal["json", "sqlite", "text"]
+# A list is JSON that is too large to be read at once, and that begins with "[".
+Content: TypeAlias = Literal["json", "list", "sqlite", "text", "zip"]
 # The layout of a file's JSON; a single line is a document and lines at once.
 Kind: TypeAlias = Literal["lines", "document", "single"]
 
@@ -100,7 +101,9 @@ class Source:
     """A file to import.
 
     strict:  a damaged line refuses the file; else it is left out and reported.
-    content: the kind of the file.  ``database`` reads SQLite; all else reads JSON.
+    content: the kind of the file.  ``database`` reads SQLite, and
+             ``importers.exports`` archives and lists; all else reads JSON.
+    begins_with_list: whether the file is JSON that begins with a list.
     repairs: by place, the number of values that were replaced because UTF-8 or 64 bits
              cannot hold them.
     damage:  by line and first byte in it, the reason why bytes are no whole value.
@@ -119,6 +122,7 @@ class Source:
         self.damage: dict[tuple[int, int], str] = {}
         self.glued: dict[int, int] = {}
         self.content: Content = "json"
+        self.begins_with_list = False
         self._check()
         self._sniff()
 
@@ -289,16 +293,18 @@ class Source:
         if head.startswith(_SQLITE):  # of any size, since it is read row by row
             self.content = "sqlite"
             return
-        if size > MAX_FILE:
-            raise self.failed(_too_large(size))
         for magic, packing in _PACKED.items():
-            if head.startswith(magic):
-                if self.path.suffix == ".eval":
-                    raise self.failed(
-                        "is a binary Inspect log: convert it with "
-                        "`inspect log convert --to json`"
-                    )
+            if not head.startswith(magic):
+                continue
+            if self.path.suffix == ".eval":
+                raise self.failed(
+                    "is a binary Inspect log: convert it with "
+                    "`inspect log convert --to json`"
+                )
+            if packing != "zip":
                 raise self.failed(f"is compressed ({packing}): unpack it first")
+            self.content = "zip"  # of any size, since it is read in parts
+            return
         # A crash or a full disk leaves a run of NULs; UTF-16 has single ones.
         head = _NUL_RUN.sub(b"", head)
         nuls = head.count(b"\0")
@@ -310,7 +316,12 @@ class Source:
         is_json = head.removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
         if nuls and not is_json:
             raise self.failed("is a binary file; transcripts are JSON text")
+        self.begins_with_list = head.removeprefix(BOM).lstrip()[:1] == b"["
         self.content = "json" if is_json else "text"
+        if size > MAX_FILE:
+            if not self.begins_with_list:
+                raise self.failed(too_large(size))
+            self.content = "list"
 
     @contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
@@ -347,11 +358,15 @@ class Source:
         """Yield the lines with their numbers from 1; blank ones only if ``blank``."""
         if self.content == "sqlite":
             raise self.failed("is a SQLite database: use --format auto, or another")
+        if self.content == "zip":
+            raise self.failed("is compressed (zip): unpack it first")
+        if self.content == "list":
+            raise self.failed(too_large(self.path.stat().st_size))
         with self._read(lambda: self.path.open("rb")) as file:
             lines = raw_lines(file, limit=MAX_LINE + 2)
             while line := self._read(lambda: next(lines, None)):
                 if line.end > MAX_FILE:
-                    raise self.failed(_too_large(line.end))
+                    raise self.failed(too_large(line.end))
                 raw = line.data
                 if raw is None or len(raw.rstrip(b"\r\n")) > MAX_LINE:
                     self._refuse_long(line.number)
@@ -425,7 +440,8 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _too_large(size: int) -> str:
+def too_large(size: int) -> str:
+    """Return the reason why a file of this size is refused."""
     return f"is {size:,} bytes, the limit is {MAX_FILE:,}: split it into smaller files"
 
 

@@ -21,6 +21,7 @@ class BuiltIn(NamedTuple):
     name: str
     reads: Content = "json"
     has_entry_ids: bool = False
+    streams: bool = False
 
     def load(self) -> Importer:
         """Import the module.  Raises InvalidConfiguration if it is not installed."""
@@ -40,12 +41,18 @@ BUILT_IN: Final = (
     BuiltIn("inspect"),
     BuiltIn("atif"),
     BuiltIn("otlp"),
+    BuiltIn("chatgpt", streams=True),
+    BuiltIn("claude-ai", streams=True),
     BuiltIn("refold"),
 )
 NAMES: Final = tuple(importer.name for importer in BUILT_IN)
 WITH_ENTRY_IDS: Final = frozenset(
     importer.name for importer in BUILT_IN if importer.has_entry_ids
 )
+
+
+STREAMING: Final = frozenset(importer.name for importer in BUILT_IN if importer.streams)
+_STREAMED: Final = frozenset({"list", "zip"})
 
 
 def load(name: str) -> Importer | None:
@@ -65,4 +72,16 @@ def reading(contents: Iterable[Content]) -> list[Importer]:
     Raises InvalidConfiguration if one is not installed.
     """
     wanted = frozenset(contents)
-    return [importer.load() for importer in BUILT_IN if importer.reads in wanted]
+    importers: list[Importer] = []
+    for importer in BUILT_IN:
+        if importer.reads in wanted or (importer.streams and wanted & _STREAMED):
+            importers.append(importer.load())
+    return importers
+
+
+def streaming() -> list[Importer]:
+    """Load the importers that read the sessions of a list one after the other.
+
+    Raises InvalidConfiguration if one is not installed.
+    """
+    return [importer.load() for importer in BUILT_IN if importer.streams]

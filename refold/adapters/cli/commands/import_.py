@@ -18,12 +18,14 @@ import typer
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
 from refold.adapters.importers import (
+    FORMATS,
     Outline,
+    at_places,
     check_format,
     formats,
     named,
     outlines,
-    read,
+    transcripts,
     with_sub_agents,
 )
 from refold.domain import errors
@@ -39,7 +41,7 @@ from refold.store.work.jobs import spread
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from refold.adapters.importers import Skipped
+    from refold.adapters.importers import Skipped, Transcript
     from refold.store import Session, SessionStore
     from refold.store.session.imports import Extended
 
@@ -83,9 +85,8 @@ def import_(
             metavar="FORMAT",
             parser=_format,
             autocompletion=_formats,
-            help="Read every file as this format: auto, claude-code, codex, openai, "
-            "anthropic, tau-bench, swe-agent, letta, inspect, atif, otlp, refold, or "
-            "one that an installed package adds.",
+            help=f"Read every file as this format: {', '.join(FORMATS)}, or one that "
+            "an installed package adds.",
         ),
     ] = "auto",
     keep_going: Annotated[
@@ -313,19 +314,30 @@ class _Import:
         sessions: list[Outline] = []
         with output.Progress(len(files), of="files", shows=self.shows) as progress:
             for path in files:
+                skipped: list[Skipped] = []
                 try:
-                    transcripts = read(path, format=self.form, strict=self.strict)
+                    sessions += self._outlines(path, skipped)
+                    self._report(skipped)
                 except ImportFailed as error:
                     self._fail(error, others=len(files) > 1)
-                    transcripts = []
-                sessions += outlines(path, transcripts)
-                for transcript in transcripts:
-                    self._report(transcript.skipped)
                 progress.advance("read", 1)
         with_names = named(sessions, session, self._fail)
         return [
             outline for outline in with_names if outline.events or outline.forked_from
         ]
+
+    def _outlines(self, path: Path, skipped: list[Skipped]) -> list[Outline]:
+        """Return the outlines of a file; its skipped entries are added to ``skipped``.
+
+        Raises ImportFailed.
+        """
+
+        def read() -> Iterator[Transcript]:
+            for transcript in transcripts(path, format=self.form, strict=self.strict):
+                skipped.extend(transcript.skipped)
+                yield transcript
+
+        return list(outlines(path, read()))
 
     def _report(self, skipped: Sequence[Skipped]) -> None:
         """Keep skipped entries for the end; print damaged places at once."""
@@ -511,9 +523,9 @@ def _write_file(
     before = 0  # events that the session had
     events = 0  # of the sessions that are written
     try:
-        transcripts = read(file[0].path, format=form, strict=strict)
-        for outline in file:
-            transcript = transcripts[outline.place]
+        places = [outline.place for outline in file]
+        read = at_places(file[0].path, places, format=form, strict=strict)
+        for outline, transcript in zip(file, read, strict=True):
             session = store.session(user_id=user, session_id=outline.session)
             before = _head(session)
             result = append_transcript(
@@ -527,9 +539,6 @@ def _write_file(
             names[outline.session_id] = outline.session
             events += len(transcript.drafts)
             show_progress(events)
-    except IndexError:
-        why = "changed while it was imported: import it again"
-        return _Written(where, written, ImportFailed(where, why))
     except (RefoldError, KeyboardInterrupt) as error:
         cut_off = _written_since(session, before) if session else 0
         if isinstance(error, KeyboardInterrupt):
