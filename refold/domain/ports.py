@@ -370,6 +370,7 @@ class Transcript:
                        which it was forked.
     derived:           for such a session, its derived streams with their events.
     title:             the title that the client gave the session, if any.
+    folder:            the folder in which the client worked, if the file names it.
     """
 
     session_id: str
@@ -380,6 +381,7 @@ class Transcript:
     forked_from: tuple[str, int] | None = None
     derived: tuple[tuple[str, tuple[Draft, ...]], ...] = ()
     title: str = ""
+    folder: str = ""
 
     @property
     def has_records(self) -> bool:

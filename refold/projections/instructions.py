@@ -33,6 +33,7 @@ _CLIENT_TAG: Final = re.compile(
     "|ide_[a-z_]+|environment_(?:context|details)|user_(?:instructions|shell_command)"
     "|subagent_notification|turn_aborted|permissions_instructions|INSTRUCTIONS|skill"
     "|open_and_recently_viewed_files|additional_data|attached_files|user_info"
+    "|current_datetime|session_context|hook_context"
 )
 # Tags around the output of a command that the client ran itself.
 _LOCAL_OUTPUT: Final = re.compile(r"\s*<(?:local-command|bash)-(?:stdout|stderr)>")

@@ -54,7 +54,8 @@ class Overview(NamedTuple):
 
     title:         in one line.
     title_from:    the origin of the title.
-    project:       ``meta.project`` or a label: ``project``, else ``folder``.
+    project:       ``meta.project`` or a label: ``project``, else ``folder``; else the
+                   folder that an imported transcript names.
     agent:         the newest named agent, else the client that wrote the transcript.
     model:         the model of the newest answer.
     started_at:    the time of the first event, in microseconds since 1970; 0 for none.
@@ -222,7 +223,11 @@ class OverviewFold:
         return self._totals._replace(
             title=title,
             title_from=title_from,
-            project=project or self._projects.get("folder", ""),
+            project=(
+                project
+                or self._projects.get("folder")
+                or self._projects.get("source", "")
+            ),
             agent=self._agent or self._client,
             model=self._totals.model or self._requested_model,
             files_changed=len(self._changed),
@@ -260,6 +265,9 @@ class OverviewFold:
         form = (meta.source or {}).get("format")
         if isinstance(form, str):
             self._client = shortened(form, _LONGEST_NAME)
+        folder = (meta.source or {}).get("folder")
+        if isinstance(folder, str):
+            self._projects["source"] = shortened(folder, _LONGEST_NAME)
         extra = meta.model_extra or {}
         project = extra.get("project")
         if isinstance(project, str):

@@ -14,6 +14,7 @@ from refold.domain.errors import ImportFailed
 from refold.domain.events import Event, ToolResult
 from refold.domain.ids import StreamId
 from refold.domain.session import SessionState, decide
+from tests.importers import agent_samples
 from tests.importers.export_samples import CHATGPT as CHATGPT, CLAUDE_AI as CLAUDE_AI
 
 Entry = dict[str, Any]
@@ -323,7 +324,12 @@ REFOLD: list[Entry] = [
 
 
 def write_sample(folder: Path, form: str) -> Path:
-    lines = {"claude-code": CLAUDE_CODE, "codex": CODEX, "refold": REFOLD}
+    lines = {
+        "claude-code": CLAUDE_CODE,
+        "codex": CODEX,
+        "refold": REFOLD,
+        **agent_samples.LINES,
+    }
     if form in lines:
         return write_lines(folder, lines[form])
     documents: dict[str, Any] = {

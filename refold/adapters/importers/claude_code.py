@@ -75,6 +75,8 @@ def recognises(source: base.Source) -> bool:
         entry = base.mapping(line.value)
         if entry.get("type") in ("user", "assistant"):
             own_fields = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
+            if "parts" in base.mapping(entry, "message"):  # an entry of Qwen Code
+                return False
             return bool(own_fields) and isinstance(entry.get("message"), dict | str)
         if base.text(entry, "type") not in _TYPES_WITHOUT_MESSAGE or "role" in entry:
             return False
@@ -564,6 +566,7 @@ class _Conversations:
         self._sessions: dict[str, None] = {}
         self._memory = FileMemory()
         self._titles = Titles()
+        self._folder = ""
 
     def take(self, line: base.Line) -> None:
         """Take the next line of the file."""
@@ -579,6 +582,7 @@ class _Conversations:
         session = base.session_name(entry, "sessionId")
         if session:
             self._sessions.setdefault(session)
+        self._folder = self._folder or base.text(entry, "cwd") or ""
         run = self._memory.runs.run_of(entry, place)
         implied = self._memory.take(entry, native, place, run)
         for file in implied.files:
@@ -643,7 +647,8 @@ class _Conversations:
         first, *others = [self._transcript(run, session) for run in runs]
         skipped = (*first.skipped, *self._outside.transcript("").skipped)
         title = self._titles.title()
-        return [replace(first, skipped=skipped, title=title), *others]
+        main = replace(first, skipped=skipped, title=title)
+        return [replace(each, folder=self._folder) for each in (main, *others)]
 
     def _record(
         self, run: str, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin

@@ -65,7 +65,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
             recording.skip(_NOTHING_TAKEN_BACK, f"line {line.number}", note=True)
     reading.end()
     transcript = recording.transcript(reading.name, parent=reading.parent)
-    yield replace(transcript, title=reading.title)
+    yield replace(transcript, title=reading.title, folder=reading.folder)
 
 
 class _Pending(NamedTuple):
@@ -112,6 +112,7 @@ class _Rollout:
     ) -> None:
         self._recording = recording
         self.title = ""
+        self.folder = ""
         self._session = ""
         self._model = model
         self.parent: str | None = None
@@ -205,6 +206,7 @@ class _Rollout:
         elif kind != "session_meta" or "record_type" in payload:
             yield base.Skipped("", _OF_CLIENT, note=True)
         else:
+            self.folder = self.folder or base.text(payload, "cwd") or ""
             if not self._session:  # a fork has the record of its origin, too
                 self._session = base.session_name(payload, "id")
                 source = base.mapping(payload, "source", "subagent", "thread_spawn")

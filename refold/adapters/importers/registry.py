@@ -33,6 +33,9 @@ class BuiltIn(NamedTuple):
 BUILT_IN: Final = (
     BuiltIn("claude-code", has_entry_ids=True),
     BuiltIn("codex", has_entry_ids=True),
+    BuiltIn("gemini-cli", has_entry_ids=True),
+    BuiltIn("qwen-code", has_entry_ids=True),
+    BuiltIn("copilot-cli", has_entry_ids=True),
     BuiltIn("openai"),
     BuiltIn("anthropic"),
     BuiltIn("tau-bench"),

@@ -77,7 +77,7 @@ def append_transcript(
     is_of_session = transcript.session_id in ("", session.session_id)
     extended = extend(
         session,
-        transcript.drafts,
+        _with_folder(transcript),
         where=where,
         progress=progress,
         merges=is_of_session,
@@ -137,6 +137,20 @@ def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
         session.writer.log.label(session.stream, labels_in(redacted.event))
         return 1
     return 0
+
+
+def _with_folder(transcript: ports.Transcript) -> tuple[Draft, ...]:
+    """Return the drafts; the first one names the client's folder in its source.
+
+    The folder is no label ``project``: sessions share memory by that label, so a person
+    sets it.
+    """
+    if not transcript.folder or not transcript.drafts:
+        return transcript.drafts
+    first, *others = transcript.drafts
+    source = {**(first.meta.source or {}), "folder": transcript.folder}
+    meta = first.meta.model_copy(update={"source": source})
+    return (replace(first, meta=meta), *others)
 
 
 def _shortened(title: str, redacted: Callable[[str], str]) -> str:
