@@ -164,9 +164,15 @@ def write_line(line: bytes) -> None:
 
 
 def complain(sentence: str) -> None:
-    """Print a sentence on stderr."""
+    """Print a sentence on stderr; a terminal gets it in lines that fit."""
+    text = f"refold: {one_line(sentence)}"
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"refold: {one_line(sentence)}\n")
+        if sys.stderr.isatty():
+            width = max(_NARROWEST, os.get_terminal_size(sys.stderr.fileno()).columns)
+            if len(text) > width:
+                lines = _wrapped(styled(text), width, words=_WORD_OR_COMMAND)
+                text = "\n".join(line.plain for line in lines)
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 
@@ -308,6 +314,7 @@ def _lines(body: str) -> list[str]:
 
 _NARROWEST: Final = 40  # columns of a terminal
 _SHORTEST: Final = 20  # columns of a text that is cut
+_TAB: Final = 4  # columns
 _READABLE: Final = 16  # columns of prose in a table
 
 
@@ -336,10 +343,12 @@ class Terminal(Screen):
         self.width = max(_NARROWEST, self._console.width)
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
-        if not end and not cut:
-            self._console.print(styled(*parts), soft_wrap=True)
-            return
         text = styled(*parts)
+        text.expand_tabs(_TAB)
+        if not end and not cut:
+            for line in self._below_each_other(text, breaks=_is_of_log(parts)):
+                self._console.print(line, soft_wrap=True)
+            return
         right = styled(*end)
         room = self.width  # before the end
         if end:
@@ -349,6 +358,7 @@ class Terminal(Screen):
             if room_for_cut < _SHORTEST:  # then the end gets its own line
                 room_for_cut = max(self.width - text.cell_len, _SHORTEST)
             shortened = styled(cut)
+            shortened.expand_tabs(1)
             shortened.truncate(room_for_cut, overflow="ellipsis")
             text.append_text(shortened)
         lines = _wrapped(text, self.width)
@@ -360,6 +370,25 @@ class Terminal(Screen):
             last.append_text(right)
         for line in lines:
             self._console.print(line, soft_wrap=True)
+
+    def _below_each_other(self, text: Text, *, breaks: bool) -> list[Text]:
+        """Return the lines of a text; later ones have the indent of the first.
+
+        breaks: whether a word that is longer than a line is broken.
+        """
+        if text.cell_len <= self.width:
+            return [text]
+        plain = text.plain
+        indent = min(len(plain) - len(plain.lstrip(" ")), self.width // 2)
+        margin = styled(" " * indent)
+        room = self.width - indent
+        lines: list[Text] = []
+        for line in _wrapped(text[indent:], room, words=_WORD_OR_COMMAND):
+            pieces: Iterable[Text] = [line]
+            if breaks and line.cell_len > room:
+                pieces = line.wrap(self._console, room)
+            lines += [margin + piece for piece in pieces]
+        return lines
 
     def path(self, path: str, *, taken: int = 0) -> Shown:
         return cut_left(shown_in_line(path), max(self.width - taken, _SHORTEST))
@@ -504,15 +533,31 @@ class Terminal(Screen):
 _WORD: Final = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")
 
 
-def _wrapped(text: Text, width: int) -> list[Text]:
-    """Return the lines of a text; a word that is longer than a line is not broken."""
+# The same, and a command between backticks, which is one part.
+_WORD_OR_COMMAND: Final = re.compile(rf"`[^`\n]+`|{_WORD.pattern}")
+
+
+def _is_of_log(parts: Sequence[Part]) -> bool:
+    """Whether one of the parts is a text of the log."""
+    for part in parts:
+        content = part if isinstance(part, str) else part[0]
+        if isinstance(content, Shown):
+            return True
+    return False
+
+
+def _wrapped(text: Text, width: int, words: re.Pattern[str] = _WORD) -> list[Text]:
+    """Return the lines of a text; a word that is longer than a line is not broken.
+
+    words: the parts that are not broken.
+    """
     from rich.cells import cell_len
 
     wrapped: list[Text] = []
     for line in text.split("\n", allow_blank=True):
         start = 0
         breaks: list[int] = []
-        for word in _WORD.finditer(line.plain):
+        for word in words.finditer(line.plain):
             text_so_far = line.plain[start : word.end()]
             if start < word.start() and cell_len(text_so_far) > width:
                 start = word.start()

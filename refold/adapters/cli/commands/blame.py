@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     )
     from refold.store.session.session import Session
 
-_MOST_CANDIDATES: Final = 10
+_MOST_CANDIDATES: Final = 5
+_LONGEST_CANDIDATE: Final = 50  # columns
 _TO_THE_MINUTE: Final = len("2026-03-16 10:00")
 _WITH_LINE: Final = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d{0,8})")
 
@@ -113,12 +114,17 @@ def _place(histories: FileHistories, name: str) -> tuple[str, int | None]:
             "files a run uses"
         )
     if len(paths) > 1:
-        shown = [output.one_line(path) for path in paths[:_MOST_CANDIDATES]]
+        shown = [_end_of_path(path) for path in paths[:_MOST_CANDIDATES]]
         more = len(paths) - len(shown)
         names = ", ".join(shown) + (f" and {more} more" if more else "")
         number = counted(len(paths), "path")
         raise RefoldError(f"{number} end with that, give more of the path: {names}")
     return paths[0], line
+
+
+def _end_of_path(path: str) -> str:
+    """Return the path for an error; only its end if it is long."""
+    return output.cut_left(output.one_line(path), _LONGEST_CANDIDATE)
 
 
 def _list_result(histories: FileHistories) -> output.Result:
@@ -151,7 +157,7 @@ def _history_result(history: FileHistory) -> output.Result:
     """Return the history of a file."""
 
     def show(screen: output.Screen) -> None:
-        screen.line((output.shown_in_line(history.path), "bold"))
+        screen.line((screen.path(history.path), "bold"))
         screen.line(
             f"{counted(history.reads, 'read')}, "
             f"{counted(len(history.changes), 'change')}, "
@@ -240,8 +246,8 @@ def _line_result(history: FileHistory, number: int) -> output.Result:
 
 def _show_line(screen: output.Screen, history: FileHistory, line: BlamedLine) -> None:
     text = "(only a part of the line was shown)" if line.text is None else line.text
-    place = f"{output.shown_in_line(history.path)}:{line.number}"
-    screen.line((place, "bold"))
+    place = f"{history.path}:{line.number}"
+    screen.line((screen.path(place), "bold"))
     screen.line("  ", output.shown_in_line(text))
     if line.doubt is not None:
         why = reason_text(line.doubt.reason, line.doubt.detail)
