@@ -23,6 +23,7 @@ from refold.projections.review.rules import ReviewRules
 from refold.redaction.plan import Plan
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import RedactionError, Redactor
+from tests.fuzz import wire
 from tests.importers import samples
 
 SECRET: Final = "ghp_q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaX"  # made up
@@ -212,6 +213,7 @@ FUZZED: Final[Mapping[str, Fuzzed]] = {
         f"import-{form}": Fuzzed(importer(form), (_seed(document),))
         for form, document in _DOCUMENTS.items()
     },
+    **{name: Fuzzed(target, seeds) for name, target, seeds in wire.targets()},
     "import-auto": Fuzzed(importer("auto"), tuple(map(_seed, _DOCUMENTS.values()))),
     "review-rules": Fuzzed(review_rules, (_RULES,)),
     "replay-bundle": Fuzzed(command("replay", "{file}"), (_seed(_BUNDLE),), 30),

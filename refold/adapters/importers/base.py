@@ -532,6 +532,8 @@ def at(value: Any, *path: str) -> Any:
 
     The functions below take such a path, too.
     """
+    if len(path) == 1:  # the most frequent case
+        return value.get(path[0]) if isinstance(value, dict) else None
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
@@ -539,13 +541,15 @@ def at(value: Any, *path: str) -> Any:
 
 def mapping(value: Any, *path: str) -> dict[str, Any]:
     """Return the JSON object at this path, or an empty one."""
-    value = at(value, *path)
+    if path:
+        value = at(value, *path)
     return value if isinstance(value, dict) else {}
 
 
 def sequence(value: Any, *path: str) -> list[Any]:
     """Return the JSON array at this path, or an empty one."""
-    value = at(value, *path)
+    if path:
+        value = at(value, *path)
     return value if isinstance(value, list) else []
 
 
@@ -556,7 +560,8 @@ def each(value: Any, *path: str) -> Iterator[dict[str, Any]]:
 
 def text(value: Any, *path: str) -> str | None:
     """Return the text at this path, or None if there is none or it is empty."""
-    value = at(value, *path)
+    if path:
+        value = at(value, *path)
     return value if isinstance(value, str) and value else None
 
 

@@ -233,7 +233,7 @@ class _Rollout:
         is_result = kind.endswith("_output")
         pieces = list(openai.response_item(item))
         if is_result and pieces:
-            pieces = [_returned(item)]
+            pieces = [returned(item)]
         elif kind in _OPAQUE:
             pieces = [base.Piece("provider_edit", {"blocks": [item]})]
         pieces = list(decisions.in_codex(pieces))
@@ -300,7 +300,7 @@ class _Rollout:
         self.end()
 
 
-def _returned(item: dict[str, Any]) -> base.Piece:
+def returned(item: dict[str, Any]) -> base.Piece:
     """Return the result in an item.
 
     The output of some commands is JSON with their exit code and duration.
@@ -310,7 +310,8 @@ def _returned(item: dict[str, Any]) -> base.Piece:
     if isinstance(output, dict) and "content" in output:
         content = output["content"]
     output_json = None
-    if isinstance(content, str):
+    # Only an object can have metadata, and most outputs are no JSON.
+    if isinstance(content, str) and content.lstrip().startswith("{"):
         output_json, _ = base.parsed(content)
     metadata = base.mapping(output_json, "metadata")
     failed = (
@@ -329,7 +330,8 @@ def _exit_code(content: Any) -> int:
     if isinstance(content, list):
         texts = [base.text(part, "text") for part in content]
         text = next((text for text in texts if text), None)
-    if not isinstance(text, str):
+    # A search for a word is faster than one for a line, and most outputs lack it.
+    if not isinstance(text, str) or "Output:" not in text:
         return 0
     output = _OUTPUT.search(text)
     if output is None:

@@ -233,7 +233,9 @@ def refused_in_codex(content: Any) -> bool:
 
 def _codex_output(content: Any) -> str:
     """Return the text of a result, or the field ``output`` if the text is JSON."""
-    text = messages.joined_text(content)
+    text = messages.joined_text(content).strip()
+    if not text.startswith("{"):
+        return text
     value, _ = base.parsed(text)
     return (base.text(value, "output") or text).strip()
 

@@ -168,7 +168,9 @@ def joined_text(content: Any) -> str:
 
 def text_of(part: Any) -> str | None:
     """Return the text of a part that is a text or a text block, else None."""
-    text = base.at(part, "text") if base.at(part, "type") == "text" else part
+    text = part
+    if isinstance(part, dict) and part.get("type") == "text":
+        text = part.get("text")
     return text if isinstance(text, str) else None
 
 

@@ -10,6 +10,8 @@ from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
 NAME = "openai"
+# By the type of a call, its arguments stand in one of these fields.
+_ARGUMENTS = ("arguments", "input", "action", "operation")
 _TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 
 
@@ -118,7 +120,7 @@ def user(content: Any) -> Iterator[base.PieceOrSkipped]:
         yield base.Skipped("", messages.CANNOT_READ)
     else:
         why = "part that is neither text, image nor file"
-        yield from messages.user_parts([*enumerate(content)], _text_of, _file, why)
+        yield from messages.user_parts([*enumerate(content)], text_of, file_of, why)
 
 
 def assistant(
@@ -131,7 +133,7 @@ def assistant(
     yield from messages.unreadable(content)
     texts: list[str] = []
     for index, part in enumerate(messages.parts(content)):
-        text = _text_of(part)
+        text = text_of(part)
         if text is None:
             yield base.Skipped(f"content[{index}]", "part that is not text")
         else:
@@ -199,25 +201,36 @@ def response_item(item: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
             thinking += messages.thinking_blocks(base.text(part, "text"))
         yield from messages.response([], thinking)
     elif kind.endswith("_call") and call_id:
-        arguments = item.get("arguments", item.get("input", item.get("action")))
-        function = {"name": item.get("name") or kind, "arguments": arguments}
+        function = {"name": item.get("name") or kind, "arguments": arguments_in(item)}
         yield from call_of(call_id, function, "")
     elif kind.endswith("_output") and call_id:
         yield messages.tool_result(call_id, item.get("output"))
 
 
-def _text_of(part: Any) -> str | None:
+def arguments_in(item: dict[str, Any]) -> Any:
+    """Return the arguments in a call of the Responses API, whose tools name them."""
+    for name in _ARGUMENTS:
+        if name in item:
+            return item[name]
+    return None
+
+
+def text_of(part: Any) -> str | None:
+    """Return the text of a part of a content, else None."""
     if isinstance(part, str):
         return part
-    kind = base.at(part, "type")
-    text = base.at(part, "refusal" if kind == "refusal" else "text")
-    return text if isinstance(text, str) and kind in _TEXT_TYPES else None
+    if not isinstance(part, dict) or part.get("type") not in _TEXT_TYPES:
+        return None
+    text = part.get("refusal" if part["type"] == "refusal" else "text")
+    return text if isinstance(text, str) else None
 
 
-def _file(part: dict[str, Any]) -> JsonObject | None:
+def file_of(part: dict[str, Any]) -> JsonObject | None:
+    """Return the image, recording, or file in a part of a content, else None."""
     match part.get("type"):
         case "image_url" | "input_image":
             url = base.text(part, "image_url") or base.text(part, "image_url", "url")
+            url = url or _stored_file(part)
             return attachment_at("image", url) if url else None
         case "input_audio":
             media_type = base.text(part, "input_audio", "format") or "unknown"
@@ -225,14 +238,20 @@ def _file(part: dict[str, Any]) -> JsonObject | None:
             if data is None:
                 return None
             return {"kind": "file", "media_type": f"audio/{media_type}", "data": data}
-        case "file":
-            url = base.text(part, "file", "file_data")
-            file_id = base.text(part, "file", "file_id")
-            if url is None and file_id is not None:
-                url = f"file:{file_id}"
-            name = base.text(part, "file", "filename")
-            return attachment_at("file", url, name) if url else None
+        case "file" | "input_file":
+            file = part.get("file", part)
+            url = base.text(file, "file_data") or base.text(file, "file_url")
+            url = url or _stored_file(file)
+            return (
+                attachment_at("file", url, base.text(file, "filename")) if url else None
+            )
     return None
+
+
+def _stored_file(value: Any) -> str | None:
+    """Return the address of a file that the provider stores, by its id, or None."""
+    file_id = base.text(value, "file_id")
+    return f"file:{file_id}" if file_id else None
 
 
 def attachment_at(kind: str, url: str, name: str | None = None) -> JsonObject:

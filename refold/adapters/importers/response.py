@@ -17,6 +17,8 @@ _THINKING: Final = ("thinking", "redacted_thinking")
 _DIRECT: Final = {"caller": {"type": "direct"}}
 # The fields of a call that its ``tool_call`` event records.
 _RECORDED_CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
+# The order of kinds of blocks that contexts restore without a record of the order.
+_RANKS: Final = {"thinking": 0, "text": 1, "call": 2}
 
 
 def events_of(message: JsonObject) -> list[Event]:
@@ -27,24 +29,27 @@ def events_of(message: JsonObject) -> list[Event]:
     read are stored byte for byte.
     """
     content = _blocks(message)
+    kinds_of_blocks = [_kind(block) for block in content]
     others: list[JsonObject] = []
-    for block in content:
-        if not _is_call(block) and not _is_text_or_thinking(block):
+    calls: list[Event] = []
+    for kind, block in zip(kinds_of_blocks, content, strict=True):
+        if kind == "block":
             others.append(block)
-    edits = sequence(message, "context_management", "applied_edits")
-    events: list[Event] = [_response(message, message.get("stop_reason"))]
-    for block in content:
-        if _is_call(block):
+        elif kind == "call":
             call = kinds.ToolCall(
                 call_id=block["id"],
                 tool_name=block["name"],
                 arguments=block.get("input", {}),
             )
-            events.append(call)
+            calls.append(call)
+    edits = sequence(message, "context_management", "applied_edits")
+    events: list[Event] = [_response(message, message.get("stop_reason")), *calls]
     container = message.get("container")
     if not isinstance(container, dict):
         container = None
-    order = _order(content) if _needs_order(content) else None
+    order = None
+    if _needs_order(kinds_of_blocks, content):
+        order = _order(kinds_of_blocks, content)
     if edits or others or order or container:
         events.append(
             kinds.ProviderEdit(
@@ -57,28 +62,37 @@ def events_of(message: JsonObject) -> list[Event]:
     return events
 
 
-def _needs_order(content: Sequence[JsonObject]) -> bool:
+def _kind(block: Mapping[str, Any]) -> str:
+    """Return the kind of a block: ``thinking``, ``text``, ``call``, or ``block``.
+
+    The last is a block that only the provider can read.
+    """
+    if block.get("type") in _THINKING:
+        return "thinking"
+    if blocks.text_of(block) is not None:
+        return "text"
+    return "call" if _is_call(block) else "block"
+
+
+def _needs_order(kinds_of_blocks: Sequence[str], content: Sequence[JsonObject]) -> bool:
     """Whether the order of the blocks must be recorded to restore the content.
 
     It need not be if thinking comes first, then text, then calls, and no block has
     fields that the events of the response lack.
     """
-    ranks: list[int] = []
-    for block in content:
-        if block.get("citations") or _extra_call_fields(block) not in ({}, _DIRECT):
+    rank = 0
+    for kind, block in zip(kinds_of_blocks, content, strict=True):
+        if kind == "block" or _RANKS[kind] < rank or block.get("citations"):
             return True
-        if block.get("type") in _THINKING:
-            ranks.append(0)
-        elif blocks.text_of(block) is not None:
-            ranks.append(1)
-        elif _is_call(block):
-            ranks.append(2)
-        else:
+        if kind == "call" and _extra_call_fields(block) not in ({}, _DIRECT):
             return True
-    return ranks != sorted(ranks)
+        rank = _RANKS[kind]
+    return False
 
 
-def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+def _order(
+    kinds_of_blocks: Sequence[str], content: Sequence[JsonObject]
+) -> tuple[JsonObject, ...]:
     """Return the order of the blocks, with numbers for those that events contain.
 
     Text blocks are in it themselves.  Each other block is numbered among its kind:
@@ -86,17 +100,13 @@ def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
     """
     numbers: Counter[str] = Counter()
     order: list[JsonObject] = []
-    for block in content:
-        if block.get("type") in _THINKING:
-            kind = "thinking"
-        elif blocks.text_of(block) is not None:
+    for kind, block in zip(kinds_of_blocks, content, strict=True):
+        if kind == "text":
             order.append(block)
             continue
-        elif _is_call(block):
-            kind = "call"
-        else:
-            kind = "block"
-        entry: JsonObject = {kind: numbers[kind], **_extra_call_fields(block)}
+        entry: JsonObject = {kind: numbers[kind]}
+        if kind == "call":
+            entry |= _extra_call_fields(block)
         order.append(entry)
         numbers[kind] += 1
     return tuple(order)
@@ -104,7 +114,7 @@ def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
 
 def _extra_call_fields(block: JsonObject) -> JsonObject:
     """Return the fields of a call other than its id, its tool, and its arguments."""
-    if not _is_call(block):
+    if block.keys() <= _RECORDED_CALL_FIELDS:
         return {}
     return {
         name: value
@@ -136,11 +146,12 @@ def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Even
 def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
     """Return the event of a response, with its texts and its thinking."""
     texts: list[str] = []
-    thinking: list[kinds.Thinking] = []
+    thinking: list[Any] = []
     for block in _blocks(message):
-        texts.append(blocks.text_of(block) or "")
         if block.get("type") in _THINKING:
-            thinking.append(kinds.Thinking.model_validate(blocks.thinking_of(block)))
+            thinking.append(blocks.thinking_of(block))
+        else:
+            texts.append(blocks.text_of(block) or "")
     usage = message.get("usage")
     return kinds.AgentResponse(
         text="".join(texts),
@@ -154,11 +165,6 @@ def _is_call(block: Mapping[str, Any]) -> bool:
     """Whether the block is a call that a result can refer to."""
     has_names = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
     return block.get("type") == "tool_use" and has_names and bool(block["id"])
-
-
-def _is_text_or_thinking(block: Mapping[str, Any]) -> bool:
-    """Whether the event of the response itself contains the block."""
-    return block.get("type") in _THINKING or blocks.text_of(block) is not None
 
 
 def _blocks(message: JsonObject) -> list[dict[str, Any]]:

@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from refold.adapters.proxy.conversation import WireProtocol
-from refold.adapters.proxy.protocols import anthropic
+from refold.adapters.proxy.protocols import (
+    anthropic,
+    gemini,
+    ollama,
+    openai_chat,
+    openai_responses,
+)
 
-PROTOCOLS: Final[tuple[WireProtocol, ...]] = (anthropic,)
+PROTOCOLS: Final[tuple[WireProtocol, ...]] = (
+    anthropic,
+    openai_chat,
+    openai_responses,
+    gemini,
+    ollama,
+)
 
 
 def of(method: str, path: str) -> WireProtocol | None:

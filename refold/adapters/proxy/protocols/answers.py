@@ -66,6 +66,34 @@ def failed(error: AgentError, *, complete: bool = True) -> WireAnswer:
     return WireAnswer((error,), None, None, complete)
 
 
+def whole(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    where: str,
+    notes: Notes,
+    *,
+    complete: bool,
+    content: str,
+) -> dict[str, Any] | WireAnswer:
+    """Return the JSON object of an answer, or the answer for an error.
+
+    content: the field with a list that each answer of the API has.
+    """
+    try:
+        value, changes = json_of(body)
+    except ValueError:
+        if complete:
+            return failed(errors.unreadable(status, headers, body, where))
+        return failed(errors.broken(where), complete=False)
+    notes.repaired(changes)
+    if isinstance(value, dict) and isinstance(value.get(content), list):
+        return value
+    if errors.is_error(status, value):
+        return failed(errors.error_in(value, where))
+    return failed(errors.unreadable(status, headers, body, where))
+
+
 def stop_reason(reason: Any, blocks: Sequence[Mapping[str, Any]]) -> str | None:
     """Return why an answer ended: ``tool_use`` if its calls wait for results.
 
@@ -82,6 +110,8 @@ def call_input(arguments: Any, notes: Notes) -> Any:
     """Return the arguments of a call: an object, or the text of a model as it is."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
+    if not arguments.strip():
+        return {}
     try:
         value, changes = json_of(arguments)
     except ValueError:

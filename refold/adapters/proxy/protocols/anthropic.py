@@ -14,7 +14,12 @@ from refold.adapters.proxy.conversation import (
     WireRequest,
 )
 from refold.adapters.proxy.protocols import clients, errors
-from refold.adapters.proxy.protocols.answers import answer_of, call_input, failed
+from refold.adapters.proxy.protocols.answers import (
+    answer_of,
+    call_input,
+    failed,
+    whole,
+)
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     FIELDS_LEFT_OUT,
@@ -23,7 +28,6 @@ from refold.adapters.proxy.protocols.reading import (
     UserEvents,
     body_of,
     endpoint,
-    json_of,
     settled,
     storable,
     without_secrets,
@@ -262,17 +266,11 @@ def answer(
     notes = Notes()
     if is_events(headers, body):
         return _streamed(body, notes)
-    try:
-        message, changes = json_of(body)
-    except ValueError:
-        if complete:
-            return failed(errors.unreadable(status, headers, body, NAME))
-        return failed(errors.broken(NAME), complete=False)
-    notes.repaired(changes)
-    if errors.is_error(status, message):
-        return failed(errors.error_in(message, NAME))
-    if not isinstance(base.at(message, "content"), list):
-        return failed(errors.unreadable(status, headers, body, NAME))
+    message = whole(
+        status, headers, body, NAME, notes, complete=complete, content="content"
+    )
+    if isinstance(message, WireAnswer):
+        return message
     return _answer(message, notes, complete=True)
 
 
@@ -284,13 +282,21 @@ def _answer(
     error: AgentError | None = None,
 ) -> WireAnswer:
     """Return the answer for a message of the API."""
-    content: list[Any] = [_normal(block) for block in base.each(message, "content")]
+    content: list[Any] = []
+    items: list[Event] = []
+    for block in base.sequence(message, "content"):
+        if base.text(block, "type"):
+            content.append(_normal(block))
+        else:
+            notes.add(NOT_CONVERTED, "content: block without a type")
+            items.append(_item("block", block))
     rest: JsonObject = {}
     for name, value in message.items():
         if name not in _ANSWER_FIELDS and value is not None:
             rest[name] = value
-    items = [_item("response", rest)] if rest else []
-    normal_message = {**message, "content": content}
+    if rest:
+        items.append(_item("response", rest))
+    normal_message: JsonObject = {**message, "content": content}
     return answer_of(
         normal_message, NAME, notes, complete=complete, error=error, items=items
     )
@@ -321,9 +327,11 @@ class _Stream:
         """Take the next event."""
         kind = base.text(event, "type") or name
         index = event.get("index")
+        if not isinstance(index, int):
+            index = -1
         if kind == "message_start":
             self._start(base.mapping(event, "message"))
-        elif kind == "content_block_start" and isinstance(index, int):
+        elif kind == "content_block_start" and index >= 0:
             self._blocks[index] = _Block(base.mapping(event, "content_block"))
         elif kind == "content_block_delta" and index in self._blocks:
             self._blocks[index].add(base.mapping(event, "delta"), self._notes)
@@ -331,7 +339,7 @@ class _Stream:
             self._change(event)
         elif kind == "message_stop":
             self.complete = True
-        elif kind == "error":
+        elif "error" in (kind, name):
             self.error = errors.error_in(event, NAME)
         elif kind not in ("content_block_stop", "ping"):
             self._notes.add(NOT_CONVERTED, f"event {base.shown(kind)}")

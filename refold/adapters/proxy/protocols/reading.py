@@ -233,19 +233,18 @@ def settled(
     A result without such a call becomes an ``item``, and so does a second result.
     Messages without events are left out.
     """
-    waiting: Counter[str] = Counter()
+    waiting: dict[str, int] = {}
     settled_messages: list[WireMessage] = []
     for message in messages:
         has_orphan = False
         for event in message.events:
-            if isinstance(event, ToolCall):
-                waiting[event.call_id] += 1
-            elif isinstance(event, ToolResult):
-                if waiting[event.call_id] > 0:
-                    waiting[event.call_id] -= 1
-                else:
+            if type(event) is ToolCall:
+                waiting[event.call_id] = waiting.get(event.call_id, 0) + 1
+            elif type(event) is ToolResult:
+                open_calls = waiting.get(event.call_id, 0)
+                waiting[event.call_id] = open_calls - 1
+                if open_calls <= 0:
                     has_orphan = True
-                    waiting[event.call_id] -= 1
         if has_orphan:
             message = _without_orphans(message, waiting, protocol, notes)
         if message.events:
@@ -254,7 +253,7 @@ def settled(
 
 
 def _without_orphans(
-    message: WireMessage, waiting: Counter[str], protocol: str, notes: Notes
+    message: WireMessage, waiting: dict[str, int], protocol: str, notes: Notes
 ) -> WireMessage:
     """Return the message with the last results of a call id as items.
 

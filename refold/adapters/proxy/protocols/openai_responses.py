@@ -1,0 +1,510 @@
+"""The Responses API of OpenAI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from refold.adapters.importers import base, codex, openai
+from refold.adapters.importers.response import events_of
+from refold.adapters.proxy.conversation import WireAnswer, WireMessage, WireRequest
+from refold.adapters.proxy.protocols import clients, errors, openai_shared
+from refold.adapters.proxy.protocols.answers import (
+    answer_of,
+    call_input,
+    failed,
+    stop_reason,
+    whole,
+)
+from refold.adapters.proxy.protocols.reading import (
+    EMPTY_MESSAGE,
+    NOT_CONVERTED,
+    Notes,
+    UserEvents,
+    body_of,
+    endpoint,
+    settled,
+    storable,
+    without_secrets,
+)
+from refold.adapters.proxy.protocols.streams import is_events, json_events
+from refold.domain.events import (
+    AgentError,
+    Event,
+    Item,
+    JsonObject,
+    ProviderEdit,
+    SystemPrompt,
+    ToolResult,
+    event_of,
+)
+
+NAME: Final = "openai-responses"
+_SYSTEM: Final = ("developer", "system")
+# Items that a client sends, besides messages and outputs of calls.
+_OF_CLIENT: Final = frozenset(
+    {"compaction_trigger", "item_reference", "mcp_approval_response"}
+)
+# The fields of an item that a client adds for itself, or that only name it.
+_OF_ITEM: Final = frozenset(
+    {"id", "internal_chat_message_metadata_passthrough", "phase", "status", "type"}
+)
+_CALL_FIELDS: Final = _OF_ITEM | frozenset(
+    {"action", "arguments", "call_id", "input", "name", "operation"}
+)
+_ENDS: Final = frozenset(
+    {
+        "response.cancelled",
+        "response.completed",
+        "response.failed",
+        "response.incomplete",
+    }
+)
+# Fields of a response that events record, or that repeat the request.
+_ANSWER_FIELDS: Final = frozenset(
+    {
+        "background",
+        "completed_at",
+        "conversation",
+        "created_at",
+        "error",
+        "id",
+        "incomplete_details",
+        "include",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "model",
+        "object",
+        "output",
+        "output_text",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "status",
+        "store",
+        "stream",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "usage",
+        "user",
+    }
+)
+
+
+def matches(method: str, path: str) -> bool:
+    """Whether a request is for a response."""
+    return method == "POST" and endpoint(path).endswith("/responses")
+
+
+def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:  # noqa: ARG001  # as all protocols
+    """Return a request as events.  Raises NotRecordable."""
+    notes = Notes()
+    fields = body_of(body, notes)
+    previous = base.text(fields, "previous_response_id")
+    conversation = base.text(fields, "conversation")
+    conversation = conversation or base.text(fields, "conversation", "id")
+    hint = clients.hint(
+        headers, fields, previous_response_id=previous, conversation=conversation
+    )
+    reading = _Reading(notes, base.text(fields, "instructions"), hint.agent)
+    given = fields.get("input")
+    items = [given] if isinstance(given, str) else base.sequence(given)
+    for index, item in enumerate(items):
+        reading.take(item, f"input[{index}]")
+    messages = reading.messages()
+    if previous is None and conversation is None:
+        messages = settled(messages, NAME, notes)
+    tools = [*base.each(fields, "tools"), *reading.tools]
+    return WireRequest(
+        protocol=NAME,
+        model=base.text(fields, "model"),
+        system=reading.system,
+        tools=tuple(openai_shared.tool_of(tool) for tool in tools),
+        messages=messages,
+        options=without_secrets(
+            fields, "input", "instructions", "model", "stream", "tools"
+        ),
+        hint=hint,
+        stream=fields.get("stream") is True,
+        warnings=notes.warnings(),
+    )
+
+
+class _Reading:
+    """Reads the items of a request, in their order.
+
+    system: the instructions, or else a first message of the developer.
+    tools:  those that stand among the items.
+    """
+
+    def __init__(self, notes: Notes, system: str | None, agent: str | None) -> None:
+        self.system = system
+        self.tools: list[Any] = []
+        self._notes = notes
+        self._agent = agent
+        self._messages: list[WireMessage] = []
+        # The items of the model since the last item of somebody else.
+        self._output = _Output(notes)
+
+    def take(self, item: Any, place: str) -> None:
+        """Take the next item."""
+        fields = base.mapping(item)
+        kind = base.text(fields, "type") or ("message" if fields else "")
+        role = base.text(fields, "role")
+        if isinstance(item, str):
+            fields = {"content": item}
+            kind = "message"
+            role = "user"
+        if kind == "additional_tools":
+            self.tools += base.each(fields, "tools")
+        elif kind == "message" and role in _SYSTEM:
+            self._system_message(fields, place)
+        elif kind == "message" and role == "user":
+            inputs = UserEvents()
+            content = fields.get("content")
+            openai_shared.add_user_parts(inputs, content, NAME, place, self._notes)
+            self._add("user", inputs.events(), place)
+        elif kind.endswith("_output") and base.text(fields, "call_id"):
+            self._add("user", (self._result(fields),), place)
+        elif _is_of_model(kind, role):
+            self._output.take(fields, place)
+        else:
+            self._notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind or 'item')}")
+            event = Item(format=NAME, kind=kind, value=item)
+            self._add("user", (event,), place)
+
+    def messages(self) -> tuple[WireMessage, ...]:
+        """Return all messages."""
+        self._end_output()
+        return tuple(self._messages)
+
+    def _system_message(self, fields: dict[str, Any], place: str) -> None:
+        """Take a message of the developer, which may be the system prompt."""
+        text = openai_shared.system_text(fields.get("content"), place, self._notes)
+        if text is None:
+            self._notes.add(EMPTY_MESSAGE, place)
+        elif self.system is None and not self._messages and not self._output.begun:
+            self.system = text
+        else:
+            event = SystemPrompt(text=text, where="conversation")
+            self._end_output()
+            self._messages.append(WireMessage("system", (event,)))
+
+    def _result(self, item: dict[str, Any]) -> Event:
+        """Return the result of a call."""
+        if self._agent == codex.NAME:
+            piece = codex.returned(item)
+            return event_of(piece.type, piece.fields)
+        output = item.get("output")
+        return ToolResult(
+            call_id=item["call_id"], content="" if output is None else output
+        )
+
+    def _add(self, role: Any, events: tuple[Event, ...], place: str) -> None:
+        """Add a message that is not the model's."""
+        self._end_output()
+        if not events:
+            self._notes.add(EMPTY_MESSAGE, place)
+            return
+        self._messages.append(WireMessage(role, events))
+
+    def _end_output(self) -> None:
+        """Add the items of the model, up to here, as one message."""
+        if self._output.begun:
+            self._messages.append(WireMessage("assistant", self._output.events()))
+            self._output = _Output(self._notes)
+
+
+def _is_of_model(kind: str, role: str | None) -> bool:
+    """Whether an item with this type and this role is output of the model."""
+    if kind == "message":
+        return role == "assistant"
+    return bool(kind) and role is None and kind not in _OF_CLIENT
+
+
+class _Output:
+    """Items of the model, as blocks of the Messages API.
+
+    items: the content that blocks do not have, as events.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self.blocks: list[Any] = []
+        self.items: list[Event] = []
+        self._notes = notes
+        self._only_provider = True
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has an item."""
+        return bool(self.blocks or self.items)
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the events of a message in a request."""
+        if self._only_provider:
+            edit = ProviderEdit(blocks=tuple(self.blocks))
+            return (edit, *self.items) if self.blocks else tuple(self.items)
+        return (*events_of({"content": self.blocks}), *self.items)
+
+    def take(self, item: dict[str, Any], place: str) -> None:
+        """Take the next item."""
+        kind = base.text(item, "type") or "message"
+        if kind == "message":
+            self._message(item, place)
+        elif kind == "reasoning":
+            self._reasoning(item)
+        elif kind.endswith("_call") and base.text(item, "call_id"):
+            self._call(item, kind)
+        else:
+            self.blocks.append(_without_passthrough(item))
+            return
+        self._only_provider = False
+
+    def _message(self, item: dict[str, Any], place: str) -> None:
+        """Take the texts of a message, and their annotations."""
+        content = item.get("content")
+        parts = [content] if isinstance(content, str) else base.sequence(content)
+        for index, part in enumerate(parts):
+            text = openai.text_of(part)
+            if text is None:
+                kind = base.text(part, "type") or "part"
+                where = f"{place}.content[{index}]"
+                self._notes.add(NOT_CONVERTED, f"{where}: {base.shown(kind)}")
+                self.items.append(Item(format=NAME, kind=kind, value=part))
+                continue
+            self.blocks.append({"type": "text", "text": text})
+            for name in ("annotations", "logprobs"):
+                value = base.sequence(part, name)
+                if value:
+                    self.items.append(Item(format=NAME, kind=name, value=value))
+
+    def _reasoning(self, item: dict[str, Any]) -> None:
+        """Take the reasoning: its summary or its text, and its encrypted form.
+
+        The encrypted form stands in the first block, which may have no text.
+        """
+        texts: list[str] = []
+        for name in ("summary", "content"):
+            for part in base.each(item, name):
+                text = base.text(part, "text")
+                if text:
+                    texts.append(text)
+        blocks: list[JsonObject] = []
+        for text in texts:
+            blocks.append({"type": "thinking", "thinking": text})
+        encrypted = base.text(item, "encrypted_content")
+        if encrypted:
+            first = blocks[0] if blocks else {"type": "thinking"}
+            blocks[:1] = [{**first, "data": encrypted}]
+        self.blocks += blocks
+
+    def _call(self, item: dict[str, Any], kind: str) -> None:
+        """Take a call; its tool is named by its type if it has no name."""
+        block: JsonObject = {
+            "type": "tool_use",
+            "id": item["call_id"],
+            "name": base.text(item, "name") or kind,
+            "input": call_input(openai.arguments_in(item), self._notes),
+        }
+        for name, value in item.items():
+            if name not in _CALL_FIELDS and value:
+                block[name] = value
+        self.blocks.append(block)
+
+
+def _without_passthrough(item: dict[str, Any]) -> JsonObject:
+    """Return an item without the fields that the client adds for itself."""
+    name = "internal_chat_message_metadata_passthrough"
+    if name not in item:
+        return item
+    return {key: value for key, value in item.items() if key != name}
+
+
+def answer(
+    status: int, headers: Mapping[str, str], body: bytes, *, complete: bool
+) -> WireAnswer:
+    """Return an answer as events."""
+    if errors.is_error(status):
+        return failed(errors.error_of(status, headers, body, NAME), complete=complete)
+    notes = Notes()
+    if is_events(headers, body):
+        stream = _Stream(notes)
+        for name, event in json_events(body, notes):
+            stream.take(name, event)
+        return _answer(
+            stream.response(), notes, complete=stream.complete, error=stream.error
+        )
+    response = whole(
+        status, headers, body, NAME, notes, complete=complete, content="output"
+    )
+    if isinstance(response, WireAnswer):
+        return response
+    return _answer(response, notes, complete=True)
+
+
+def _answer(
+    response: dict[str, Any],
+    notes: Notes,
+    *,
+    complete: bool,
+    error: AgentError | None = None,
+) -> WireAnswer:
+    """Return the answer for a response."""
+    output = _Output(notes)
+    for index, item in enumerate(base.each(response, "output")):
+        output.take(item, f"output[{index}]")
+    status = base.text(response, "status")
+    if error is None and response.get("error"):
+        error = errors.error_in(response, NAME)
+    elif error is None and status in ("cancelled", "failed"):
+        error = AgentError(code=status, message=f"the response {status}", where=NAME)
+    reason = base.text(response, "incomplete_details", "reason") or status
+    rest: JsonObject = {}
+    for name, value in response.items():
+        if name not in _ANSWER_FIELDS and value not in (None, [], {}, ""):
+            rest[name] = value
+    items = output.items
+    if rest:
+        items = [*items, Item(format=NAME, kind="response", value=storable(rest))]
+    message: JsonObject = {
+        "id": response.get("id"),
+        "model": response.get("model"),
+        "content": output.blocks,
+        "stop_reason": stop_reason(reason, output.blocks),
+        "usage": openai_shared.usage_of(
+            response.get("usage"), response.get("service_tier")
+        ),
+    }
+    return answer_of(
+        message,
+        NAME,
+        notes,
+        complete=complete,
+        error=error,
+        items=items,
+    )
+
+
+class _Stream:
+    """Joins the events of a stream to a response.
+
+    complete: whether the event came that ends the response.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self.complete = False
+        self.error: AgentError | None = None
+        self._notes = notes
+        self._response: JsonObject = {}
+        self._items: dict[int, _Item] = {}
+        self._indexes: dict[str, int] = {}
+
+    def take(self, name: str, event: dict[str, Any]) -> None:
+        """Take the next event."""
+        kind = base.text(event, "type") or name
+        if "error" in (kind, name):
+            self.error = errors.error_in(event, NAME)
+        elif isinstance(event.get("response"), dict):
+            self._response = event["response"]
+            self.complete = kind in _ENDS
+        elif kind == "response.output_item.added":
+            self._item(event).begin(base.mapping(event, "item"))
+        elif kind == "response.output_item.done":
+            self._item(event).end(base.mapping(event, "item"))
+        elif kind.endswith(".delta") and isinstance(event.get("delta"), str):
+            self._item(event).add(kind, event)
+        elif not kind.startswith(("response.", "keepalive", "[DONE]")):
+            self._notes.add(NOT_CONVERTED, f"event {base.shown(kind)}")
+
+    def _item(self, event: dict[str, Any]) -> _Item:
+        """Return the item that an event is about."""
+        index = event.get("output_index")
+        name = base.text(event, "item_id") or base.text(event, "item", "id") or ""
+        if not isinstance(index, int):
+            index = self._indexes.get(name, len(self._items))
+        self._indexes[name] = index
+        return self._items.setdefault(index, _Item())
+
+    def response(self) -> JsonObject:
+        """Return the response, as far as it came.
+
+        Some servers leave out the output in the last event.
+        """
+        if base.sequence(self._response, "output"):
+            return self._response
+        output: list[Any] = []
+        for index in sorted(self._items):
+            output.append(self._items[index].value())
+        return {**self._response, "output": output}
+
+
+# By the start of the type of a delta, the field of the item that it is a part of.
+_FIELDS: Final = {
+    "response.custom_tool_call_input": "input",
+    "response.function_call_arguments": "arguments",
+    "response.mcp_call_arguments": "arguments",
+    "response.code_interpreter_call_code": "code",
+}
+# The same for parts of lists: the field, the type of a part, and its field.
+_PARTS: Final = {
+    "response.output_text": ("content", "output_text", "text"),
+    "response.refusal": ("content", "refusal", "refusal"),
+    "response.reasoning_text": ("content", "reasoning_text", "text"),
+    "response.reasoning_summary_text": ("summary", "summary_text", "text"),
+}
+
+
+class _Item:
+    """An item of a stream: its start, the pieces of its texts, and its end."""
+
+    def __init__(self) -> None:
+        self._start: JsonObject = {}
+        self._whole: JsonObject | None = None
+        # The pieces by the start of the type of their deltas, and their part.
+        self._texts: dict[tuple[str, int], list[str]] = {}
+
+    def begin(self, item: dict[str, Any]) -> None:
+        """Take the start of the item."""
+        self._start = item
+
+    def end(self, item: dict[str, Any]) -> None:
+        """Take the whole item."""
+        self._whole = item
+
+    def add(self, kind: str, event: dict[str, Any]) -> None:
+        """Add a piece of a text."""
+        part = event.get("content_index", event.get("summary_index"))
+        if not isinstance(part, int):
+            part = 0
+        key = kind.removesuffix(".delta"), part
+        self._texts.setdefault(key, []).append(event["delta"])
+
+    def value(self) -> JsonObject:
+        """Return the item, as far as it came."""
+        if self._whole is not None:
+            return self._whole
+        item: JsonObject = dict(self._start)
+        if not item:
+            item = {"type": "message", "role": "assistant"}
+        parts: dict[str, list[Any]] = {}
+        for (kind, _), pieces in sorted(self._texts.items()):
+            text = "".join(pieces)
+            if kind in _FIELDS:
+                item[_FIELDS[kind]] = text
+            elif kind in _PARTS:
+                field, part_type, name = _PARTS[kind]
+                part: JsonObject = {"type": part_type, name: text}
+                parts.setdefault(field, []).append(part)
+        return {**item, **parts}
