@@ -75,6 +75,10 @@ GIVEN: Final[Mapping[str, Given]] = {
     "docs/how-to/extend-refold.md": Given(before=f"{PIP}{ADA}"),
     "examples/plugin/README.md": Given(before=PIP),
     "docs/how-to/follow-a-file.md": Given(before=ADA),
+    "docs/how-to/continue-elsewhere.md": Given(
+        before=ADA,
+        without={"--in claude-code": "it starts a program"},
+    ),
     "docs/how-to/share-a-run.md": Given(
         before=ADA,
         without={"example.com/shared/": "a link is another each time"},

@@ -360,6 +360,27 @@ class Skipped:
     note: bool = False
 
 
+class Exported(NamedTuple):
+    """The event of a session after which Refold exported the context to a client.
+
+    event_id: of the event, so that no other session is mistaken for this one.
+    keys:     of the entries that Refold wrote into the client's file.
+    """
+
+    session_id: str
+    seq: int
+    event_id: str
+    keys: frozenset[str] = frozenset()
+
+    def wrote(self, draft: Draft) -> bool:
+        """Whether the draft is of an entry that Refold wrote."""
+        if draft.key is None:
+            return False
+        # The further drafts of an entry have a suffix.
+        key, _, _ = draft.key.rpartition("\0")
+        return draft.key in self.keys or key in self.keys
+
+
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """A session in a file, as drafts that an empty session accepts in this order.
@@ -371,6 +392,8 @@ class Transcript:
     derived:           for such a session, its derived streams with their events.
     title:             the title that the client gave the session, if any.
     folder:            the folder in which the client worked, if the file names it.
+    exported:          for a session of a client that began with an export of Refold,
+                       the exported event.
     """
 
     session_id: str
@@ -382,6 +405,7 @@ class Transcript:
     derived: tuple[tuple[str, tuple[Draft, ...]], ...] = ()
     title: str = ""
     folder: str = ""
+    exported: Exported | None = None
 
     @property
     def has_records(self) -> bool:

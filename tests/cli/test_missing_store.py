@@ -45,6 +45,7 @@ USES: Final[dict[str, list[str]]] = {
     "repair": ["repair", "--apply"],
     "rerun": ["rerun", "--user", "ada", "--session", "s"],
     "restore": ["restore", "--user", "ada", "--reason", "asked"],
+    "resume": ["resume", "s", "--user", "ada", "--in", "codex"],
     "retain": ["retain", "--preset", "seed"],
     "review": ["review", "list", "--user", "ada"],
     "seal": ["seal"],

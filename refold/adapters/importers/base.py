@@ -47,7 +47,11 @@ from refold.domain.events import (
 )
 from refold.domain.ids import RESERVED, StreamId, check_session_id
 from refold.domain.locks import computed_once
-from refold.domain.ports import Skipped as Skipped, Transcript as Transcript
+from refold.domain.ports import (
+    Exported,
+    Skipped as Skipped,
+    Transcript as Transcript,
+)
 from refold.domain.session import (
     SessionState,
     decide,
@@ -509,6 +513,40 @@ class Origin:
             in_context=piece.in_context,
         )
         return Draft(event, self.ts, self.request_id, self.agent, meta)
+
+
+def exported_in(entry: dict[str, Any]) -> Exported | None:
+    """Return the event after which Refold exported this entry; None for others."""
+    mark = mapping(entry, "refold")
+    session = session_name(mark, "session")
+    event_id = text(mark, "event")
+    seq = number(mark, "seq")
+    if not session or event_id is None or seq is None or seq < 1:
+        return None
+    return Exported(session, int(seq), event_id)
+
+
+class ExportedEntries:
+    """Collects the entries of a file that Refold wrote."""
+
+    def __init__(self) -> None:
+        self._first: Exported | None = None
+        self._keys: list[str] = []
+
+    def take(self, entry: dict[str, Any], key: str | None) -> None:
+        """Take the next entry of the file, with its key."""
+        exported = exported_in(entry)
+        if exported is None or key is None:
+            return
+        self._first = self._first or exported
+        if exported == self._first:
+            self._keys.append(key)
+
+    def exported(self) -> Exported | None:
+        """Return the exported event; None if Refold wrote no entry."""
+        if self._first is None:
+            return None
+        return self._first._replace(keys=frozenset(self._keys))
 
 
 class Importer(Protocol):

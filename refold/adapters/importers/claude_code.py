@@ -567,6 +567,7 @@ class _Conversations:
         self._memory = FileMemory()
         self._titles = Titles()
         self._folder = ""
+        self._exported = base.ExportedEntries()
 
     def take(self, line: base.Line) -> None:
         """Take the next line of the file."""
@@ -579,6 +580,7 @@ class _Conversations:
             if first is not line:
                 self._skip_repeated(first, line, place)
                 return
+        self._exported.take(entry, native.key)
         session = base.session_name(entry, "sessionId")
         if session:
             self._sessions.setdefault(session)
@@ -647,7 +649,8 @@ class _Conversations:
         first, *others = [self._transcript(run, session) for run in runs]
         skipped = (*first.skipped, *self._outside.transcript("").skipped)
         title = self._titles.title()
-        main = replace(first, skipped=skipped, title=title)
+        exported = self._exported.exported()
+        main = replace(first, skipped=skipped, title=title, exported=exported)
         return [replace(each, folder=self._folder) for each in (main, *others)]
 
     def _record(
@@ -819,7 +822,12 @@ def _user(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
     content = _content(entry)
     if _is_queued(entry):
         content = entry["attachment"].get("prompt")
-    pieces = list(messages.user(content))
+    pieces: list[base.PieceOrSkipped] = []
+    if isinstance(content, list) and base.exported_in(entry) is not None:
+        for part in _split_at_texts(content):
+            pieces += messages.user(part)
+    else:
+        pieces += messages.user(content)
     results: list[base.Piece] = []
     for piece in pieces:
         if isinstance(piece, base.Piece) and piece.type == "tool_result":
@@ -831,6 +839,16 @@ def _user(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
             if duration is not None:
                 results[0].fields.setdefault("duration_ms", duration)
     yield from pieces
+
+
+def _split_at_texts(content: list[Any]) -> list[list[Any]]:
+    """Return the inputs in an entry that Refold exported: each text begins one."""
+    parts: list[list[Any]] = []
+    for block in content:
+        if not parts or base.at(block, "type") == "text":
+            parts.append([])
+        parts[-1].append(block)
+    return parts
 
 
 def _assistant(entry: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:

@@ -52,10 +52,12 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     reading = _Rollout(recording, whole=True)
     identities = Identities()
     history = History()
+    exported = base.ExportedEntries()
     for line in source.lines():
         entry = base.mapping(line.value)
         form = format_of(None)
         key = identities.native(form, entry).key if entry else None
+        exported.take(entry, key)
         reading.line(line.number, entry, key)
         change = history.take(entry, key) if key else None
         if change is not None:
@@ -65,7 +67,12 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
             recording.skip(_NOTHING_TAKEN_BACK, f"line {line.number}", note=True)
     reading.end()
     transcript = recording.transcript(reading.name, parent=reading.parent)
-    yield replace(transcript, title=reading.title, folder=reading.folder)
+    yield replace(
+        transcript,
+        title=reading.title,
+        folder=reading.folder,
+        exported=exported.exported(),
+    )
 
 
 class _Pending(NamedTuple):

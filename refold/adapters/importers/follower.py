@@ -28,6 +28,8 @@ from refold.adapters.importers.codex_history import Change, History
 from refold.adapters.importers.unrecorded import is_resumption
 from refold.domain import errors
 from refold.domain.envelope import Draft, Format, Native
+from refold.domain.ports import Exported
+from refold.store.session.forking import continue_exported
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
@@ -368,6 +370,8 @@ class Follower:
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
         self._memories: dict[str, _Memory] = {}
+        # Whether a session continues an exported one, by its name and the event.
+        self._continued: dict[tuple[str, Exported], bool] = {}
         self.appended = 0
         self.refused = 0
         self.refusals: list[Refusal] = []
@@ -688,11 +692,35 @@ class Follower:
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
             session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
             session = self._store.session(user_id=self._user, session_id=session_id)
-            self._append_entries(replace(session, begins=labels), list(group), batch)
+            entries = self._without_exported(session, list(group), labels)
+            self._append_entries(replace(session, begins=labels), entries, batch)
         for line, why in sorted(batch.damage):
             self._refuse(Refusal(place.path, reading.line_in_file(line), why))
         place.at = end
         place.tail = _tail(reading.file, end)
+
+    def _without_exported(
+        self, session: Session, entries: list[_Entry], labels: dict[str, str]
+    ) -> list[_Entry]:
+        """Return the entries without those that this store exported to the client.
+
+        The session continues the exported one, as a fork with these labels too.
+        """
+        own: list[_Entry] = []
+        for entry in entries:
+            exported = base.exported_in(base.mapping(entry.native.value))
+            if exported is None:
+                own.append(entry)
+                continue
+            place = (session.session_id, exported)
+            if place not in self._continued:
+                is_new = session.writer.log.head(session.stream).seq == 0
+                self._continued[place] = continue_exported(session, exported)
+                if is_new and self._continued[place]:
+                    session.label(**labels)
+            if not self._continued[place]:
+                own.append(entry)
+        return own
 
     def _append_entries(
         self, session: Session, entries: list[_Entry], batch: _Batch

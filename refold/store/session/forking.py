@@ -54,3 +54,45 @@ def pass_labels(session: SessionCore, child: S) -> S:
         child.append(labelling(labels))
         session.writer.log.label_like(child.stream, session.stream)
     return child
+
+
+def continue_exported(session: SessionCore, exported: ports.Exported) -> bool:
+    """Make an empty session a fork that continues an exported context.
+
+    Returns whether the session is such a fork.  It is none if it has events of another
+    origin, or if this store does not have the exported event: then the exported entries
+    are to be read like those of the client.
+    """
+    state = session.writer.log.head(session.stream).state
+    place = (exported.session_id, exported.seq)
+    if state.head_seq > 0:
+        return state.forked_from == place
+    stream = session.stream._replace(session_id=exported.session_id)
+    if stream == session.stream:
+        return False
+    try:
+        events = session.writer.log.read(stream, spans=[(exported.seq, exported.seq)])
+    except errors.Erased:
+        return False
+    if [str(event.event_id) for event in events] != [exported.event_id]:
+        return False
+    origin = replace(session, stream=stream)
+    pass_labels(origin, fork(origin, exported.seq, session_id=session.session_id))
+    return True
+
+
+def lineage(session: SessionCore) -> tuple[str, ...]:
+    """Return the names of a session and of those from which it was forked.
+
+    A context of the session may show events of all of them.
+
+    Raises SessionNotFound, Erased.
+    """
+    names = [session.session_id]
+    origin = session.head().state.forked_from
+    while origin is not None:
+        name, _ = origin
+        names.append(name)
+        stream = session.stream._replace(session_id=name)
+        origin = replace(session, stream=stream).head().state.forked_from
+    return tuple(names)

@@ -20,7 +20,7 @@ from refold.store.history import History, read_pages
 from refold.store.marks import with_seqs
 from refold.store.proofs.rerun import with_requests
 from refold.store.session.core import SessionCore
-from refold.store.session.forking import fork
+from refold.store.session.forking import continue_exported, fork
 
 # An import begins again if another writer appended to the session, at most this often.
 _TRIES: Final = 8
@@ -62,10 +62,14 @@ def append_transcript(
     summaries and requests, are appended only if redaction changes no event: otherwise
     their digests would be wrong.
 
+    A session of a client that began with an export of this store becomes a fork of the
+    exported session, with the entries that the client added.
+
     names: maps the ids of sessions in the file to their ids in this store.
 
     Raises ImportFailed.
     """
+    transcript = _continued(session, transcript)
     if transcript.forked_from and session.writer.log.head(session.stream).seq == 0:
         _fork_again(session, transcript.forked_from, where, names)
     left_out_records: tuple[ports.Skipped, ...] = ()
@@ -98,6 +102,15 @@ def append_transcript(
         events=extended.events + titled,
         skipped=(*left_out_records, *extended.skipped),
     )
+
+
+def _continued(session: SessionCore, transcript: ports.Transcript) -> ports.Transcript:
+    """Return the transcript without the entries that this store exported."""
+    exported = transcript.exported
+    if exported is None or not continue_exported(session, exported):
+        return transcript
+    drafts = [draft for draft in transcript.drafts if not exported.wrote(draft)]
+    return replace(transcript, drafts=tuple(drafts))
 
 
 def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:

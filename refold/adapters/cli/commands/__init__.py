@@ -120,6 +120,10 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "share:share",
             "Share a run with somebody else, after a check of its redaction.",
         ),
+        "resume": _own(
+            "resume:resume",
+            "Continue a session in Claude Code or Codex, in the current folder.",
+        ),
         "repair": _own("verify:repair", "Report damage, and repair derived data."),
         "move": _own(
             "operate:move", "Migrate the store to PostgreSQL while agents write."

@@ -17,11 +17,13 @@ import orjson
 import typer
 
 from refold.adapters.cli import options, output
+from refold.adapters.cli.commands.resume import AtOption, RevealOption, export_context
 from refold.adapters.cli.files import Destination, write_lines
 from refold.adapters.cli.options import (
     Call,
     SessionFilter,
     SessionOption,
+    StrategyOption,
     UserFilter,
     UserOption,
     only_user,
@@ -118,7 +120,22 @@ def serve(
 
 
 By = Literal["session", "user", "day"]
-ExportFormat = Literal["events", "atif", "otlp", "dataset", "parquet"]
+ExportFormat = Literal[
+    "events",
+    "atif",
+    "otlp",
+    "dataset",
+    "parquet",
+    "claude-code",
+    "codex",
+    "openai",
+    "anthropic",
+    "gemini",
+]
+# The formats of a context, which a client continues or a provider's SDK takes.
+_OF_CONTEXTS: Final = frozenset(
+    {"claude-code", "codex", "openai", "anthropic", "gemini"}
+)
 TraceEncoding = Literal["protobuf", "json"]
 Columns = Literal["metadata", "all"]
 
@@ -388,7 +405,9 @@ def export(
             metavar="FORMAT",
             help="Write this format: events, a trajectory per session (atif), a trace "
             "per turn (otlp), a chat per session of users who consented "
-            "(dataset), or tables of all users (parquet).",
+            "(dataset), or tables of all users (parquet).  Or write the context of "
+            "--session for another program: claude-code, codex, openai, anthropic or "
+            "gemini.",
         ),
     ] = "events",
     content: Annotated[
@@ -451,6 +470,13 @@ def export(
             help="Send traces as protobuf or json.  Default: protobuf.",
         ),
     ] = None,
+    at: AtOption = None,
+    strategy: StrategyOption = None,
+    reveal: RevealOption = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Overwrite the file with a context if it exists."),
+    ] = False,
 ) -> Result | None:
     """Export the log, or everything stored about a user.
 
@@ -459,7 +485,33 @@ def export(
     certificates, with their digests in manifest.json: `refold verify --export`
     checks them.  Both are plain text with file permissions for you alone; redacted
     values are in neither.
+
+    The context of a session is what `refold context` shows, message by message.
     """
+    if form in _OF_CONTEXTS:
+        if user is None or session is None:
+            raise typer.BadParameter(f"{form} has one session: give --user, --session")
+        if jobs != 1:
+            raise typer.BadParameter("--jobs is for a folder: see --out")
+        return export_context(
+            call,
+            (user, session),
+            form,
+            out,
+            at=at,
+            strategy=strategy,
+            reveal=reveal,
+            force=force,
+        )
+    of_contexts = {
+        "--at": at,
+        "--strategy": strategy,
+        "--reveal": reveal,
+        "--force": force,
+    }
+    for name in options.used(of_contexts):
+        formats = ", ".join(sorted(_OF_CONTEXTS))
+        raise typer.BadParameter(f"{name} is for the formats of a context: {formats}")
     if form == "dataset" and (out is None or session is not None):
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
     if (columns or buckets) and form != "parquet":

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -27,6 +26,7 @@ from refold.domain.errors import (
     counted,
 )
 from refold.domain.events import UserInput
+from refold.store.session.forking import lineage
 
 if TYPE_CHECKING:
     from refold.redaction.policy import Policy
@@ -184,13 +184,13 @@ def _written(
 ) -> output.Result:
     """Write the run to a file."""
     store, opened = _opened(call, user, session)
-    lineage = _lineage(opened)
+    names = lineage(opened)
     with Destination(out) as destination:
         checked_upto = opened.head().seq
         preview = _preview(opened)
-        _check_redaction(store, user, lineage)
+        _check_redaction(store, user, names)
         _confirm(call, preview, "Write the file?", yes=yes)
-        size = _write(store, opened, destination, out, lang, lineage, checked_upto)
+        size = _write(store, opened, destination, out, lang, names, checked_upto)
     path, _ = repaired(str(out))
     value = {"out": path, "bytes": size, "expires": None, **preview}
 
@@ -217,7 +217,7 @@ def _served(
     name = opened.session_id
     checked_upto = opened.head().seq
     preview = _preview(opened)
-    _check_redaction(store, user, _lineage(opened))
+    _check_redaction(store, user, lineage(opened))
     _confirm(call, preview, "Create the link?", yes=yes)
     new = store.shares.create(
         user, session_id=name, lasts=expires, creator=options.operator(None)
@@ -301,23 +301,6 @@ def _strictest() -> Policy:
 
     policy = config.policy(None) or Policy(version=1)
     return policy.with_packs(tuple(dict.fromkeys([*policy.packs, *PACKS])))
-
-
-def _lineage(session: Session) -> tuple[str, ...]:
-    """Return the names of a session and of those from which it was forked.
-
-    The contexts in the file or page show events of all of them.
-
-    Raises SessionNotFound, Erased.
-    """
-    names = [session.session_id]
-    origin = session.head().state.forked_from
-    while origin is not None:
-        name, _ = origin
-        names.append(name)
-        stream = session.stream._replace(session_id=name)
-        origin = replace(session, stream=stream).head().state.forked_from
-    return tuple(names)
 
 
 def _preview(session: Session) -> dict[str, Any]:
@@ -418,12 +401,12 @@ def _write(
     destination: Destination,
     out: Path,
     lang: Language,
-    lineage: tuple[str, ...],
+    names: tuple[str, ...],
     checked_upto: int,
 ) -> int:
     """Write the file, and record the copy; return its bytes.
 
-    lineage:      the sessions whose events the file shows.
+    names:        the sessions whose events the file shows.
     checked_upto: the last seq of the session whose redaction was checked.
 
     Raises RefoldError if the session has later events, which may be in the file.
@@ -432,7 +415,7 @@ def _write(
     from refold.store.exports import CopyRecords
     from refold.store.recorded import recorded_as
 
-    copies = CopyRecords(store.writer, "share", out, sessions=lineage)
+    copies = CopyRecords(store.writer, "share", out, sessions=names)
     copies.record(session.user_id)
     with copies.dropped_on_failure():
         with recorded_as("export"):
