@@ -41,6 +41,7 @@ OPERATIONS = (
     "verify",
     "prove",
     "search",
+    "traces",
     "label",
     "export",
     "costs",

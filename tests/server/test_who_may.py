@@ -45,6 +45,7 @@ READS = (
 WRITES: tuple[tuple[str, str, object], ...] = (
     ("post", "/v1/sessions/{s}/events", ASKS),
     ("post", "/v1/sessions/{s}/compact", {}),
+    ("post", "/v1/traces", {"resourceSpans": []}),
     ("put", "/v1/sessions/{s}/labels", {"a": "b"}),
     ("post", "/v1/sessions/{s}/reviews/1", {"decision": "accept"}),
     ("post", "/v1/sessions/{s}/context", {"fullContextTurns": 2}),

@@ -24,7 +24,7 @@ _OPERATION: Final = otlp_names.OPERATION
 _CHAT: Final = "chat"
 _TOOL: Final = "execute_tool"
 _TURN: Final = "invoke_agent"
-_MODEL_CALLS: Final = frozenset(
+MODEL_CALLS: Final = frozenset(
     {_CHAT, "generate_content", "text_completion", "completion"}
 )
 _INPUT_MESSAGES: Final = otlp_names.INPUT
@@ -39,7 +39,7 @@ _CACHE_WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
 # The provider, by a part of the model's name.
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini"}
 # The values of a failed span's status code.
-_FAILED: Final = (2, "STATUS_CODE_ERROR")
+FAILED: Final = (2, "STATUS_CODE_ERROR")
 
 
 def traces(
@@ -371,7 +371,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
             spans = conversations.setdefault(name, [])
             spans.append(_Span(_order(span), trace, span, attributes))
             for event in base.each(span, "events"):
-                spans.append(_Span(_order(event), trace, event, _attributes_of(event)))
+                spans.append(_Span(_order(event), trace, event, attributes_of(event)))
     for name, spans in conversations.items():
         reading = _Conversation(base.Recording(NAME, source.name))
         for part_of_trace in sorted(spans, key=lambda part: part.order):
@@ -399,7 +399,7 @@ class _Conversation:
             self.finish()
         attributes = span.attributes
         operation = str(attributes.get(_OPERATION))
-        if operation in _MODEL_CALLS:
+        if operation in MODEL_CALLS:
             self._add_model_call(span)
             return
         call_id = base.text(attributes, "gen_ai.tool.call.id")
@@ -463,18 +463,18 @@ class _Conversation:
         attributes = span.attributes
         if _INPUT_MESSAGES not in attributes and _OUTPUT_MESSAGES not in attributes:
             self.recording.skip(_WITHOUT_CONTENT, _place(span))
-        system = _structured(attributes.get("gen_ai.system_instructions"))
+        system = structured(attributes.get("gen_ai.system_instructions"))
         if system and system != self._system:
             self._system = system
             texts = [str(base.at(part, "content") or "") for part in system]
             self._take([messages.system("\n\n".join(texts))], span)
-        sent = _structured(attributes.get(_INPUT_MESSAGES))
+        sent = structured(attributes.get(_INPUT_MESSAGES))
         for message in sent[self._count_repeated(sent) :]:
             for part in base.each(message, "parts"):
                 self._take_part(base.at(message, "role"), part, span)
         self._take_edits()
         self._messages = list(sent)
-        for value in _structured(attributes.get(_OUTPUT_MESSAGES)):
+        for value in structured(attributes.get(_OUTPUT_MESSAGES)):
             answer = base.mapping(value)
             self._take(_answer_pieces(answer), span, is_answer=True)
             # The next request repeats the answer with these fields.
@@ -517,7 +517,7 @@ class _Conversation:
         """
         if not self.recording.waits(call_id):
             return
-        failed = base.at(span.span, "status", "code") in _FAILED
+        failed = base.at(span.span, "status", "code") in FAILED
         duration_ms: float | None = None
         if call_id in self._tool_spans:
             _, began, ended = span.order
@@ -555,7 +555,7 @@ class _Conversation:
                 agent=origin.agent,
                 model=base.text(model),
                 response_id=base.text(attributes, "gen_ai.response.id"),
-                usage=_usage(attributes),
+                usage=usage_of(attributes),
                 source=origin.source,
             )
         self.recording.take(pieces, origin)
@@ -586,14 +586,14 @@ def _spans(request: Any) -> Iterator[Json]:
 def current_attributes(span: Json) -> Json:
     """Return the attributes of a span under their current names."""
     events_of_span = [
-        (str(event.get("name")), _attributes_of(event))
+        (str(event.get("name")), attributes_of(event))
         for event in base.each(span, "events")
     ]
-    return otlp_names.current(_attributes_of(span), events_of_span)
+    return otlp_names.current(attributes_of(span), events_of_span)
 
 
-def _attributes_of(span: Json) -> Json:
-    """The attributes of a span as an ordinary object."""
+def attributes_of(span: Json) -> Json:
+    """Return the attributes of a span, an event, or a resource as a plain object."""
     attributes = base.each(span, "attributes")
     return {str(entry.get("key")): _value(entry.get("value")) for entry in attributes}
 
@@ -607,14 +607,20 @@ def _value(otlp_value: Any) -> Any:
             case "arrayValue":
                 return [*map(_value, base.sequence(value, "values"))]
             case "kvlistValue":
-                return _attributes_of({"attributes": base.at(value, "values")})
+                return attributes_of({"attributes": base.at(value, "values")})
         return value
     return None
 
 
+def time_of(span: Json, name: str) -> datetime | None:
+    """Return the time in a field with nanoseconds since 1970; None without one."""
+    moment = _whole(span.get(name)) // 1000
+    return from_microseconds(moment) if 0 < moment < 1 << 53 else None
+
+
 def _order(span: Json) -> tuple[int, int, int]:
     """The order of a span: by seq in an export of Refold, else by the clock."""
-    seq = _attributes_of(span).get("refold.seq")
+    seq = attributes_of(span).get("refold.seq")
     began = _whole(span.get("startTimeUnixNano", span.get("timeUnixNano")))
     ended = _whole(span.get("endTimeUnixNano")) or began
     return seq if isinstance(seq, int) else 0, began, ended
@@ -627,7 +633,7 @@ def _whole(value: Any) -> int:
     return int(digits) if is_number and len(digits) < 20 else 0
 
 
-def _structured(value: Any) -> list[Any]:
+def structured(value: Any) -> list[Any]:
     """The array in an attribute, which may be JSON in a text."""
     if isinstance(value, str):
         value, _ = base.parsed(value)
@@ -655,7 +661,7 @@ def _answer_pieces(message: Json) -> Iterator[base.PieceOrSkipped]:
         )
 
 
-def _usage(attributes: Json) -> Json | None:
+def usage_of(attributes: Json) -> Json | None:
     """The usage of a model call in the fields of the Messages API."""
     input_tokens = base.number(attributes, _INPUT_TOKENS)
     output_tokens = base.number(attributes, _OUTPUT_TOKENS)

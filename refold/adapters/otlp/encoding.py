@@ -56,6 +56,19 @@ def from_protobuf(data: bytes) -> Json:
     return _with_ids(request, _base64_to_hexadecimal)
 
 
+def request_of(data: bytes, encoding: Encoding) -> Json:
+    """Return the request in a body.  Raises InvalidEvent for other bytes."""
+    if encoding == "protobuf":
+        return from_protobuf(data)
+    try:
+        request, _ = base.loads(data)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise InvalidEvent("the request is not an OTLP request in JSON")
+    return request
+
+
 def rejected_spans(answer: bytes, encoding: Encoding) -> tuple[int, str]:
     """Return how many spans a server rejected, and its reason.
 

@@ -29,6 +29,9 @@ class SessionHint(NamedTuple):
     previous_response_id: the provider's id of the answer that the request continues.
     thread:               the client's id of a thread in the session, such as that of a
                           sub-agent.
+    is_conversation:      whether ``session_id`` names one conversation.  Without it, a
+                          client may send other requests under it, such as one for a
+                          title, and a request without tools does not begin the session.
     """
 
     session_id: str | None = None
@@ -36,6 +39,7 @@ class SessionHint(NamedTuple):
     parent: str | None = None
     previous_response_id: str | None = None
     thread: str | None = None
+    is_conversation: bool = False
 
 
 class WireMessage(NamedTuple):

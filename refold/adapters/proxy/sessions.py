@@ -207,7 +207,7 @@ class Threads:
         if best is not None:
             return best
         tools = tool_names(wire)
-        if not main.head_seq and tools:
+        if not main.head_seq and (tools or hint.is_conversation):
             main.labels = _labels(wire)
             return main
         # A client compacts its history, or begins again, only between its requests.

@@ -18,7 +18,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mutabl
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from os.path import basename
-from typing import Any, Final, NamedTuple, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote
 from uuid import uuid4
 
@@ -47,6 +48,9 @@ from refold.redaction.redactor import RedactionError
 from refold.store import SessionStore
 from refold.store.recorded import request_of
 
+if TYPE_CHECKING:
+    from refold.adapters.otlp.receiver import TraceReceiver
+
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -71,7 +75,7 @@ _STATIC: Final = re.compile(r"/static/[\w./-]+", re.ASCII)
 _SHARED: Final = "/shared/"
 _PROGRAMS: Final = re.compile(r"/(v1|mcp|metrics)(/|$)")
 _TAIL: Final = "/events/tail"
-_LARGE: Final = re.compile(r"/v1/sessions/[^/]+/events|/mcp")
+_LARGE: Final = re.compile(r"/v1/sessions/[^/]+/events|/v1/traces|/mcp")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _METHODS: Final = (*_SAFE, "POST", "PUT")
 _REQUEST_ID: Final = re.compile(r"[\w.:-]{1,100}", re.ASCII)
@@ -612,6 +616,7 @@ def application(
     app.state.csrf_of = csrf_of_token
     app.state.exchange_token = exchanged
     app.state.feeds = routes.Feeds()
+    app.state.trace_receiver = _trace_receiver(store)
     for error_class in (errors.RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error_class, _on_error)
     # After this answer, Starlette raises the error again, and the gate logs it.
@@ -660,6 +665,25 @@ def application(
             expose_headers=["X-Request-ID"],
         )
     return Gate(inner, app)
+
+
+def _trace_receiver(store: SessionStore) -> Callable[[], TraceReceiver]:
+    """Return a function that returns the one receiver of spans.
+
+    Its modules load with the first request.
+    """
+    lock = Lock()
+    receivers: list[TraceReceiver] = []
+
+    def receiver() -> TraceReceiver:
+        from refold.adapters.otlp.receiver import TraceReceiver
+
+        with lock:
+            if not receivers:
+                receivers.append(TraceReceiver(store))
+            return receivers[0]
+
+    return receiver
 
 
 def _mcp_application(tools: Any) -> Asgi:

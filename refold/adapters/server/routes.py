@@ -634,6 +634,44 @@ def search(
     )
 
 
+@router.post("/traces", operation_id="traces")
+async def traces(request: Request, access: AppendAccess) -> Response:
+    """Record the model calls in spans, as an OTLP exporter sends them.
+
+    The body is an ExportTraceServiceRequest, in JSON (application/json) or in protobuf
+    (application/x-protobuf), also compressed by gzip; the answer has the same form.
+    Each span of a model call that carries its messages is recorded as a request and its
+    answer, in the session that gen_ai.conversation.id names, else in one of its trace.
+    Model calls without messages are rejected, as partialSuccess says.  If a span comes
+    again, it is recorded once.
+    """
+    body = await request.body()
+    encoding = _trace_encoding(request.headers.get("content-type", ""))
+    is_gzip = request.headers.get("content-encoding", "").lower() == "gzip"
+    most_bytes = request.app.state.limits.body_bytes
+    receiver = request.app.state.trace_receiver
+
+    def take() -> bytes:
+        from refold.adapters.otlp.encoding import request_of, response, unzipped
+
+        data = unzipped(body, most=most_bytes) if is_gzip else body
+        taken = receiver().take(access.user_id, request_of(data, encoding))
+        return response(encoding, rejected=taken.rejected, reason=taken.reason)
+
+    data = await asyncio.to_thread(take)
+    return Response(data, media_type=request.headers["content-type"])
+
+
+def _trace_encoding(content_type: str) -> Literal["protobuf", "json"]:
+    """Return the encoding of an OTLP request.  Raises HTTPException 415."""
+    match content_type.partition(";")[0].strip().lower():
+        case "application/json":
+            return "json"
+        case "application/x-protobuf":
+            return "protobuf"
+    raise HTTPException(415)
+
+
 @router.put("/sessions/{session_id}/labels", operation_id="label")
 def label(
     session: AppendSession,
@@ -1160,7 +1198,8 @@ def _describe_operation(operation: Any, example: Any) -> None:
     answers["default"] = {"$ref": "#/components/responses/Problem"}
     if "takes" in example:
         body = operation.get("requestBody") or {"required": True}
-        content = body.get("content", {}).get(_JSON, {"schema": _EVENT_LIST})
+        schema = example.get("takes_schema", _EVENT_LIST)
+        content = body.get("content", {}).get(_JSON, {"schema": schema})
         body["content"] = {_JSON: content | {"example": example["takes"]}}
         operation["requestBody"] = body
 
