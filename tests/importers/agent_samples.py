@@ -281,3 +281,133 @@ LINES: Final[dict[str, list[Entry]]] = {
     "qwen-code": QWEN,
     "copilot-cli": COPILOT,
 }
+
+
+def openhands_event(
+    name: str, kind: str, source: str = "agent", **fields: Any
+) -> Entry:
+    return {
+        "id": name,
+        "timestamp": f"{_MINUTE}:01.000000",
+        "source": source,
+        "kind": kind,
+        **fields,
+    }
+
+
+def openhands_message(name: str, source: str, text: str) -> Entry:
+    role = "user" if source == "user" else "assistant"
+    content = [{"type": "text", "text": text}]
+    message = {"role": role, "content": content}
+    return openhands_event(name, "MessageEvent", source, llm_message=message)
+
+
+def openhands_action(name: str, call_id: str, command: str, thought: str = "") -> Entry:
+    arguments = f'{{"command": "{command}"}}'
+    return openhands_event(
+        name,
+        "ActionEvent",
+        thought=[{"type": "text", "text": thought}] if thought else [],
+        action={"command": command, "kind": "TerminalAction"},
+        tool_name="terminal",
+        tool_call_id=call_id,
+        tool_call={"id": call_id, "name": "terminal", "arguments": arguments},
+        llm_response_id="r1",
+    )
+
+
+def openhands_result(name: str, call_id: str, text: str, exit_code: int) -> Entry:
+    observation = {
+        "content": [{"type": "text", "text": text}],
+        "exit_code": exit_code,
+        "kind": "TerminalObservation",
+    }
+    return openhands_event(
+        name,
+        "ObservationEvent",
+        "environment",
+        tool_name="terminal",
+        tool_call_id=call_id,
+        observation=observation,
+    )
+
+
+OPENHANDS: Final[list[Entry]] = [
+    openhands_event(
+        "h0", "SystemPromptEvent", system_prompt={"type": "text", "text": "Be brief."}
+    ),
+    openhands_message("h1", "user", "Run both."),
+    openhands_action("h2", "c1", "echo one", "I run them."),
+    openhands_action("h3", "c2", "exit 3"),
+    openhands_result("h4", "c1", "one", 0),
+    openhands_result("h5", "c2", "", 3),
+    openhands_message("h6", "agent", "The second one failed."),
+    openhands_event("h7", "ConversationStateUpdateEvent", "environment"),
+]
+LINES["openhands"] = OPENHANDS
+
+OPENCODE_SESSION: Final = "ses_1"
+
+
+def opencode_message(name: str, role: str, *parts: Entry, **fields: Any) -> Entry:
+    created = 1_795_743_076_000 + int(name.removeprefix("msg_"))
+    info: Entry = {"id": name, "role": role, "time": {"created": created}}
+    if role == "assistant":
+        info["time"]["completed"] = created + 500
+        info |= {
+            "modelID": "claude-x",
+            "agent": "build",
+            "finish": "stop",
+            "tokens": {
+                "total": 113,
+                "input": 40,
+                "output": 10,
+                "reasoning": 3,
+                "cache": {"read": 60, "write": 0},
+            },
+        }
+    listed = [{"id": f"prt_{name}_{index}", **part} for index, part in enumerate(parts)]
+    return {"info": {**info, **fields}, "parts": listed}
+
+
+def opencode_tool(call_id: str, output: str, exit_code: int = 0, **time: int) -> Entry:
+    return {
+        "type": "tool",
+        "tool": "bash",
+        "callID": call_id,
+        "state": {
+            "status": "completed",
+            "input": {"command": f"echo {call_id}"},
+            "output": output,
+            "metadata": {"exit": exit_code},
+            "time": {"start": 1_795_743_076_100, "end": 1_795_743_076_350, **time},
+        },
+    }
+
+
+def opencode_text(text: str) -> Entry:
+    return {"type": "text", "text": text}
+
+
+OPENCODE: Final[Entry] = {
+    "info": {
+        "id": OPENCODE_SESSION,
+        "projectID": "global",
+        "directory": "/work/shop",
+        "title": "Run two commands",
+    },
+    "messages": [
+        opencode_message("msg_1", "user", opencode_text("Run both.")),
+        opencode_message(
+            "msg_2",
+            "assistant",
+            {"type": "step-start"},
+            {"type": "reasoning", "text": "Hm."},
+            opencode_text("I run them."),
+            opencode_tool("c1", "one"),
+            opencode_tool("c2", "", exit_code=3),
+            {"type": "step-finish", "reason": "tool-calls"},
+        ),
+        opencode_message("msg_3", "assistant", opencode_text("The second one failed.")),
+    ],
+}

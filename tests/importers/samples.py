@@ -333,6 +333,7 @@ def write_sample(folder: Path, form: str) -> Path:
     if form in lines:
         return write_lines(folder, lines[form])
     documents: dict[str, Any] = {
+        "opencode": agent_samples.OPENCODE,
         "openai": OPENAI,
         "anthropic": ANTHROPIC,
         "tau-bench": TAU_BENCH,

@@ -43,6 +43,8 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "gemini-cli",
         "qwen-code",
         "copilot-cli",
+        "opencode",
+        "openhands",
         "openai",
         "anthropic",
         "tau-bench",

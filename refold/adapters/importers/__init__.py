@@ -255,7 +255,11 @@ def _contents(source: Source) -> tuple[Content, ...]:
 def _names_for(source: Source) -> list[str]:
     """Return the names of the built-in formats that the file may have."""
     contents = _contents(source)
-    return [each.name for each in registry.BUILT_IN if each.reads in contents]
+    names: list[str] = []
+    for importer in registry.BUILT_IN:
+        if importer.reads in contents or importer.reads_also in contents:
+            names.append(importer.name)
+    return names
 
 
 def _named_importer(source: Source, name: str) -> Importer:
@@ -483,12 +487,16 @@ def _files_of(path: Path) -> list[Path]:
     try:
         if not path.is_dir() or own.is_folder(path):
             return [path]
-        main = _session_of_folder(path)
-        if main.is_file():
-            return [main]
+        for main in (_session_of_folder(path), path / _STATE_FILE):
+            if main.is_file():
+                return [main]
         return _files_in(path) or [path]
     except (OSError, ValueError):
         return [path]
+
+
+# The file of a conversation of OpenHands, whose events are in a folder next to it.
+_STATE_FILE: Final = "base_state.json"
 
 
 def _session_of_folder(folder: Path) -> Path:
@@ -519,6 +527,8 @@ def _files_in(folder: Path) -> list[Path]:
     for path in folders:
         if own.is_folder(path):
             files.append(path)
+        elif (path / _STATE_FILE).is_file():
+            files.append(path / _STATE_FILE)
         else:
             files += _files_in(path)
     return files

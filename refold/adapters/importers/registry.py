@@ -14,6 +14,7 @@ class BuiltIn(NamedTuple):
 
     name:          the name of its format, and of its entry point in ``pyproject.toml``.
     reads:         the kind of file that it reads.
+    reads_also:    another kind.
     has_entry_ids: whether its entries have ids, so that several files may hold parts of
                    one session.
     """
@@ -22,6 +23,7 @@ class BuiltIn(NamedTuple):
     reads: Content = "json"
     has_entry_ids: bool = False
     streams: bool = False
+    reads_also: Content | None = None
 
     def load(self) -> Importer:
         """Import the module.  Raises InvalidConfiguration if it is not installed."""
@@ -36,6 +38,8 @@ BUILT_IN: Final = (
     BuiltIn("gemini-cli", has_entry_ids=True),
     BuiltIn("qwen-code", has_entry_ids=True),
     BuiltIn("copilot-cli", has_entry_ids=True),
+    BuiltIn("opencode", "sqlite", has_entry_ids=True, reads_also="json"),
+    BuiltIn("openhands", has_entry_ids=True),
     BuiltIn("openai"),
     BuiltIn("anthropic"),
     BuiltIn("tau-bench"),
@@ -77,7 +81,8 @@ def reading(contents: Iterable[Content]) -> list[Importer]:
     wanted = frozenset(contents)
     importers: list[Importer] = []
     for importer in BUILT_IN:
-        if importer.reads in wanted or (importer.streams and wanted & _STREAMED):
+        reads = {importer.reads, importer.reads_also}
+        if reads & wanted or (importer.streams and wanted & _STREAMED):
             importers.append(importer.load())
     return importers
 
