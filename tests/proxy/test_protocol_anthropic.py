@@ -128,7 +128,12 @@ def test_a_request_becomes_the_events_of_its_messages() -> None:
                         },
                     ],
                 },
-                {"role": "system", "content": "# Environment"},
+                {
+                    "role": "system",
+                    "content": "# Environment",
+                    "output_config": {"effort": "low"},
+                },
+                {"role": "system", "content": []},
                 {"role": "assistant", "content": CONTENT},
                 {
                     "role": "user",
@@ -155,6 +160,7 @@ def test_a_request_becomes_the_events_of_its_messages() -> None:
     assert request.system == "Be brief.\n\nBe kind."
     assert request.options == {
         "max_tokens": 100,
+        "message_settings": {"1": {"output_config": {"effort": "low"}}},
         "system_blocks": [
             {"characters": 9},
             {"characters": 8, "cache_control": {"type": "ephemeral"}},

@@ -71,7 +71,12 @@ def test_a_request_becomes_the_events_of_its_messages() -> None:
                     "reasoning_content": "A list.",
                     "tool_calls": [CALL],
                 },
-                {"role": "tool", "tool_call_id": "call_1", "content": "a.py"},
+                {
+                    "role": "tool",
+                    "tool_call_id": "call_1",
+                    "content": "a.py",
+                    "__copilotMessageSource": {"kind": "tool"},
+                },
                 {"role": "assistant", "content": None, "refusal": "I cannot."},
                 {"role": "critic", "content": "Bad."},
             ],

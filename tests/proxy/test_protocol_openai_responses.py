@@ -96,6 +96,12 @@ def test_items_become_events_in_their_order() -> None:
                     "output": [{"type": "input_text", "text": "Done"}],
                 },
                 {"type": "item_reference", "id": "msg_0"},
+                {"type": "configuration_update", "reasoning": {"effort": "low"}},
+                {
+                    "type": "agent_message",
+                    "author": "/root",
+                    "content": [{"type": "input_text", "text": "NEW_TASK"}],
+                },
                 {"type": "web_search_call", "id": "ws_1", "status": "completed"},
                 {"role": "assistant", "content": "Found it."},
             ],
@@ -128,6 +134,8 @@ def test_items_become_events_in_their_order() -> None:
         ),
         ("result", "call_2", [{"type": "input_text", "text": "Done"}]),
         ("item", "item_reference"),
+        ("item", "configuration_update"),
+        ("user", "NEW_TASK"),
         ("agent", "Found it."),
         ("provider_edit",),
     ]

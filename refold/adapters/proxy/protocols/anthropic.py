@@ -84,8 +84,14 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest: 
     options = without_secrets(fields, "model", "messages", "stream", "system", "tools")
     system = _system(fields.get("system"), options, notes)
     wire_messages: list[WireMessage] = []
+    settings: JsonObject = {}
     for index, message in enumerate(base.sequence(fields, "messages")):
         wire_messages.append(_message(message, f"messages[{index}]", notes))
+        of_message = _settings(message)
+        if of_message:
+            settings[str(index)] = of_message
+    if settings:
+        options["message_settings"] = storable(settings)
     return WireRequest(
         protocol=NAME,
         model=base.text(fields, "model"),
@@ -134,9 +140,6 @@ def _message(message: Any, place: str, notes: Notes) -> WireMessage:
     """Return a message as events."""
     fields = base.mapping(message)
     role = fields.get("role")
-    unknown = fields.keys() - _MESSAGE_FIELDS
-    if unknown:
-        notes.add(FIELDS_LEFT_OUT, f"messages: {base.field_names(sorted(unknown))}")
     content = fields.get("content")
     parts = [content] if isinstance(content, str) else base.sequence(content)
     wire_role: Role = "user"
@@ -151,9 +154,16 @@ def _message(message: Any, place: str, notes: Notes) -> WireMessage:
     else:
         notes.add(NOT_CONVERTED, f"{place}: message of an unknown role")
         events = (_item("message", message),)
-    if not events:
+    if not events and role != "system":  # an empty one only has settings
         notes.add(EMPTY_MESSAGE, place)
     return WireMessage(wire_role, events)
+
+
+def _settings(message: Any) -> JsonObject:
+    """Return the fields of a message besides its content, such as an effort."""
+    if not isinstance(message, dict) or message.keys() <= _MESSAGE_FIELDS:
+        return {}
+    return {name: message[name] for name in message if name not in _MESSAGE_FIELDS}
 
 
 def _item(kind: str, value: Any) -> Item:

@@ -135,6 +135,8 @@ class Reading:
         for name, value in base.mapping(message).items():
             if name == "name" and base.text(message, "role") in _RESULT:
                 continue
+            if name.startswith("_"):  # a client's own, which no model reads
+                continue
             if name not in _MESSAGE_FIELDS and name not in _ITEM_FIELDS and value:
                 unknown.append(name)
         if unknown:

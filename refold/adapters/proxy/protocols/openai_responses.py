@@ -41,10 +41,10 @@ from refold.domain.events import (
 
 NAME: Final = "openai-responses"
 _SYSTEM: Final = ("developer", "system")
+# Items by which a client controls the provider; no model reads them.
+_CONTROLS: Final = frozenset({"compaction_trigger", "configuration_update"})
 # Items that a client sends, besides messages and outputs of calls.
-_OF_CLIENT: Final = frozenset(
-    {"compaction_trigger", "item_reference", "mcp_approval_response"}
-)
+_OF_CLIENT: Final = _CONTROLS | {"item_reference", "mcp_approval_response"}
 # The fields of an item that a client adds for itself, or that only name it.
 _OF_ITEM: Final = frozenset(
     {"id", "internal_chat_message_metadata_passthrough", "phase", "status", "type"}
@@ -171,7 +171,7 @@ class _Reading:
             self.tools += base.each(fields, "tools")
         elif kind == "message" and role in _SYSTEM:
             self._system_message(fields, place)
-        elif kind == "message" and role == "user":
+        elif kind == "agent_message" or (kind == "message" and role == "user"):
             inputs = UserEvents()
             content = fields.get("content")
             openai_shared.add_user_parts(inputs, content, NAME, place, self._notes)
@@ -181,7 +181,8 @@ class _Reading:
         elif _is_of_model(kind, role):
             self._output.take(fields, place)
         else:
-            self._notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind or 'item')}")
+            if kind not in _CONTROLS:
+                self._notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind or 'item')}")
             event = Item(format=NAME, kind=kind, value=item)
             self._add("user", (event,), place)
 
