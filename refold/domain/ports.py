@@ -351,6 +351,7 @@ class Skipped:
     where:   its place in the file.
     why:     the reason.
     damaged: whether the bytes of the file are damaged.
+    is_read: whether all entries at the damaged place could be read nevertheless.
     note:    whether it is a record of the program and no part of the conversation.
     """
 
@@ -358,6 +359,7 @@ class Skipped:
     why: str
     damaged: bool = False
     note: bool = False
+    is_read: bool = False
 
 
 class Exported(NamedTuple):

@@ -543,6 +543,32 @@ class Overviews:
         return OverviewFold(), 0, {}
 
 
+def titles_of(
+    log: ports.EventLog,
+    user_id: str,
+    session_ids: Iterable[str],
+    *,
+    now: int,
+    most_events: int = MOST_EVENTS,
+) -> dict[str, str]:
+    """Return the titles of some sessions of a user; sessions without one are left out.
+
+    most_events: a session with more new events than this is left out.
+    """
+    overviews = Overviews(log, now=now)
+    titles: dict[str, str] = {}
+    for session_id in dict.fromkeys(session_ids):
+        stream = StreamId(user_id, session_id)
+        try:
+            head_seq = log.head(stream).seq
+            overview = overviews.of_session(stream, head_seq, most_events=most_events)
+        except (errors.Erased, errors.CorruptEvent, errors.KeyUnavailable):
+            continue
+        if overview is not None and overview.title:
+            titles[session_id] = overview.title
+    return titles
+
+
 def _loaded(view: ports.StoredView, prices: str) -> Overview | None:
     """Read a stored overview; None if it is damaged, or was made with other prices."""
     body: dict[str, Any] = view.body

@@ -117,6 +117,25 @@ def test_redacted_values_are_nowhere_in_the_store(
     assert not any(secret.encode() in path.read_bytes() for path in files)
 
 
+def test_an_import_fails_only_if_an_entry_is_lost(
+    refold: Refold, tmp_path: Path
+) -> None:
+    first, second, *rest = SAMPLE.read_bytes().splitlines(keepends=True)
+    glued = tmp_path / "glued.jsonl"
+    glued.write_bytes(b"".join([first, second.rstrip(b"\n"), *rest]))
+    torn = tmp_path / "torn.jsonl"
+    torn.write_bytes(b"".join([first, second, *rest[:-1], rest[-1][:50]]))
+
+    read_whole = refold("import", glued, "--user", "lin", "--session", "a", "--json")
+    lost = refold("import", torn, "--user", "lin", "--session", "b", "--json")
+    strict = refold("import", glued, "--user", "lin", "--session", "c", "--strict")
+
+    assert (read_whole.code, lost.code, strict.code) == (0, 1, 1)
+    assert read_whole.json()["events"] == 57
+    assert "without a newline between them: all read" in read_whole.err
+    assert len(read_whole.json()["damaged"]) == len(lost.json()["damaged"]) == 1
+
+
 def test_importing_again_adds_nothing(refold: Refold, sample: Path) -> None:
     ran = refold("import", SAMPLE, "--user", "lin", "--session", "run", "--json")
 

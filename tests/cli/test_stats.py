@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from refold import AgentResponse, open as open_store
+from refold import AgentResponse, UserInput, open as open_store
 from tests.cli.conftest import Refold
 from tests.cli.test_terminal import on_terminal, plain
 
@@ -172,6 +172,27 @@ def test_costs_that_are_too_low_are_marked(refold: Refold, sample: Path) -> None
     assert (shown["chunk"], shown["whole"]) == ("≥1.00", "1.25")
     counts = {session["session_id"]: session["undercounted"] for session in sessions}
     assert counts == {"chunk": 1, "unknown": 0, "whole": 0}
+
+
+def test_the_most_expensive_session_comes_first_with_its_title(
+    refold: Refold, sample: Path
+) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        for name, tokens in (("a", 1_000_000), ("b", 3_000_000), ("c", 2_000_000)):
+            session = store.session(user_id="bob", session_id=name)
+            session.append(UserInput(text=f"Explain {name}."))
+            session.append(
+                AgentResponse(text="x", usage={"input_tokens": tokens}),
+                meta={"model": "claude-haiku-4-5"},
+            )
+
+    ran = refold("stats", "--cost", "--user", "bob")
+    values = refold("stats", "--cost", "--user", "bob", "--json").json()
+
+    lines = ran.out.splitlines()
+    assert [line.split()[0] for line in lines[3:9:2]] == ["b", "c", "a"]
+    assert lines[4].strip() == "Explain b."
+    assert [value["session_id"] for value in values] == ["a", "b", "c"]
 
 
 def test_stats_report_that_no_answer_has_usage(refold: Refold, sample: Path) -> None:

@@ -122,6 +122,46 @@ def test_a_cost_without_all_output_tokens_is_marked_as_too_low(
     assert listed["undercounted"] == 1
 
 
+def test_each_page_of_a_run_has_its_title(ada: TestClient, store: SessionStore) -> None:
+    session = with_edits(store)
+    session.label(title="Repair of the tests")
+
+    for place in (
+        "",
+        "/context",
+        "/compare",
+        "/files",
+        "/verify",
+        "/files?path=/src/a.py",
+    ):
+        html = page_text(ada, f"/run/edits{place}")
+        assert html.count('<p class="run-title">Repair of the tests</p>') == 1, place
+    assert "<b>Repair of the tests</b>" in page_text(ada, "/?q=pytest")
+
+
+def test_the_head_states_the_state_once(ada: TestClient, store: SessionStore) -> None:
+    with_edits(store)
+
+    html = page_text(ada, "/run/edits")
+
+    facts = html[html.index('class="facts"') : html.index('class="totals"')]
+    assert 'class="state' not in facts
+    assert totals_of(html)["State"] == "live"
+
+
+def test_the_line_of_a_turn_has_no_marks_of_markdown(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    session.append(refold.UserInput(text="## Task\n\nRaise **total** with 2**3**2."))
+    session.append(refold.AgentResponse(text="**Done.** It is `__init__`."))
+
+    html = page_text(ada, "/run/run")
+
+    assert "<b>Task Raise total with 2**3**2.</b>" in html
+    assert '<span class="answer">Done. It is `__init__`.</span>' in html
+
+
 def test_an_ended_run_is_marked_as_ended(ada: TestClient, store: SessionStore) -> None:
     with_edits(store).end()
 

@@ -149,12 +149,15 @@ class Source:
         """The damaged places that were left out, in the order of the file."""
         places = []
         damage = dict(self.damage)
+        lines_with_loss = {line for line, _ in damage}
         for line, count in self.glued.items():
             why = f"holds {count} entries without a newline between them: all read"
             damage.setdefault((line, 0), why)
         for (line, start), why in sorted(damage.items()):
             byte = f"byte {start + 1:,}" if start else ""
-            places.append(Skipped(self.at(f"line {line}", byte), why, damaged=True))
+            where = self.at(f"line {line}", byte)
+            is_read = line not in lines_with_loss
+            places.append(Skipped(where, why, damaged=True, is_read=is_read))
         return tuple(places)
 
     @computed_once

@@ -38,6 +38,7 @@ from refold.store.overviews import (
     OverviewFilter,
     Sort,
     by_day,
+    titles_of,
 )
 from refold.store.search import SERVED_AT_MOST
 from refold.store.session.session import Session
@@ -151,7 +152,12 @@ class PageRequest:
         used = run_pages.strategies(session)
         head = session.head()
         return self.page(
-            template, session=session, head=head, used_strategies=used, **values
+            template,
+            session=session,
+            head=head,
+            run_title=run_pages.title_of(session, head),
+            used_strategies=used,
+            **values,
         )
 
 
@@ -335,6 +341,13 @@ def sessions(
             label=label,
             chosen=chosen,
             result=result,
+            titles=titles_of(
+                store.log,
+                here.user,
+                [hit.session_id for hit in result.hits],
+                now=store.clock(),
+                most_events=SERVED_AT_MOST,
+            ),
             next_most=next_most,
         )
     page = store.overviews(

@@ -26,6 +26,7 @@ from refold.adapters.display.filters import RunFilter
 from refold.domain import media
 from refold.domain.canonical import load_packaged_toml
 from refold.domain.envelope import Envelope
+from refold.domain.errors import CorruptEvent, KeyUnavailable
 from refold.domain.events import (
     DERIVED_TYPES,
     EVENT_CLASSES,
@@ -394,6 +395,18 @@ def _matching(envelopes: Iterable[Envelope], wanted: EventFilter) -> list[Envelo
         if matches:
             matching.append(envelope)
     return matching
+
+
+def title_of(session: Session, head: Head) -> str:
+    """Return the title of a run for its pages; empty if it has none.
+
+    The page of a damaged run has none.
+    """
+    try:
+        totals = totals_of(session, head)
+    except (CorruptEvent, KeyUnavailable):
+        return ""
+    return "" if totals is None else totals.overview.title
 
 
 class FoundFailure(NamedTuple):
@@ -983,9 +996,20 @@ def _marked_line(line: layouts.Line, most: int | None = None) -> tuple[str, Mark
     return line.kind, marked(text)
 
 
+# Marks of Markdown that a line of plain text does not need.
+_BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![\w*])")
+_TITLE_MARK: Final = re.compile(r"\s*#{1,6} +")
+
+
+def _without_markdown(text: str) -> str:
+    """Return a text without the marks of bold words and of a title at its start."""
+    title = _TITLE_MARK.match(text)
+    return _BOLD.sub(r"\1", text[title.end() :] if title else text)
+
+
 def first_line(text: str, most: int = 200) -> str:
     """Return the beginning of a text, in one line of at most ``most`` characters."""
-    line = " ".join(text[: 4 * most].split())
+    line = " ".join(_without_markdown(text[: 4 * most]).split())
     return line if len(line) <= most else f"{line[:most]}…"
 
 

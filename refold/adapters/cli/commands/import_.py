@@ -101,7 +101,8 @@ def import_(
         typer.Option(
             "--strict",
             help="Refuse a file with a damaged line.  Default: import everything else "
-            "in the file, name each damaged line, and exit with 1.",
+            "in the file, name each damaged line, and exit with 1 if an "
+            "entry is lost.",
         ),
     ] = False,
     progress: Annotated[
@@ -154,7 +155,8 @@ def import_(
         "damaged": [{"where": item.where, "why": item.why} for item in work.damaged],
         "failed": [{"where": error.where, "why": error.why} for error in work.failed],
     }
-    code = 1 if work.failed or work.damaged else 0
+    has_lost = any(not item.is_read for item in work.damaged)
+    code = 1 if work.failed or has_lost else 0
     return output.Result(value, partial(_show, work=work), code)
 
 

@@ -17,7 +17,6 @@ from refold.adapters.display.values import visible
 from refold.domain.envelope import from_microseconds
 from refold.domain.errors import (
     Erased,
-    InvalidConfiguration,
     SessionNotFound,
     counted,
 )
@@ -76,7 +75,11 @@ def sessions(
         ),
     ] = "",
     project: Annotated[
-        str, typer.Option(metavar="NAME", help="Only sessions of this project.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Only sessions of this project: of its label, or else of its folder.",
+        ),
     ] = "",
     agent: Annotated[
         str, typer.Option(metavar="NAME", help="Only sessions of this agent.")
@@ -128,7 +131,9 @@ def sessions(
     if after is not None and chosen != "session":
         raise typer.BadParameter("--after needs the order of --sort session")
     if after is not None and user is None:
-        raise InvalidConfiguration("name the user whose sessions they are, too")
+        raise typer.BadParameter("--after needs --user")
+    if labels and user is None:
+        raise typer.BadParameter("--label needs --user")
     matching = OverviewFilter(
         text=find,
         project=project,
@@ -308,9 +313,21 @@ def search(
         )
 
     def show(screen: output.Screen) -> None:
+        from refold.store.overviews import titles_of
+
+        names = [hit.session_id for hit in result.hits]
+        titles = titles_of(store.log, user, names, now=store.clock())
         for hit in result.hits:
-            day = f"{hit.ts:%Y-%m-%d}"
-            screen.line(f"{hit.session_id} {hit.seq}  ", (hit.type, "bold"), f"  {day}")
+            name = output.shown_in_line(hit.session_id)
+            if screen.cuts:
+                name = output.cut(name, _SHORT_ID)
+            title = output.cut(titles.get(hit.session_id, ""), _TITLE_WIDTH)
+            screen.line(
+                f"{name} {hit.seq}  ",
+                (hit.type, "bold"),
+                f"  {hit.ts:%Y-%m-%d}",
+                cut=output.shown_in_line(f"  {title}") if title else "",
+            )
             for line in _excerpt_lines(hit, min(screen.width, _WIDEST) - _INDENT):
                 screen.line(" " * _INDENT, *line)
         shown = len(result.hits)
@@ -325,6 +342,7 @@ def search(
     return output.Result([hit.to_json() for hit in result.hits], show)
 
 
+_TITLE_WIDTH: Final = 44  # columns of a title after a hit
 _INDENT: Final = 4  # columns before an excerpt
 _WIDEST: Final = 80  # columns of a line with an excerpt
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, NoReturn
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+)
 
 import orjson
 import typer
@@ -33,7 +42,14 @@ from refold.adapters.cli.options import (
     sessions,
     user_option,
 )
-from refold.adapters.cli.output import WIDE, Part, Result, Screen
+from refold.adapters.cli.output import (
+    WIDE,
+    Part,
+    Result,
+    Screen,
+    cut,
+    shown_in_line,
+)
 from refold.adapters.display import values
 from refold.adapters.display.values import number, short_number, size, visible
 from refold.domain.canonical import repaired
@@ -120,6 +136,7 @@ def serve(
 
 
 By = Literal["session", "user", "day"]
+_TITLE_WIDTH: Final = 36  # columns of a title below the name of its session
 ExportFormat = Literal[
     "events",
     "atif",
@@ -166,7 +183,8 @@ def stats(
         if user is None:
             user = only_user(infos)
     if cost:
-        return _costs(store.costs(user, session_id=session, by=by), by)
+        spendings = store.costs(user, session_id=session, by=by)
+        return _costs(spendings, by, partial(_titles, store, user))
     if user is None or session is None:
         figures = store.stats(user)
     else:
@@ -193,11 +211,29 @@ def _lag_row(views: dict[str, Any]) -> list[str]:
     ]
 
 
-def _costs(spendings: list[Spending], by: By) -> Result:
-    """Return the report of costs by session, user or day."""
+def _titles(store: SessionStore, user: str | None) -> dict[tuple[str, str], str]:
+    """Return the titles of sessions, by user and session."""
+    titles: dict[tuple[str, str], str] = {}
+    for session in store.overviews(user).sessions:
+        info = session.info
+        titles[info.user_id, info.session_id] = session.overview.title
+    return titles
+
+
+Titles: TypeAlias = Callable[[], dict[tuple[str, str], str]]
+
+
+def _costs(spendings: list[Spending], by: By, titles: Titles) -> Result:
+    """Return the report of costs by session, user or day, the greatest first.
+
+    titles: returns the titles of sessions, by user and session.
+    """
 
     def show(screen: Screen) -> None:
-        _show_costs(screen, spendings, by)
+        ordered = spendings
+        if by != "day":
+            ordered = sorted(spendings, key=lambda cost: cost.dollars, reverse=True)
+        _show_costs(screen, ordered, by, titles() if by == "session" else {})
         total = _total(spendings)
         if total.is_lower_bound:
             screen.line("")
@@ -218,7 +254,12 @@ def _explain_lower_bound(screen: Screen, total: Spending) -> None:
         screen.line((f"   {answers} {reason}", "yellow"))
 
 
-def _show_costs(screen: Screen, spendings: list[Spending], by: By) -> None:
+def _show_costs(
+    screen: Screen,
+    spendings: list[Spending],
+    by: By,
+    titles: Mapping[tuple[str, str], str],
+) -> None:
     """Print a table of costs; a user who has all of the sessions is named once."""
     if not spendings:
         screen.line("no answer has a recorded token usage")
@@ -239,7 +280,11 @@ def _show_costs(screen: Screen, spendings: list[Spending], by: By) -> None:
     rows: list[list[Part]] = []
     for spending in spendings:
         name = spending.session_id or spending.user_id or spending.day or ""
-        row: list[Part] = [visible(name), *_figures_of_cost(spending, is_wide=is_wide)]
+        label = visible(name)
+        title = titles.get((spending.user_id or "", spending.session_id or ""))
+        if title:
+            label += f"\n{cut(shown_in_line(title), _TITLE_WIDTH)}"
+        row: list[Part] = [label, *_figures_of_cost(spending, is_wide=is_wide)]
         if names_user:
             row.insert(0, visible(spending.user_id or ""))
         rows.append(row)
