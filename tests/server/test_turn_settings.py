@@ -201,10 +201,10 @@ def open_settings(browser: Browser, served: str, token: str, locale: str) -> Pag
         ),
         (
             "zh-CN",
-            "保持原文的轮数（A）",
-            "每段摘要的轮数（B）",
+            "保持原文的轮次数（A）",
+            "每段摘要的轮次数（B）",
             "保存",
-            "在此保存",
+            "在此处保存",
             "请求无效",
         ),
     ],
