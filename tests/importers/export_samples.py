@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 Entry = dict[str, Any]
@@ -207,3 +212,156 @@ CLAUDE_AI: list[Entry] = [
         ),
     )
 ]
+
+
+AIDER = """
+# aider chat started at 2025-12-03 14:43:45
+
+> Aider v0.86.1  
+> Model: openrouter/openai/gpt-4o-mini with diff edit format  
+
+#### Add a function  
+####   
+#### that doubles a number  
+
+Here it is:
+
+#### A heading of the answer
+
+> A quote in the answer
+
+> Tokens: 2.4k sent, 104 received. Cost: $0.00042 message, $0.00042 session.  
+> Applied edit to double.py  
+
+#### /add other.py  
+
+> Added other.py to the chat  
+"""  # noqa: W291  # the client ends its lines with two spaces
+
+
+# The tables of ``llm`` from version 0.26 on, with the columns that matter.
+_LLM_TABLES = """
+CREATE TABLE _llm_migrations (name TEXT PRIMARY KEY, applied_at TEXT);
+CREATE TABLE conversations (id TEXT PRIMARY KEY, name TEXT, model TEXT);
+CREATE TABLE responses (id TEXT PRIMARY KEY, model TEXT, prompt TEXT, system TEXT,
+    prompt_json TEXT, options_json TEXT, response TEXT, response_json TEXT,
+    conversation_id TEXT, duration_ms INTEGER, datetime_utc TEXT,
+    input_tokens INTEGER, output_tokens INTEGER, token_details TEXT, schema_id TEXT);
+CREATE TABLE schemas (id TEXT PRIMARY KEY, content TEXT);
+CREATE TABLE fragments (id INTEGER PRIMARY KEY, hash TEXT, content TEXT, source TEXT);
+CREATE TABLE prompt_fragments (response_id TEXT, fragment_id INTEGER, "order" INTEGER);
+CREATE TABLE system_fragments (response_id TEXT, fragment_id INTEGER, "order" INTEGER);
+CREATE TABLE attachments (id TEXT PRIMARY KEY, type TEXT, path TEXT, url TEXT,
+    content BLOB);
+CREATE TABLE prompt_attachments (response_id TEXT, attachment_id TEXT,
+    "order" INTEGER);
+CREATE TABLE tools (id INTEGER PRIMARY KEY, name TEXT, description TEXT);
+CREATE TABLE tool_calls (id INTEGER PRIMARY KEY, response_id TEXT, tool_id INTEGER,
+    name TEXT, arguments TEXT, tool_call_id TEXT);
+CREATE TABLE tool_results (id INTEGER PRIMARY KEY, response_id TEXT, tool_id INTEGER,
+    name TEXT, output TEXT, tool_call_id TEXT, exception TEXT);
+"""
+
+# The tables that later versions add.
+_LLM_THREADS = """
+CREATE TABLE threads (id TEXT PRIMARY KEY, name TEXT, tip_message_hash TEXT,
+    forked_from TEXT, datetime_utc TEXT);
+CREATE TABLE turns (id TEXT PRIMARY KEY, thread_id TEXT, parent_message_hash TEXT,
+    tip_message_hash TEXT, model TEXT, resolved_model TEXT, options_json TEXT,
+    schema_id TEXT, input_tokens INTEGER, output_tokens INTEGER, token_details TEXT,
+    duration_ms INTEGER, datetime_utc TEXT, response_json TEXT);
+CREATE TABLE messages (hash TEXT PRIMARY KEY, parent_hash TEXT, role TEXT,
+    provider_metadata TEXT);
+CREATE TABLE parts (id INTEGER PRIMARY KEY, message_hash TEXT, position INTEGER,
+    type TEXT, tool_name TEXT, text TEXT, payload TEXT);
+CREATE TABLE part_attachments (part_id INTEGER, attachment_id TEXT, "order" INTEGER);
+"""
+
+Rows = dict[str, list[Entry]]
+
+
+def write_llm(path: Path, rows: Rows, *, threads: bool = True) -> Path:
+    """Write a database of ``llm``; ``threads`` adds the tables of newer versions."""
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(_LLM_TABLES)
+        if threads:
+            database.executescript(_LLM_THREADS)
+        for table, entries in rows.items():
+            for entry in entries:
+                names = ", ".join(f'"{name}"' for name in entry)
+                marks = ", ".join("?" for _ in entry)
+                statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+                database.execute(statement, list(entry.values()))
+        database.commit()
+    return path
+
+
+def llm_thread(*messages: tuple[str, Sequence[Entry]], **more: Any) -> Rows:
+    """The rows of a thread; each message of the assistant ends a turn."""
+    rows: Rows = {"messages": [], "parts": [], "turns": []}
+    before: str | None = None
+    for number, (role, parts) in enumerate(messages, start=1):
+        name = f"b2:{number:04}"
+        rows["messages"].append({"hash": name, "parent_hash": before, "role": role})
+        for position, part in enumerate(parts):
+            payload = {key: part[key] for key in part if key not in ("type", "text")}
+            rows["parts"].append(
+                {
+                    "message_hash": name,
+                    "position": position,
+                    "type": part["type"],
+                    "text": part.get("text"),
+                    "payload": json.dumps(payload) if payload else None,
+                }
+            )
+        if role == "assistant":
+            rows["turns"].append(
+                {
+                    "id": f"turn-{number}",
+                    "thread_id": "thread-1",
+                    "parent_message_hash": before,
+                    "tip_message_hash": name,
+                    "model": "gpt-5",
+                    "input_tokens": 11,
+                    "output_tokens": 7,
+                    "duration_ms": 500,
+                    "datetime_utc": f"2026-11-27T01:56:{number:02}+00:00",
+                }
+            )
+        before = name
+    rows["threads"] = [
+        {"id": "thread-1", "name": "Doubling", "tip_message_hash": before, **more}
+    ]
+    return rows
+
+
+_TEXT: Entry = {"type": "text"}
+LLM: Rows = llm_thread(
+    ("system", [{**_TEXT, "text": "Be brief."}]),
+    ("user", [{**_TEXT, "text": "Double 4."}]),
+    (
+        "assistant",
+        [
+            {"type": "reasoning", "text": "A tool can."},
+            {
+                "type": "tool_call",
+                "name": "double",
+                "arguments": {"n": 4},
+                "tool_call_id": "tc1",
+            },
+        ],
+    ),
+    (
+        "tool",
+        [
+            {
+                "type": "tool_result",
+                "name": "double",
+                "output": "8",
+                "tool_call_id": "tc1",
+            }
+        ],
+    ),
+    ("assistant", [{**_TEXT, "text": "Eight."}]),
+)

@@ -15,7 +15,13 @@ from refold.domain.events import Event, ToolResult
 from refold.domain.ids import StreamId
 from refold.domain.session import SessionState, decide
 from tests.importers import agent_samples
-from tests.importers.export_samples import CHATGPT as CHATGPT, CLAUDE_AI as CLAUDE_AI
+from tests.importers.export_samples import (
+    AIDER,
+    CHATGPT as CHATGPT,
+    CLAUDE_AI as CLAUDE_AI,
+    LLM,
+    write_llm,
+)
 
 Entry = dict[str, Any]
 
@@ -332,6 +338,12 @@ def write_sample(folder: Path, form: str) -> Path:
     }
     if form in lines:
         return write_lines(folder, lines[form])
+    if form == "llm":
+        return write_llm(folder / "logs.db", LLM)
+    if form == "aider":
+        path = folder / ".aider.chat.history.md"
+        path.write_text(AIDER)
+        return path
     documents: dict[str, Any] = {
         "opencode": agent_samples.OPENCODE,
         "openai": OPENAI,

@@ -55,6 +55,8 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "otlp",
         "chatgpt",
         "claude-ai",
+        "llm",
+        "aider",
         "refold",
     )
 

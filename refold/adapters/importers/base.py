@@ -74,6 +74,7 @@ _MOST_NAMES = 20  # fields that a reason lists
 _NUL_RUN = re.compile(rb"\0{4,}")
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
 _SQLITE = b"SQLite format 3\0"
+_REPLACEMENT = "\ufffd"
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -215,6 +216,17 @@ class Source:
             for value in content.values:
                 self.note(f"line {number}", value.changes)
                 yield Line(number, value.value, raw[value.start : value.end])
+
+    def text_lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines of a text with their numbers, also blank ones.
+
+        Bytes that are not UTF-8 are replaced, and reported.
+        """
+        for number, raw in self._raw_lines(blank=True):
+            text = raw.decode("utf-8", "replace").rstrip("\r\n")
+            if _REPLACEMENT in text:
+                self.note(f"line {number}", text.count(_REPLACEMENT))
+            yield number, text
 
     @computed_once
     def document(self) -> Any:

@@ -50,6 +50,8 @@ BUILT_IN: Final = (
     BuiltIn("otlp"),
     BuiltIn("chatgpt", streams=True),
     BuiltIn("claude-ai", streams=True),
+    BuiltIn("llm", reads="sqlite", streams=True),
+    BuiltIn("aider", reads="text"),
     BuiltIn("refold"),
 )
 NAMES: Final = tuple(importer.name for importer in BUILT_IN)
