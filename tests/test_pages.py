@@ -112,6 +112,15 @@ GIVEN: Final[Mapping[str, Given]] = {
             "capture codex": "it sets up a program",
         }
     ),
+    "docs/how-to/record-any-agent.md": Given(
+        before=r"""
+for agent in claude my-agent; do
+    printf '#!/bin/sh\necho "$ANTHROPIC_BASE_URL" | grep -q 127.0.0.1\n' > bin/$agent
+    chmod +x bin/$agent
+done
+""",
+        without={"agents.db proxy": ENDLESS},
+    ),
     "docs/how-to/ask-questions.md": Given(
         # Folders of other exports, and of other programs, are next to the tables.
         before=f"{ADA}refold compact --user ada --session s-1 --strategy turn_window\n"

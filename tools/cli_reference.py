@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
 from refold.adapters.cli.commands import COMMANDS
+from refold.adapters.cli.options import PROGRAM
 from refold.adapters.cli.run import application, command
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
@@ -94,6 +95,8 @@ def _usage(parameters: Iterable[Any]) -> str:
     for parameter in parameters:
         if parameter.hidden:
             continue
+        if parameter.metavar == PROGRAM:  # options before it are those of Refold
+            return f"[OPTION]… -- {_placeholder(parameter)}"
         if _is_argument(parameter):
             word = _placeholder(parameter)
             words.append(word if parameter.required else f"[{word}]")

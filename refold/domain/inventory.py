@@ -225,6 +225,15 @@ PLACES: Final[tuple[Place, ...]] = (
     ),
     Place(
         "file",
+        "secret of the proxy",
+        "the secret part of the address of `refold proxy`",
+        "nothing",
+        "leave",
+        "it contains no data of a user",
+        "proxy.secret",
+    ),
+    Place(
+        "file",
         "capture state",
         "user id, paths of transcripts, digests of their last bytes",
         "user id in the name",

@@ -38,7 +38,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "view": ["--html", "run.html"],
     "why": ["--strategy", WINDOW],
 }
-WRITES: Final = {"import"}
+WRITES: Final = {"import", "run", "proxy"}
 
 
 def test_every_command_that_takes_a_session_is_listed_here() -> None:

@@ -67,7 +67,7 @@ USES: Final[dict[str, list[str]]] = {
     "why": ["why", "--user", "ada", "--session", "s"],
     "worker": ["worker", "--do", "verify"],
 }
-CREATES_STORE: Final = {"import", "capture", "serve"}
+CREATES_STORE: Final = {"import", "capture", "serve", "run", "proxy"}
 USES_NO_STORE: Final = {"bench", "redact", "replay", "schema", "warm"}
 
 

@@ -64,6 +64,8 @@ COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
         "client/projects",
     ),
     ("capture", "claude-code", "--install", "--user", "lin"),
+    ("run", "--user", "lin", "--", "true"),
+    ("proxy", "--variables"),
     ("export", "--out", "out/events.jsonl"),
     ("export", "--user", "lin", "--out", "out/folder", "--jobs", "2"),
     ("export", "--format", "otlp", "--out", "out/otlp.jsonl"),
@@ -223,6 +225,7 @@ def test_every_write_goes_to_a_registered_place(scenario: Scenario) -> None:
     paths = {write.path for write in watched.writes(scenario.folder / "watched")}
     assert str(scenario.work / "refold.db") in paths
     assert str(scenario.home / "master.key") in paths
+    assert str(scenario.home / "proxy.secret") in paths
     assert any(path.startswith(f"{scenario.home}/capture/") for path in paths)
     assert any(path.startswith(f"{scenario.work}/out/") for path in paths)
 

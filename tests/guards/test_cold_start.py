@@ -131,3 +131,20 @@ def test_a_command_that_reads_parses_no_rules(run: Run) -> None:
     assert "refold.redaction.rules" not in loaded
     assert loaded.isdisjoint({"sqlalchemy", "refold.redaction.scanner"})
     assert report["files"] <= 1
+
+
+HELP: Final = """
+from refold.adapters.cli import main
+main(["--help"])
+"""
+
+
+@pytest.mark.parametrize("code", [OPEN, APPEND, CONTEXT, REDACT, SESSIONS, HELP])
+def test_only_the_commands_of_the_proxy_load_it(run: Run, code: str) -> None:
+    if code == SESSIONS:
+        run(APPEND)
+
+    loaded = set(run(code)["modules"])
+
+    assert not [name for name in loaded if name.startswith("refold.adapters.proxy")]
+    assert loaded.isdisjoint({"httpx2", "uvicorn", "refold.adapters.cli.child"})

@@ -21,6 +21,13 @@ from refold.domain.ids import StreamId, check_id, check_session_id
 
 _STDOUT: Final = "the error of stdout"  # a key of ``Call.meta``
 _MOST_JOBS: Final = 500
+
+PROGRAM: Final = "CMD"
+"""The name, in help, of an argument that is another program with its arguments.
+
+Options after its first word belong to that program.
+"""
+
 _SESSIONS_AT_ONCE: Final = 1000
 _MOST_CANDIDATES: Final = 5  # names that an error lists
 

@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from refold.adapters.cli import output
 from refold.adapters.cli.commands import COMMANDS, GROUPS, added, load
 from refold.adapters.cli.options import (
+    PROGRAM,
     Call,
     DatabaseOption,
     JsonOption,
@@ -51,6 +52,12 @@ class Command(TyperCommand):
         for param in _common_params():
             if declared.isdisjoint(param.opts):
                 params = [*params, param]
+        if any(param.metavar == PROGRAM for param in params):
+            context_settings = settings.get("context_settings") or {}
+            settings["context_settings"] = {
+                **context_settings,
+                "allow_interspersed_args": False,
+            }
         super().__init__(params=params, **settings)
 
     def invoke(self, ctx: Any) -> None:
@@ -217,6 +224,8 @@ def _refuse_empty(args: Sequence[str]) -> None:
     options_end = False
     for arg in args:
         if arg == "--":
+            if "run" in args[: args.index("--")]:
+                return  # the rest is another program's
             options_end = True
         option, equals, value = arg.partition("=")
         if arg.startswith("--") and not options_end and equals and not value:

@@ -107,11 +107,15 @@ class StoreRecorder:
     If a request cannot be recorded because the store is unavailable, it is tried once
     more at the end of its exchange.  The next request of the conversation contains
     everything, so it also records what is missing.
+
+    session_id: the session of clients that name none; None for new ones.
     """
 
-    def __init__(self, store: SessionStore, *, user_id: str) -> None:
+    def __init__(
+        self, store: SessionStore, *, user_id: str, session_id: str | None = None
+    ) -> None:
         self._user_id = user_id
-        self._threads = Threads(store, user_id)
+        self._threads = Threads(store, user_id, session_id)
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._written: dict[str, None] = {}
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from os.path import basename
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import NamedTuple, TypeAlias
 
-from refold.adapters.proxy.exchange import Answer, Exchange, Recorder
+from refold.adapters.proxy.exchange import (
+    Answer,
+    Exchange,
+    RecordedSession,
+    Recorder,
+)
 from refold.domain.errors import RefoldError
 
 
@@ -212,8 +217,12 @@ class Recording:
         """The number of calls that the recorder has not begun."""
         return self._jobs.qsize()
 
-    def close(self) -> None:
-        """Wait until everything is recorded.  A signal can interrupt the wait."""
+    def sessions(self) -> Sequence[RecordedSession]:
+        """Return the sessions that were written to.  Call it after the end."""
+        return self._recorder.sessions()
+
+    def end(self) -> None:
+        """Let the thread end after everything is recorded."""
 
         def close() -> None:
             error = _error_of(self._recorder.close)
@@ -222,7 +231,16 @@ class Recording:
 
         self._jobs.put(close)
         self._jobs.put(None)
-        self._thread.join()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end; returns whether everything is recorded."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Wait until everything is recorded."""
+        self.end()
+        self.wait()
 
     def _run(self) -> None:
         """Run all jobs, until one is None."""

@@ -139,11 +139,17 @@ class Thread:
 
 
 class Threads:
-    """The threads of one user.  Those that were used last stay in memory."""
+    """The threads of one user.  Those that were used last stay in memory.
 
-    def __init__(self, store: SessionStore, user_id: str) -> None:
+    session_id: the session of clients that name none; None for new ones.
+    """
+
+    def __init__(
+        self, store: SessionStore, user_id: str, session_id: str | None = None
+    ) -> None:
         self._store = store
         self._user_id = user_id
+        self._session_id = session_id
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._by_response: OrderedDict[str, str] = OrderedDict()
         self._digest: Digest | None = None
@@ -188,6 +194,8 @@ class Threads:
                 return thread
         if hint.session_id:
             return self._in_group(wire, items, session_name(hint.session_id))
+        if self._session_id is not None:
+            return self._in_group(wire, items, self._session_id)
         return self._without_name(wire, items)
 
     # Sessions that the client names.

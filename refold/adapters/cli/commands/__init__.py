@@ -47,7 +47,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         ),
         "blame": _own(
             "blame:blame",
-            "Show which events changed a file, or which one wrote a line.",
+            "Show which events changed a file, which one wrote a line, or the changed "
+            "files.",
         ),
         "why": _own("why:why", "Explain why a context is as it is, with proof."),
         "compare": _own("compare:compare", "Compare what strategies would have sent."),
@@ -66,6 +67,13 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "import": _own("import_:import_", "Import transcripts, each as a session."),
         "capture": _own(
             "capture:capture", "Record what a coding agent writes, while it works."
+        ),
+        "run": _own(
+            "proxy:run", "Run any agent, and record what it sends to its provider."
+        ),
+        "proxy": _own(
+            "proxy:proxy",
+            "Record agents that run elsewhere on this machine, until Ctrl-C.",
         ),
         "label": _own("log:label", "Set or remove labels of a session."),
         "compact": _own(
