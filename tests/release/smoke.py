@@ -18,7 +18,7 @@ MODULES = {
     "agent-framework": [f"{FRAMEWORKS}.agent_framework"],
     "claude-sdk": [f"{FRAMEWORKS}.claude_sdk"],
     "dask": ["distributed"],
-    "langgraph": [f"{FRAMEWORKS}.langgraph"],
+    "langgraph": [f"{FRAMEWORKS}.langgraph", f"{FRAMEWORKS}.langgraph_store"],
     "mcp": [f"{FRAMEWORKS}.mcp"],
     "openai-agents": [f"{FRAMEWORKS}.openai_agents"],
     "otel": ["httpx2", "opentelemetry.proto.collector.trace.v1.trace_service_pb2"],

@@ -20,7 +20,7 @@ from refold.projections.search.terms import (
     whole_terms,
 )
 
-_MOST_TERMS: Final = 50  # words in one search
+MOST_TERMS: Final = 50  # words in one search
 _FILTERS: Final = (
     "type",
     "tool",
@@ -82,8 +82,8 @@ class Query:
                 clauses.words.append(match["word"])
         wanted = clauses.wanted_terms()
         count = len(wanted)
-        if count > _MOST_TERMS or not (count or clauses.filters):
-            raise InvalidEvent(f"search for 1 to {_MOST_TERMS} words, not for {count}")
+        if count > MOST_TERMS or not (count or clauses.filters):
+            raise InvalidEvent(f"search for 1 to {MOST_TERMS} words, not for {count}")
         return cls(
             terms=frozenset(wanted),
             phrases=tuple(clauses.phrases),
