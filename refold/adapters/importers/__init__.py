@@ -27,6 +27,7 @@ __all__ = [
     "Outline",
     "Skipped",
     "Transcript",
+    "WithoutMessages",
     "named",
     "outlines",
     "read",
@@ -128,6 +129,10 @@ def _reports(source: Source) -> list[Skipped]:
     return [*reports, *source.damaged]
 
 
+class WithoutMessages(ImportFailed):
+    """A file of a known format has no messages."""
+
+
 def _check_read(
     source: Source, importer: Importer, transcripts: Sequence[Transcript]
 ) -> None:
@@ -142,7 +147,8 @@ def _check_read(
     for transcript in transcripts:
         skipped += transcript.skipped
     if not skipped and not source.damaged:
-        raise source.failed(f"was read as {importer.NAME}, and holds no messages")
+        why = f"was read as {importer.NAME}, and holds no messages"
+        raise WithoutMessages(source.failed(why).where, why)
     unread = [item for item in (*source.damaged, *skipped) if not item.note]
     if unread:
         count = counted(len(unread), "place")
@@ -495,6 +501,21 @@ def _files_of(path: Path) -> list[Path]:
         return [path]
 
 
+def _is_session_of_agent(path: Path) -> bool:
+    """Whether a file that is no ``*.jsonl`` has the name of an agent's session.
+
+    These are chats of Gemini CLI, and the database and older sessions of opencode.
+    """
+    if path.name == "opencode.db":
+        return True
+    if path.suffix != ".json":
+        return False
+    if path.parent.name == "chats":
+        return path.name.startswith("session-")
+    is_in_storage = path.parent.parent.name == "session"
+    return is_in_storage and path.name.startswith("ses_")
+
+
 # The file of a conversation of OpenHands, whose events are in a folder next to it.
 _STATE_FILE: Final = "base_state.json"
 
@@ -522,7 +543,7 @@ def _files_in(folder: Path) -> list[Path]:
             is_hidden = path.name.startswith(".") or path.is_symlink()
             if not is_hidden and not _session_of_folder(path).is_file():
                 folders.append(path)
-        elif path.suffix == ".jsonl":
+        elif path.suffix == ".jsonl" or _is_session_of_agent(path):
             files.append(path)
     for path in folders:
         if own.is_folder(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
@@ -18,8 +20,11 @@ import typer
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
 from refold.adapters.importers import (
+    AUTO,
     FORMATS,
     Outline,
+    Skipped,
+    WithoutMessages,
     at_places,
     check_format,
     formats,
@@ -28,6 +33,8 @@ from refold.adapters.importers import (
     transcripts,
     with_sub_agents,
 )
+from refold.adapters.importers.homes import AgentFiles, Home, agents_in
+from refold.adapters.importers.watch import Watch
 from refold.domain import errors
 from refold.domain.errors import (
     ImportFailed,
@@ -41,7 +48,7 @@ from refold.store.work.jobs import spread
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from refold.adapters.importers import Skipped, Transcript
+    from refold.adapters.importers import Transcript
     from refold.store import Session, SessionStore
     from refold.store.session.imports import Extended
 
@@ -67,7 +74,8 @@ def import_(
         typer.Argument(
             metavar="PATH",
             help="Files with transcripts, or folders: all *.jsonl in them and in their "
-            "folders.  The sub-agents of a session of Claude Code come with it.",
+            "folders.  The sub-agents of a session of Claude Code come with it.  In a "
+            "home, such as ~/, the sessions of the coding agents that have some there.",
         ),
     ],
     user: options.UserOption,
@@ -111,6 +119,21 @@ def import_(
             "--progress", help="Show progress even if stderr is not a terminal."
         ),
     ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            help="Import the sessions of all agents in a home without asking; of one "
+            "agent with --format.",
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Go on until Ctrl-C: import new files, and files that have grown.",
+        ),
+    ] = False,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -132,10 +155,31 @@ def import_(
             "--session numbers sessions by their files, and --keep-going may leave "
             "files out: give one of them"
         )
+    if watch and session is not None:
+        raise typer.BadParameter(
+            "--session names the sessions of the files that there are now, and --watch "
+            "imports later ones: give one of them"
+        )
+    sources = _sources(paths, form, yes=yes, as_json=call.as_json)
+    if sources.homes and session is not None:
+        raise typer.BadParameter(
+            "--session names the session of a file, and a home has those of many: give "
+            "one of them"
+        )
+    if watch:
+        return _watch(call, sources, _Options(user, form, strict=strict))
+    keep_going = keep_going or bool(sources.homes)
     shows = not call.as_json and (progress or sys.stderr.isatty())
-    work = _Import(user, form, keep_going=keep_going, strict=strict, shows=shows)
+    work = _Import(
+        user,
+        form,
+        keep_going=keep_going,
+        strict=strict,
+        shows=shows,
+        of_agents=bool(sources.homes),
+    )
     try:
-        outlines_to_write = work.read(paths, session)
+        outlines_to_write = work.read(sources.files(), session)
         if outlines_to_write or not work.failed:
             store = call.store(new=True)
             groups = _dependent_files(_by_file(outlines_to_write))
@@ -158,6 +202,149 @@ def import_(
     has_lost = any(not item.is_read for item in work.damaged)
     code = 1 if work.failed or has_lost else 0
     return output.Result(value, partial(_show, work=work), code)
+
+
+class _Sources(NamedTuple):
+    """The files and folders to import, and the homes of coding agents."""
+
+    paths: list[Path]
+    homes: list[Home]
+
+    def files(self) -> list[Path]:
+        """Return the paths, and the files that the agents have now."""
+        files = [*self.paths]
+        for home in self.homes:
+            files += home.files()
+        return files
+
+
+def _sources(paths: Sequence[Path], form: str, *, yes: bool, as_json: bool) -> _Sources:
+    """Return the paths to import; in a home, the agents that the user chooses."""
+    sources = _Sources([], [])
+    for path in paths:
+        only = None if form == AUTO else form
+        agents = agents_in(path, form=only)
+        if not agents:
+            sources.paths.append(path)
+            continue
+        if not yes:
+            agents = _chosen(path, agents, as_json=as_json)
+        chosen = [each.agent for each in agents]
+        sources.homes.append(Home(path, chosen))
+    return sources
+
+
+def _chosen(
+    home: Path, agents: Sequence[AgentFiles], *, as_json: bool
+) -> list[AgentFiles]:
+    """Ask for each agent whether to import its sessions.
+
+    Raises typer.BadParameter without a terminal, and if no agent is chosen.
+    """
+    descriptions = [
+        f"{each.agent.name}: {counted(len(each.files), 'file')}, "
+        f"{values.size(each.size)} (--format {each.agent.form})"
+        for each in agents
+    ]
+    if as_json or not sys.stdin.isatty():
+        listed = "; ".join(descriptions)
+        raise typer.BadParameter(
+            f"{output.shown(str(home))} has sessions of coding agents ({listed}): add "
+            "--yes to import all of them, and --format for those of one agent"
+        )
+    chosen: list[AgentFiles] = []
+    for each, description in zip(agents, descriptions, strict=True):
+        if typer.confirm(f"Import {description}?", err=True):
+            chosen.append(each)
+    if not chosen:
+        raise typer.BadParameter("no agent was chosen: nothing was imported")
+    return chosen
+
+
+class _Options(NamedTuple):
+    """The options of an import that each look of a watch uses."""
+
+    user: str
+    form: str
+    strict: bool
+
+
+# The shortest and the longest pause between two looks, and the share of the time that
+# looks take.
+_SHORTEST_SEC: Final = 1.0
+_LONGEST_SEC: Final = 30.0
+_LOOK_SHARE: Final = 0.01
+
+
+def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Result:
+    """Import the files that are new or have grown, until a signal to stop.
+
+    A file that cannot be imported is reported, and tried again when it changes.  If the
+    store is not available, all its files are tried again at the next look.
+    """
+    from refold.adapters.cli.commands.compact import stopped_by_signals
+
+    store = call.store(new=True, serves=True)
+    watch = Watch(lambda: with_sub_agents(sources.files()))
+    stop = Event()
+    total = _new_import(chosen)
+    count = counted(len(sources.files()), "path")
+    output.complain(f"watching {count}; stop with Ctrl-C")
+    warning = ""
+    with stopped_by_signals(stop.set):
+        while not stop.is_set():
+            begun = time.monotonic()
+            files = watch.take()
+            looked_sec = time.monotonic() - begun
+            if files:
+                try:
+                    _import_changed(call, store, chosen, files, total)
+                    warning = ""
+                except (ImportFailed, RefoldError) as error:
+                    for path in files:
+                        watch.put_back(path)
+                    if str(error) != warning:  # once, not at every look
+                        warning = str(error)
+                        output.complain(f"waiting: {warning}")
+            pause = max(_SHORTEST_SEC, looked_sec / _LOOK_SHARE)
+            stop.wait(min(pause, _LONGEST_SEC))
+    value = {"sessions": total.names, "events": total.events}
+    text = (
+        f"{counted(total.events, 'event')} written to "
+        f"{counted(len(total.names), 'session')}"
+    )
+    return output.Result(value, text)
+
+
+def _new_import(chosen: _Options) -> _Import:
+    """Return an import with the options of a watch."""
+    return _Import(
+        chosen.user,
+        chosen.form,
+        keep_going=True,
+        strict=chosen.strict,
+        of_agents=True,
+    )
+
+
+def _import_changed(
+    call: options.Call,
+    store: SessionStore,
+    chosen: _Options,
+    files: Sequence[Path],
+    total: _Import,
+) -> None:
+    """Import files that changed, and print each session that got events."""
+    work = _new_import(chosen)
+    outlines_to_write = work.read(files, None)
+    work.write(store, _dependent_files(_by_file(outlines_to_write)), None)
+    total.sessions += work.sessions
+    if call.as_json:
+        return
+    for name in work.names:
+        added = sum(r.events for item, r in work.sessions if item.session == name)
+        if added:
+            output.complain(f"{output.shown(name)}: {counted(added, 'new event')}")
 
 
 # Below this number of events, a second process costs more than it saves.
@@ -272,13 +459,18 @@ def _in_order(group: set[int], earlier: Mapping[int, set[int]]) -> list[int]:
 
 @dataclass(slots=True)
 class _Import:
-    """The options of an import, and its results so far."""
+    """The options of an import, and its results so far.
+
+    of_agents: whether agents wrote the files: they also keep sessions without messages,
+               which are reported and are no failure.
+    """
 
     user: str
     form: str
     keep_going: bool
     strict: bool
-    shows: bool
+    shows: bool = False
+    of_agents: bool = False
     sessions: list[tuple[Outline, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     damaged: list[Skipped] = field(default_factory=list)
@@ -321,7 +513,11 @@ class _Import:
                     sessions += self._outlines(path, skipped)
                     self._report(skipped)
                 except ImportFailed as error:
-                    self._fail(error, others=len(files) > 1)
+                    if isinstance(error, WithoutMessages) and self.of_agents:
+                        note = Skipped(error.where, error.why, note=True)
+                        self.skipped.append(note)
+                    else:
+                        self._fail(error, others=len(files) > 1)
                 progress.advance("read", 1)
         with_names = named(sessions, session, self._fail)
         return [
