@@ -594,14 +594,18 @@ def at(value: Any, *path: str) -> Any:
 
 def mapping(value: Any, *path: str) -> dict[str, Any]:
     """Return the JSON object at this path, or an empty one."""
-    if path:
+    if len(path) == 1:  # without a further call, for it is the most frequent
+        value = value.get(path[0]) if isinstance(value, dict) else None
+    elif path:
         value = at(value, *path)
     return value if isinstance(value, dict) else {}
 
 
 def sequence(value: Any, *path: str) -> list[Any]:
     """Return the JSON array at this path, or an empty one."""
-    if path:
+    if len(path) == 1:  # without a further call, for it is the most frequent
+        value = value.get(path[0]) if isinstance(value, dict) else None
+    elif path:
         value = at(value, *path)
     return value if isinstance(value, list) else []
 
@@ -613,7 +617,9 @@ def each(value: Any, *path: str) -> Iterator[dict[str, Any]]:
 
 def text(value: Any, *path: str) -> str | None:
     """Return the text at this path, or None if there is none or it is empty."""
-    if path:
+    if len(path) == 1:  # without a further call, for it is the most frequent
+        value = value.get(path[0]) if isinstance(value, dict) else None
+    elif path:
         value = at(value, *path)
     return value if isinstance(value, str) and value else None
 

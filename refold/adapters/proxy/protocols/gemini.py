@@ -191,11 +191,12 @@ class _Reading:
         events = UserEvents()
         for index, part in enumerate(parts):
             text = part if isinstance(part, str) else base.at(part, "text")
-            file = _file(part)
-            result = base.mapping(_field(part, "functionResponse"))
             if isinstance(text, str):
                 events.text(text)
-            elif file is not None:
+                continue
+            file = _file(part)
+            result = base.mapping(_field(part, "functionResponse"))
+            if file is not None:
                 events.file(file)
             elif result:
                 events.event(self._result(result, f"{place}.parts[{index}]"))
@@ -302,11 +303,11 @@ def _blocks(
     for index, part in enumerate(parts):
         text = part if isinstance(part, str) else base.at(part, "text")
         signature = base.text(_field(part, "thoughtSignature"))
-        call = base.mapping(_field(part, "functionCall"))
         if isinstance(text, str):
             run.text(text, signature, is_thought=base.at(part, "thought") is True)
             continue
         run.end()
+        call = base.mapping(_field(part, "functionCall"))
         if signature:
             run.blocks.append({"type": "thinking", "data": signature})
         tool = base.text(call, "name")

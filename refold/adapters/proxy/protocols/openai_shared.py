@@ -103,10 +103,11 @@ def add_user_parts(
     parts = [content] if isinstance(content, str) else base.sequence(content)
     for index, part in enumerate(parts):
         text = openai.text_of(part)
-        file = openai.file_of(base.mapping(part))
         if text is not None:
             events.text(text)
-        elif file is not None:
+            continue
+        file = openai.file_of(base.mapping(part))
+        if file is not None:
             events.file(file)
         else:
             kind = base.text(part, "type") or "part"
