@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots recording \
+.PHONY: help demo test test-frameworks test-clients test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots recording \
 	fuzz release-check docs clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -24,6 +24,9 @@ help:
 	@echo "             ARGS='-k word' or ARGS=tests/a_file.py runs some of them"
 	@echo "make test-frameworks"
 	@echo "             run only the tests of the framework adapters"
+	@echo "make test-clients"
+	@echo "             run real clients under refold run, and compare their requests"
+	@echo "             with the record; NEWEST=1 runs the newest versions"
 	@echo "make test-repeat"
 	@echo "             run the tests of terminal, page, worker and server COUNT=50"
 	@echo "             times each under load; ARGS=tests/a_file.py runs others"
@@ -121,9 +124,25 @@ demo: .venv/.refold
 	else echo "the tests of a pooler need PgBouncer: sudo apt-get install pgbouncer" >&2; fi
 	@touch $@
 
+# Node.js and npm, which install and run clients of models.
+.venv/node/.ready: requirements/node.txt .venv/.refold
+	@test -x .venv/node/bin/python || $(PYTHON) -m venv .venv/node
+	@echo "installing Node.js into .venv/node"
+	@$(UV) pip sync --quiet --require-hashes --python .venv/node/bin/python requirements/node.txt
+	@touch $@
+
+# Claude Code and Codex.  `make test-clients` installs the others.
+PINS = tests/clients/pins
+INSTALL_CLIENTS = $(BIN)/python -m tests.clients.install
+.venv/clients/.%: $(PINS)/%/package-lock.json tests/clients/install.py .venv/node/.ready
+	@echo "installing $* into .venv/clients"
+	@$(INSTALL_CLIENTS) $* </dev/null >/dev/null
+	@touch $@
+
 # The tests of the frameworks run in parallel, and their output is printed last.  The
 # target fails if either part fails.
-test: .venv/.refold .venv/.browser .venv/.pooler .venv/frameworks/.ready
+test: .venv/.refold .venv/.browser .venv/.pooler .venv/frameworks/.ready \
+	.venv/clients/.claude-code .venv/clients/.codex
 ifdef ARGS
 	@$(MAIN_TESTS) $(ARGS) </dev/null
 else
@@ -153,6 +172,30 @@ FRAMEWORK_TESTS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m 
 
 test-frameworks: .venv/frameworks/.ready
 	@$(FRAMEWORK_TESTS) -n 2 $(ARGS) </dev/null
+
+# All clients.  NEWEST=1 tests the newest versions from npm instead of the pinned ones.
+CLIENTS = claude-code codex copilot gemini-cli opencode qwen-code
+.venv/clients-python/.ready: requirements/clients.txt .venv/.refold
+	@test -x .venv/clients-python/bin/python || $(PYTHON) -m venv .venv/clients-python
+	@echo "installing clients into .venv/clients-python"
+	@$(UV) pip sync --quiet --require-hashes --python .venv/clients-python/bin/python requirements/clients.txt
+	@touch $@
+.venv/clients-aider/.ready: requirements/aider.txt .venv/.refold
+	@test -x .venv/clients-aider/bin/python || $(PYTHON) -m venv .venv/clients-aider
+	@echo "installing aider into .venv/clients-aider"
+	@$(UV) pip sync --quiet --require-hashes --python .venv/clients-aider/bin/python requirements/aider.txt
+	@touch $@
+ifdef NEWEST
+.venv/.clients: .venv/node/.ready
+	@echo "installing the newest clients into .venv/clients-newest"
+	@$(INSTALL_CLIENTS) --newest $(CLIENTS) </dev/null
+.PHONY: .venv/.clients
+else
+.venv/.clients: $(CLIENTS:%=.venv/clients/.%)
+endif
+test-clients: .venv/.clients .venv/clients-python/.ready .venv/clients-aider/.ready
+	@env REFOLD_TEST_CLIENTS=$(if $(NEWEST),newest,pinned) \
+		$(PYTHON_RUN) -m pytest -n 2 --dist worksteal $(or $(ARGS),tests/clients) </dev/null
 
 # Some tests fail only on a busy machine.  These run while every core is loaded.
 COUNT = 50
@@ -231,6 +274,11 @@ lock: .venv/.refold
 		-c requirements/frameworks.txt -o requirements/image.txt
 	@$(COMPILE) --upgrade --group docs -o requirements/docs.txt
 	@$(COMPILE) --upgrade --group release -o requirements/release.txt
+	@$(COMPILE) --upgrade --group node -o requirements/node.txt
+	@$(COMPILE) --upgrade --group clients -o requirements/clients.txt
+	@$(COMPILE) --upgrade --group aider -o requirements/aider.txt
+	@$(MAKE) .venv/node/.ready
+	@$(BIN)/python -m tools.client_pins
 
 # A separate environment, because the compared tools need other versions.
 .venv/bench/.ready: pyproject.toml .venv/.refold

@@ -15,6 +15,7 @@ Protocol: TypeAlias = Literal[
     "anthropic-messages", "openai-chat", "openai-responses", "gemini", "ollama"
 ]
 _CHUNK = 12
+_COMPACTION = "compaction_trigger"
 _ids = itertools.count(1)
 
 
@@ -28,11 +29,15 @@ def _pieces(whole: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a tool.  A text as arguments is the input of a custom tool."""
+    """One call of a tool.  A text as arguments is the input of a custom tool.
+
+    ``namespace`` is that of a tool of Codex.
+    """
 
     name: str
     arguments: Mapping[str, Any] | str
     call_id: str
+    namespace: str = ""
 
     @property
     def written(self) -> str:
@@ -41,10 +46,14 @@ class Call:
 
 
 def call(
-    name: str, arguments: Mapping[str, Any] | str, *, call_id: str | None = None
+    name: str,
+    arguments: Mapping[str, Any] | str,
+    *,
+    call_id: str | None = None,
+    namespace: str = "",
 ) -> Call:
     """Return a call with a new id, except if one is given."""
-    return Call(name, arguments, call_id or _new_id("call_"))
+    return Call(name, arguments, call_id or _new_id("call_"), namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +252,19 @@ def _chat(reply: Answer, request: Json) -> Shape:
 
 
 def _responses(reply: Answer, request: Json) -> Shape:
+    """Return a response; to a request for a compaction, one with its item."""
     items: list[Json] = []
+    asked = request.get("input")
+    if isinstance(asked, list) and asked and asked[-1].get("type") == _COMPACTION:
+        sealed = "gAAAAAB" + "Y29tcGFjdGVk" * 4
+        items.append(
+            {
+                "type": "compaction",
+                "id": _new_id("cmp_"),
+                "encrypted_content": sealed,
+            }
+        )
+        reply = replace(reply, text="", thinking="", calls=())
     if reply.thinking:
         summary = [{"type": "summary_text", "text": reply.thinking}]
         sealed = "gAAAAAB" + "c2VhbGVk" * 4
@@ -268,6 +289,8 @@ def _responses(reply: Answer, request: Json) -> Shape:
         )
     for made in reply.calls:
         item: Json = {"call_id": made.call_id, "name": made.name, "status": "completed"}
+        if made.namespace:
+            item["namespace"] = made.namespace
         if isinstance(made.arguments, str):
             typed = {"type": "custom_tool_call", "input": made.arguments}
             items.append({**typed, "id": _new_id("ctc_"), **item})

@@ -1,0 +1,79 @@
+"""``refold run`` records Claude Code."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from tests.clients.contract import ClientContract
+from tests.clients.programs import CLAUDE_CODE
+from tests.clients.trial import PNG, Trial, answers_of, events_of, with_answer
+from tests.support.provider import Call, answer, call
+
+
+def _delegate(name: str, prompt: str) -> Call:
+    arguments = {
+        "description": name,
+        "prompt": prompt,
+        "subagent_type": "general-purpose",
+        "run_in_background": False,
+    }
+    return call("Agent", arguments)
+
+
+class TestClaudeCode(ClientContract):
+    """The scenarios of all clients, and those that need its tools."""
+
+    program = CLAUDE_CODE
+
+    def test_parallel_sub_agents_become_linked_sessions(self, trial: Trial) -> None:
+        both = (_delegate("One", "Greet Ada."), _delegate("Two", "Greet Grace."))
+
+        trial.begin("Delegate.", answer("I ask two.", *both), answer("Both greeted."))
+
+        sessions = trial.check()
+        main = with_answer(sessions, "Both greeted.")
+        assert len(sessions) == 3
+        for session in sessions:
+            if session.session_id != main.session_id:
+                assert answers_of(session) == ["Nothing to add."]
+
+    def test_a_compacted_conversation_goes_on(self, trial: Trial) -> None:
+        long_answer = answer("It is 42, because seven and seven make fourteen. " * 20)
+        trial.begin("What is six by seven?", long_answer)
+        trial.resume("/compact", answer("<summary>The user asked.</summary>"))
+
+        trial.resume("And by eight?", answer("It is 48."))
+
+        session = with_answer(trial.check(), "It is 48.")
+        assert events_of(session, "provider_edit")
+
+    def test_images_are_recorded(self, trial: Trial) -> None:
+        (trial.work / "square.png").write_bytes(PNG)
+        path = str(trial.work / "square.png")
+
+        trial.begin(
+            "Look at the square.",
+            answer("I look.", call("Read", {"file_path": path})),
+            answer("It is red."),
+        )
+
+        with_answer(trial.check(), "It is red.")
+
+    def test_an_image_of_a_person_is_recorded(self, trial: Trial) -> None:
+        source = {"type": "base64", "media_type": "image/png"}
+        source["data"] = base64.b64encode(PNG).decode()
+        content = [
+            {"type": "text", "text": "What is it?"},
+            {"type": "image", "source": source},
+        ]
+        line = {"type": "user", "message": {"role": "user", "content": content}}
+        streams = ("--input-format", "stream-json", "--output-format", "stream-json")
+
+        trial.run(
+            ["-p", *streams, "--verbose", "--dangerously-skip-permissions"],
+            answer("A red square."),
+            stdin=json.dumps(line) + "\n",
+        )
+
+        with_answer(trial.check(), "A red square.")

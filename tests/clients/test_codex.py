@@ -1,0 +1,64 @@
+"""``refold run`` records Codex."""
+
+from __future__ import annotations
+
+import json
+
+from tests.clients.contract import ClientContract
+from tests.clients.programs import CODEX
+from tests.clients.trial import PNG, Trial, answers_of, events_of, with_answer
+from tests.support.provider import Failure, answer, call
+
+_FLAGS = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+
+
+class TestCodex(ClientContract):
+    """The scenarios of all clients, and those that need its tools."""
+
+    program = CODEX
+    failure = Failure(500)
+
+    def test_a_sub_agent_becomes_a_linked_session(self, trial: Trial) -> None:
+        task = {"task_name": "greeting", "message": "Greet Ada."}
+        space = "collaboration"
+
+        trial.begin(
+            "Delegate this to a sub-agent.",
+            answer("I ask one.", call("spawn_agent", task, namespace=space)),
+            answer(
+                "I wait.", call("wait_agent", {"timeout_ms": 10_000}, namespace=space)
+            ),
+            answer("It has greeted."),
+        )
+
+        sessions = trial.check()
+        main = with_answer(sessions, "It has greeted.")
+        assert len(sessions) == 2
+        for session in sessions:
+            if session.session_id != main.session_id:
+                assert "Nothing to add." in answers_of(session)
+
+    def test_a_compacted_conversation_goes_on(self, trial: Trial) -> None:
+        limit = "model_auto_compact_token_limit=20000"
+        script = f"text(await tools.exec_command({{cmd: {json.dumps('echo one')}}}));"
+
+        trial.run(
+            ["exec", *_FLAGS, "-c", limit, "Look around."],
+            answer("I look.", call("exec", script), input_tokens=90_000),
+            answer("This is not sent, since a compaction is asked for."),
+            answer("All is done."),
+        )
+
+        session = with_answer(trial.check(), "All is done.")
+        edits = [edit.model_dump_json() for edit in events_of(session, "provider_edit")]
+        assert any("encrypted_content" in edit for edit in edits)
+
+    def test_an_image_of_a_person_is_recorded(self, trial: Trial) -> None:
+        (trial.work / "square.png").write_bytes(PNG)
+
+        trial.run(
+            ["exec", *_FLAGS, "-i", "square.png", "--", "What is it?"],
+            answer("A red square."),
+        )
+
+        with_answer(trial.check(), "A red square.")
