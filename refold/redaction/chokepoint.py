@@ -38,7 +38,13 @@ from refold.domain.errors import (
     KeyUnavailable,
     RedactionFailed,
 )
-from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
+from refold.domain.events import (
+    EVENT_CLASSES,
+    JsonObject,
+    Request,
+    SessionEvent,
+    event_of,
+)
 from refold.domain.tokens import estimate
 from refold.redaction.guard import (
     FROM_BYTES,
@@ -635,6 +641,57 @@ def answering(event: RedactedEvent, request: str, version: int) -> RedactedEvent
     if version != 1:
         source["request_version"] = version
     return replace(event, data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
+
+
+def repeating(
+    before: RedactedEvent, draft: Draft, *, redactor: Redactor, tag: Tagger | None
+) -> RedactedEvent | None:
+    """Redact a request whose extras an earlier request had, without reading them again.
+
+    before: the redacted event of the earlier request.
+    draft:  its ``handed`` is ignored: the event gets the stored one of the earlier
+            request.
+
+    Returns None if anything else in it may hold a text that the earlier one lacks.
+    Raises RedactionFailed, InvalidEvent.
+    """
+    request = draft.event
+    earlier = before.event
+    if not isinstance(request, Request) or not isinstance(earlier, Request):
+        return None
+    changed = {
+        "through_seq": request.through_seq,
+        "derived_seq": request.derived_seq,
+        "digest": request.digest,
+        "tokens": request.tokens,
+        "matches": request.matches,
+        "window_tokens": request.window_tokens,
+    }
+    event = earlier.model_copy(update=changed)
+    same = request.model_copy(update={"handed": earlier.handed})
+    if same != event or not _SHAPES["digest"](request.digest) or redactor.numbered:
+        return None
+    beside, was_repaired = _beside(draft)
+    warnings = [REPAIRED] if was_repaired else []
+    try:
+        clean, tally = redact_beside(redactor, beside.value, tag, beside.data)
+    except RedactionError as error:
+        raise RedactionFailed("request", reason=str(error)) from None
+    content = _recorded_beside(clean, warnings)
+    content["payload"] = event.payload()
+    content["redaction"] = redactor.receipt(tally)
+    if before.blobs:
+        content["blobs"] = [blob.sha256 for blob in before.blobs]
+    return RedactedEvent(
+        event=event,
+        ts=_microseconds(draft.ts) if draft.ts else before.ts,
+        token_estimate=before.token_estimate,
+        data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
+        found=content["redaction"].get("types", {}),
+        blobs=before.blobs,
+        passed=_PASS,
+        secrets=tuple(tally.secrets),
+    )
 
 
 @cache

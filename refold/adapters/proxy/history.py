@@ -98,6 +98,7 @@ class Item(NamedTuple):
     bare:    of a response with signed thinking, the digest without it; else empty.
     call_id: of a call or a result; else empty.
     event:   None for an event that the session has and the request does not repeat.
+    lead:    a response without text, which begins the answer that the event is in.
     """
 
     type: str
@@ -105,6 +106,7 @@ class Item(NamedTuple):
     bare: str = ""
     call_id: str = ""
     event: Event | None = None
+    lead: Event | None = None
 
 
 def item_of(event: Event, digest: Digest) -> Item | None:
@@ -125,10 +127,14 @@ def items_of(messages: Iterable[WireMessage], digest: Digest) -> list[Item]:
     """Return the items of the messages of a request."""
     items: list[Item] = []
     for message in messages:
+        lead: Event | None = None
         for event in message.events:
             item = item_of(event, digest)
             if item is not None:
-                items.append(item)
+                items.append(item._replace(lead=lead) if lead else item)
+                lead = None
+            elif isinstance(event, kinds.AgentResponse):
+                lead = event
     return items
 
 
@@ -309,7 +315,8 @@ class Plan(NamedTuple):
     @property
     def has_edit(self) -> bool:
         """Whether contexts change, apart from what is appended."""
-        return bool(self.left_out or self.restored or self.cleared or self.front)
+        changed = self.left_out or self.restored or self.cleared or self.front
+        return bool(changed or self.new_in_front)
 
 
 def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Plan:

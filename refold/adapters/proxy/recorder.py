@@ -22,8 +22,9 @@ from refold.adapters.proxy.history import (
     plan,
 )
 from refold.adapters.proxy.sessions import Thread, Threads, tool_names
+from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain import errors
-from refold.domain.envelope import Draft, Meta, with_id
+from refold.domain.envelope import Draft, Meta, from_microseconds, with_id
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -36,24 +37,19 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.session import SessionState, labelling
-from refold.projections.context.budget import WINDOW_TOKENS, ExtraArgs
-from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.units import spans_of
-from refold.projections.context.view import View
+from refold.projections.context.budget import WINDOW_TOKENS
+from refold.projections.context.edits import Edited
+from refold.projections.context.units import Spans, spans_of
 from refold.projections.models import window_of
-from refold.redaction.chokepoint import RedactedEvent
+from refold.redaction.chokepoint import RedactedEvent, repeating
 from refold.redaction.guard import Limits
 from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger
 from refold.store.appends import Order, Receipt, Writer, as_text
-from refold.store.session.core import build_context
+from refold.store.proofs.rerun import future_envelope
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
-from refold.store.vault import Numbering
 
-# Contexts show everything that a client sent.
-_KEEP_ALL: Final[Strategy] = KeepAll()
 # A text up to this length stays in its event, so that contexts show all of it.
 _LIMITS: Final = Limits(leaf_bytes=786_432, event_bytes=1_048_576)
 # Another writer may append to the session at the same time.
@@ -197,11 +193,10 @@ class StoreRecorder:
         items: Sequence[Item],
         exchange: Exchange,
     ) -> int:
-        """Append what is new in a request, then the request.  Returns its seq."""
+        """Append what is new in a request, and the request.  Returns its seq."""
         for tries_left in reversed(range(_TRIES)):
             try:
-                self._append_new(thread, items, exchange)
-                return self._append_request(thread, wire, exchange)
+                return self._append_request(thread, wire, items, exchange)
             except errors.StaleSession:
                 if not tries_left:
                     raise
@@ -210,44 +205,82 @@ class StoreRecorder:
 
     def _reread(self, thread: Thread) -> None:
         """Read a thread again, after another writer appended to its session."""
-        thread.session.writer.heads.correct(
-            thread.session.writer.log.head(thread.session.stream)
-        )
+        writer = thread.session.writer
+        writer.heads.correct(writer.log.head(thread.session.stream))
         current = self._threads.read(thread.session, thread.group, main=thread.main)
         thread.history = current.history
+        thread.views = None
         thread.head_seq = current.head_seq
         thread.prompts = current.prompts
         thread.last_text = current.last_text
         if current.head_seq:
             thread.labels = current.labels
 
-    def _append_new(
-        self, thread: Thread, items: Sequence[Item], exchange: Exchange
-    ) -> None:
-        """Append the new content of a request, and the changes to the history."""
+    def _append_request(
+        self,
+        thread: Thread,
+        wire: WireRequest,
+        items: Sequence[Item],
+        exchange: Exchange,
+    ) -> int:
+        """Append the new content of a request and the request, at once if possible."""
         state = _state(thread)
         changes = plan(thread.history, items, open_calls=set(state.open_calls))
         contents = _contents(thread, items, changes, state, exchange)
-        if not contents:
-            return
-        appended = self._append(thread, contents, state)
-        _follow(thread, changes, appended)
-
-    def _append_request(
-        self, thread: Thread, wire: WireRequest, exchange: Exchange
-    ) -> int:
-        """Append the request itself."""
-        session = thread.session
-        parts: ExtraArgs = {"tools": wire.tools, "window": _window(thread, wire)}
-        if wire.system is not None:
-            parts["system"] = wire.system
-        view = build_context(session, _KEEP_ALL, extras=parts)
-        if view.at != thread.head_seq:
-            raise errors.StaleSession(
-                session.session_id, expected=thread.head_seq, actual=view.at
-            )
+        new: list[_Prepared] = []
+        is_appended = False
+        if state.head_seq == 0 or not _edit_tail(thread, changes, contents):
+            # The session has no key yet, or its views must be read again.
+            appended = self._append(thread, contents, state) if contents else []
+            _follow(thread, changes, appended)
+            thread.views = None
+            state = _state(thread)
+            is_appended = True
+        elif contents:
+            new = self._prepare(thread, contents, state)
+        request = self._request(thread, wire, exchange, new, state, changes)
+        appended = self._write(thread, [*new, request], state)
+        if not is_appended:
+            _follow(thread, changes, appended[:-1])
         thread.tools = tool_names(wire)
         thread.answered = False
+        return thread.head_seq
+
+    def _request(
+        self,
+        thread: Thread,
+        wire: WireRequest,
+        exchange: Exchange,
+        new: Sequence[_Prepared],
+        state: SessionState,
+        changes: Plan,
+    ) -> _Prepared:
+        """Return the event of a request behind new events, redacted.
+
+        state: of the session before the new events.
+        """
+        session = thread.session
+        for part in new:
+            thread.largest = max(thread.largest, part.redacted.token_estimate)
+        window = _window(thread, wire)
+        sent = self._sent(thread, wire)
+        views = thread.views
+        if views is None:
+            views = Views.read(session.writer.log, state, window)
+            thread.views = views
+        for seq, part in enumerate(new, start=state.head_seq + 1):
+            _add_to_view(views, seq, part, state)
+        through_seq = state.head_seq + len(new)
+        request = views.request(sent, through_seq=through_seq, window=window)
+        is_unchanged = sent.unchanged and not wire.warnings
+        if any(part.changed for part in new):
+            is_unchanged = False
+        kept = [seq for seq in changes.places if seq is not None]
+        if any(thread.history.entries[seq].changed for seq in kept):
+            is_unchanged = False
+        request = request.model_copy(
+            update={"model": wire.model, "matches": is_unchanged}
+        )
         meta = Meta.of(
             {
                 "wire": self._wire_meta(session, wire, exchange),
@@ -255,12 +288,44 @@ class StoreRecorder:
                 "warnings": list(wire.warnings),
             }
         )
-        request = view.request(model=wire.model, matches=_matches(thread, view, wire))
         draft = Draft(
             request, ts=exchange.began_at, request_id=exchange.exchange_id, meta=meta
         )
-        self._append(thread, [_Content(draft)], _state(thread))
-        return thread.head_seq
+        redacted = self._redacted_request(thread, draft, state)
+        thread.last_request = redacted
+        views.settle(window)
+        return _Prepared(draft, redacted)
+
+    def _sent(self, thread: Thread, wire: WireRequest) -> SentExtras:
+        """Return the system prompt and the tools, redacted once while they stay."""
+        before = thread.sent
+        if before is not None:
+            system, tools, sent = before
+            if system == wire.system and tools == wire.tools:
+                return sent
+        sent = SentExtras.of(
+            thread.session.writer, self._user_id, wire.system, wire.tools
+        )
+        thread.sent = (wire.system, wire.tools, sent)
+        thread.last_request = None
+        return sent
+
+    def _redacted_request(
+        self, thread: Thread, draft: Draft, state: SessionState
+    ) -> RedactedEvent:
+        """Redact a request; its extras only if the last request had others."""
+        writer = thread.session.writer
+        tag = writer.numbering(state.stream, state.numbers)
+        learned = writer.learned(state)
+        if thread.last_request is not None:
+            redactor = writer.redactor.stubbing
+            if learned.entries:
+                redactor = redactor.learning(learned)
+            redacted = repeating(thread.last_request, draft, redactor=redactor, tag=tag)
+            if redacted is not None:
+                return redacted
+        _, redacted = _redacted(writer, state, draft, tag, learned)
+        return redacted
 
     def _wire_meta(
         self, session: Session, wire: WireRequest, exchange: Exchange
@@ -319,6 +384,10 @@ class StoreRecorder:
         for seq, part in appended:
             if part.item is not None:
                 thread.history.add(Entry.of(seq, part.item, changed=part.changed))
+            if thread.views is not None:
+                _add_to_view(thread.views, seq, part, state)
+        if any(_repeats_id(thread, part.draft.event) for _, part in appended):
+            thread.views = None
         thread.answered = wire.complete
         if wire.response_id:
             self._threads.answered_with(thread, wire.response_id)
@@ -332,25 +401,33 @@ class StoreRecorder:
 
         Raises StaleSession if another writer was first.
         """
+        return self._write(thread, self._prepare(thread, contents, state), state)
+
+    def _prepare(
+        self, thread: Thread, contents: Sequence[_Content], state: SessionState
+    ) -> list[_Prepared]:
+        """Decide on drafts and redact them."""
+        writer = replace(thread.session.writer, limits=_LIMITS)
+        accepted = _accepted(writer, state, contents)
+        return _prepared(writer, state, accepted, self._threads.digest)
+
+    def _write(
+        self, thread: Thread, prepared: Sequence[_Prepared], state: SessionState
+    ) -> list[tuple[int, _Prepared]]:
+        """Append redacted drafts at the head of a thread, all or none."""
         session = thread.session
         if state.head_seq != thread.head_seq:
             raise errors.StaleSession(
                 session.session_id, expected=thread.head_seq, actual=state.head_seq
             )
-        writer = replace(session.writer, limits=_LIMITS)
-        tag = writer.numbering(session.stream, state.numbers)
-        contents = _accepted(writer, state, contents)
-        digest = self._threads.digest
-        prepared = _prepared(writer, state, contents, tag, digest)
         order = Order(
             session.stream,
             tuple(part.draft for part in prepared),
             expected_seq=thread.head_seq,
             prepared=tuple(part.redacted for part in prepared),
-            numbers=tag.known if isinstance(tag, Numbering) else None,
             unscanned="stub",
         )
-        receipt = writer.append(order)
+        receipt = session.writer.append(order)
         return self._appended(thread, prepared, receipt)
 
     def _appended(
@@ -432,7 +509,7 @@ def _contents(
         left_out.append(thread.head_seq + len(contents))
     front = list(changes.front)
     for item in new[: changes.new_in_front]:
-        contents.append(_content_of(item, exchange))
+        contents += _contents_of(item, exchange)
         front.append(thread.head_seq + len(contents))
     if left_out or changes.restored or front:
         edit = ProviderEdit(
@@ -452,7 +529,7 @@ def _contents(
         meta = Meta.of({"wire": {"cleared": digests}})
         contents.append(_Content(Draft(edit, ts=exchange.began_at, meta=meta)))
     for item in new[changes.new_in_front :]:
-        contents.append(_content_of(item, exchange))
+        contents += _contents_of(item, exchange)
     return contents
 
 
@@ -462,12 +539,16 @@ def _called_again(new: Sequence[Item], state: SessionState) -> list[str]:
     return [call_id for call_id in call_ids if call_id in state.open_calls]
 
 
-def _content_of(item: Item, exchange: Exchange) -> _Content:
-    """Return the draft of a new item of a request."""
-    draft = Draft(ts=exchange.began_at, meta=_with_item(Meta(), item))
+def _contents_of(item: Item, exchange: Exchange) -> list[_Content]:
+    """Return the drafts of a new item of a request."""
+    contents: list[_Content] = []
+    if item.lead is not None:
+        contents.append(_Content(Draft(item.lead, ts=exchange.began_at)))
     if item.event is not None:
-        draft = replace(draft, event=item.event)
-    return _Content(draft, item)
+        meta = _with_item(Meta(), item)
+        draft = Draft(item.event, ts=exchange.began_at, meta=meta)
+        contents.append(_Content(draft, item))
+    return contents
 
 
 def _with_item(meta: Meta, item: Item | None) -> Meta:
@@ -536,14 +617,54 @@ def _accepted(
     return accepted_contents
 
 
+def _edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) -> bool:
+    """Apply a change to the views; returns False if they must be read again."""
+    views = thread.views
+    if views is None:
+        return not contents
+    for content in contents:
+        event = content.draft.event
+        is_closing = content.item is None and isinstance(event, ToolResult)
+        if is_closing or _repeats_id(thread, event):
+            return False
+    if not changes.has_edit:
+        return True
+    if changes.restored or changes.front or changes.new_in_front:
+        return False
+    cleared: list[tuple[Spans, str]] = []
+    for text, group in differing_texts(changes.cleared).items():
+        cleared.append((spans_of(seq for seq, _ in group), text))
+    edited = Edited(left_out=spans_of(changes.left_out), cleared=tuple(cleared))
+    seqs = {*changes.left_out, *(seq for seq, _ in changes.cleared)}
+    return views.edit(edited, seqs)
+
+
+def _repeats_id(thread: Thread, event: Event) -> bool:
+    """Whether the views must be read again, because a call has an earlier one's id."""
+    views = thread.views
+    if views is None or not isinstance(event, ToolCall):
+        return False
+    return event.call_id in views.call_ids
+
+
+def _add_to_view(views: Views, seq: int, part: _Prepared, state: SessionState) -> None:
+    """Add an event to the views as the log will have it."""
+    redacted = part.redacted
+    envelope = future_envelope(
+        redacted, seq, state.stream, from_microseconds(redacted.ts)
+    )
+    blobs = {blob.sha256: blob.data for blob in redacted.blobs}
+    views.add(envelope, blobs)
+
+
 def _prepared(
     writer: Writer,
     state: SessionState,
     contents: Sequence[_Content],
-    tag: Tagger,
     digest: Digest,
 ) -> list[_Prepared]:
     """Redact drafts; an event that cannot be recorded becomes a note that says so."""
+    tag = writer.numbering(state.stream, state.numbers)
     learned = writer.learned(state)
     prepared: list[_Prepared] = []
     for draft, item in contents:
@@ -623,14 +744,6 @@ def _window(thread: Thread, wire: WireRequest) -> int:
         with suppress(errors.UnknownModel):
             window = window_of(wire.model)
     return max(window, 4 * (thread.largest + 1))
-
-
-def _matches(thread: Thread, view: View, wire: WireRequest) -> bool:
-    """Whether the log has exactly what was sent: nothing was redacted or left out."""
-    entries = thread.history.entries
-    if wire.warnings or any(entries[seq].changed for seq in thread.history.shown):
-        return False
-    return (view.system or "") == (wire.system or "")
 
 
 def _wire_answer(exchange: Exchange, answer: Answer) -> WireAnswer:

@@ -18,11 +18,19 @@ from typing import Final, NamedTuple
 from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import WireRequest
 from refold.adapters.proxy.history import Digest, History, Item, digest_with
+from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain.envelope import Envelope
-from refold.domain.events import AgentResponse, Request, ToolCall, UserInput
+from refold.domain.events import (
+    AgentResponse,
+    JsonObject,
+    Request,
+    ToolCall,
+    UserInput,
+)
 from refold.domain.ids import StreamId
 from refold.domain.session import labels_in
 from refold.projections.context.text import leaves
+from refold.redaction.chokepoint import RedactedEvent
 from refold.store import history as stored
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
@@ -80,6 +88,10 @@ class Thread:
     largest:   the cost of its largest message.
     link:      the session that began it.
     labels:    those that the session lacks.
+    views:     of its next requests; None if they must be read from the store.
+    sent:      the system prompt and the tools of the last request, and their redacted
+               form.
+    last_request: the last request, redacted; it has the same system prompt and tools.
     """
 
     session: Session
@@ -96,6 +108,9 @@ class Thread:
     largest: int = 0
     link: Link | None = None
     labels: dict[str, str | None] = field(default_factory=dict)
+    views: Views | None = None
+    sent: tuple[str | None, tuple[JsonObject, ...], SentExtras] | None = None
+    last_request: RedactedEvent | None = None
 
     @property
     def session_id(self) -> str:

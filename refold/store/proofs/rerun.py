@@ -195,7 +195,7 @@ def with_requests(
     events, stored_blobs = WithBlobs.read(viewer.log, stored)
     blobs = dict(stored_blobs)
     for seq, redacted in enumerate(new, state.head_seq + 1):
-        events.append(_future_envelope(redacted, seq, state.stream, now))
+        events.append(future_envelope(redacted, seq, state.stream, now))
         blobs.update({blob.sha256: blob.data for blob in redacted.blobs})
     with_digests = [*new]
     requests = compare.RawRequests(events, read=blobs.get)
@@ -207,7 +207,7 @@ def with_requests(
     return with_digests
 
 
-def _future_envelope(
+def future_envelope(
     redacted: RedactedEvent, seq: int, stream: StreamId, now: datetime
 ) -> Envelope:
     """Return the envelope that an event will get, with texts in place of stubs."""
