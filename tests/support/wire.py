@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from refold.adapters.proxy.conversation import (
     WireRequest,
 )
 from refold.adapters.proxy.exchange import Answer, Exchange
-from refold.domain.events import AgentError, event_of
+from refold.domain.events import AgentError, AgentResponse, UserInput, event_of
 from refold.store import SessionStore
 
 _NUMBERS = count(1)
@@ -167,17 +168,7 @@ class WireClient:
             headers["x-thread"] = self.thread
         name = f"exchange-{number}"
         self.sent.append((name, body))
-        return Exchange(
-            exchange_id=name,
-            upstream="anthropic",
-            protocol=PROTOCOL,
-            method="POST",
-            path="/v1/messages",
-            headers=headers,
-            body=json.dumps(body).encode(),
-            truncated=False,
-            began_at=datetime.now(UTC),
-        )
+        return exchange_of(name, json.dumps(body).encode(), headers)
 
     def send(self, *answer: Any, echo: bool = True, **more: Any) -> str:
         """Send the messages; the answer becomes the next message unless ``echo``.
@@ -195,6 +186,21 @@ class WireClient:
         """Send a message of the user, and take the answer."""
         self.messages.append(user(words))
         return self.send(*answer)
+
+
+def exchange_of(name: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
+    """Return the exchange of a request with this body."""
+    return Exchange(
+        exchange_id=name,
+        upstream="anthropic",
+        protocol=PROTOCOL,
+        method="POST",
+        path="/v1/messages",
+        headers=headers,
+        body=body,
+        truncated=False,
+        began_at=datetime.now(UTC),
+    )
 
 
 def reply(*content: Any, status: int | None = 200, ending: Any = "complete") -> Answer:
@@ -294,3 +300,15 @@ def check_contexts(store: SessionStore, client: WireClient, user_id: str) -> int
             assert list(view.tools) == body.get("tools", [])
             assert view.digest == envelope.payload.digest  # type: ignore[union-attr]  # a request
     return found
+
+
+def stored_texts(store: SessionStore, user_id: str) -> Counter[str]:
+    """Count the texts of the conversations in the log."""
+    counts: Counter[str] = Counter()
+    for info in store.sessions(user_id):
+        session = store.session(user_id=user_id, session_id=info.session_id)
+        for event in session.events():
+            if isinstance(event.payload, UserInput | AgentResponse):
+                counts[event.payload.text] += 1
+    del counts[""]
+    return counts

@@ -8,6 +8,7 @@ the context of the session has the same content as the request, in the same orde
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -24,6 +25,8 @@ from refold.projections.context.units import holds
 # Returns the keyed digest of an identity.
 Digest = Callable[[bytes], str]
 _DIGEST_BYTES: Final = 16
+# The most messages whose items are remembered.
+_MOST_MESSAGES: Final = 10_000
 # The digits of a digest.  Redaction takes no word of letters for a number.
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 # Fewer equal events behind new ones are a coincidence, such as a second "yes".
@@ -123,18 +126,43 @@ def item_of(event: Event, digest: Digest) -> Item | None:
     return Item(event.type, digest_of(digest, value), bare, call_id, event)
 
 
-def items_of(messages: Iterable[WireMessage], digest: Digest) -> list[Item]:
-    """Return the items of the messages of a request."""
+class Items:
+    """Makes the items of messages, and remembers those of the last requests.
+
+    A protocol returns the same message for the same content, so most messages of a
+    request were seen before.
+    """
+
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
+        self._by_message: OrderedDict[int, tuple[WireMessage, list[Item]]]
+        self._by_message = OrderedDict()
+
+    def of(self, messages: Iterable[WireMessage]) -> list[Item]:
+        """Return the items of the messages of a request."""
+        items: list[Item] = []
+        known = self._by_message
+        for message in messages:
+            name = id(message)  # stays its own as long as the message is remembered
+            if name not in known:
+                known[name] = (message, _items_of(message, self.digest))
+                if len(known) > _MOST_MESSAGES:
+                    known.popitem(last=False)
+            items += known[name][1]
+        return items
+
+
+def _items_of(message: WireMessage, digest: Digest) -> list[Item]:
+    """Return the items of a message."""
     items: list[Item] = []
-    for message in messages:
-        lead: Event | None = None
-        for event in message.events:
-            item = item_of(event, digest)
-            if item is not None:
-                items.append(item._replace(lead=lead) if lead else item)
-                lead = None
-            elif isinstance(event, kinds.AgentResponse):
-                lead = event
+    lead: Event | None = None
+    for event in message.events:
+        item = item_of(event, digest)
+        if item is not None:
+            items.append(item._replace(lead=lead) if lead else item)
+            lead = None
+        elif isinstance(event, kinds.AgentResponse):
+            lead = event
     return items
 
 
@@ -332,8 +360,8 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Pl
     """
     shared, cleared = _shared_beginning(history, items)
     if shared == len(history.shown):
-        places = _places(history.shown[:shared], items)
-        if _is_answerable(items, places, open_calls):
+        places = _places(history.shown, items)
+        if _new_are_answerable(items[shared:], open_calls):
             return Plan(places, cleared=cleared)
     best: Plan | None = None
     for candidate in _candidates(history, items, shared):
@@ -520,6 +548,17 @@ def _reason(
     if is_at_end and None in places:
         return "rewind"
     return "removal"
+
+
+def _new_are_answerable(items: Sequence[Item], open_calls: set[str]) -> bool:
+    """Whether each result among new items has a call among them, or an open one."""
+    waiting = set(open_calls)
+    for item in items:
+        if item.type == "tool_call":
+            waiting.add(item.call_id)
+        elif item.type == "tool_result" and item.call_id not in waiting:
+            return False
+    return True
 
 
 def _is_answerable(

@@ -18,7 +18,6 @@ from refold.adapters.proxy.history import (
     Plan,
     differing_texts,
     item_of,
-    items_of,
     plan,
 )
 from refold.adapters.proxy.sessions import Thread, Threads, tool_names
@@ -173,7 +172,7 @@ class StoreRecorder:
         wire = exchange.protocol.request(
             exchange.content(), exchange.headers, exchange.path
         )
-        items = items_of(wire.messages, self._threads.digest)
+        items = self._threads.items.of(wire.messages)
         thread = self._threads.find(wire, items)
         if wire.hint.previous_response_id and thread.head_seq:
             items = [*thread.before(wire.hint.previous_response_id), *items]

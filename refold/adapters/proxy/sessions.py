@@ -17,7 +17,13 @@ from typing import Final, NamedTuple
 
 from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import WireRequest
-from refold.adapters.proxy.history import Digest, History, Item, digest_with
+from refold.adapters.proxy.history import (
+    Digest,
+    History,
+    Item,
+    Items,
+    digest_with,
+)
 from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
@@ -167,16 +173,21 @@ class Threads:
         self._session_id = session_id
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._by_response: OrderedDict[str, str] = OrderedDict()
-        self._digest: Digest | None = None
+        self._items: Items | None = None
+
+    @property
+    def items(self) -> Items:
+        """Makes the items of messages."""
+        if self._items is None:
+            writer = self._store.writer
+            key = writer.log.pseudonym_key(self._user_id, now=writer.clock())
+            self._items = Items(digest_with(key))
+        return self._items
 
     @property
     def digest(self) -> Digest:
         """Makes keyed digests with the user's key."""
-        if self._digest is None:
-            writer = self._store.writer
-            key = writer.log.pseudonym_key(self._user_id, now=writer.clock())
-            self._digest = digest_with(key)
-        return self._digest
+        return self.items.digest
 
     def forget(self, thread: Thread) -> None:
         """Drop a thread from memory; its next request reads it from the store."""
@@ -185,7 +196,7 @@ class Threads:
     def forget_all(self) -> None:
         """Drop all threads, and the user's key."""
         self._threads.clear()
-        self._digest = None
+        self._items = None
 
     def answered_with(self, thread: Thread, response_id: str) -> None:
         """Remember that a response belongs to a thread."""

@@ -34,6 +34,8 @@ from refold.store.history import History, WithBlobs
 
 # Contexts show everything that a client sent.
 KEEP_ALL: Final[Strategy] = KeepAll()
+# Messages are settled once the tail has more events.
+_LONGEST_TAIL: Final = 10
 _START: Final = b'{"messages":['
 _BEGINS_EXCHANGE: Final = (AgentResponse, ToolCall)
 
@@ -134,7 +136,7 @@ class Views:
         return True
 
     def request(self, sent: SentExtras, *, through_seq: int, window: int) -> Request:
-        """Return the event that records a request with all messages, and settle."""
+        """Return the event that records a request with all messages."""
         view = self._rendered(window)
         messages = self._messages(view)
         state = self.settled.copy()
@@ -153,8 +155,10 @@ class Views:
 
     def settle(self, window: int) -> None:
         """Settle the messages before the newest exchange."""
-        exchanges = arrange(self.tail)
         newest: Exchange = ()
+        if len(self.tail) <= _LONGEST_TAIL:
+            return  # to settle costs more than to render some events once more
+        exchanges = arrange(self.tail)
         for exchange in reversed(exchanges):
             if isinstance(exchange[0].payload, _BEGINS_EXCHANGE):
                 newest = exchange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages as blocks
@@ -24,6 +25,7 @@ from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     FIELDS_LEFT_OUT,
     NOT_CONVERTED,
+    Conversions,
     Notes,
     UserEvents,
     body_of,
@@ -70,6 +72,7 @@ _ANSWER_FIELDS: Final = frozenset(
     }
 )
 _DIRECT: Final = {"type": "direct"}
+_CONVERSIONS: Final = Conversions()
 
 
 def matches(method: str, path: str) -> bool:
@@ -86,7 +89,8 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest: 
     wire_messages: list[WireMessage] = []
     settings: JsonObject = {}
     for index, message in enumerate(base.sequence(fields, "messages")):
-        wire_messages.append(_message(message, f"messages[{index}]", notes))
+        convert = partial(_message, message, f"messages[{index}]", notes)
+        wire_messages.append(_CONVERSIONS.message(message, notes, convert))
         of_message = _settings(message)
         if of_message:
             settings[str(index)] = of_message

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
 from typing import Any, Final
 from urllib.parse import unquote
+
+import orjson
 
 from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import NotRecordable, WireMessage
@@ -39,6 +42,9 @@ _SECRETS: Final = frozenset(
         "headers",
     }
 )
+# The most bytes of messages whose events are remembered, and the most messages.
+_MOST_BYTES: Final = 32 << 20
+_MOST_MESSAGES: Final = 50_000
 # A warning lists this many places; it counts the others.
 _MOST_PLACES: Final = 10
 
@@ -67,6 +73,46 @@ class Notes:
                 listed.append(f"{len(places) - _MOST_PLACES} more")
             warnings.append(Warn(code=code, detail="; ".join(listed)))
         return tuple(warnings)
+
+
+class Conversions:
+    """Remembers the events of messages, because each request repeats all messages.
+
+    Only messages without warnings are remembered, those that were used last.  Nothing
+    is written to disk.
+    """
+
+    def __init__(self) -> None:
+        self._messages: OrderedDict[bytes, WireMessage] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def message(
+        self, message: Any, notes: Notes, convert: Callable[[], WireMessage]
+    ) -> WireMessage:
+        """Return a message as events; ``convert`` makes them the first time."""
+        try:
+            key = orjson.dumps(message)
+        except TypeError:
+            return convert()
+        with self._lock:
+            converted = self._messages.get(key)
+            if converted is not None:
+                self._messages.move_to_end(key)
+                return converted
+        warnings_before = notes.warnings()
+        converted = convert()
+        if notes.warnings() == warnings_before:
+            self._remember(key, converted)
+        return converted
+
+    def _remember(self, key: bytes, converted: WireMessage) -> None:
+        with self._lock:
+            self._messages[key] = converted
+            self._bytes += len(key)
+            while self._bytes > _MOST_BYTES or len(self._messages) > _MOST_MESSAGES:
+                oldest, _ = self._messages.popitem(last=False)
+                self._bytes -= len(oldest)
 
 
 def endpoint(path: str) -> str:
