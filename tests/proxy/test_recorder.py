@@ -8,7 +8,9 @@ import pytest
 
 from refold.adapters.proxy.recorder import StoreRecorder
 from refold.domain.events import ProviderEdit
+from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import SessionStore
+from refold.store.session.core import viewer_of
 from tests.support.wire import (
     WireClient,
     agent,
@@ -127,7 +129,9 @@ def test_records_a_compaction_of_everything(
     edit = event.payload
     assert isinstance(edit, ProviderEdit)
     assert edit.reason == "compaction"
-    assert edit.in_place
+    assert edit.left_out
+    outline = viewer_of(session).current(KeepAll())
+    assert outline.edited.summaries == ((event.seq - 1, event.seq - 1),)
     assert check_contexts(store, client, USER) == 7
 
 

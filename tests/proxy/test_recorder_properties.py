@@ -106,7 +106,7 @@ class Conversation:
                 client.send(self.word("answer"))
             case "compact with tail" if len(messages) > 4:
                 self.branches.clear()
-                tail = messages[self.boundary(size) :]
+                tail = messages[max(2, self.boundary(size)) :]
                 messages[:] = [user(self.word("summary")), agent("Understood."), *tail]
                 client.say(self.word("ask"), self.word("answer"))
             case "clear":

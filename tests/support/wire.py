@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from refold.adapters.claude.messages import events_of
 from refold.adapters.importers import messages as blocks
 from refold.adapters.importers.base import Piece
+from refold.adapters.importers.response import events_of
 from refold.adapters.proxy.conversation import (
     SessionHint,
     WireAnswer,

@@ -329,6 +329,7 @@ class Plan(NamedTuple):
     cleared:  seqs whose content the client replaced, each with the item that it sent.
     front:    the seqs that contexts show before all others from now on.
     new_in_front: the number of new items that come before all others, too.
+    has_summary: whether the first new item stands for everything that is left out.
     reason:   the cause of the change; empty without one.
     """
 
@@ -338,6 +339,7 @@ class Plan(NamedTuple):
     cleared: tuple[tuple[int, Item], ...] = ()
     front: tuple[int, ...] = ()
     new_in_front: int = 0
+    has_summary: bool = False
     reason: EditReason = ""
 
     @property
@@ -509,8 +511,6 @@ def _changed(
             cleared.append((seq, item))
     front: list[int] = []
     reason = _reason(history, places, left_out, new_in_front)
-    if reason == "compaction" and not seqs:
-        new_in_front = 1  # the summary is shown in the place of what it replaces
     if new_in_front:
         for seq in places[: places.index(None)]:
             if seq is not None and seq not in history.front:
@@ -522,6 +522,7 @@ def _changed(
         cleared=tuple(cleared),
         front=tuple(sorted(front)),
         new_in_front=new_in_front,
+        has_summary=reason == "compaction" and not seqs,
         reason=reason,
     )
 

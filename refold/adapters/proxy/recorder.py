@@ -510,6 +510,11 @@ def _contents(
     for item in new[: changes.new_in_front]:
         contents += _contents_of(item, exchange)
         front.append(thread.head_seq + len(contents))
+    rest = new[changes.new_in_front :]
+    if changes.has_summary:
+        # A summary stands directly before the edit that leaves out what it replaces.
+        contents += _contents_of(rest[0], exchange)
+        rest = rest[1:]
     if left_out or changes.restored or front:
         edit = ProviderEdit(
             reason=changes.reason,
@@ -527,7 +532,7 @@ def _contents(
         digests = {str(seq): item.digest for seq, item in cleared}
         meta = Meta.of({"wire": {"cleared": digests}})
         contents.append(_Content(Draft(edit, ts=exchange.began_at, meta=meta)))
-    for item in new[changes.new_in_front :]:
+    for item in rest:
         contents += _contents_of(item, exchange)
     return contents
 
@@ -629,6 +634,8 @@ def _edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) -> b
     if not changes.has_edit:
         return True
     if changes.restored or changes.front or changes.new_in_front:
+        return False
+    if changes.has_summary:
         return False
     cleared: list[tuple[Spans, str]] = []
     for text, group in differing_texts(changes.cleared).items():
