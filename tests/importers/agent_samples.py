@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Final
 
 Entry = dict[str, Any]
@@ -411,3 +413,55 @@ OPENCODE: Final[Entry] = {
         opencode_message("msg_3", "assistant", opencode_text("The second one failed.")),
     ],
 }
+
+
+def write_cline(folder: Path, entries: list[Entry]) -> Path:
+    """Write the messages of a task into a folder of its name."""
+    task = folder / "1769053680585"
+    task.mkdir(exist_ok=True)
+    path = task / "api_conversation_history.json"
+    path.write_text(json.dumps(entries))
+    return path
+
+
+def _cline_read(call_id: str, path: str) -> Entry:
+    return {
+        "type": "tool_use",
+        "id": call_id,
+        "name": "read_file",
+        "input": {"path": path},
+    }
+
+
+CLINE: Final[list[Entry]] = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "<task>\nRead both.\n</task>"},
+            {"type": "text", "text": "<environment_details>\nLinux"},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+            {"type": "text", "text": "I read them."},
+            _cline_read("c1", "a.cs"),
+            _cline_read("c2", "b.cs"),
+        ],
+        "modelInfo": {"modelId": "claude-opus-4-5", "providerId": "anthropic"},
+        "metrics": {"tokens": {"prompt": 10, "completion": 814, "cached": 8972}},
+    },
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "[read_file for 'a.cs'] Result:\nusing System;"},
+            {
+                "type": "text",
+                "text": "Tool [read_file] was not executed: a tool has been used.",
+            },
+            {"type": "text", "text": "<environment_details>\nLinux"},
+        ],
+    },
+    {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+]

@@ -338,6 +338,8 @@ def write_sample(folder: Path, form: str) -> Path:
     }
     if form in lines:
         return write_lines(folder, lines[form])
+    if form == "cline":
+        return agent_samples.write_cline(folder, agent_samples.CLINE)
     if form == "llm":
         return write_llm(folder / "logs.db", LLM)
     if form == "aider":

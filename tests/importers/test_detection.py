@@ -45,6 +45,7 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "copilot-cli",
         "opencode",
         "openhands",
+        "cline",
         "openai",
         "anthropic",
         "tau-bench",
@@ -79,7 +80,7 @@ def test_a_file_read_as_another_format_fails_or_skips_but_never_breaks(
     tmp_path: Path, name: str, other: str
 ) -> None:
     path = write_sample(tmp_path, name)
-    chats = {"openai", "anthropic", "letta", "inspect"}
+    chats = {"openai", "anthropic", "letta", "inspect", "cline"}
 
     if other != name and not {name, other} <= chats:
         assert refusal(path, other).startswith(str(path))

@@ -93,6 +93,35 @@ def test_a_compression_shows_its_summary_and_the_messages_that_it_keeps(
     assert texts(path) == ["Summary: both ran.", "The second one failed.", "Go on."]
 
 
+def test_a_sub_agent_in_a_file_of_its_own_comes_with_its_session(
+    tmp_path: Path,
+) -> None:
+    chats = tmp_path / "chats"
+    of_session = tmp_path / "subagents" / QWEN_SESSION
+    for folder in (chats, of_session):
+        folder.mkdir(parents=True)
+    fields = {"isSidechain": True, "agentId": "general-1"}
+    write_lines(chats, QWEN, f"{QWEN_SESSION}.jsonl")
+    write_lines(
+        of_session,
+        [
+            qwen_entry("a1", None, "user", "Say hi.", **fields),
+            qwen_entry("a2", "a1", "assistant", "Hi.", **fields),
+        ],
+        "agent-general-1.jsonl",
+    )
+
+    with refold.open("memory://") as store:
+        results = store.import_transcript(
+            chats / f"{QWEN_SESSION}.jsonl", user_id="ada"
+        )
+
+    assert [(each.session_id, each.events) for each in results] == [
+        (QWEN_SESSION, 7),
+        (f"{QWEN_SESSION}~general-1", 2),
+    ]
+
+
 def test_a_cancelled_call_is_a_decision(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path,

@@ -481,9 +481,21 @@ def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
     files: dict[Path, Path] = {}
     for path in paths:
         for main in _files_of(path):
-            for file in (main, *claude_code.sub_agents_of(main)):
+            sub_agents = claude_code.sub_agents_of(main) + _sub_agents_of_qwen(main)
+            for file in (main, *sub_agents):
                 files.setdefault(file.absolute(), file)
     return list(files.values())
+
+
+def _sub_agents_of_qwen(main: Path) -> list[Path]:
+    """Return the files of the sub-agents of a session of Qwen Code."""
+    if main.parent.name != "chats":
+        return []
+    folder = main.parent.parent / "subagents" / main.stem
+    try:
+        return sorted(folder.glob("agent-*.jsonl"))
+    except OSError:
+        return []
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -504,9 +516,10 @@ def _files_of(path: Path) -> list[Path]:
 def _is_session_of_agent(path: Path) -> bool:
     """Whether a file that is no ``*.jsonl`` has the name of an agent's session.
 
-    These are chats of Gemini CLI, and the database and older sessions of opencode.
+    These are chats of Gemini CLI, the database and older sessions of opencode, and
+    tasks of Cline.
     """
-    if path.name == "opencode.db":
+    if path.name in ("opencode.db", "api_conversation_history.json"):
         return True
     if path.suffix != ".json":
         return False

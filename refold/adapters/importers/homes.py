@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +19,25 @@ class Agent(NamedTuple):
     form: str
     name: str
     patterns: tuple[str, ...]
+
+
+# The folders of editors with the data of their extensions, and the extensions.
+_EDITORS: Final = (
+    ".config/*/User/globalStorage",
+    ".vscode-server/data/User/globalStorage",
+    ".vscode-remote/data/User/globalStorage",
+    "Library/Application Support/*/User/globalStorage",
+    "AppData/Roaming/*/User/globalStorage",
+)
+_EXTENSIONS: Final = ("saoudrizwan.claude-dev", "rooveterinaryinc.roo-cline")
+
+
+def _tasks_of_editors() -> Iterator[str]:
+    """Yield the patterns of the tasks of Cline and Roo Code, in each editor."""
+    yield ".cline/data/tasks/*/api_conversation_history.json"
+    for editor in _EDITORS:
+        for extension in _EXTENSIONS:
+            yield f"{editor}/{extension}/tasks/*/api_conversation_history.json"
 
 
 AGENTS: Final = (
@@ -45,7 +64,14 @@ AGENTS: Final = (
             ".gemini/tmp/*/chats/*/*.jsonl",
         ),
     ),
-    Agent("qwen-code", "Qwen Code", (".qwen/projects/*/chats/*.jsonl",)),
+    Agent(
+        "qwen-code",
+        "Qwen Code",
+        (
+            ".qwen/projects/*/chats/*.jsonl",
+            ".qwen/projects/*/subagents/*/agent-*.jsonl",
+        ),
+    ),
     Agent(
         "copilot-cli",
         "GitHub Copilot CLI",
@@ -63,6 +89,7 @@ AGENTS: Final = (
         ),
     ),
     Agent("openhands", "OpenHands", (".openhands/conversations/*/base_state.json",)),
+    Agent("cline", "Cline and Roo Code", tuple(_tasks_of_editors())),
 )
 
 

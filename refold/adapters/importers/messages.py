@@ -342,6 +342,8 @@ def _kind(block: Any) -> str:
 
 Dialect: TypeAlias = Literal["openai", "anthropic"]
 
+# The file of a task of Cline, whose messages are those of the API and more.
+CLINE_FILE = "api_conversation_history.json"
 _SESSION_KEYS = ("session_id", "conversation_id", "thread_id", "id")
 _READ_KEYS = frozenset({*_SESSION_KEYS, "messages", "system", "model"})
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -434,6 +436,8 @@ def dialect(source: base.Source) -> Dialect | None:
     Tool calls, their results, and files decide.  Without them, a ``system`` field next
     to the messages means the Messages API; messages that fit both APIs are OpenAI's.
     """
+    if source.path.name == CLINE_FILE:
+        return None
     evidence: set[Dialect] = set()
     has_system_field = False
     is_chat = False

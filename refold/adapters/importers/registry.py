@@ -40,6 +40,7 @@ BUILT_IN: Final = (
     BuiltIn("copilot-cli", has_entry_ids=True),
     BuiltIn("opencode", "sqlite", has_entry_ids=True, reads_also="json"),
     BuiltIn("openhands", has_entry_ids=True),
+    BuiltIn("cline"),
     BuiltIn("openai"),
     BuiltIn("anthropic"),
     BuiltIn("tau-bench"),

@@ -117,14 +117,18 @@ class Runs:
             main = self.main.recording.transcript(name, parent=parent)
         else:
             main = self.main.recording.transcript(session)
-        transcripts = [replace(main, title=title, folder=folder)]
+        transcripts: list[base.Transcript] = []
         for run_name, run in self._runs.items():
             if run_name == MAIN:
                 continue
             name = base.session_name(f"{session}~{run_name}") if session else ""
             transcript = run.recording.transcript(name, parent=session or None)
             transcripts.append(replace(transcript, folder=folder))
-        return transcripts
+        if transcripts and not main.drafts:  # the file of a sub-agent
+            first = transcripts[0]
+            transcripts[0] = replace(first, skipped=(*main.skipped, *first.skipped))
+            return transcripts
+        return [replace(main, title=title, folder=folder), *transcripts]
 
 
 def _is_prompt(pieces: Iterable[base.PieceOrSkipped]) -> bool:
