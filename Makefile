@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks test-clients test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-server screenshots recording \
+.PHONY: help demo test test-frameworks test-clients test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-proxy bench-server screenshots recording \
 	fuzz release-check docs clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -61,6 +61,8 @@ help:
 	@echo "             measure what short processes cost before they work"
 	@echo "make bench-parquet"
 	@echo "             measure an export to Parquet"
+	@echo "make bench-proxy"
+	@echo "             measure what recording adds to a request through the proxy"
 	@echo "make bench-server"
 	@echo "             measure what HTTP adds to an append, and the delay of tails"
 	@echo "make screenshots"
@@ -305,6 +307,9 @@ bench-cold: .venv/.refold
 
 bench-parquet: .venv/.refold
 	@$(BIN)/python -m benchmarks.parquet
+
+bench-proxy: .venv/.refold
+	@$(BIN)/python -m benchmarks.proxy
 
 bench-server: .venv/.refold
 	@$(BIN)/python -m benchmarks.server

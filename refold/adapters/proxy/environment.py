@@ -159,7 +159,11 @@ def routes_for(
                 former[variable.name] = value
         default = chosen_url or next(iter(former.values()), provider.url)
         if default:
-            upstreams[provider.name] = _upstream(provider, provider.name, default)
+            first = _upstream(provider, provider.name, default)
+            if chosen_url and not provider.variables[0].suffix:
+                # The provider's addresses have no version, and its paths have one.
+                first = first._replace(version=provider.version)
+            upstreams[provider.name] = first
         for variable in provider.variables:
             is_set_anyway = variable.set_for in (ALWAYS, client)
             if not is_set_anyway and variable.name not in former:

@@ -171,6 +171,7 @@ class Recording:
         self._thread.start()
         self.problems = Problems(report)
         self.requests = 0
+        self._finished = 0
 
     async def begin(self, exchange: Exchange) -> None:
         """Record a request, before it is sent.
@@ -209,13 +210,14 @@ class Recording:
             if error is not None:
                 self.problems.add(error)
             after()
+            self._finished += 1
 
         self._jobs.put(finish)
 
     @property
-    def waiting(self) -> int:
-        """The number of calls that the recorder has not begun."""
-        return self._jobs.qsize()
+    def is_idle(self) -> bool:
+        """Whether each request that began has ended, and is recorded."""
+        return self._finished == self.requests
 
     def sessions(self) -> Sequence[RecordedSession]:
         """Return the sessions that were written to.  Call it after the end."""
