@@ -136,7 +136,7 @@ def test_each_page_of_a_run_has_its_title(ada: TestClient, store: SessionStore) 
     ):
         html = page_text(ada, f"/run/edits{place}")
         assert html.count('<p class="run-title">Repair of the tests</p>') == 1, place
-    assert "<b>Repair of the tests</b>" in page_text(ada, "/?q=pytest")
+    assert ">Repair of the tests</span>" in page_text(ada, "/?q=pytest")
 
 
 def test_the_head_states_the_state_once(ada: TestClient, store: SessionStore) -> None:
