@@ -167,6 +167,19 @@ def test_a_repeated_answer_has_the_events_of_the_answer() -> None:
         assert rest_in_request == rest
 
 
+def test_items_of_the_provider_may_come_back_without_their_ids() -> None:
+    search = {
+        "type": "web_search_call",
+        "status": "completed",
+        "action": {"query": "x"},
+    }
+
+    answer = answered(openai_responses, response({**search, "id": "ws_1"}, MESSAGE))
+    repeated = asked(openai_responses, {"input": [search, MESSAGE]})
+
+    assert repeated.messages[0].events[1:] == answer.events[1:]
+
+
 def test_a_continued_response_keeps_results_of_calls_that_it_does_not_repeat() -> None:
     output = {"type": "function_call_output", "call_id": "call_1", "output": "a.py"}
     body = {"input": [output], "previous_response_id": "resp_1"}
@@ -189,7 +202,10 @@ def test_a_compaction_of_the_provider_is_kept_as_it_came() -> None:
 
     (edit,) = request.messages[0].events
     assert isinstance(edit, ProviderEdit)
-    assert edit.blocks == (item,)
+    sealed = {"type": "compaction", "encrypted_content": "gAAAAAB"}
+    assert edit.blocks == (sealed,)
+    _, in_answer = answered(openai_responses, response(item)).events
+    assert in_answer == edit
 
 
 def test_codex_names_its_session_and_its_threads() -> None:

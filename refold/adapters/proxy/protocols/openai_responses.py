@@ -45,6 +45,8 @@ _SYSTEM: Final = ("developer", "system")
 _CONTROLS: Final = frozenset({"compaction_trigger", "configuration_update"})
 # Items that a client sends, besides messages and outputs of calls.
 _OF_CLIENT: Final = _CONTROLS | {"item_reference", "mcp_approval_response"}
+# Items to which later items refer by their ids.
+_NAMED: Final = frozenset({"mcp_approval_request"})
 # The fields of an item that a client adds for itself, or that only name it.
 _OF_ITEM: Final = frozenset(
     {"id", "internal_chat_message_metadata_passthrough", "phase", "status", "type"}
@@ -238,14 +240,15 @@ def _is_of_model(kind: str, role: str | None) -> bool:
 class _Output:
     """Items of the model, as blocks of the Messages API.
 
-    items: the content that blocks do not have, as events.
+    items:         the content that blocks do not have, as events.
+    only_provider: whether only the provider can read what came so far.
     """
 
     def __init__(self, notes: Notes) -> None:
         self.blocks: list[Any] = []
         self.items: list[Event] = []
         self._notes = notes
-        self._only_provider = True
+        self.only_provider = True
 
     @property
     def begun(self) -> bool:
@@ -254,7 +257,8 @@ class _Output:
 
     def events(self) -> tuple[Event, ...]:
         """Return the events of a message in a request."""
-        if self._only_provider:
+        if self.only_provider:
+            # There is no response around a compaction, for example.
             edit = ProviderEdit(blocks=tuple(self.blocks))
             return (edit, *self.items) if self.blocks else tuple(self.items)
         return (*events_of({"content": self.blocks}), *self.items)
@@ -269,9 +273,9 @@ class _Output:
         elif kind.endswith("_call") and base.text(item, "call_id"):
             self._call(item, kind)
         else:
-            self.blocks.append(_without_passthrough(item))
+            self.blocks.append(_block(item, kind))
             return
-        self._only_provider = False
+        self.only_provider = False
 
     def _message(self, item: dict[str, Any], place: str) -> None:
         """Take the texts of a message, and their annotations."""
@@ -325,12 +329,18 @@ class _Output:
         self.blocks.append(block)
 
 
-def _without_passthrough(item: dict[str, Any]) -> JsonObject:
-    """Return an item without the fields that the client adds for itself."""
-    name = "internal_chat_message_metadata_passthrough"
-    if name not in item:
-        return item
-    return {key: value for key, value in item.items() if key != name}
+def _block(item: dict[str, Any], kind: str) -> JsonObject:
+    """Return an item that only the provider reads, without what clients change.
+
+    Some clients send such items back without their ids.
+    """
+    block: JsonObject = {}
+    for name, value in item.items():
+        if name == "id" and kind not in _NAMED:
+            continue
+        if name != "internal_chat_message_metadata_passthrough":
+            block[name] = value
+    return block
 
 
 def answer(
@@ -388,7 +398,7 @@ def _answer(
             response.get("usage"), response.get("service_tier")
         ),
     }
-    return answer_of(
+    wire = answer_of(
         message,
         NAME,
         notes,
@@ -396,6 +406,16 @@ def _answer(
         error=error,
         items=items,
     )
+    if not output.only_provider:
+        return wire
+    return wire._replace(events=tuple(map(_without_order, wire.events)))
+
+
+def _without_order(event: Event) -> Event:
+    """Return an edit without the order of its blocks, as a request repeats it."""
+    if isinstance(event, ProviderEdit):
+        return ProviderEdit(blocks=event.blocks)
+    return event
 
 
 class _Stream:
