@@ -55,15 +55,23 @@ chmod +x bin/pip
 export PYTHONPATH="$PWD/packages"
 """
 ADA: Final = "refold import run.jsonl --user ada --session s-1\n"
+# Agents that only check that they were led to the proxy.
+AGENTS: Final = r"""
+for agent in claude my-agent; do
+    printf '#!/bin/sh\necho "$ANTHROPIC_BASE_URL" | grep -q 127.0.0.1\n' > bin/$agent
+    chmod +x bin/$agent
+done
+"""
 GIVEN: Final[Mapping[str, Given]] = {
     "README.md": Given(
+        before=AGENTS,
         without={
             "python3 -m venv": INSTALLED,
             'export PATH="$PWD': INSTALLED,
             "pip install '.[": INSTALLED,
             "refold serve": ENDLESS,
             "your agent ──┐": "a drawing",
-        }
+        },
     ),
     "docs/how-to/containers.md": Given(
         without={"docker compose": "no engine runs here: tests/release does the same"}
@@ -113,12 +121,7 @@ GIVEN: Final[Mapping[str, Given]] = {
         }
     ),
     "docs/how-to/record-any-agent.md": Given(
-        before=r"""
-for agent in claude my-agent; do
-    printf '#!/bin/sh\necho "$ANTHROPIC_BASE_URL" | grep -q 127.0.0.1\n' > bin/$agent
-    chmod +x bin/$agent
-done
-""",
+        before=AGENTS,
         without={"agents.db proxy": ENDLESS},
     ),
     "docs/how-to/ask-questions.md": Given(
@@ -129,7 +132,10 @@ done
         "mkdir site && echo '{}' > site/manifest.json\n",
         without={"pip install": INSTALLED},
     ),
-    "docs/how-to/exchange.md": Given(before=ADA),
+    "docs/how-to/exchange.md": Given(
+        before=ADA,
+        without={"localhost:6006": "tests/cli/test_export_traces.py has an endpoint"},
+    ),
     "docs/how-to/retention.md": Given(before=ADA),
     "docs/how-to/workers.md": Given(
         before=ADA,
@@ -326,11 +332,13 @@ def test_the_tutorial_cleans_up() -> None:
     assert last.text.startswith("rm -r tutorial.db* tutorial-home\nunset REFOLD_DB")
 
 
-def test_the_readme_begins_with_a_client_that_is_recorded() -> None:
-    first, asked, shown, *_ = blocks("README.md")
+def test_the_readme_begins_with_agents_that_are_recorded() -> None:
+    agent, client, asked, shown, *_ = blocks("README.md")
 
-    assert [first.language, asked.language, shown.language] == ["python", "sh", "text"]
-    imports, five = first.text.split("\n\n")
+    languages = [agent.language, client.language, asked.language, shown.language]
+    assert languages == ["sh", "python", "sh", "text"]
+    assert "refold run -- " in agent.text
+    imports, five = client.text.split("\n\n")
     assert "import anthropic" in imports
     assert len(five.splitlines()) == 5
     assert "refold why" in asked.text
