@@ -365,3 +365,168 @@ LLM: Rows = llm_thread(
     ),
     ("assistant", [{**_TEXT, "text": "Eight."}]),
 )
+
+
+def responses_item(text: str, role: str, item_id: str) -> Entry:
+    kind = "output_text" if role == "assistant" else "input_text"
+    content = [{"type": kind, "text": text, "annotations": []}]
+    if role != "assistant":
+        del content[0]["annotations"]
+    return {"type": "message", "id": item_id, "role": role, "content": content}
+
+
+def openai_response(response_id: str, *output: Entry, **more: Any) -> Entry:
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": 1741476542,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": "Be brief.",
+        "model": "gpt-4.1-2025-04-14",
+        "output": list(output),
+        "previous_response_id": None,
+        "temperature": 1.0,
+        "usage": {"input_tokens": 36, "output_tokens": 87, "total_tokens": 123},
+        **more,
+    }
+
+
+OPENAI_RESPONSES: list[Entry] = [
+    openai_response(
+        "resp_1",
+        {"type": "reasoning", "id": "rs_1", "summary": [{"text": "I look it up."}]},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c1",
+            "name": "weather",
+            "arguments": '{"city": "Oslo"}',
+        },
+        input=[responses_item("Weather in Oslo?", "user", "msg_1")],
+    ),
+    openai_response(
+        "resp_2",
+        responses_item("Four degrees.", "assistant", "msg_2"),
+        input=[
+            {"type": "function_call_output", "call_id": "c1", "output": "4 degrees"}
+        ],
+        previous_response_id="resp_1",
+        created_at=1741476550,
+    ),
+]
+
+_ASKED: list[Entry] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Weather in Oslo?"},
+]
+_CALLED: Entry = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
+        }
+    ],
+}
+_RETURNED: Entry = {"role": "tool", "tool_call_id": "c1", "content": "4 degrees"}
+
+
+def observation(number: int, kind: str, asked: Any, answer: Any, **more: Any) -> Entry:
+    return {
+        "id": f"o-{number}",
+        "traceId": "t-1",
+        "type": kind,
+        "name": "chat",
+        "startTime": f"2026-02-03T04:05:{2 * number:02}.000Z",
+        "endTime": f"2026-02-03T04:05:{2 * number + 1:02}.000Z",
+        "parentObservationId": None,
+        "level": "DEFAULT",
+        "statusMessage": None,
+        "model": "gpt-4o",
+        "input": asked,
+        "output": answer,
+        "usageDetails": {"input": 11, "output": 7, "total": 18},
+        "costDetails": {"total": 0.002},
+        **more,
+    }
+
+
+LANGFUSE: Entry = {
+    "trace": {
+        "id": "t-1",
+        "name": "Weather",
+        "timestamp": "2026-02-03T04:05:00.000Z",
+        "sessionId": None,
+        "scores": [],
+    },
+    "observations": [
+        observation(1, "GENERATION", _ASKED, _CALLED),
+        observation(2, "TOOL", {"city": "Oslo"}, "4 degrees"),
+        observation(
+            3,
+            "GENERATION",
+            [*_ASKED, _CALLED, _RETURNED],
+            {"role": "assistant", "content": "Four degrees."},
+        ),
+    ],
+}
+
+
+def serialized(kind: str, content: Any, **more: Any) -> Entry:
+    """A message as LangChain serializes it."""
+    return {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain", "schema", "messages", kind],
+        "kwargs": {"content": content, **more},
+    }
+
+
+def run(number: int, kind: str, inputs: Any, outputs: Any, **more: Any) -> Entry:
+    return {
+        "id": f"r-{number}",
+        "name": kind,
+        "run_type": kind,
+        "start_time": f"2026-02-03T04:05:{2 * number:02}.000000Z",
+        "end_time": f"2026-02-03T04:05:{2 * number + 1:02}.000000Z",
+        "extra": {"metadata": {"thread_id": "t-77", "ls_model_name": "gpt-4o"}},
+        "error": None,
+        "inputs": inputs,
+        "outputs": outputs,
+        "parent_run_id": "r-0" if number else None,
+        "trace_id": "r-0",
+        "dotted_order": f"{number:02}",
+        **more,
+    }
+
+
+def generated(message: Entry) -> Entry:
+    return {"generations": [[{"text": "", "message": message}]], "llm_output": None}
+
+
+_HUMAN = serialized("HumanMessage", "Weather in Oslo?", type="human")
+_AI = serialized(
+    "AIMessage",
+    "",
+    type="ai",
+    tool_calls=[
+        {"name": "weather", "args": {"city": "Oslo"}, "id": "c1", "type": "tool_call"}
+    ],
+    usage_metadata={"input_tokens": 11, "output_tokens": 7, "total_tokens": 18},
+)
+_TOOL = serialized("ToolMessage", "4 degrees", type="tool", tool_call_id="c1")
+LANGSMITH: list[Entry] = [
+    run(0, "chain", {"input": "Weather in Oslo?"}, {"output": "Four degrees."}),
+    run(1, "llm", {"messages": [[_HUMAN]]}, generated(_AI)),
+    run(2, "tool", {"input": "{'city': 'Oslo'}"}, {"output": _TOOL}),
+    run(
+        3,
+        "llm",
+        {"messages": [[_HUMAN, _AI, _TOOL]]},
+        generated(serialized("AIMessage", "Four degrees.", type="ai")),
+    ),
+]

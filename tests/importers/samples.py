@@ -19,7 +19,10 @@ from tests.importers.export_samples import (
     AIDER,
     CHATGPT as CHATGPT,
     CLAUDE_AI as CLAUDE_AI,
+    LANGFUSE as LANGFUSE,
+    LANGSMITH as LANGSMITH,
     LLM,
+    OPENAI_RESPONSES as OPENAI_RESPONSES,
     write_llm,
 )
 
@@ -358,6 +361,9 @@ def write_sample(folder: Path, form: str) -> Path:
         "otlp": OTLP,
         "chatgpt": CHATGPT,
         "claude-ai": CLAUDE_AI,
+        "openai-responses": OPENAI_RESPONSES,
+        "langfuse": LANGFUSE,
+        "langsmith": LANGSMITH,
     }
     return write_document(folder, documents[form])
 

@@ -58,6 +58,9 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "claude-ai",
         "llm",
         "aider",
+        "openai-responses",
+        "langfuse",
+        "langsmith",
         "refold",
     )
 

@@ -56,6 +56,9 @@ DOCUMENTS: dict[str, Any] = {
     "otlp": samples.OTLP,
     "chatgpt": samples.CHATGPT,
     "claude-ai": samples.CLAUDE_AI,
+    "openai-responses": samples.OPENAI_RESPONSES,
+    "langfuse": samples.LANGFUSE,
+    "langsmith": samples.LANGSMITH,
     "refold": samples.REFOLD,
 }
 

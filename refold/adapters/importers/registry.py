@@ -53,6 +53,9 @@ BUILT_IN: Final = (
     BuiltIn("claude-ai", streams=True),
     BuiltIn("llm", reads="sqlite", streams=True),
     BuiltIn("aider", reads="text"),
+    BuiltIn("openai-responses", has_entry_ids=True),
+    BuiltIn("langfuse"),
+    BuiltIn("langsmith"),
     BuiltIn("refold"),
 )
 NAMES: Final = tuple(importer.name for importer in BUILT_IN)
