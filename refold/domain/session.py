@@ -40,6 +40,9 @@ _IN_RESERVED = {USER_SESSION: _USER_WIDE | {"state", "item"}}
 
 # Labels are keys of the working memory with this prefix.
 LABEL: Final = "label:"
+# The label of a session that the proxy records.  Captures and imports leave it alone.
+RECORDED_BY: Final = "recorded_by"
+PROXY: Final = "proxy"
 _LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _LONGEST_LABEL: Final = 1_000
 

@@ -29,6 +29,7 @@ from refold.adapters.importers.unrecorded import is_resumption
 from refold.domain import errors
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.ports import Exported
+from refold.store.session.core import is_recorded_by_proxy
 from refold.store.session.forking import continue_exported
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
@@ -692,6 +693,8 @@ class Follower:
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
             session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
             session = self._store.session(user_id=self._user, session_id=session_id)
+            if _is_of_proxy(session):
+                continue  # the proxy records all that the client sends
             entries = self._without_exported(session, list(group), labels)
             self._append_entries(replace(session, begins=labels), entries, batch)
         for line, why in sorted(batch.damage):
@@ -871,6 +874,14 @@ class Follower:
                 base.shown(self.state.places),
                 why,
             )
+
+
+def _is_of_proxy(session: Session) -> bool:
+    """Whether the proxy records the session; an append reports an erased one."""
+    try:
+        return is_recorded_by_proxy(session)
+    except errors.Erased:
+        return False
 
 
 def status() -> list[dict[str, Any]]:

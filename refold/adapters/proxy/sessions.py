@@ -34,16 +34,13 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.ids import StreamId
-from refold.domain.session import labels_in
+from refold.domain.session import PROXY, RECORDED_BY, labels_in
 from refold.projections.context.text import leaves
 from refold.redaction.chokepoint import RedactedEvent
 from refold.store import history as stored
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
-# The label of every session that the proxy records, and its value.
-MARK: Final = "recorded_by"
-PROXY: Final = "proxy"
 # The label with a keyed digest of the first message, by which a session is found again
 # whose client names none.
 START: Final = "starts_with"
@@ -85,7 +82,8 @@ class Thread:
     main:      whether it is the main conversation of the client's session.
     history:   its conversation so far.
     head_seq:  the newest seq of the session that the proxy knows; 0 for a new one.
-    tools:     the names of the tools in its last request.
+    tools:     the names of the tools in its last request; None if no request is
+               recorded, as in a session that a capture began.
     last_text: the last text of the model, which may be a summary.
     prompts:   calls without a result, by call id.
     answered:  whether its last request has a complete answer.
@@ -105,7 +103,7 @@ class Thread:
     main: bool = True
     history: History = field(default_factory=History)
     head_seq: int = 0
-    tools: frozenset[str] = frozenset()
+    tools: frozenset[str] | None = None
     last_text: str = ""
     prompts: dict[str, Prompt] = field(default_factory=dict)
     answered: bool = False
@@ -354,7 +352,7 @@ class Threads:
         if name is not None:
             return self._thread(name, session_name(group) if group else "")
         log = self._store.writer.log
-        labels = {MARK: PROXY}
+        labels = {RECORDED_BY: PROXY}
         infos = log.sessions(self._user_id, labels=labels, after=None, limit=None)
         newest = sorted(infos, key=lambda info: info.updated_at, reverse=True)
         for info in newest[:_MOST_READ]:
@@ -399,8 +397,8 @@ class Threads:
                 thread.ends[envelope.meta.response_id] = envelope.seq
         for call_id in thread.prompts.keys() - head.state.open_calls.keys():
             del thread.prompts[call_id]
-        if MARK not in labels:
-            thread.labels = {MARK: PROXY}
+        if RECORDED_BY not in labels:
+            thread.labels = {RECORDED_BY: PROXY}
         request = _newest_request(events)
         if request is not None:
             extras = stored.read_extras(log, session.stream, request)
@@ -446,7 +444,7 @@ def first_text(items: Sequence[Item]) -> str:
 
 def _labels(wire: WireRequest) -> dict[str, str | None]:
     """Return the labels of a new session."""
-    labels: dict[str, str | None] = {MARK: PROXY}
+    labels: dict[str, str | None] = {RECORDED_BY: PROXY}
     if wire.hint.agent:
         labels["client"] = wire.hint.agent
     return labels
@@ -456,8 +454,10 @@ def _link_to(main: Thread) -> Link:
     return Link(main.session_id, main.head_seq)
 
 
-def _same_kind(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two requests have about the same tools."""
+def _same_kind(one: frozenset[str] | None, other: frozenset[str]) -> bool:
+    """Whether two requests have about the same tools; None stands for any tools."""
+    if one is None:
+        return bool(other)
     if not one or not other:
         return one == other
     return len(one & other) >= _SAME_TOOLS * len(one | other)

@@ -11,7 +11,7 @@ from refold.domain import errors, ports
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.events import JsonObject, check_types
 from refold.domain.ids import StreamId, bounded
-from refold.domain.session import LABEL
+from refold.domain.session import LABEL, PROXY, RECORDED_BY
 from refold.store import appends
 from refold.store.recorded import head_seq, recorded
 from refold.store.settings import Settings
@@ -225,6 +225,11 @@ def recorded_labels(session: SessionCore) -> dict[str, str]:
         if name.startswith(LABEL):
             labels[name.removeprefix(LABEL)] = str(value)
     return labels
+
+
+def is_recorded_by_proxy(session: SessionCore) -> bool:
+    """Whether the proxy records the session, so that no transcript is added to it."""
+    return recorded_labels(session).get(RECORDED_BY) == PROXY
 
 
 def viewer_of(session: SessionCore) -> contexts.Viewer:

@@ -1,0 +1,78 @@
+"""The proxy, a capture, and an import of one session store each message once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from refold.adapters.importers.follower import Follower
+from refold.adapters.proxy.recorder import StoreRecorder
+from refold.store import SessionStore
+from tests.support.wire import WireClient, check_contexts, stored_texts, user
+
+USER = "ada"
+SESSION = "0a6f2f0c-7a52-4a36-9d0c-2b6f6d1f4c11"
+
+
+def entry(number: int, role: str, text: str) -> dict[str, Any]:
+    """A line of a transcript of Claude Code."""
+    return {
+        "type": role,
+        "uuid": f"00000000-0000-4000-8000-{number:012}",
+        "parentUuid": f"00000000-0000-4000-8000-{number - 1:012}"
+        if number > 1
+        else None,
+        "sessionId": SESSION,
+        "timestamp": f"2026-01-01T00:00:{number:02}.000Z",
+        "message": {"role": role, "content": [{"type": "text", "text": text}]},
+    }
+
+
+def transcript(folder: Path, *entries: dict[str, Any]) -> Path:
+    """Write a transcript where Claude Code has it."""
+    path = folder / "project" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in entries))
+    return path
+
+
+def captured(store: SessionStore, folder: Path) -> None:
+    """Capture the folder once."""
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder)
+    follower.catch_up()
+
+
+def test_a_capture_leaves_a_proxied_session_alone(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    path = transcript(
+        tmp_path, entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")
+    )
+    captured(store, tmp_path)
+    (imported,) = store.import_transcript(path, user_id=USER)
+    client.say("Bye.", "See you.")
+
+    assert imported.events == 0
+    assert imported.skipped
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_the_proxy_goes_on_from_captured_entries(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    transcript(tmp_path, entry(1, "user", "Hello."), entry(2, "assistant", "Hi."))
+    captured(store, tmp_path)
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.messages[:] = [
+        user("<reminder>Be kind.</reminder>", "Hello."),
+        {"role": "assistant", "content": [{"type": "text", "text": "Hi."}]},
+    ]
+    client.say("How are you?", "Well.")
+    captured(store, tmp_path)
+
+    counts = stored_texts(store, USER)
+    assert counts["Hello."] == counts["Hi."] == counts["How are you?"] == 1
