@@ -239,7 +239,9 @@ class Threads:
         if best is not None:
             return best
         tools = tool_names(wire)
-        if not main.head_seq and (tools or hint.is_conversation):
+        # In a session that the operator chose, the first request is the conversation.
+        is_main = bool(tools) or hint.is_conversation or not hint.session_id
+        if not main.head_seq and is_main:
             main.labels = _labels(wire)
             return main
         # A client compacts its history, or begins again, only between its requests.
