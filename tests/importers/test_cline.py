@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import refold
-from refold.domain.events import AgentResponse, ToolResult
+from refold.domain.events import AgentResponse, HumanReview, ToolResult
 from tests.importers.agent_samples import CLINE, write_cline
 from tests.importers.samples import events, kinds, read_one, refusal, write_document
 
@@ -96,6 +96,42 @@ def test_a_tool_with_another_name_answers_the_only_call(tmp_path: Path) -> None:
 
     assert isinstance(result, ToolResult)
     assert (result.call_id, result.content) == ("c9", "All done.")
+
+
+def test_answers_and_refusals_of_the_user_are_decisions(tmp_path: Path) -> None:
+    def asked(call_id: str, name: str, text: str) -> list[dict[str, Any]]:
+        call = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+        return [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [{"type": "text", "text": text}]},
+        ]
+
+    heading = "[ask_followup_question for 'Which?\n\n[a] or [b]?'] Result:\n"
+    path = write_cline(
+        tmp_path,
+        [
+            CLINE[0],
+            *asked(
+                "c1",
+                "ask_followup_question",
+                f"{heading}<answer>\nThe first\n</answer>",
+            ),
+            *asked(
+                "c2",
+                "execute_command",
+                "[execute_command for 'rm a'] Result:\nThe user denied this operation.",
+            ),
+        ],
+    )
+
+    transcript = read_one(path)
+
+    reviews = [e for e in events(transcript) if isinstance(e, HumanReview)]
+    assert [(r.trigger, r.decision, r.bundle) for r in reviews] == [
+        ("question", "The first", {"call_id": "c1"}),
+        ("tool_approval", "rejected", {"call_id": "c2"}),
+    ]
+    assert kinds(transcript).count("tool_result") == 2
 
 
 def test_a_task_is_imported_once_and_grows(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from refold.adapters.importers import base, messages
+from refold.adapters.importers import base, decisions, messages
 from refold.adapters.importers.messages import CLINE_FILE
 from refold.domain.events import JsonObject
 
@@ -15,9 +15,13 @@ NAME = "cline"
 _UI_FILE: Final = "ui_messages.json"
 _LARGEST_UI_FILE: Final = 64 << 20  # bytes
 # The beginning of a text with the result of a call: the tool, and what it was used for.
-_RESULT: Final = re.compile(r"\[([\w-]{1,64})[^\n]{0,4000}?\] Result:")
+_RESULT: Final = re.compile(
+    r"\[([\w-]{1,64})(?: for '.{0,20000}?'|[^\n\]]{0,400})\] Result:", re.DOTALL
+)
 _NOT_EXECUTED: Final = re.compile(r"Tool \[([\w-]{1,64})\] was not executed")
 _FAILED: Final = re.compile(r"\s*(?:The tool execution failed|<error>|Error )")
+_DENIED: Final = "The user denied this operation"
+_ANSWER: Final = re.compile(r"\s*<answer>\n?(.*?)\n?</answer>", re.DOTALL)
 _ENVIRONMENT: Final = "<environment_details>"
 
 
@@ -108,7 +112,7 @@ class _Task:
                 call_id = self._answered(match[1])
                 content = text[match.end() :].removeprefix("\n")
                 if call_id is not None and content:
-                    yield _result(call_id, content)
+                    yield from _result(call_id, content)
                     heading = None
                     continue
                 heading = call_id
@@ -120,12 +124,12 @@ class _Task:
             if call_id is not None:
                 yield messages.tool_result(call_id, text, failed=True)
             elif heading is not None:
-                yield _result(heading, text)
+                yield from _result(heading, text)
                 heading = None
             else:
                 others.append(part)
         if heading is not None:
-            yield _result(heading, "")
+            yield from _result(heading, "")
 
     def _answered(self, tool: str) -> str | None:
         """Return the oldest call of a tool that waits; None if there is none.
@@ -172,10 +176,16 @@ class _Task:
         }
 
 
-def _result(call_id: str, content: str) -> base.Piece:
-    """Return the result of a call."""
-    failed = _FAILED.match(content) is not None
-    return messages.tool_result(call_id, content, failed=failed)
+def _result(call_id: str, content: str) -> Iterator[base.Piece]:
+    """Yield the result of a call, and the decision or answer of a person in it."""
+    denied = content.lstrip().startswith(_DENIED)
+    failed = denied or _FAILED.match(content) is not None
+    yield messages.tool_result(call_id, content, failed=failed)
+    answer = _ANSWER.match(content)
+    if denied:
+        yield decisions.decision(decisions.TOOL, decisions.REJECTED, call_id=call_id)
+    elif answer is not None:
+        yield decisions.decision(decisions.QUESTION, answer[1], call_id=call_id)
 
 
 def _requests(path: Path) -> list[dict[str, Any]]:
