@@ -233,6 +233,22 @@ def test_a_signal_is_passed_on_and_everything_is_recorded(
     assert "request" in [event["type"] for event in machine.events(session)]
 
 
+def test_a_parent_that_ignores_the_end_of_its_children_hides_nothing(
+    machine: Machine,
+) -> None:
+    command = machine.command(*RUN, *python("raise SystemExit(4)"))
+
+    ran = subprocess.run(
+        ["sh", "-c", 'trap "" CHLD; exec "$@"', "sh", *command],
+        env=machine.environment,
+        cwd=machine.folder,
+        timeout=300,
+        check=False,
+    )
+
+    assert ran.returncode == 4
+
+
 def test_ctrl_c_reaches_the_agent_once(machine: Machine) -> None:
     code = """
         import signal, sys, time

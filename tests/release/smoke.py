@@ -24,6 +24,7 @@ MODULES = {
     "otel": ["httpx2", "opentelemetry.proto.collector.trace.v1.trace_service_pb2"],
     "parquet": ["pyarrow.parquet"],
     "plot": ["matplotlib.pyplot"],
+    "proxy": ["refold.adapters.proxy.server"],
     "pydantic-ai": [f"{FRAMEWORKS}.pydantic_ai"],
     "server": ["refold.adapters.server.app"],
     "strands": [f"{FRAMEWORKS}.strands"],

@@ -61,6 +61,8 @@ def signals_held() -> Iterator[set[signal.Signals]]:
 
     Returns the mask of signals for the program.
     """
+    # A parent may have left it ignored, and then no end of a program can be seen.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
         yield {signal.Signals(number) for number in previous}
