@@ -7,7 +7,14 @@ import json
 
 from tests.clients.contract import ClientContract
 from tests.clients.programs import CLAUDE_CODE
-from tests.clients.trial import PNG, Trial, answers_of, events_of, with_answer
+from tests.clients.trial import (
+    PNG,
+    Trial,
+    answers_of,
+    events_of,
+    sessions_of,
+    with_answer,
+)
 from tests.support.provider import Call, answer, call
 
 
@@ -77,3 +84,32 @@ class TestClaudeCode(ClientContract):
         )
 
         with_answer(trial.check(), "A red square.")
+
+    def test_an_import_of_its_transcript_adds_no_content(self, trial: Trial) -> None:
+        trial.begin(
+            "Look around.",
+            answer("First, I look.", call("Bash", {"command": "echo first-output"})),
+            answer("All is done."),
+        )
+
+        trial.import_transcripts(trial.home / ".claude/projects")
+
+        sessions = trial.check()
+        session = with_answer(sessions, "All is done.")
+        assert [answers_of(one) for one in sessions] == [answers_of(session)]
+        assert answers_of(session) == ["First, I look.", "All is done."]
+        assert len(events_of(session, "tool_result")) == 1
+
+    def test_an_import_adds_what_ran_without_the_proxy(self, trial: Trial) -> None:
+        trial.begin("What is six by seven?", answer("I know it."))
+        resumed = CLAUDE_CODE.resume
+        assert resumed is not None
+        trial.run_without_proxy(resumed("And by eight?"), answer("I know it."))
+
+        trial.import_transcripts(trial.home / ".claude/projects")
+
+        (session,) = sessions_of(trial.store)
+        assert answers_of(session) == ["I know it.", "I know it."]
+        inputs = [given.text for given in events_of(session, "user_input")]
+        assert inputs.count("What is six by seven?") == 1
+        assert inputs.count("And by eight?") == 1

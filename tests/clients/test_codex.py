@@ -62,3 +62,18 @@ class TestCodex(ClientContract):
         )
 
         with_answer(trial.check(), "A red square.")
+
+    def test_an_import_of_its_transcript_adds_no_content(self, trial: Trial) -> None:
+        trial.begin(
+            "Look around.",
+            answer("First, I look.", self._runs()("echo first-output")),
+            answer("All is done."),
+        )
+
+        trial.import_transcripts(trial.home / ".codex/sessions")
+
+        sessions = trial.check()
+        session = with_answer(sessions, "All is done.")
+        assert [answers_of(one) for one in sessions] == [answers_of(session)]
+        assert answers_of(session) == ["First, I look.", "All is done."]
+        assert len(events_of(session, "tool_result")) == 1

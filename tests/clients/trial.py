@@ -133,6 +133,32 @@ class Trial:
             **options,
         )
 
+    def run_without_proxy(self, arguments: list[str], *replies: Reply) -> None:
+        """Run the client directly, so that nothing records its requests."""
+        self.provider.forget_replies()
+        self.provider.reply(*replies)
+        subprocess.run(
+            [str(self.program.command), *arguments],
+            env=self.environment(),
+            cwd=self.work,
+            check=True,
+            capture_output=True,
+            timeout=_PATIENCE_SEC,
+        )
+
+    def import_transcripts(self, folder: Path) -> None:
+        """Import the client's own transcripts into the same store."""
+        files = [str(file) for file in sorted(folder.rglob("*.jsonl"))]
+        assert files
+        subprocess.run(
+            [*_refold(), "import", "--user", USER, *files],
+            env=self.environment(),
+            cwd=self.work,
+            check=True,
+            capture_output=True,
+            timeout=_PATIENCE_SEC,
+        )
+
     # Comparing.
 
     @cached_property
@@ -159,7 +185,7 @@ class Trial:
             recorded.remove(match)
             self._compare(match, request)
         assert not recorded, "the store has requests that the provider never got"
-        sessions = _sessions(self.store)
+        sessions = sessions_of(self.store)
         for session in sessions:
             assert not session.verify().problems
             _check_content_once(session)
@@ -192,7 +218,7 @@ def _refold() -> list[str]:
     return [str(ROOT / ".venv/bin/refold")]
 
 
-def _sessions(store: SessionStore) -> list[Session]:
+def sessions_of(store: SessionStore) -> list[Session]:
     """Return all sessions of the user."""
     found = store.sessions(user_id=USER)
     names = [summary.session_id for summary in found]
@@ -200,7 +226,7 @@ def _sessions(store: SessionStore) -> list[Session]:
 
 
 def _recorded(store: SessionStore) -> Iterator[Recorded]:
-    for session in _sessions(store):
+    for session in sessions_of(store):
         for event in session.events():
             if event.type == "request":
                 yield Recorded(session, event)
