@@ -168,7 +168,10 @@ def complain(sentence: str) -> None:
     text = f"refold: {one_line(sentence)}"
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
-            width = max(_NARROWEST, os.get_terminal_size(sys.stderr.fileno()).columns)
+            width = WIDE
+            with contextlib.suppress(OSError, ValueError):
+                width = os.get_terminal_size(sys.stderr.fileno()).columns
+            width = max(_NARROWEST, width)
             if len(text) > width:
                 lines = _wrapped(styled(text), width, words=_WORD_OR_COMMAND)
                 text = "\n".join(line.plain for line in lines)

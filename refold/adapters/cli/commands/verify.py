@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -405,7 +405,8 @@ def repair(
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     store = call.store()
-    session = optional_session_name(store, user, session)
+    with suppress(RefoldError):  # repair finds a session whose head is lost
+        session = optional_session_name(store, user, session)
     damages: list[Damage] = []
     checked = 0
 
