@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -91,6 +93,24 @@ def table(title: str, *heads: str) -> Table:
     for number, head in enumerate(heads):
         made.add_column(head, justify="right" if number else "left")
     return made
+
+
+def show(console: Console, made: Table) -> None:
+    """Print a table; where it does not fit, a table of two columns for each row."""
+    unlimited = console.options.update(max_width=1_000)
+    if Measurement.get(console, unlimited, made).minimum <= console.width:
+        console.print(made)
+        return
+    columns = [list(column.cells) for column in made.columns]
+    heads = [_plain(column.header) for column in made.columns]
+    console.print(made.title)
+    for name, *figures in zip(*columns, strict=True):
+        narrow = Table(title=_plain(name), title_justify="left", show_header=False)
+        narrow.add_column(overflow="fold")
+        narrow.add_column(justify="right", overflow="fold")
+        for head, figure in zip(heads[1:], figures, strict=True):
+            narrow.add_row(head, figure)
+        console.print(narrow)
 
 
 def promises(checks: Iterable[Check]) -> Table:

@@ -25,7 +25,7 @@ from benchmarks.compaction.boundaries import (
     middle,
     survival,
 )
-from benchmarks.report import Check, as_markdown, filled, machine, promises, table
+from benchmarks.report import Check, as_markdown, filled, machine, promises, show, table
 from refold.store.settings import default_of_prepare
 
 CLIENT: Final = "the client's own summary"
@@ -78,7 +78,7 @@ def run(
     seconds = time.process_time() - begin
     tables = [promises(_checks(results)), _survivals(results, len(found))]
     for printed in tables:
-        console.print(printed)
+        show(console, printed)
     console.print(f"{len(found)} compactions, {seconds:.0f} s of CPU")
     if json is not None:
         figures = {

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import refold
 from benchmarks.compaction import report
-from benchmarks.report import Check, as_markdown, filled, machine, promises, table
+from benchmarks.report import Check, as_markdown, filled, machine, promises, show, table
 from refold.adapters.importers import read
 from refold.domain.envelope import Draft
 from refold.domain.errors import ImportFailed
@@ -117,7 +117,7 @@ def run(options: Options) -> int:
     tables = [promises(checks), _means(means), _each(figures)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     for printed in tables:
-        console.print(printed)
+        show(console, printed)
     if options.json:
         document = {"machine": machine(), "figures": [*map(asdict, figures)]}
         options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))

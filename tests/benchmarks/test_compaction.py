@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
 from benchmarks.compaction.boundaries import (
     Boundary,
@@ -15,6 +18,7 @@ from benchmarks.compaction.boundaries import (
     survival,
 )
 from benchmarks.compaction.run import SAMPLE, SPECS, Figure, front, joined
+from benchmarks.report import show, table
 from refold.adapters.cli import main
 from refold.adapters.importers import read
 from refold.domain.envelope import Draft, Mark, Meta
@@ -181,3 +185,19 @@ def test_an_option_of_another_benchmark_is_named_as_it_is_written(
 
     assert code == 2
     assert "--with-command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_table_fits_the_terminal_with_whole_words(width: int) -> None:
+    made = table("13 compactions", "", "instructions", "constraints", "identifiers")
+    made.add_row("turn_window:full_turns=2", *["0.912 (0.88-0.95)"] * 3)
+    made.add_row("a-strategy-with-a-long-name-" * 2, *["–"] * 3)
+    console = Console(width=width, record=True, file=io.StringIO())
+
+    show(console, made)
+
+    text = console.export_text()
+    assert max(map(cell_len, text.splitlines())) <= width
+    for word in ("instructions", "identifiers", "turn_window:full_turns=2", "0.912"):
+        assert word in text
+    assert "…" not in text

@@ -13,6 +13,7 @@ _ALWAYS = (
     "test_contract.py",
     "test_pins.py",
     "test_reading.py",
+    "test_resume.py",
 )
 _LATER = sorted(
     file.name

@@ -40,7 +40,9 @@ def exported(
     target = base.Target(folder=Path("/work"))
     module: Any = exporters.writer(client)
     conversation = base.conversation_of(session, session.context(at=at))
-    path: Path = module.place(folder, target)
+    path = folder / "chats" / f"session-{target.session_id}.jsonl"
+    if client != "gemini":
+        path = module.place(folder, target)
     path.parent.mkdir(parents=True)
     lines = module.write(conversation, target).values
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -56,6 +58,13 @@ def continue_in(client: str, path: Path) -> None:
         uuid = "7a0b0000-0000-4a53-9a58-0d5f8d1f2a11"
         new = user_entry(uuid, [words(NEW)])
         new |= {"sessionId": session, "parentUuid": chain[-1]["uuid"]}
+    elif client == "gemini":
+        new = {
+            "id": "08202264-01fe-4c70-b8cb-61b7bcd457f9",
+            "timestamp": "2027-01-01T00:00:00.000Z",
+            "type": "user",
+            "content": [{"text": NEW}],
+        }
     else:
         content = [{"type": "input_text", "text": NEW}]
         payload = {"type": "message", "role": "user", "content": content}
@@ -83,7 +92,7 @@ def questions(session: Session) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [*CLIENTS, "gemini"])
 def test_an_imported_continuation_is_a_fork_with_only_the_new_events(
     store: SessionStore, tmp_path: Path, client: str
 ) -> None:
@@ -138,7 +147,7 @@ def test_a_continuation_of_an_earlier_event_is_a_fork_there(
     assert questions(session) == [QUESTION, NEW]
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [*CLIENTS, "gemini"])
 def test_another_store_imports_the_whole_file(
     store: SessionStore, tmp_path: Path, client: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +41,7 @@ _READ: Final = frozenset(
         "summary",
         "kind",
         "directories",
+        "refold",
     }
 )
 
@@ -123,6 +125,7 @@ class _Chat:
         self._change: _Change | None = None
         # The content of each result as contexts show it, by the key of its unit.
         self._results: dict[str, str] = {}
+        self._exported = base.ExportedEntries()
 
     def remember(self, record: _Record) -> None:
         """Keep the most complete version of the messages in a record."""
@@ -173,12 +176,13 @@ class _Chat:
         parent = None
         if self._header.get("kind") == "subagent":
             parent = base.session_name(self._path.parent.name) or None
-        return self._runs.transcripts(
+        first, *others = self._runs.transcripts(
             base.session_name(self._header, "sessionId"),
             parent=parent,
             title=base.text(self._header, "summary") or "",
             folder=_folder(self._path),
         )
+        return [replace(first, exported=self._exported.exported()), *others]
 
     def _update(self, record: _Record) -> None:
         """Take new fields of the session; a list of messages is its whole history."""
@@ -260,6 +264,7 @@ class _Chat:
         message_id = message["id"]
         self._history[message_id] = message
         for unit in self._units(message_id, message):
+            self._exported.take(message, unit.key)
             if not self._run.has(unit.key):
                 self._record(place, message_id, message, unit)
 

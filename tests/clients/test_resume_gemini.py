@@ -1,0 +1,59 @@
+"""Gemini CLI continues an exported session with the messages of its context."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.clients.desk import (
+    PROMPT,
+    Desk,
+    answers_of,
+    origin_of,
+    parts_of_messages,
+    program,
+    record,
+)
+from tests.support.provider import Provider, answer
+
+
+def test_gemini_cli_continues_an_exported_session(tmp_path: Path) -> None:
+    with Provider() as provider:
+        _check_gemini(Desk(tmp_path, provider))
+
+
+def _check_gemini(desk: Desk) -> None:
+    record(desk)
+    settings = desk.home / ".gemini"
+    chats = settings / "tmp/work/chats"
+    chats.mkdir(parents=True)
+    chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (settings / "settings.json").write_text(json.dumps(chosen))
+    projects = {"projects": {str(desk.work): "work"}}
+    (settings / "projects.json").write_text(json.dumps(projects))
+    (settings / "tmp/work/.project_root").write_text(str(desk.work))
+    name = "session-2026-01-01T00-00-5c0f3f6e-7a0b-4a53-9a58-0d5f8d1f2a11.jsonl"
+    export = ("export", "--user", "ada", "--session", "s", "--format", "gemini")
+    desk.refold(*export, "--out", str(chats / name))
+    desk.provider.reply(answer("The tests pass."))
+
+    desk.run(
+        [str(program("gemini")), "-p", PROMPT, "-r", "latest", "--yolo", "--skip-trust"]
+    )
+
+    contents = desk.provider.requests[-1].json["contents"]
+    parts = [part for content in contents for part in content["parts"]]
+    texts = [part["text"] for part in parts if "text" in part]
+    calls = [part["functionCall"] for part in parts if "functionCall" in part]
+    results = [part["functionResponse"] for part in parts if "functionResponse" in part]
+    expected = parts_of_messages(desk.messages("s"), thinking=False, errors=False)
+    written = [part.value for part in expected if part.kind in ("user", "assistant")]
+    assert texts[-len(written) - 1 :] == [*written, PROMPT]
+    made = [part.value for part in expected if part.kind == "call"]
+    assert [(one["id"], one["name"], one["args"]) for one in calls] == made
+    assert [one["id"] for one in results] == [call_id for call_id, _, _ in made]
+    assert sum("inlineData" in part for part in parts) == 2
+    desk.refold("import", str(chats / name), "--user", "ada")
+    (fork,) = [one for one in desk.sessions().values() if one.session_id != "s"]
+    assert origin_of(fork) == "s"
+    assert answers_of(fork) == ["The tests pass."]
