@@ -52,7 +52,7 @@ def blame(
         ),
     ] = None,
 ) -> output.Result:
-    """Show which events changed a file, or which one wrote a line.
+    """Show which events changed a file, which one wrote a line, or the changed files.
 
     Without a line, shows the reads and changes of the file in order, each with the
     message that asked for it.  With a line, shows the event that wrote it, and its
