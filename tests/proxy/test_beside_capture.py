@@ -56,9 +56,31 @@ def test_a_capture_leaves_a_proxied_session_alone(
     client.say("Bye.", "See you.")
 
     assert imported.events == 0
-    assert imported.skipped
+    assert imported.duplicates == 2
     assert set(stored_texts(store, USER).values()) == {1}
     assert check_contexts(store, client, USER) == 2
+
+
+def test_an_import_adds_the_entries_that_the_proxy_did_not_see(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    path = transcript(
+        tmp_path,
+        entry(1, "user", "Hello."),
+        entry(2, "assistant", "Hi."),
+        entry(3, "user", "Without the proxy."),
+        entry(4, "assistant", "I know."),
+    )
+
+    (imported,) = store.import_transcript(path, user_id=USER)
+    (again,) = store.import_transcript(path, user_id=USER)
+
+    assert (imported.events, again.events) == (2, 0)
+    texts = stored_texts(store, USER)
+    assert texts["Without the proxy."] == texts["I know."] == 1
+    assert set(texts.values()) == {1}
 
 
 def test_the_proxy_goes_on_from_captured_entries(

@@ -34,8 +34,6 @@ _TRIES: Final = 8
 _LONGEST_TITLE: Final = 200  # characters
 _MOST_OF_TITLE: Final = 1_000  # characters of a title of a client that are read
 _BATCH: Final = 200  # drafts in one append
-_OWN_FORMAT: Final = "refold"  # of exports
-_BY_PROXY: Final = "the proxy records this session: it has everything already"
 # Called with the number of drafts that are written or present.
 Progress = Callable[[int], object]
 # A draft, and its redacted event.
@@ -87,8 +85,6 @@ def append_transcript(
         skipped_before = len(transcript.skipped)
         transcript = transcript.without_records()
         left_out_records = transcript.skipped[skipped_before:]
-    # An export of Refold has this label itself, and its import must be able to go on.
-    defers = transcript.format != _OWN_FORMAT
     is_of_session = transcript.session_id in ("", session.session_id)
     extended = extend(
         session,
@@ -96,7 +92,6 @@ def append_transcript(
         where=where,
         progress=progress,
         merges=is_of_session,
-        defers=defers,
     )
     for name, drafts in transcript.derived:
         stream = session.stream._replace(stream=name)
@@ -232,7 +227,6 @@ def extend(
     where: str,
     progress: Progress = bool,
     merges: bool = False,
-    defers: bool = False,
 ) -> Extended:
     """Append the drafts that the session does not have.
 
@@ -247,15 +241,12 @@ def extend(
     progress: called with the number of drafts that are written or present.
     merges:   whether the transcript is one of this session, even if the session has
               none of its entries.
-    defers:   whether nothing is appended to a session that the proxy records.
 
     Raises ImportFailed if the transcript was rewritten since, or contains an event that
     the session does not accept.
     """
     for _ in range(_TRIES):
         head = session.writer.log.head(session.stream)
-        if defers and is_recorded_by_proxy(session):
-            return Extended(0, 0, Counter(), (ports.Skipped("", _BY_PROXY),))
         tag = session.writer.numbering(session.stream, head.state.numbers)
         missing = _missing(session, head.state, drafts, where, tag, merges=merges)
         numbers = tag.known if isinstance(tag, vault.Numbering) else None
@@ -395,14 +386,12 @@ def _without_proxied(
     everything up to the last entry that it shares with a transcript, in the form that
     the model saw.  Only items are taken from before that entry: no request has them.
     """
-    if not drafts:
+    if not drafts or not is_recorded_by_proxy(session):
         return drafts
     proxied: list[Envelope] = []
     for envelope in read_pages(session.writer.log, session.stream, upto=state.head_seq):
         if envelope.type != "request" and "wire" in (envelope.meta.model_extra or {}):
             proxied.append(envelope)
-    if not proxied:
-        return drafts
     learned = session.writer.learned(state)
     # Of two equal answers, the proxy may have recorded only the first.
     names = Counter(_shared_name(envelope.payload) for envelope in proxied)
