@@ -44,7 +44,8 @@ class ClientContract:
         outcome = trial.begin("What is six by seven?", answer("It is 42."))
 
         assert outcome.status == 0, outcome
-        assert "42" in outcome.stdout
+        # mini-swe-agent hides an answer without a call, and asks for another one.
+        assert self.program.last or "42" in outcome.stdout
         session = with_answer(trial.check(), "It is 42.")
         assert answers_of(session).count("It is 42.") == 1
 
