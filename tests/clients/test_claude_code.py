@@ -113,3 +113,28 @@ class TestClaudeCode(ClientContract):
         inputs = [given.text for given in events_of(session, "user_input")]
         assert inputs.count("What is six by seven?") == 1
         assert inputs.count("And by eight?") == 1
+
+    def test_a_capture_at_the_same_time_adds_no_content(self, trial: Trial) -> None:
+        folder = trial.home / ".claude/projects"
+        follower = trial.follow_transcripts("claude-code", folder)
+        try:
+            trial.begin(
+                "Look around.",
+                answer(
+                    "First, I look.",
+                    call(
+                        "Bash", {"command": "echo first-output", "description": "Look"}
+                    ),
+                ),
+                answer("All is done."),
+            )
+            trial.resume("And again?", answer("Done again."))
+        finally:
+            follower.terminate()
+            follower.communicate()
+        trial.capture_once("claude-code", folder)
+
+        session = with_answer(trial.check(), "Done again.")
+        assert answers_of(session) == ["First, I look.", "All is done.", "Done again."]
+        assert len(events_of(session, "tool_call")) == 1
+        assert len(events_of(session, "tool_result")) == 1

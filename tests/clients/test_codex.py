@@ -77,3 +77,23 @@ class TestCodex(ClientContract):
         assert [answers_of(one) for one in sessions] == [answers_of(session)]
         assert answers_of(session) == ["First, I look.", "All is done."]
         assert len(events_of(session, "tool_result")) == 1
+
+    def test_a_capture_at_the_same_time_adds_no_content(self, trial: Trial) -> None:
+        folder = trial.home / ".codex/sessions"
+        follower = trial.follow_transcripts("codex", folder)
+        try:
+            trial.begin(
+                "Look around.",
+                answer("First, I look.", self._runs()("echo first-output")),
+                answer("All is done."),
+            )
+            trial.resume("And again?", answer("Done again."))
+        finally:
+            follower.terminate()
+            follower.communicate()
+        trial.capture_once("codex", folder)
+
+        session = with_answer(trial.check(), "Done again.")
+        assert answers_of(session) == ["First, I look.", "All is done.", "Done again."]
+        assert len(events_of(session, "tool_call")) == 1
+        assert len(events_of(session, "tool_result")) == 1

@@ -159,6 +159,30 @@ class Trial:
             timeout=_PATIENCE_SEC,
         )
 
+    def follow_transcripts(self, client: str, folder: Path) -> subprocess.Popen[str]:
+        """Start ``refold capture``, which follows the client's own transcripts."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return subprocess.Popen(
+            [*_refold(), "capture", client, "--user", USER, "--folder", str(folder)],
+            env=self.environment(),
+            cwd=self.work,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def capture_once(self, client: str, folder: Path) -> None:
+        """Capture everything in the client's own transcripts."""
+        command = [*_refold(), "capture", client, "--once", "--user", USER]
+        subprocess.run(
+            [*command, "--folder", str(folder)],
+            env=self.environment(),
+            cwd=self.work,
+            check=True,
+            capture_output=True,
+            timeout=_PATIENCE_SEC,
+        )
+
     # Comparing.
 
     @cached_property
