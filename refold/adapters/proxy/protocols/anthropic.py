@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages as blocks
@@ -21,16 +20,14 @@ from refold.adapters.proxy.protocols.answers import (
     failed,
     whole,
 )
+from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     FIELDS_LEFT_OUT,
     NOT_CONVERTED,
-    Conversions,
     Notes,
     UserEvents,
-    body_of,
     endpoint,
-    settled,
     storable,
     without_secrets,
 )
@@ -72,7 +69,6 @@ _ANSWER_FIELDS: Final = frozenset(
     }
 )
 _DIRECT: Final = {"type": "direct"}
-_CONVERSIONS: Final = Conversions()
 
 
 def matches(method: str, path: str) -> bool:
@@ -82,30 +78,34 @@ def matches(method: str, path: str) -> bool:
 
 def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:  # noqa: ARG001  # as all protocols
     """Return a request as events.  Raises NotRecordable."""
-    notes = Notes()
-    fields = body_of(body, notes)
-    options = without_secrets(fields, "model", "messages", "stream", "system", "tools")
-    system = _system(fields.get("system"), options, notes)
-    wire_messages: list[WireMessage] = []
-    settings: JsonObject = {}
-    for index, message in enumerate(base.sequence(fields, "messages")):
-        convert = partial(_message, message, f"messages[{index}]", notes)
-        wire_messages.append(_CONVERSIONS.message(message, notes, convert))
-        of_message = _settings(message)
-        if of_message:
-            settings[str(index)] = of_message
+    content = _BEGINNINGS.read(body)
+    frame = content.frame
+    options = dict(frame.options)
+    settings = content.settings()
     if settings:
         options["message_settings"] = storable(settings)
     return WireRequest(
         protocol=NAME,
-        model=base.text(fields, "model"),
-        system=system,
-        tools=tuple(storable(tool) for tool in base.each(fields, "tools")),
-        messages=settled(wire_messages, NAME, notes),
+        model=base.text(frame.fields, "model"),
+        system=frame.system,
+        tools=frame.tools,
+        messages=content.messages(),
         options=options,
-        hint=clients.hint(headers, fields),
-        stream=fields.get("stream") is True,
-        warnings=notes.warnings(),
+        hint=clients.hint(headers, frame.fields),
+        stream=frame.fields.get("stream") is True,
+        warnings=content.notes().warnings(),
+    )
+
+
+def _frame(fields: JsonObject, notes: Notes) -> Frame:
+    """Return the fields of a body besides its messages."""
+    options = without_secrets(fields, "model", "stream", "system", "tools")
+    return Frame(
+        fields=fields,
+        system=_system(fields.get("system"), options, notes),
+        tools=tuple(storable(tool) for tool in base.each(fields, "tools")),
+        options=options,
+        notes=notes,
     )
 
 
@@ -168,6 +168,11 @@ def _settings(message: Any) -> JsonObject:
     if not isinstance(message, dict) or message.keys() <= _MESSAGE_FIELDS:
         return {}
     return {name: message[name] for name in message if name not in _MESSAGE_FIELDS}
+
+
+_BEGINNINGS: Final = Beginnings(
+    NAME, frame=_frame, message=_message, settings=_settings
+)
 
 
 def _item(kind: str, value: Any) -> Item:

@@ -59,10 +59,18 @@ class Notes:
         """Add a place to the warning with this code."""
         self._places.setdefault(code, {})[place] = None
 
+    def add_all(self, notes: Notes) -> None:
+        """Add the places of other notes."""
+        for code, places in notes._places.items():
+            self._places.setdefault(code, {}).update(places)
+
     def repaired(self, changes: int) -> None:
         """Note the number of values that JSON in UTF-8 cannot hold."""
         if changes:
             self.add(REPAIRED, base.replaced(changes))
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
 
     def warnings(self) -> tuple[Warn, ...]:
         """Return one warning for each code."""
@@ -282,20 +290,32 @@ def settled(
     waiting: dict[str, int] = {}
     settled_messages: list[WireMessage] = []
     for message in messages:
-        has_orphan = False
-        for event in message.events:
-            if type(event) is ToolCall:
-                waiting[event.call_id] = waiting.get(event.call_id, 0) + 1
-            elif type(event) is ToolResult:
-                open_calls = waiting.get(event.call_id, 0)
-                waiting[event.call_id] = open_calls - 1
-                if open_calls <= 0:
-                    has_orphan = True
-        if has_orphan:
-            message = _without_orphans(message, waiting, protocol, notes)
+        message = settled_message(message, waiting, protocol, notes)
         if message.events:
             settled_messages.append(message)
     return tuple(settled_messages)
+
+
+def settled_message(
+    message: WireMessage, waiting: dict[str, int], protocol: str, notes: Notes
+) -> WireMessage:
+    """Return a message in which each result answers a call before it.
+
+    waiting: by call id, the number of calls without a result before the message;
+             afterwards, of those behind it.
+    """
+    has_orphan = False
+    for event in message.events:
+        if type(event) is ToolCall:
+            waiting[event.call_id] = waiting.get(event.call_id, 0) + 1
+        elif type(event) is ToolResult:
+            open_calls = waiting.get(event.call_id, 0)
+            waiting[event.call_id] = open_calls - 1
+            if open_calls <= 0:
+                has_orphan = True
+    if has_orphan:
+        message = _without_orphans(message, waiting, protocol, notes)
+    return message
 
 
 def _without_orphans(
