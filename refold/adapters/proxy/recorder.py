@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from refold.adapters.proxy.history import (
     item_of,
     plan,
 )
+from refold.adapters.proxy.macs import BodyMacs, body_mac as body_mac
 from refold.adapters.proxy.sessions import Thread, Threads, tool_names
 from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain import errors
@@ -113,6 +113,7 @@ class StoreRecorder:
         self._threads = Threads(store, user_id, session_id)
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._written: dict[str, None] = {}
+        self._macs = BodyMacs()
 
     # The port ``Recorder``.
 
@@ -161,6 +162,7 @@ class StoreRecorder:
             except errors.RefoldError:
                 continue  # it was reported when it began
         self._threads.forget_all()
+        self._macs.forget_all()
 
     # Requests.
 
@@ -331,7 +333,7 @@ class StoreRecorder:
     ) -> JsonObject:
         """Return the facts that prove which bytes a client sent."""
         return {
-            "mac": body_mac(session, exchange.body),
+            "mac": self._macs.of(session, exchange.body),
             "bytes": len(exchange.body),
             "protocol": wire.protocol,
         }
@@ -448,16 +450,6 @@ class StoreRecorder:
             if response_id and part.item is not None:
                 thread.ends[response_id] = seq
         return appended
-
-
-def body_mac(session: Session, body: bytes) -> str:
-    """Return a code that proves the bytes of a request to an owner of the store.
-
-    It hides them, and nobody can check it once the session is erased.
-    """
-    writer = session.writer
-    key = writer.log.session_proof_key(session.stream)
-    return hmac.digest(key, b"wire\0" + body, "sha256").hex()
 
 
 def _state(thread: Thread) -> SessionState:

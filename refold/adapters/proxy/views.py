@@ -90,6 +90,8 @@ class Views:
     tail:     the events behind them, as contexts show them.
     front:    the events in the tail that contexts show before all others.
     blobs:    of images and documents in the tail.
+    rendered: the tail as it was rendered last, and for which window; None if the tail
+              is another one since then.
     """
 
     settled: Any = field(default_factory=lambda: sha256(_START))
@@ -99,6 +101,7 @@ class Views:
     tail: list[Envelope] = field(default_factory=list)
     front: Spans = ()
     blobs: dict[str, bytes] = field(default_factory=dict)
+    rendered: tuple[int, View] | None = None
 
     @classmethod
     def read(cls, log: EventLog, state: SessionState, window: int) -> Views:
@@ -122,6 +125,7 @@ class Views:
         """Add an event that contexts show behind all others."""
         if _is_shown(envelope):
             self.tail.append(envelope)
+            self.rendered = None
             self.blobs.update(blobs)
 
     def edit(self, edited: Edited, seqs: Collection[int]) -> bool:
@@ -133,6 +137,7 @@ class Views:
             return False
         shown = [edited.shown(envelope) for envelope in self.tail]
         self.tail = [envelope for envelope in shown if envelope is not None]
+        self.rendered = None
         return True
 
     def request(self, sent: SentExtras, *, through_seq: int, window: int) -> Request:
@@ -190,6 +195,7 @@ class Views:
         self.count += index - skipped
         self.call_ids |= settled_ids
         self.tail = tail
+        self.rendered = None
         self.front = ()
         self.blobs = {
             sha: self.blobs[sha]
@@ -201,12 +207,16 @@ class Views:
 
     def _rendered(self, window: int) -> View:
         """Render the tail alone."""
+        if self.rendered is not None and self.rendered[0] == window:
+            return self.rendered[1]
         outline = KEEP_ALL.read(KEEP_ALL.begin(), self.tail)
         if self.front:
             edit = Edit(at=outline.through_seq, in_place=self.front)
             outline = outline._replace(edits=(edit,))
         extras = Extras(window_tokens=window)
-        return render(KEEP_ALL, outline, self.tail, extras=extras, read=self.blobs.get)
+        view = render(KEEP_ALL, outline, self.tail, extras=extras, read=self.blobs.get)
+        self.rendered = (window, view)
+        return view
 
     def _messages(self, view: View) -> list[Message]:
         """Return the messages of the tail, without the opening that only it needs."""
