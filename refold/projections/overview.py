@@ -27,7 +27,7 @@ from refold.projections.models import (
 from refold.projections.search.documents import has_failed
 
 # The version of the stored form.  Stored overviews of another version are folded again.
-SHAPE: Final = 2
+SHAPE: Final = 3
 # The origin of a title: a label ``title``, the client, an instruction, or a command.
 TitleFrom = Literal["label", "client", "instruction", "command", ""]
 
@@ -56,7 +56,8 @@ class Overview(NamedTuple):
     title_from:    the origin of the title.
     project:       ``meta.project`` or a label: ``project``, else ``folder``; else the
                    folder that an imported transcript names.
-    agent:         the newest named agent, else the client that wrote the transcript.
+    agent:         the newest named agent, else the client: that of the transcript, or
+                   of the label ``client``.
     model:         the model of the newest answer.
     started_at:    the time of the first event, in microseconds since 1970; 0 for none.
     last_at:       the time of the newest event.  Labels, and redactions of recorded
@@ -294,6 +295,8 @@ class OverviewFold:
                 self._label_titles[name] = text
             elif name in ("project", "folder"):
                 self._projects[name] = shortened(text, _LONGEST_NAME)
+            elif name == "client" and not self._client:
+                self._client = shortened(text, _LONGEST_NAME)
 
     def _take_record(self, kind: str, value: JsonObject) -> None:
         """Remember the title in a record of a client, if it has one."""

@@ -212,6 +212,18 @@ def test_names_agent_client_model_and_project() -> None:
     assert overview_of(log.events).project == "app"
 
 
+def test_the_label_client_names_the_agent_of_a_session_without_a_transcript() -> None:
+    log = Log()
+    log.add(
+        StateUpdate(set={"label:client": "claude-code", "label:folder": "/src/web"})
+    )
+    log.add(UserInput(text="hi"))
+    assert overview_of(log.events)[2:4] == ("/src/web", "claude-code")
+
+    log.add(AgentResponse(text="y"), source={"format": "codex"})
+    assert overview_of(log.events).agent == "codex"
+
+
 def test_marks_the_parent_of_a_sub_agent_and_of_a_fork() -> None:
     log = Log()
     log.add(UserInput(text="task"), parent={"session_id": "s-0", "seq": 3})

@@ -375,6 +375,37 @@ def test_a_chosen_session_takes_agents_that_name_none(
     assert machine.session_ids() == ["s-1"]
 
 
+def test_the_folder_of_the_agent_is_the_project_of_its_session(
+    machine: Machine, provider: Provider
+) -> None:
+    code = HTTP_AGENT.replace(
+        '{"content-type"', '{"user-agent": "claude-cli/2.1", "content-type"'
+    )
+
+    ran = machine.refold(*RUN, *to(provider), *python(code, "Hello"))
+
+    assert ran.returncode == 0, ran.stderr
+    (session,) = machine.json("sessions", "--project", machine.folder.name)
+    assert session["project"] == str(machine.folder)
+    assert session["agent"] == "claude-code"
+
+
+def test_the_report_names_the_conversation_rather_than_its_side_requests(
+    machine: Machine, provider: Provider
+) -> None:
+    code = HTTP_AGENT.replace("headers = {", 'headers = {"x-session-id": "ses_1", ')
+    title = code.replace(
+        '"tools": [{"name": "bash", "input_schema": {"type": "object"}}],', ""
+    )
+    both = f"{textwrap.dedent(title)}\n{textwrap.dedent(code)}"
+
+    ran = machine.refold(*RUN, *to(provider), *python(both, "Hello"))
+
+    assert ran.returncode == 0, ran.stderr
+    assert len(machine.session_ids()) == 2
+    assert "in session ses_1 and 1 more session: refold log" in ran.stderr
+
+
 @pytest.mark.parametrize("text", ["anthropic", "=http://x", "A=http://x", "a=ftp://x"])
 def test_a_wrong_upstream_is_an_error(machine: Machine, text: str) -> None:
     ran = machine.refold(*RUN, "--upstream", text, *python("raise SystemExit(9)"))

@@ -316,7 +316,8 @@ def _lines(body: str) -> list[str]:
 
 
 _NARROWEST: Final = 40  # columns of a terminal
-_SHORTEST: Final = 20  # columns of a text that is cut
+_SHORTEST: Final = 20  # columns of a path that is cut
+_SHORTEST_CUT: Final = 8  # columns of a text that is cut at the end of a line
 _TAB: Final = 4  # columns
 _READABLE: Final = 16  # columns of prose in a table
 
@@ -358,8 +359,8 @@ class Terminal(Screen):
             room -= right.cell_len + 2
         if cut:
             room_for_cut = room - text.cell_len
-            if room_for_cut < _SHORTEST:  # then the end gets its own line
-                room_for_cut = max(self.width - text.cell_len, _SHORTEST)
+            if room_for_cut < _SHORTEST_CUT:  # then the end gets its own line
+                room_for_cut = max(self.width - text.cell_len, _SHORTEST_CUT)
             shortened = styled(cut)
             shortened.expand_tabs(1)
             shortened.truncate(room_for_cut, overflow="ellipsis")

@@ -13,6 +13,7 @@ from refold.domain import events
 from refold.domain.errors import counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 from refold.projections.context.outcomes import reason_in
+from refold.projections.instructions import instruction_of
 
 if TYPE_CHECKING:
     from refold.adapters.display.events import Numbered, Preview
@@ -69,7 +70,7 @@ class Timeline:
         if envelope.stream != "main":
             return
         day = f"{envelope.ts:%Y-%m-%d}"
-        if isinstance(envelope.payload, UserInput) or day != self._day:
+        if _is_instruction(envelope) or day != self._day:
             self._screen.line("")
         if day != self._day:
             self._day = day
@@ -180,7 +181,7 @@ def _end_of_head(envelope: Envelope) -> list[output.Part]:
 
 
 def _with_turn_edges(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
-    """Yield events, each with whether it is user input or a turn's last answer."""
+    """Yield events, each with whether it is an instruction or a turn's last answer."""
     # An answer and the events after it.  Whether it is the last answer of its turn is
     # known at the next input or answer.
     pending: list[Numbered] = []
@@ -201,12 +202,17 @@ def _marked(
     """
     for item in pending:
         is_last_answer = turn_ends and _is_answer(item)
-        yield item, _is_input(item) or is_last_answer
+        yield item, _is_instruction(item.envelope) or is_last_answer
 
 
 def _is_input(item: Numbered) -> bool:
     """Whether the event is the input of a user."""
     return isinstance(item.envelope.payload, UserInput)
+
+
+def _is_instruction(envelope: Envelope) -> bool:
+    """Whether the event is the input of a person, not a text that the client added."""
+    return bool(instruction_of(envelope).kind)
 
 
 def _is_answer(item: Numbered) -> bool:

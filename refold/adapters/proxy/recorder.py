@@ -104,13 +104,19 @@ class StoreRecorder:
     everything, so it also records what is missing.
 
     session_id: the session of clients that name none; None for new ones.
+    folder:     the folder in which the clients work; empty if it is unknown.
     """
 
     def __init__(
-        self, store: SessionStore, *, user_id: str, session_id: str | None = None
+        self,
+        store: SessionStore,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        folder: str = "",
     ) -> None:
         self._user_id = user_id
-        self._threads = Threads(store, user_id, session_id)
+        self._threads = Threads(store, user_id, session_id, folder)
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._written: dict[str, None] = {}
         self._macs = BodyMacs()

@@ -161,14 +161,20 @@ class Threads:
     """The threads of one user.  Those that were used last stay in memory.
 
     session_id: the session of clients that name none; None for new ones.
+    folder:     the folder in which the clients work; empty if it is unknown.
     """
 
     def __init__(
-        self, store: SessionStore, user_id: str, session_id: str | None = None
+        self,
+        store: SessionStore,
+        user_id: str,
+        session_id: str | None = None,
+        folder: str = "",
     ) -> None:
         self._store = store
         self._user_id = user_id
         self._session_id = session_id
+        self._folder = folder
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._by_response: OrderedDict[str, str] = OrderedDict()
         self._items: Items | None = None
@@ -233,7 +239,7 @@ class Threads:
             thread = self._thread(name, group, main=False)
             if not thread.head_seq:
                 thread.link = self._link(items, self._of_group(group)) or _link_to(main)
-                thread.labels = _labels(wire)
+                thread.labels = self._labels(wire)
             return thread
         best = self._best(wire, items, [main, *self._of_group(group)])
         if best is not None:
@@ -242,7 +248,7 @@ class Threads:
         # In a session that the operator chose, the first request is the conversation.
         is_main = bool(tools) or hint.is_conversation or not hint.session_id
         if not main.head_seq and is_main:
-            main.labels = _labels(wire)
+            main.labels = self._labels(wire)
             return main
         # A client compacts its history, or begins again, only between its requests.
         is_idle = main.head_seq > 0 and main.in_flight == 0
@@ -264,7 +270,7 @@ class Threads:
         thread = self._thread(name, group, main=False)
         if not thread.head_seq:
             thread.link = self._link(items, self._of_group(group)) or _link_to(main)
-            thread.labels = _labels(wire)
+            thread.labels = self._labels(wire)
         return thread
 
     def _of_group(self, group: str) -> list[Thread]:
@@ -294,7 +300,7 @@ class Threads:
         name = f"{wire.hint.agent or wire.protocol}-{uuid.uuid4().hex}"
         session_id = session_name(name)
         thread = Thread(self._session(session_id), link=link, main=link is None)
-        thread.labels = {**_labels(wire), START: start}
+        thread.labels = {**self._labels(wire), START: start}
         return thread
 
     def _stored_with(self, start: str) -> Iterator[Thread]:
@@ -307,6 +313,15 @@ class Threads:
                 yield self._thread(info.session_id, "")
 
     # Any session.
+
+    def _labels(self, wire: WireRequest) -> dict[str, str | None]:
+        """Return the labels of a new session."""
+        labels: dict[str, str | None] = {RECORDED_BY: PROXY}
+        if wire.hint.agent:
+            labels["client"] = wire.hint.agent
+        if self._folder:
+            labels["folder"] = self._folder
+        return labels
 
     def _best(
         self,
@@ -442,14 +457,6 @@ def first_text(items: Sequence[Item]) -> str:
             break
         texts.append(event.text)
     return "\n".join(texts)
-
-
-def _labels(wire: WireRequest) -> dict[str, str | None]:
-    """Return the labels of a new session."""
-    labels: dict[str, str | None] = {RECORDED_BY: PROXY}
-    if wire.hint.agent:
-        labels["client"] = wire.hint.agent
-    return labels
 
 
 def _link_to(main: Thread) -> Link:

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,6 +20,7 @@ from refold.adapters.frameworks import import_extra
 from refold.domain.errors import counted
 
 if TYPE_CHECKING:
+    from refold.adapters.proxy.exchange import RecordedSession
     from refold.adapters.proxy.recording import Recording
 
 PORT: Final = 8766
@@ -91,7 +92,9 @@ def run(
         # A line between what the agent draws on a terminal would disturb it.
         report = warnings.append if sys.stderr.isatty() else output.complain
         with child.signals_held() as mask:
-            recording = _recording(call, user, session, report, strict=strict)
+            recording = _recording(
+                call, user, session, report, strict=strict, folder=_current_folder()
+            )
             server = ProxyServer(
                 routes.upstreams, of, recording, secret=security.new_secret()
             )
@@ -186,15 +189,27 @@ def _recording(
     report: Callable[[str], object],
     *,
     strict: bool,
+    folder: str = "",
 ) -> Recording:
-    """Return the recording of a user's agents in the store of a call."""
+    """Return the recording of a user's agents in the store of a call.
+
+    folder: the folder in which the agents work; empty if it is unknown.
+    """
     from refold.adapters.proxy.recorder import StoreRecorder
     from refold.adapters.proxy.recording import Recording
 
     store = call.store(new=True, serves=True)
     user_id = user or options.operator(None) or "me"  # if the system has no login
-    recorder = StoreRecorder(store, user_id=user_id, session_id=session)
+    recorder = StoreRecorder(store, user_id=user_id, session_id=session, folder=folder)
     return Recording(recorder, report, strict=strict)
+
+
+def _current_folder() -> str:
+    """Return the current folder; empty if somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _variables(variables: Mapping[str, str]) -> output.Result:
@@ -224,7 +239,7 @@ def _finish(recording: Recording) -> None:
 
 
 def _report_end(call: options.Call, recording: Recording) -> None:
-    """Print the sessions that were recorded, and how to look at the first."""
+    """Print the sessions that were recorded, and how to look at the main one."""
     problems = recording.problems
     if problems.count:
         output.complain(
@@ -238,7 +253,7 @@ def _report_end(call: options.Call, recording: Recording) -> None:
                 f"nothing was recorded: no request came to the proxy; see {_HELP}"
             )
         return
-    first = sessions[0]
+    first = _main_session(sessions)
     show = ["refold", "log", "--user", first.user_id, "--session", first.session_id]
     if "--db" in call.meta:
         show += ["--db", call.url]
@@ -250,3 +265,17 @@ def _report_end(call: options.Call, recording: Recording) -> None:
         f"recorded {requests} in session {output.shown(first.session_id)}{others}: "
         f"{shlex.join(show)}"
     )
+
+
+def _main_session(sessions: Sequence[RecordedSession]) -> RecordedSession:
+    """Return the first session that no other one of them began.
+
+    A client may ask for a title before it asks for the answer.  The session of a side
+    request is named after that of the conversation.
+    """
+    names = {session.session_id for session in sessions}
+    for session in sessions:
+        main_name = session.session_id.partition("~")[0]
+        if main_name == session.session_id or main_name not in names:
+            return session
+    return sessions[0]
