@@ -141,6 +141,21 @@ def test_a_call_of_another_agent_is_a_session_of_its_own(tmp_path: Path) -> None
     assert (other.session_id, other.parent_session_id) == ("t-1~2", "t-1")
 
 
+def test_a_call_without_messages_is_reported_and_begins_no_session(
+    tmp_path: Path,
+) -> None:
+    empty = observation(1, "GENERATION", None, None)
+    full = observation(2, "GENERATION", [user("One")], answer("First"))
+
+    transcript = read_one(write_document(tmp_path, trace(empty, full)))
+
+    assert transcript.session_id == "t-1"
+    assert kinds(transcript) == ["user_input", "agent_response"]
+    assert reasons(transcript) == {
+        "file.json observations[0]": "call of a model without messages"
+    }
+
+
 def test_a_failed_call_is_an_error(tmp_path: Path) -> None:
     failed = observation(1, "GENERATION", [user("One")], None)
     failed |= {"level": "ERROR", "statusMessage": "Rate limit"}

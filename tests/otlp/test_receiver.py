@@ -8,6 +8,7 @@ import pytest
 
 from refold.adapters.importers.otlp import traces
 from refold.adapters.otlp.receiver import Taken, TraceReceiver
+from refold.domain.envelope import Envelope
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -219,3 +220,35 @@ def test_the_sample_of_another_program_is_recorded(store: SessionStore) -> None:
 
     types = [type(event).__name__ for event in shown(recorded(store))]
     assert types == ["UserInput", "ToolCall", "ToolResult", "AgentResponse"]
+
+
+def test_a_further_call_reads_only_the_requests_since_the_last_one(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = TraceReceiver(store)
+    read: list[Envelope] = []
+    read_log = type(store.log).read
+
+    def counted(*args: Any, **options: Any) -> list[Envelope]:
+        events = read_log(*args, **options)
+        if options.get("types") == ("request",):
+            read.extend(events)
+        return events
+
+    monkeypatch.setattr(type(store.log), "read", counted)
+    for number in range(20):
+        receiver.take("ada", spans(chat(number, [GO], DONE)))
+
+    assert len(read) <= 20
+
+
+def test_a_call_that_another_process_recorded_later_is_known(
+    store: SessionStore,
+) -> None:
+    receiver = TraceReceiver(store)
+    receiver.take("ada", spans(FIRST))
+    TraceReceiver(store).take("ada", spans(SECOND))
+
+    assert receiver.take("ada", spans(SECOND)) == Taken()
+
+    assert shown(recorded(store)) == CONVERSATION

@@ -98,6 +98,11 @@ class _Conversation:
         self._reports = exports.Reports(self._recording)
         # The call that the results after it answer, by the message of the call.
         self._answered: set[str] = set()
+        # The first message of the answer that a message belongs to, and the message of
+        # a person or of the model before a message.  Parents come before children, so
+        # that each is looked up in one step.
+        self._first_of: dict[str, str] = {}
+        self._speaker_before: dict[str, str | None] = {}
         self._header: JsonObject = {
             name: item.value[name] for name in _STORED if item.value.get(name)
         }
@@ -180,11 +185,18 @@ class _Conversation:
         while True:
             parent = base.text(self._nodes[first], "parent")
             if parent not in self._nodes or parent in seen:
-                return first
-            if base.at(self._nodes[parent], "message", "author", "role") != "assistant":
-                return first
+                break
+            if self._role_of(parent) != "assistant":
+                break
             seen.add(parent)
-            first = parent
+            first = self._first_of.get(parent, parent)
+            if first != parent:
+                break
+        self._first_of[node_id] = first
+        return first
+
+    def _role_of(self, node_id: str) -> Any:
+        return base.at(self._nodes[node_id], "message", "author", "role")
 
     def _take(self, node_id: str, origin: base.Origin) -> None:
         """Record the events of a message."""
@@ -350,20 +362,30 @@ class _Conversation:
 
     def _call_of(self, node_id: str) -> str | None:
         """Return the open call before a result; None if another result answered it."""
+        speaker = self._speaker(node_id)
+        if speaker is None or self._role_of(speaker) != "assistant":
+            return None
+        message = base.mapping(self._nodes[speaker], "message")
+        called = (base.text(message, "recipient") or "all") != "all"
+        is_open = called and speaker not in self._answered
+        return speaker if is_open and self._recording.waits(speaker) else None
+
+    def _speaker(self, node_id: str) -> str | None:
+        """Return the last message of a person or of the model before a message."""
         seen = {node_id}
-        parent = base.text(self._nodes[node_id], "parent")
-        while parent in self._nodes and parent not in seen:
-            seen.add(parent)
-            message = base.mapping(self._nodes[parent], "message")
-            role = base.at(message, "author", "role")
-            if role == "assistant":
-                called = (base.text(message, "recipient") or "all") != "all"
-                is_open = called and parent not in self._answered
-                return parent if is_open and self._recording.waits(parent) else None
-            if role == "user":
-                return None
-            parent = base.text(self._nodes[parent], "parent")
-        return None
+        speaker = base.text(self._nodes[node_id], "parent")
+        while speaker in self._nodes and speaker not in seen:
+            if self._role_of(speaker) in ("assistant", "user"):
+                break
+            if speaker in self._speaker_before:
+                speaker = self._speaker_before[speaker]
+                break
+            seen.add(speaker)
+            speaker = base.text(self._nodes[speaker], "parent")
+        if speaker not in self._nodes or speaker in seen:
+            speaker = None
+        self._speaker_before[node_id] = speaker
+        return speaker
 
 
 def _system(content: dict[str, Any]) -> base.PieceOrSkipped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +57,15 @@ class _Task:
     def __init__(self, source: base.Source) -> None:
         self.recording = base.Recording(NAME, source.name)
         self._requests = _requests(source.path.parent / _UI_FILE)
+        # The places of the requests with the same tokens, in their order.
+        self._places: dict[tuple[float | None, float | None], deque[int]] = {}
+        for index, request in enumerate(self._requests):
+            counts = (
+                base.number(request, "tokensIn"),
+                base.number(request, "tokensOut"),
+            )
+            self._places.setdefault(counts, deque()).append(index)
+        self._next_request = 0  # the first one that no answer has
         # The calls without a result, oldest first, each with its tool.
         self._waiting: list[tuple[str, str]] = []
 
@@ -158,22 +168,30 @@ class _Task:
         if not (prompt or completion or cached):
             return None
         read_tokens, written = cached, 0
-        for index, request in enumerate(self._requests):
-            counts = (
-                base.number(request, "tokensIn"),
-                base.number(request, "tokensOut"),
-            )
-            if counts == (prompt, completion):
-                read_tokens = int(base.number(request, "cacheReads") or 0)
-                written = int(base.number(request, "cacheWrites") or 0)
-                del self._requests[: index + 1]
-                break
+        request = self._request_of(prompt, completion)
+        if request is not None:
+            read_tokens = int(base.number(request, "cacheReads") or 0)
+            written = int(base.number(request, "cacheWrites") or 0)
         return {
             "input_tokens": prompt,
             "output_tokens": completion,
             "cache_read_input_tokens": read_tokens,
             "cache_creation_input_tokens": written,
         }
+
+    def _request_of(self, prompt: int, completion: int) -> dict[str, Any] | None:
+        """Return the next request with these tokens; None if there is none.
+
+        No later answer has an earlier request.
+        """
+        places = self._places.get((prompt, completion), deque())
+        while places and places[0] < self._next_request:
+            places.popleft()
+        if not places:
+            return None
+        place = places.popleft()
+        self._next_request = place + 1
+        return self._requests[place]
 
 
 def _result(call_id: str, content: str) -> Iterator[base.Piece]:

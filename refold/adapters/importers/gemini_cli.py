@@ -357,10 +357,15 @@ class _Chat:
         if pieces or not calls:
             units.append(_Unit(message_id, pieces or [messages.EMPTY]))
         results: list[_Unit] = []
+        current_calls: dict[str, dict[str, Any]] = {}  # of this version, by id
+        for call in base.each(message, "toolCalls"):
+            current_id = base.text(call, "id")
+            if current_id:
+                current_calls.setdefault(current_id, call)
         for index, call in enumerate(calls):
             call_id = base.text(call, "id") or f"{message_id}:{index}"
             units.append(_Unit(f"call:{call_id}", [gemini_parts.call(call, call_id)]))
-            current = _call_of(message, call_id) or call
+            current = current_calls.get(call_id) or call
             results += _results_of(current, call_id)
         return units + results
 
@@ -381,14 +386,6 @@ def _thoughts(message: dict[str, Any]) -> list[JsonObject]:
         text = f"**{subject}** {description}" if subject else description
         blocks += messages.thinking_blocks(text)
     return blocks
-
-
-def _call_of(message: dict[str, Any], call_id: str) -> dict[str, Any] | None:
-    """Return the record of a call in this version of a message."""
-    for call in base.each(message, "toolCalls"):
-        if call.get("id") == call_id:
-            return call
-    return None
 
 
 def _results_of(call: dict[str, Any], call_id: str) -> Iterator[_Unit]:

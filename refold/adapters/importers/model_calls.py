@@ -76,6 +76,21 @@ class _Thread:
     keys: list[str] = field(default_factory=list)
     calls: openai.UnnamedCalls = field(default_factory=openai.UnnamedCalls)
     tools: dict[str, str] = field(default_factory=dict)  # by the ids of calls
+    beginning: list[str] = field(default_factory=list)
+    is_begun: bool = False
+
+    def add(self, message: dict[str, Any], digest: str, key: str) -> bool:
+        """Add a message; returns whether it is the first that is no system message.
+
+        ``beginning`` has the digests up to that message.
+        """
+        self.digests.append(digest)
+        self.keys.append(key)
+        if self.is_begun:
+            return False
+        self.beginning.append(digest)
+        self.is_begun = not _is_system(message)
+        return self.is_begun
 
     def waiting_call(self, tool: str | None) -> str | None:
         """Return the oldest call of a tool, or of any tool, without a result."""
@@ -103,11 +118,16 @@ class ModelCalls:
         self._name = name
         self._threads: list[_Thread] = []
         self._took: dict[str, float] = {}
+        self._empty: list[str] = []  # the places of calls without messages
+        # The threads by their messages up to the first that is no system message, and
+        # by the ids of their calls.
+        self._by_beginning: dict[tuple[str, ...], list[_Thread]] = {}
+        self._by_call: dict[str, list[_Thread]] = {}
 
     @property
     def begun(self) -> bool:
         """Whether it has a call."""
-        return bool(self._threads)
+        return bool(self._threads or self._empty)
 
     def took(self, call_id: str, milliseconds: float | None) -> None:
         """Remember the duration of a tool's call, which comes before its result."""
@@ -117,6 +137,10 @@ class ModelCalls:
     def add(self, call: ModelCall) -> None:
         """Record the messages of a call that no call before it had."""
         history = [each for message in call.history for each in normal(message)]
+        answers = [each for value in call.answer for each in normal(value)]
+        if not history and not answers and not call.error:
+            self._empty.append(call.place)
+            return
         digests = [_digest(message) for message in history]
         thread, shared = self._thread_of(history, digests)
         is_answered = shared == 0 and bool(thread.digests)
@@ -136,7 +160,6 @@ class ModelCalls:
             )
             self._take(thread, history[index], digests[index], origin)
         usage = call.usage
-        answers = [each for value in call.answer for each in normal(value)]
         for index, message in enumerate(answers):
             origin = base.Origin(
                 f"{call.place} answer[{index}]",
@@ -164,6 +187,8 @@ class ModelCalls:
 
     def transcripts(self, title: str = "") -> Iterator[base.Transcript]:
         """Yield the transcripts of all agents, the first one first."""
+        for place in self._empty:
+            self.report("call of a model without messages", place)
         for thread in self._threads:
             thread.reports.finish()
             transcript = thread.recording.transcript(
@@ -179,23 +204,24 @@ class ModelCalls:
         It shares a message that is no system message, or else it has the results of
         the thread's calls without the messages before.  Otherwise the thread is new.
         """
+        beginning: list[str] = []
+        for message, digest in zip(history, digests, strict=True):
+            beginning.append(digest)
+            if not _is_system(message):
+                break
         best: _Thread | None = None
         most = 0
-        for thread in self._threads:
+        for thread in self._by_beginning.get(tuple(beginning), ()):
             shared = thread.shared(digests)
-            has_message = any(
-                message["role"] not in ("system", "developer")
-                for message in history[:shared]
-            )
-            if has_message and shared > most:
+            if shared > most:
                 best = thread
                 most = shared
         if best is not None:
             return best, most
-        for thread in self._threads:
-            for message in history:
-                call_id = base.text(message, "tool_call_id")
-                if call_id is not None and thread.recording.waits(call_id):
+        for message in history:
+            call_id = base.text(message, "tool_call_id") or ""
+            for thread in self._by_call.get(call_id, ()):
+                if thread.recording.waits(call_id):
                     return thread, 0
         return self._new_thread(), 0
 
@@ -213,8 +239,9 @@ class ModelCalls:
         self, thread: _Thread, message: dict[str, Any], digest: str, origin: base.Origin
     ) -> None:
         """Record a message in a thread."""
-        thread.digests.append(digest)
-        thread.keys.append(origin.key or "")
+        if thread.add(message, digest, origin.key or ""):
+            beginning = tuple(thread.beginning)
+            self._by_beginning.setdefault(beginning, []).append(thread)
         if message["role"] == "tool" and not message.get("tool_call_id"):
             call_id = thread.waiting_call(base.text(message, "name"))
             message = {**message, "tool_call_id": call_id}
@@ -225,13 +252,20 @@ class ModelCalls:
                 thread.reports.add(piece.why, place, note=piece.note)
                 continue
             if piece.type == "tool_call":
-                thread.tools[piece.fields["call_id"]] = piece.fields["tool_name"]
+                call_id = piece.fields["call_id"]
+                if call_id not in thread.tools:
+                    self._by_call.setdefault(call_id, []).append(thread)
+                thread.tools[call_id] = piece.fields["tool_name"]
             if piece.type == "tool_result":
                 took = self._took.pop(piece.fields["call_id"], None)
                 if took is not None:
                     piece.fields["duration_ms"] = took
             taken.append(piece)
         thread.recording.take(taken, origin)
+
+
+def _is_system(message: dict[str, Any]) -> bool:
+    return message["role"] in ("system", "developer")
 
 
 def normal(value: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ which they were written, and the changes of the history that the program sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -89,6 +89,8 @@ class Tree:
         self._places = {node_id: place for place, node_id in enumerate(self._nodes)}
         self._children: dict[str, list[str]] = {node_id: [] for node_id in self._nodes}
         self._roots: list[str] = []
+        # The number of messages before each one on its path, by id.
+        self._depths: dict[str, int] = {}
         self.broken: list[str] = []
         for node in self._nodes.values():
             if node.parent in self._children:
@@ -119,8 +121,10 @@ class Tree:
             change = None
             if leaf is not None and parent != leaf:
                 change = self._change(leaf, parent)
-            for node_id in unit.ids:
+            depth = 0 if parent is None else self._depths[parent] + 1
+            for place, node_id in enumerate(unit.ids):
                 seen.add(node_id)
+                self._depths[node_id] = depth + place
                 yield Step(node_id, change)
                 change = None
             leaf = unit.ids[-1]
@@ -175,20 +179,31 @@ class Tree:
         return unit
 
     def _change(self, leaf: str, parent: str | None) -> Change:
-        """Return the change from the path to ``leaf`` to the path to ``parent``."""
-        old = self.path(leaf)
-        new = self.path(parent)
-        shared = _shared(old, new)
-        restored = tuple(new[shared:])
+        """Return the change from the path to ``leaf`` to the path to ``parent``.
+
+        Goes back to the last message that both paths have, and no further.
+        """
+        old: str | None = leaf
+        new = parent
+        left_out: list[str] = []
+        restored: list[str] = []
+        while old != new:
+            if old is not None and self._depth(old) >= self._depth(new):
+                left_out.append(old)
+                old = self._parent(old)
+            elif new is not None:
+                restored.append(new)
+                new = self._parent(new)
+        left_out.reverse()
+        restored.reverse()
         reason: EditReason = "fork" if restored else "rewind"
-        return Change(reason, left_out=tuple(old[shared:]), restored=restored)
+        return Change(reason, left_out=tuple(left_out), restored=tuple(restored))
 
+    def _depth(self, node_id: str | None) -> int:
+        """Return the number of messages before one; -1 for the place before all."""
+        return -1 if node_id is None else self._depths[node_id]
 
-def _shared(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return the number of messages at the front that both paths have."""
-    shared = 0
-    for old_id, new_id in zip(old, new, strict=False):
-        if old_id != new_id:
-            break
-        shared += 1
-    return shared
+    def _parent(self, node_id: str) -> str | None:
+        """Return the parent of a message; None if the tree does not have it."""
+        parent = self._nodes[node_id].parent
+        return parent if parent in self._nodes else None

@@ -24,6 +24,7 @@ from refold.adapters.proxy.recorder import StoreRecorder
 from refold.adapters.proxy.sessions import session_name
 from refold.domain.errors import Erased, SessionClosed
 from refold.domain.ids import StreamId
+from refold.domain.ports import SessionInfo
 from refold.store.store import SessionStore
 
 _MOST_USERS: Final = 256
@@ -33,6 +34,7 @@ _NEWEST_REQUESTS: Final = 200
 _ANSWERS: Final = ("agent_response", "tool_call")
 _NEWEST_ANSWERS: Final = 100
 _MOST_THREADS: Final = 100  # of one conversation that are searched
+_MOST_STREAMS: Final = 16_384
 
 
 class Taken(NamedTuple):
@@ -53,8 +55,10 @@ class TraceReceiver:
         self._store = store
         self._lock = Lock()
         self._recorders: OrderedDict[str, StoreRecorder] = OrderedDict()
-        # The model calls that this process has recorded, by user and call.
+        # The recorded model calls that this process knows, by user and call.
         self._recorded: OrderedDict[tuple[str, str], None] = OrderedDict()
+        # The last event of each session up to which it knows them.
+        self._known_upto: OrderedDict[StreamId, int] = OrderedDict()
 
     def take(self, user_id: str, request: Json) -> Taken:
         """Record the model calls in a request, in the order in which they ended.
@@ -107,9 +111,7 @@ class TraceReceiver:
         recorder = self._recorder(user_id)
         recorder.begin(exchange)
         recorder.finish(exchange, answer)
-        self._recorded[user_id, call.call_id] = None
-        if len(self._recorded) > _MOST_CALLS:
-            self._recorded.popitem(last=False)
+        self._remember(user_id, call.call_id)
 
     def _recorder(self, user_id: str) -> StoreRecorder:
         """Return the recorder of a user; those that were used last stay in memory."""
@@ -136,19 +138,44 @@ class TraceReceiver:
 
     def _is_recorded(self, user_id: str, call: ModelCall) -> bool:
         """Whether a call is recorded, by this process or another."""
-        if (user_id, call.call_id) in self._recorded:
-            return True
-        for stream in self._streams(user_id, session_name(call.conversation)):
-            requests = self._store.log.read(
-                stream, types=("request",), limit=_NEWEST_REQUESTS, newest=True
-            )
-            if any(request.request_id == call.call_id for request in requests):
-                return True
-        return False
+        key = (user_id, call.call_id)
+        if key not in self._recorded:
+            self._read_new_requests(user_id, session_name(call.conversation))
+        return key in self._recorded
 
-    def _streams(self, user_id: str, session_id: str) -> Iterator[StreamId]:
+    def _remember(self, user_id: str, call_id: str) -> None:
+        """Remember that a call is recorded, and forget the oldest ones."""
+        self._recorded[user_id, call_id] = None
+        if len(self._recorded) > _MOST_CALLS:
+            self._recorded.popitem(last=False)
+
+    def _read_new_requests(self, user_id: str, session_id: str) -> None:
+        """Read the requests of a conversation that were added since the last time."""
+        for info in self._sessions(user_id, session_id):
+            stream = StreamId(user_id, info.session_id)
+            upto = self._known_upto.get(stream, 0)
+            if upto > info.head_seq:  # the session was erased, and begun again
+                upto = 0
+            if upto == info.head_seq:
+                continue
+            requests = self._store.log.read(
+                stream,
+                after=upto,
+                types=("request",),
+                limit=_NEWEST_REQUESTS,
+                newest=True,
+            )
+            for request in requests:
+                if request.request_id is not None:
+                    self._remember(user_id, request.request_id)
+            self._known_upto[stream] = info.head_seq
+            self._known_upto.move_to_end(stream)
+            if len(self._known_upto) > _MOST_STREAMS:
+                self._known_upto.popitem(last=False)
+
+    def _sessions(self, user_id: str, session_id: str) -> Iterator[SessionInfo]:
         """Yield the session of a conversation, and those of its threads."""
-        yield StreamId(user_id, session_id)
+        yield from self._store.log.sessions(user_id, session_id=session_id)
         first = f"{session_id}~"  # before all names that begin so
         infos = self._store.log.sessions(
             user_id, after=(user_id, first), limit=_MOST_THREADS
@@ -156,7 +183,7 @@ class TraceReceiver:
         for info in infos:
             if not info.session_id.startswith(first):
                 return
-            yield StreamId(user_id, info.session_id)
+            yield info
 
 
 def _model_calls(request: Json) -> Iterator[ModelCall]:
