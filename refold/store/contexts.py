@@ -43,7 +43,7 @@ from refold.store.checkpoints import (
     changes_outline,
 )
 from refold.store.history import History, WithBlobs, read_extras, read_spans
-from refold.store.vault import escape_placeholders
+from refold.store.vault import Numbering, escape_placeholders
 
 # A reader of a context stores its outline once this many events are new.  Folding fewer
 # events again costs less than a write.
@@ -78,12 +78,21 @@ class CallerParts(NamedTuple):
 NOTHING: Final = CallerParts()
 
 
-def redact_parts(writer: Writer, user_id: str, arguments: ExtraArgs) -> CallerParts:
+def redact_parts(
+    writer: Writer,
+    user_id: str,
+    arguments: ExtraArgs,
+    *,
+    numbering: Numbering | None = None,
+) -> CallerParts:
     """Redact the parts of a context that a caller passes.
 
     The recorded request contains the same redacted parts.  So the log contains exactly
     the context that a model gets, and can show it again.  Only tools are sent
     unredacted: they belong to the program, not to the user.
+
+    numbering: numbers the values of the session for which the parts are; None if they
+               get no numbers.  Then numbered placeholders are those of other sessions.
 
     Raises InvalidEvent, RedactionFailed.
     """
@@ -92,15 +101,18 @@ def redact_parts(writer: Writer, user_id: str, arguments: ExtraArgs) -> CallerPa
     extras = Extras.of(arguments)
     # Rules may depend on the path of a value: use that of the request event.
     sections: Any = {"handed": {**extras.dump()}}
+    tag = numbering or writer.tagger(user_id)
     try:
-        clean, _ = writer.redactor.value(sections, tag=writer.tagger(user_id))
+        clean, _ = writer.redactor.value(sections, tag=tag)
+        if numbering is not None:
+            clean = numbering.with_numbers(clean, ours=True)
     except RedactionError as error:
         raise errors.RedactionFailed("request", reason=str(error)) from None
     texts: dict[str, str] = {}
     for name, text in clean["handed"].items():
         # Numbered placeholders in the state are those of this session.  In any other
         # part they come from another session, whose values must not be revealed here.
-        if name == "state":
+        if name == "state" or numbering is not None:
             texts[name] = str(text)
         else:
             texts[name] = escape_placeholders(str(text))

@@ -125,6 +125,17 @@ class _Tagged(NamedTuple):
         return f"{self.value}\0" if self.mark else self.value
 
 
+class NumberedValue(NamedTuple):
+    """A value, and the placeholder that replaced it.
+
+    is_number: whether the value is a number of JSON instead of a text.
+    """
+
+    placeholder: str
+    value: str
+    is_number: bool
+
+
 class Numbering:
     """Numbers the values of a session, for the events of one append.
 
@@ -182,6 +193,15 @@ class Numbering:
         if kind == "ID":
             return tag(self._user_key(), kind, value)
         return self._tag_of(_Tagged(kind, value, ""))
+
+    def numbered_values(self) -> list[NumberedValue]:
+        """Return the values that ``with_numbers`` replaced by placeholders."""
+        numbered: list[NumberedValue] = []
+        for entry, value in self.values.items():
+            placeholder = _placeholder_of(entry, self.known[entry])
+            if placeholder is not None:
+                numbered.append(NumberedValue(placeholder, value, entry.endswith("#")))
+        return numbered
 
     def value_of(self, tag: str) -> str | None:
         """Return the value for which this object made a tag; None for any other tag."""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from refold.adapters.proxy.recorder import StoreRecorder
-from refold.domain.events import ProviderEdit
+from refold.domain.events import AgentResponse, ProviderEdit, UserInput
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import SessionStore
 from refold.store.session.core import viewer_of
@@ -266,3 +266,26 @@ def test_continues_a_response_by_its_id(
 
     (info,) = store.sessions(USER)
     assert types(store, info.session_id).count("user_input") == 2
+
+
+def test_each_value_has_its_own_number(store: SessionStore) -> None:
+    object.__setattr__(store.writer, "redactor", store.writer.redactor.numbering)
+    client = WireClient(StoreRecorder(store, user_id=USER))
+    client.say("My mail is ada@example.org.", "Noted.")
+    client.say("Now grace@example.org.", "Noted: grace@example.org.")
+    client.say("And ada@example.org again.", "Yes.")
+
+    session = store.session(user_id=USER, session_id="s-1")
+    texts = [
+        event.payload.text
+        for event in session.events(types=("user_input", "agent_response"))
+        if isinstance(event.payload, UserInput | AgentResponse)
+    ]
+    assert texts == [
+        "My mail is [EMAIL_1].",
+        "Noted.",
+        "Now [EMAIL_2].",
+        "Noted: [EMAIL_2].",
+        "And [EMAIL_1] again.",
+        "Yes.",
+    ]

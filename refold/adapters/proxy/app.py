@@ -12,18 +12,21 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
-from refold.adapters.proxy.conversation import WireProtocol
+from refold.adapters.proxy.conversation import NotRecordable, WireProtocol
 from refold.adapters.proxy.environment import Upstream
-from refold.adapters.proxy.exchange import Answer, Ending, Exchange
+from refold.adapters.proxy.exchange import Answer, Ending, Exchange, RedactedRequest
 from refold.adapters.proxy.forwarding import (
     Client,
     Headers,
     Target,
     UpstreamLost,
     answer_headers,
+    redacted_headers,
     request_headers,
     target_of,
+    without_byte_facts,
 )
+from refold.adapters.proxy.placeholders import RevealedStream
 from refold.adapters.proxy.recording import (
     Copy,
     Limits,
@@ -150,6 +153,7 @@ class Transfer:
         self._rest: bytes | None = None
 
         self._exchange: Exchange | None = None
+        self._redacted: RedactedRequest | None = None
         self._response = Copy(proxy.memory, proxy.limits.answer_bytes)
         self._status: int | None = None
         self._answer_headers: Headers = []
@@ -233,7 +237,12 @@ class Transfer:
 
     async def _begin(self) -> None:
         """Record the request.  Raises NotRecorded."""
-        if self._protocol is None or self._proxy.recording is None:
+        recording = self._proxy.recording
+        if recording is None:
+            return
+        if self._protocol is None:
+            if recording.redacts_upstream and self._has_content():
+                raise NotRecorded(NotRecordable("no protocol reads its values"))
             return
         path = self._target.documented
         query = query_without_credentials(self._query.decode("latin-1"))
@@ -250,18 +259,33 @@ class Transfer:
             truncated=self._request.truncated,
             began_at=self._began_at,
         )
-        await self._proxy.recording.begin(self._exchange)
+        self._redacted = await recording.begin(self._exchange)
+
+    def _has_content(self) -> bool:
+        """Whether the request has a body."""
+        return self._request.length > 0 or self._rest is not None
 
     async def _pass_on(self) -> None:
         """Send the request, and pass the answer back.  Raises UpstreamLost."""
         is_recorded = self._exchange is not None
-        headers = request_headers(self._headers, is_recorded=is_recorded)
         client = self._proxy.client
+        body: bytes | AsyncIterator[bytes]
+        if self._redacted is None:
+            headers = request_headers(self._headers, is_recorded=is_recorded)
+            body = self._body()
+        else:
+            headers = redacted_headers(self._headers)
+            body = self._redacted.body
         response = await client.send(
-            self._method, self._target, self._query, headers, self._body()
+            self._method, self._target, self._query, headers, body
         )
         try:
             self._answer_headers = answer_headers(response.headers.raw)
+            revealed: RevealedStream | None = None
+            if self._redacted is not None:
+                client.check_not_encoded(self._target, response)
+                revealed = self._revealing(self._redacted)
+                self._answer_headers = without_byte_facts(self._answer_headers)
             self._status = response.status_code
             await self._send(
                 {
@@ -275,13 +299,36 @@ class Transfer:
                     self._first_byte_at = datetime.now(UTC)
                 if is_recorded:
                     self._response.add(chunk)
+                if revealed is not None:
+                    chunk = revealed.feed(chunk)
+                    self._check_waiting(revealed)
+                    if not chunk:
+                        continue
                 await self._send(
                     {"type": "http.response.body", "body": chunk, "more_body": True}
                 )
-            await self._send({"type": "http.response.body", "body": b""})
+            rest = b"" if revealed is None else revealed.end()
+            await self._send({"type": "http.response.body", "body": rest})
             self._ending = "complete"
         finally:
             await response.aclose()
+
+    def _revealing(self, redacted: RedactedRequest) -> RevealedStream:
+        """Return the stream that gives the values back in the answer."""
+        content_type = b""
+        for name, value in self._answer_headers:
+            if name.lower() == b"content-type":
+                content_type = value
+        return redacted.revealing(content_type.decode("latin-1"))
+
+    def _check_waiting(self, revealed: RevealedStream) -> None:
+        """Raise UpstreamLost if too much of an answer waits for its end."""
+        most_bytes = self._proxy.limits.answer_bytes
+        if revealed.waiting_bytes > most_bytes:
+            raise UpstreamLost(
+                f"the answer has more than {most_bytes:,} bytes: values cannot be "
+                "given back in it"
+            )
 
     def _body(self) -> bytes | AsyncIterator[bytes]:
         """Return the body of the request: the copy, and what follows it."""

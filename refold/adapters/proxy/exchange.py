@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.adapters.proxy import encodings
 from refold.adapters.proxy.conversation import WireProtocol
+from refold.adapters.proxy.placeholders import Placeholders, RevealedStream
 
 Ending: TypeAlias = Literal["complete", "cancelled", "lost", "refused"]
 """How an exchange ended.
@@ -54,6 +55,27 @@ class Exchange:
         return encodings.decoded(self.body, self.headers.get("content-encoding", ""))
 
 
+class RedactedRequest(NamedTuple):
+    """The body that a provider gets in place of the client's.
+
+    protocol:     the name of its protocol.
+    body:         JSON with placeholders in place of values, without an encoding.
+    placeholders: give the values back in the answer.
+    """
+
+    protocol: str
+    body: bytes
+    placeholders: Placeholders
+
+    def revealing(self, content_type: str) -> RevealedStream:
+        """Return the stream that gives the values back in an answer of this type."""
+        is_events = content_type.lower().startswith("text/event-stream")
+        return RevealedStream(self.placeholders, self.protocol, is_events=is_events)
+
+    def __repr__(self) -> str:
+        return f"RedactedRequest({len(self.body)} bytes)"
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Answer:
     """The end of an exchange, with the answer as far as it arrived.
@@ -61,7 +83,8 @@ class Answer:
     ending:    how the exchange ended.
     status:    the HTTP status of the provider; None if none arrived.
     headers:   the provider's headers, names in lower case, without credentials.
-    body:      the exact bytes that the provider sent.  They may be compressed.
+    body:      the exact bytes that the provider sent.  They may be compressed, except
+               for a redacted request.
     truncated: whether ``body`` is only the beginning, because of the limits on memory.
     error:     why no answer arrived, such as ``connection refused``; else empty.
     first_byte_at: when the first byte of the body arrived, in UTC; None without one.
@@ -110,8 +133,10 @@ class Recorder(Protocol):
     both only for requests that a protocol matches.
     """
 
-    def begin(self, exchange: Exchange) -> None:
+    def begin(self, exchange: Exchange) -> RedactedRequest | None:
         """Record the request.
+
+        Returns what the provider gets in its place; None for the client's bytes.
 
         Raises RefoldError if that fails.  Then the proxy prints a warning once and
         sends the request; with ``--strict``, it refuses the request instead.  In both

@@ -21,6 +21,19 @@ from refold.domain.errors import InvalidConfiguration
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
+# Headers about the exact bytes of a body, which a body with other texts does not have.
+_OF_BYTES: Final = frozenset(
+    {
+        b"accept-ranges",
+        b"content-digest",
+        b"content-encoding",
+        b"content-length",
+        b"content-md5",
+        b"digest",
+        b"etag",
+        b"repr-digest",
+    }
+)
 # Headers of one connection, which are not passed on.
 _OF_CONNECTION: Final = frozenset(
     {
@@ -99,6 +112,24 @@ def request_headers(headers: Headers, *, is_recorded: bool) -> Headers:
 def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Return the headers of a provider that the client gets."""
     return _of_message(list(headers))
+
+
+def without_byte_facts(headers: Headers) -> Headers:
+    """Return headers for a body whose texts the proxy changes."""
+    return [(name, value) for name, value in headers if name.lower() not in _OF_BYTES]
+
+
+def redacted_headers(headers: Headers) -> Headers:
+    """Return the headers of a client for a body with placeholders.
+
+    The answer must have no encoding, so that the proxy can change its texts.
+    """
+    passed = [
+        (name, value)
+        for name, value in request_headers(headers, is_recorded=True)
+        if name != b"accept-encoding"
+    ]
+    return [*without_byte_facts(passed), (b"accept-encoding", b"identity")]
 
 
 def _of_message(headers: Headers) -> Headers:
@@ -188,6 +219,16 @@ class Client:
             return await self._client.send(request, stream=True)
         except httpx2.HTTPError as error:
             raise self._lost(target, error) from error
+
+    def check_not_encoded(self, target: Target, response: httpx2.Response) -> None:
+        """Raise UpstreamLost for an answer in an encoding, if none was accepted."""
+        encoding = response.headers.get("content-encoding", "")
+        if encodings.names(encoding):
+            host = urlsplit(target.upstream.url).hostname
+            raise UpstreamLost(
+                f"{host} compressed its answer with {encoding}, although the proxy "
+                "asked for no compression: values cannot be given back in it"
+            )
 
     async def chunks(
         self, target: Target, response: httpx2.Response

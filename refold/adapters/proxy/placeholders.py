@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,14 +21,16 @@ from refold.adapters.proxy.conversation import NotRecordable
 from refold.adapters.proxy.protocols.reading import json_of
 from refold.domain.placeholders import NUMBERED
 
-# A text in JSON, and the colon behind it if it is a name of a field.
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"(\s*:)?')
+# A text in JSON, and the colon behind it if it is a name of a field; or a number.
+_STRING_OR_NUMBER: Final = re.compile(
+    rb'"(?:[^"\\]|\\.)*"(\s*:)?|-?[0-9][0-9.eE+-]*', re.DOTALL
+)
 # Fields whose texts a provider signed or encrypted.
-_SEALED: Final = frozenset(
+SEALED: Final = frozenset(
     {"encrypted_content", "signature", "thoughtSignature", "thought_signature"}
 )
 # Blocks and pieces with thinking, which a provider signed.
-_SIGNED: Final = frozenset({"redacted_thinking", "thinking", "thinking_delta"})
+SIGNED: Final = frozenset({"redacted_thinking", "thinking", "thinking_delta"})
 # A file in base64.  Short values in it are there by chance.
 _BASE64: Final = re.compile(r"(?:data:[\w.+/-]+;base64,)?[A-Za-z0-9+/=_-]{256,}")
 _SHORTEST_FILE: Final = 256
@@ -48,11 +50,17 @@ Channel: TypeAlias = tuple[Any, ...]
 class Placeholders:
     """The placeholders of a session, and the values that they stand for.
 
-    values: by placeholder.
+    values:  by placeholder.
+    numbers: the placeholders of numbers of JSON, as requests write them.
     """
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, str], numbers: Collection[str] = ()
+    ) -> None:
         self._values = {name: value for name, value in values.items() if value}
+        self._numbers: dict[bytes, str] = {}
+        for name in numbers:
+            self._numbers.setdefault(values[name].encode(), name)
         self._names: dict[str, str] = {}
         for name, value in self._values.items():
             self._names.setdefault(value, name)
@@ -84,13 +92,19 @@ class Placeholders:
         kind = ""  # the newest type of a block
         parts: list[bytes] = []
         end = 0
-        for match in _STRING.finditer(body):
+        for match in _STRING_OR_NUMBER.finditer(body):
             token = match[0]
+            if not token.startswith(b'"'):
+                name = self._numbers.get(token)
+                if name is not None:
+                    parts += (body[end : match.start()], json.dumps(name).encode())
+                    end = match.end()
+                continue
             colon = match[1] or b""
             if colon:
                 token = token[: -len(colon)]
             text = _text_of(token)
-            is_sealed = field in _SEALED or (field == "thinking" and kind in _SIGNED)
+            is_sealed = field in SEALED or (field == "thinking" and kind in SIGNED)
             if colon:
                 field = text
             elif is_sealed:
@@ -141,11 +155,11 @@ class Placeholders:
             return [self.revealed_value(item, field, pieces) for item in value]
         if not isinstance(value, dict):
             return value
-        if value.get("type") in _SIGNED or value.get("thought") is True:
+        if value.get("type") in SIGNED or value.get("thought") is True:
             return value
         revealed: dict[str, Any] = {}
         for name, item in value.items():
-            if name in _SEALED or pieces.get(id(value)) == name:
+            if name in SEALED or pieces.get(id(value)) == name:
                 revealed[name] = item
             else:
                 revealed[self.revealed(name)] = self.revealed_value(item, name, pieces)
@@ -335,6 +349,11 @@ class RevealedStream:
         self._buffer = bytearray()
         self._searched = 0  # bytes of the buffer in which no event ends
         self._held: dict[Channel, _Held] = {}
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes that arrived, and that the client has not got yet."""
+        return len(self._buffer)
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what the client gets for the next bytes of the answer."""

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from refold.adapters.proxy.conversation import NotRecordable, WireAnswer, WireRequest
-from refold.adapters.proxy.exchange import Answer, Exchange, RecordedSession
+from refold.adapters.proxy.exchange import (
+    Answer,
+    Exchange,
+    RecordedSession,
+    RedactedRequest,
+)
+from refold.adapters.proxy.hiding import Hiding
 from refold.adapters.proxy.history import (
-    Digest,
     Entry,
     Item,
     Plan,
     differing_texts,
+    identity,
     item_of,
     plan,
 )
@@ -48,6 +54,7 @@ from refold.store.appends import Order, Receipt, Writer, as_text
 from refold.store.proofs.rerun import future_envelope
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
+from refold.store.vault import Numbering
 
 # A text up to this length stays in its event, so that contexts show all of it.
 _LIMITS: Final = Limits(leaf_bytes=786_432, event_bytes=1_048_576)
@@ -85,15 +92,21 @@ class _Content(NamedTuple):
 class _Open:
     """An exchange that has begun.
 
-    thread:  None if its request was not recorded.
-    seq:     of its request.
-    ignored: whether it is not recorded at all.
+    thread:   None if its request was not recorded.
+    seq:      of its request.
+    ignored:  whether it is not recorded at all.
+    redacted: what the provider gets; None for the client's bytes.
     """
 
     exchange: Exchange
     thread: Thread | None = None
     seq: int = 0
     ignored: bool = False
+    redacted: RedactedRequest | None = None
+
+
+class _FoundMore(Exception):
+    """Redaction found a value that the body for the provider still contains."""
 
 
 class StoreRecorder:
@@ -105,6 +118,10 @@ class StoreRecorder:
 
     session_id: the session of clients that name none; None for new ones.
     folder:     the folder in which the clients work; empty if it is unknown.
+    redacts_upstream: whether providers get placeholders in place of values.
+
+    Raises InvalidConfiguration if the policy of the store gives placeholders no numbers
+    that could stand for values.
     """
 
     def __init__(
@@ -114,17 +131,26 @@ class StoreRecorder:
         user_id: str,
         session_id: str | None = None,
         folder: str = "",
+        redacts_upstream: bool = False,
     ) -> None:
+        if redacts_upstream and not store.writer.redactor.numbering.numbered:
+            raise errors.InvalidConfiguration(
+                "values cannot be hidden from a provider under this policy: its "
+                "placeholders have labels or pseudonyms in place of numbers"
+            )
         self._user_id = user_id
-        self._threads = Threads(store, user_id, session_id, folder)
+        self._redacts_upstream = redacts_upstream
+        self._threads = Threads(
+            store, user_id, session_id, folder, numbered=redacts_upstream
+        )
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._written: dict[str, None] = {}
         self._macs = BodyMacs()
 
     # The port ``Recorder``.
 
-    def begin(self, exchange: Exchange) -> None:
-        """Record a request.  Raises RefoldError."""
+    def begin(self, exchange: Exchange) -> RedactedRequest | None:
+        """Record a request; returns what the provider gets.  Raises RefoldError."""
         opened = _Open(exchange)
         self._open[exchange.exchange_id] = opened
         while len(self._open) > _MOST_OPEN:
@@ -134,6 +160,7 @@ class StoreRecorder:
         except (NotRecordable, errors.Erased, errors.SessionClosed):
             opened.ignored = True
             raise
+        return opened.redacted
 
     def finish(self, exchange: Exchange, answer: Answer) -> None:
         """Record an answer, also a part of one, and an error.  Raises RefoldError."""
@@ -147,7 +174,7 @@ class StoreRecorder:
             return
         thread.in_flight = max(0, thread.in_flight - 1)
         try:
-            self._record_answer(thread, exchange, answer)
+            self._record_answer(thread, opened, answer)
         except errors.RefoldError:
             self._threads.forget(thread)
             raise
@@ -177,21 +204,64 @@ class StoreRecorder:
         exchange = opened.exchange
         if exchange.truncated:
             raise NotRecordable("it is larger than the limit of the proxy")
-        wire = exchange.protocol.request(
-            exchange.content(), exchange.headers, exchange.path
-        )
+        content = exchange.content()
+        wire = exchange.protocol.request(content, exchange.headers, exchange.path)
         items = self._threads.items.of(wire.messages)
         thread = self._threads.find(wire, items)
-        if wire.hint.previous_response_id and thread.head_seq:
-            items = [*thread.before(wire.hint.previous_response_id), *items]
         try:
-            opened.seq = self._record_request(thread, wire, items, exchange)
+            if self._redacts_upstream:
+                self._record_redacted(thread, wire, items, opened, content)
+            else:
+                with_earlier = _with_earlier(thread, wire, items)
+                opened.seq = self._record_request(thread, wire, with_earlier, exchange)
         except errors.RefoldError:
             self._threads.forget(thread)
             raise
         opened.thread = thread
         thread.in_flight += 1
         self._written.setdefault(thread.session_id)
+
+    def _record_redacted(
+        self,
+        thread: Thread,
+        wire: WireRequest,
+        items: Sequence[Item],
+        opened: _Open,
+        content: bytes,
+    ) -> None:
+        """Record a request with placeholders in place of its values.
+
+        The log gets what the provider gets.  Its items are still compared by the
+        digests of what the client sent, since the client repeats the values.
+
+        content: the decompressed body of the client.
+        """
+        exchange = opened.exchange
+        for _ in range(_TRIES):
+            state = _state(thread)
+            if thread.hiding is None:
+                thread.hiding = Hiding(thread.session.writer, state.stream)
+            numbers = _numbers(thread, state)
+            learned = thread.session.writer.learned(state)
+            body, thread.numbers = thread.hiding.hidden(content, numbers, learned)
+            sent = exchange.protocol.request(body, exchange.headers, exchange.path)
+            sent = sent._replace(hint=wire.hint)
+            new_items = _as_sent(items, self._threads.items.of(sent.messages))
+            sent_items = _with_earlier(thread, wire, new_items)
+            placeholders = thread.hiding.placeholders
+            redacted = RedactedRequest(wire.protocol, body, placeholders)
+            try:
+                opened.seq = self._append_request(
+                    thread, sent, sent_items, exchange, redacted
+                )
+            except _FoundMore:
+                thread.views = None  # they may have events that were not appended
+            except errors.StaleSession:
+                self._reread(thread)
+            else:
+                opened.redacted = redacted
+                return
+        raise NotRecordable("its values could not be replaced")
 
     def _record_request(
         self,
@@ -217,6 +287,10 @@ class StoreRecorder:
         current = self._threads.read(thread.session, thread.group, main=thread.main)
         thread.history = current.history
         thread.views = None
+        # The other writer may have given the same numbers to other values.
+        thread.numbers = None
+        if thread.hiding is not None:
+            thread.hiding = Hiding(writer, thread.session.stream)
         thread.head_seq = current.head_seq
         thread.prompts = current.prompts
         thread.last_text = current.last_text
@@ -229,8 +303,14 @@ class StoreRecorder:
         wire: WireRequest,
         items: Sequence[Item],
         exchange: Exchange,
+        redacted: RedactedRequest | None = None,
     ) -> int:
-        """Append the new content of a request and the request, at once if possible."""
+        """Append the new content of a request and the request, at once if possible.
+
+        redacted: what the provider gets; None for the client's bytes.
+
+        Raises _FoundMore if it contains a value that redaction finds.
+        """
         state = _state(thread)
         changes = plan(thread.history, items, open_calls=set(state.open_calls))
         contents = _contents(thread, items, changes, state, exchange)
@@ -245,7 +325,8 @@ class StoreRecorder:
             is_appended = True
         elif contents:
             new = self._prepare(thread, contents, state)
-        request = self._request(thread, wire, exchange, new, state, changes)
+        sent_bytes = exchange.body if redacted is None else redacted.body
+        request = self._request(thread, wire, exchange, sent_bytes, new, state, changes)
         appended = self._write(thread, [*new, request], state)
         if not is_appended:
             _follow(thread, changes, appended[:-1])
@@ -258,6 +339,7 @@ class StoreRecorder:
         thread: Thread,
         wire: WireRequest,
         exchange: Exchange,
+        sent_bytes: bytes,
         new: Sequence[_Prepared],
         state: SessionState,
         changes: Plan,
@@ -270,7 +352,7 @@ class StoreRecorder:
         for part in new:
             thread.largest = max(thread.largest, part.redacted.token_estimate)
         window = _window(thread, wire)
-        sent = self._sent(thread, wire)
+        sent = self._sent(thread, wire, state)
         views = thread.views
         if views is None:
             views = Views.read(session.writer.log, state, window)
@@ -290,7 +372,7 @@ class StoreRecorder:
         )
         meta = Meta.of(
             {
-                "wire": self._wire_meta(session, wire, exchange),
+                "wire": self._wire_meta(session, wire, sent_bytes),
                 "options": wire.options,
                 "warnings": list(wire.warnings),
             }
@@ -303,16 +385,27 @@ class StoreRecorder:
         views.settle(window)
         return _Prepared(draft, redacted)
 
-    def _sent(self, thread: Thread, wire: WireRequest) -> SentExtras:
+    def _sent(
+        self, thread: Thread, wire: WireRequest, state: SessionState
+    ) -> SentExtras:
         """Return the system prompt and the tools, redacted once while they stay."""
         before = thread.sent
         if before is not None:
             system, tools, sent = before
             if system == wire.system and tools == wire.tools:
                 return sent
+        numbering: Numbering | None = None
+        if thread.hiding is not None:
+            numbering = thread.hiding.numbering(_numbers(thread, state))
         sent = SentExtras.of(
-            thread.session.writer, self._user_id, wire.system, wire.tools
+            thread.session.writer,
+            self._user_id,
+            wire.system,
+            wire.tools,
+            numbering=numbering,
         )
+        if numbering is not None:
+            _keep_numbers(thread, numbering)
         thread.sent = (wire.system, wire.tools, sent)
         thread.last_request = None
         return sent
@@ -322,7 +415,7 @@ class StoreRecorder:
     ) -> RedactedEvent:
         """Redact a request; its extras only if the last request had others."""
         writer = thread.session.writer
-        tag = writer.numbering(state.stream, state.numbers)
+        tag = _tag(thread, state)
         learned = writer.learned(state)
         if thread.last_request is not None:
             redactor = writer.redactor.stubbing
@@ -332,25 +425,26 @@ class StoreRecorder:
             if redacted is not None:
                 return redacted
         _, redacted = _redacted(writer, state, draft, tag, learned)
+        _keep_numbers(thread, tag)
         return redacted
 
     def _wire_meta(
-        self, session: Session, wire: WireRequest, exchange: Exchange
+        self, session: Session, wire: WireRequest, sent_bytes: bytes
     ) -> JsonObject:
-        """Return the facts that prove which bytes a client sent."""
+        """Return the facts that prove which bytes a provider got."""
         return {
-            "mac": self._macs.of(session, exchange.body),
-            "bytes": len(exchange.body),
+            "mac": self._macs.of(session, sent_bytes),
+            "bytes": len(sent_bytes),
             "protocol": wire.protocol,
         }
 
     # Answers.
 
-    def _record_answer(
-        self, thread: Thread, exchange: Exchange, answer: Answer
-    ) -> None:
+    def _record_answer(self, thread: Thread, opened: _Open, answer: Answer) -> None:
         """Append the events of an answer."""
+        exchange = opened.exchange
         wire = _wire_answer(exchange, answer)
+        client_events = _client_events(opened, answer, wire)
         duration = answer.ended_at - exchange.began_at
         facts: dict[str, Any] = {
             "response_id": wire.response_id,
@@ -364,10 +458,12 @@ class StoreRecorder:
         for tries_left in reversed(range(_TRIES)):
             state = _state(thread)
             contents: list[_Content] = []
-            for event in wire.events:
+            for event, client_event in zip(wire.events, client_events, strict=True):
                 item = None
                 if not isinstance(event, StoredItem):
-                    item = item_of(event, self._threads.digest)
+                    item = item_of(client_event, self._threads.digest)
+                if item is not None and client_event is not event:
+                    item = item._replace(event=event)
                 meta = _with_item(Meta.of(facts), item)
                 if isinstance(event, AgentError):
                     # No request repeats it.
@@ -382,7 +478,7 @@ class StoreRecorder:
             if not contents:
                 return
             try:
-                appended = self._append(thread, contents, state)
+                appended = self._append(thread, contents, state, is_sent=False)
                 break
             except errors.StaleSession:
                 if not tries_left:
@@ -402,21 +498,34 @@ class StoreRecorder:
     # Appends.
 
     def _append(
-        self, thread: Thread, contents: Sequence[_Content], state: SessionState
+        self,
+        thread: Thread,
+        contents: Sequence[_Content],
+        state: SessionState,
+        *,
+        is_sent: bool = True,
     ) -> list[tuple[int, _Prepared]]:
         """Append drafts at the head of a thread; returns them with their seqs.
 
+        is_sent: whether the provider gets their content.
+
         Raises StaleSession if another writer was first.
         """
-        return self._write(thread, self._prepare(thread, contents, state), state)
+        prepared = self._prepare(thread, contents, state, is_sent=is_sent)
+        return self._write(thread, prepared, state)
 
     def _prepare(
-        self, thread: Thread, contents: Sequence[_Content], state: SessionState
+        self,
+        thread: Thread,
+        contents: Sequence[_Content],
+        state: SessionState,
+        *,
+        is_sent: bool = True,
     ) -> list[_Prepared]:
         """Decide on drafts and redact them."""
         writer = replace(thread.session.writer, limits=_LIMITS)
         accepted = _accepted(writer, state, contents)
-        return _prepared(writer, state, accepted, self._threads.digest)
+        return _prepared(thread, writer, state, accepted, is_sent=is_sent)
 
     def _write(
         self, thread: Thread, prepared: Sequence[_Prepared], state: SessionState
@@ -433,6 +542,7 @@ class StoreRecorder:
             expected_seq=thread.head_seq,
             prepared=tuple(part.redacted for part in prepared),
             unscanned="stub",
+            numbers=thread.numbers,
         )
         receipt = session.writer.append(order)
         return self._appended(thread, prepared, receipt)
@@ -456,6 +566,41 @@ class StoreRecorder:
             if response_id and part.item is not None:
                 thread.ends[response_id] = seq
         return appended
+
+
+def _with_earlier(
+    thread: Thread, wire: WireRequest, items: Sequence[Item]
+) -> Sequence[Item]:
+    """Return the items of a request behind those of the response that it continues."""
+    if wire.hint.previous_response_id and thread.head_seq:
+        return [*thread.before(wire.hint.previous_response_id), *items]
+    return items
+
+
+def _as_sent(items: Sequence[Item], sent: Sequence[Item]) -> list[Item]:
+    """Return the items of a client with the events that the provider gets.
+
+    Raises NotRecordable if these are not the same items.
+    """
+    if [item.type for item in items] != [item.type for item in sent]:
+        raise NotRecordable("it has another form with placeholders")
+    return [
+        item._replace(event=other.event, lead=other.lead)
+        for item, other in zip(items, sent, strict=True)
+    ]
+
+
+def _client_events(opened: _Open, answer: Answer, wire: WireAnswer) -> Sequence[Event]:
+    """Return the events of an answer as the client gets it, with values."""
+    if opened.redacted is None or not answer.body:
+        return wire.events
+    stream = opened.redacted.revealing(answer.headers.get("content-type", ""))
+    body = stream.feed(answer.body) + stream.end()
+    revealed = _wire_answer(opened.exchange, replace(answer, body=body))
+    types = [event.type for event in wire.events]
+    if [event.type for event in revealed.events] != types:
+        return wire.events
+    return revealed.events
 
 
 def _state(thread: Thread) -> SessionState:
@@ -661,14 +806,49 @@ def _add_to_view(views: Views, seq: int, part: _Prepared, state: SessionState) -
     views.add(envelope, blobs)
 
 
+def _numbers(thread: Thread, state: SessionState) -> Mapping[str, int]:
+    """Return the table of numbered placeholders for the next events of a thread."""
+    return state.numbers if thread.numbers is None else thread.numbers
+
+
+def _tag(thread: Thread, state: SessionState) -> Tagger:
+    """Return the tagger for the next events of a thread.
+
+    In a request with placeholders, each of them may stand for a value of the session.
+    """
+    numbers = _numbers(thread, state)
+    if thread.hiding is not None:
+        return thread.hiding.numbering(numbers)
+    return thread.session.writer.numbering(state.stream, numbers)
+
+
+def _keep_numbers(thread: Thread, tag: Tagger, *, is_sent: bool = True) -> None:
+    """Keep the numbers that a tagger gave, for the next events.
+
+    is_sent: whether the provider gets what was redacted.
+
+    Raises _FoundMore if it would get a new value.
+    """
+    if not isinstance(tag, Numbering):
+        return
+    thread.numbers = tag.known
+    if thread.hiding is not None and thread.hiding.add(tag) and is_sent:
+        raise _FoundMore
+
+
 def _prepared(
+    thread: Thread,
     writer: Writer,
     state: SessionState,
     contents: Sequence[_Content],
-    digest: Digest,
+    *,
+    is_sent: bool,
 ) -> list[_Prepared]:
-    """Redact drafts; an event that cannot be recorded becomes a note that says so."""
-    tag = writer.numbering(state.stream, state.numbers)
+    """Redact drafts; an event that cannot be recorded becomes a note that says so.
+
+    is_sent: whether the provider gets their content.
+    """
+    tag = _tag(thread, state)
     learned = writer.learned(state)
     prepared: list[_Prepared] = []
     for draft, item in contents:
@@ -676,9 +856,9 @@ def _prepared(
         learned.learn(redacted.secrets, state.head_seq + len(prepared) + 1)
         is_changed = False
         if item is not None and redacted.event is not item.event:
-            stored = item_of(redacted.event, digest)
-            is_changed = stored is None or stored.digest != item.digest
+            is_changed = not _shows_the_same(redacted.event, item.event)
         prepared.append(_Prepared(draft, redacted, item, is_changed))
+    _keep_numbers(thread, tag, is_sent=is_sent)
     return prepared
 
 
@@ -709,6 +889,13 @@ def _redacted(
         else:
             return attempt, redacted
     raise AssertionError("unreachable: the last attempt raises")
+
+
+def _shows_the_same(stored: Event, event: Event | None) -> bool:
+    """Whether a stored event shows a model the same as the event of a request."""
+    if event is None:
+        return False
+    return identity(stored) == identity(event)
 
 
 def _note(event: Event) -> Event | None:

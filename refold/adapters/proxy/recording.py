@@ -20,6 +20,7 @@ from refold.adapters.proxy.exchange import (
     Exchange,
     RecordedSession,
     Recorder,
+    RedactedRequest,
 )
 from refold.domain.errors import RefoldError
 
@@ -152,6 +153,8 @@ class Recording:
 
     report: called with a warning in that thread.
     strict: whether ``begin`` raises an error for a request that is not recorded.
+    redacts_upstream: whether the provider gets only what the recorder returns.  This
+            includes ``strict``.
     """
 
     def __init__(
@@ -160,10 +163,12 @@ class Recording:
         report: Callable[[str], object],
         *,
         strict: bool = False,
+        redacts_upstream: bool = False,
         begin_sec: float = Limits().begin_sec,
     ) -> None:
         self._recorder = recorder
-        self._strict = strict
+        self._strict = strict or redacts_upstream
+        self.redacts_upstream = redacts_upstream
         self._begin_sec = begin_sec
         self._jobs = SimpleQueue[_Job | None]()
         # If the process ends before the thread, the requests in it are lost.
@@ -173,8 +178,10 @@ class Recording:
         self.requests = 0
         self._finished = 0
 
-    async def begin(self, exchange: Exchange) -> None:
+    async def begin(self, exchange: Exchange) -> RedactedRequest | None:
         """Record a request, before it is sent.
+
+        Returns what the provider gets in its place; None for the client's bytes.
 
         Without ``strict``, this takes ``begin_sec`` seconds at most, and the request is
         recorded later.
@@ -183,9 +190,14 @@ class Recording:
         """
         self.requests += 1
         begun: Future[Exception | None] = Future()
+        redacted: RedactedRequest | None = None
+
+        def record() -> None:
+            nonlocal redacted
+            redacted = self._recorder.begin(exchange)
 
         def begin() -> None:
-            error = _error_of(lambda: self._recorder.begin(exchange))
+            error = _error_of(record)
             if error is not None and not self._strict:
                 self.problems.add(error)
             begun.set_result(error)
@@ -194,10 +206,11 @@ class Recording:
         timeout = None if self._strict else self._begin_sec
         await asyncio.wait({asyncio.wrap_future(begun)}, timeout=timeout)
         if not self._strict:
-            return
+            return None
         error = begun.result()
         if error is not None:
             raise NotRecorded(error)
+        return redacted
 
     def finish(self, exchange: Exchange, answer: Answer, after: _Job) -> None:
         """Record the end of an exchange, soon.

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import WireRequest
+from refold.adapters.proxy.hiding import Hiding
 from refold.adapters.proxy.history import (
     Digest,
     History,
@@ -96,6 +97,8 @@ class Thread:
     sent:      the system prompt and the tools of the last request, and their redacted
                form.
     last_request: the last request, redacted; it has the same system prompt and tools.
+    numbers:   the table of numbered placeholders; None if the head has it.
+    hiding:    the values that the provider does not get; None if it gets all.
     """
 
     session: Session
@@ -115,6 +118,8 @@ class Thread:
     views: Views | None = None
     sent: tuple[str | None, tuple[JsonObject, ...], SentExtras] | None = None
     last_request: RedactedEvent | None = None
+    numbers: Mapping[str, int] | None = None
+    hiding: Hiding | None = None
 
     @property
     def session_id(self) -> str:
@@ -124,14 +129,18 @@ class Thread:
     def heard(self, seq: int, event: object) -> None:
         """Remember what later requests are recognized by."""
         if isinstance(event, AgentResponse) and event.text.strip():
-            self.last_text = event.text.strip()[:_LONGEST_SUMMARY]
+            self.last_text = self._revealed(event.text.strip()[:_LONGEST_SUMMARY])
         elif isinstance(event, ToolCall):
             texts = [
-                text.strip()
+                self._revealed(text.strip())
                 for text in leaves(event.arguments, keys=False)
                 if len(text.strip()) >= _SHORTEST_PROMPT
             ]
             self.prompts[event.call_id] = Prompt(seq, tuple(texts))
+
+    def _revealed(self, text: str) -> str:
+        """Return a text as the client has it."""
+        return text if self.hiding is None else self.hiding.placeholders.revealed(text)
 
     def before(self, response_id: str) -> list[Item]:
         """Return the items up to a response, which a request may continue."""
@@ -162,6 +171,7 @@ class Threads:
 
     session_id: the session of clients that name none; None for new ones.
     folder:     the folder in which the clients work; empty if it is unknown.
+    numbered:   whether values get numbered placeholders.
     """
 
     def __init__(
@@ -170,7 +180,10 @@ class Threads:
         user_id: str,
         session_id: str | None = None,
         folder: str = "",
+        *,
+        numbered: bool = False,
     ) -> None:
+        self._numbered = numbered
         self._store = store
         self._user_id = user_id
         self._session_id = session_id
@@ -384,7 +397,12 @@ class Threads:
         return None
 
     def _session(self, session_id: str) -> Session:
-        return self._store.session(user_id=self._user_id, session_id=session_id)
+        session = self._store.session(user_id=self._user_id, session_id=session_id)
+        if not self._numbered:
+            return session
+        writer = session.writer
+        writer = replace(writer, redactor=writer.redactor.numbering)
+        return replace(session, writer=writer)
 
     def _thread(self, session_id: str, group: str, *, main: bool = True) -> Thread:
         """Return a thread from memory, else as the store has it."""

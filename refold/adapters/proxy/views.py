@@ -31,6 +31,7 @@ from refold.projections.context.view import View
 from refold.store.appends import Writer
 from refold.store.contexts import redact_parts
 from refold.store.history import History, WithBlobs
+from refold.store.vault import Numbering
 
 # Contexts show everything that a client sent.
 KEEP_ALL: Final[Strategy] = KeepAll()
@@ -62,12 +63,18 @@ class SentExtras(NamedTuple):
         user_id: str,
         system: str | None,
         tools: Sequence[JsonObject],
+        *,
+        numbering: Numbering | None = None,
     ) -> SentExtras:
-        """Redact what a client sent.  Raises InvalidEvent, RedactionFailed."""
+        """Redact what a client sent.  Raises InvalidEvent, RedactionFailed.
+
+        numbering: numbers the values; None if they get no numbers.
+        """
         arguments: ExtraArgs = {"tools": tools}
         if system is not None and system.strip():
             arguments["system"] = system
-        extras: Extras = redact_parts(writer, user_id, arguments).extras
+        parts = redact_parts(writer, user_id, arguments, numbering=numbering)
+        extras: Extras = parts.extras
         text = extras.system
         return cls(
             system=text,

@@ -56,6 +56,15 @@ StrictOption = Annotated[
     ),
 ]
 
+RedactUpstreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--redact-upstream",
+        help="Send placeholders to the provider in place of values that redaction "
+        "finds, and give the agent the values back.  Includes --strict.",
+    ),
+]
+
 
 def run(
     call: options.Call,
@@ -70,6 +79,7 @@ def run(
     session: SessionOption = None,
     upstream: UpstreamOption = None,
     strict: StrictOption = False,
+    redact_upstream: RedactUpstreamOption = False,
 ) -> None:
     """Run any agent, and record what it sends to its provider.
 
@@ -93,7 +103,13 @@ def run(
         report = warnings.append if sys.stderr.isatty() else output.complain
         with child.signals_held() as mask:
             recording = _recording(
-                call, user, session, report, strict=strict, folder=_current_folder()
+                call,
+                user,
+                session,
+                report,
+                strict=strict,
+                redacts_upstream=redact_upstream,
+                folder=_current_folder(),
             )
             server = ProxyServer(
                 routes.upstreams, of, recording, secret=security.new_secret()
@@ -131,6 +147,7 @@ def proxy(
     session: SessionOption = None,
     upstream: UpstreamOption = None,
     strict: StrictOption = False,
+    redact_upstream: RedactUpstreamOption = False,
     secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -162,7 +179,14 @@ def proxy(
             raise typer.BadParameter("--variables needs the --port of the proxy")
         address = f"http://{HOST}:{port}/{secret}"
         return _variables(routes.variables(address))
-    recording = _recording(call, user, session, output.complain, strict=strict)
+    recording = _recording(
+        call,
+        user,
+        session,
+        output.complain,
+        strict=strict,
+        redacts_upstream=redact_upstream,
+    )
     server = ProxyServer(routes.upstreams, of, recording, secret=secret, port=port)
     stop = Event()
     with stopped_by_signals(stop.set):
@@ -189,6 +213,7 @@ def _recording(
     report: Callable[[str], object],
     *,
     strict: bool,
+    redacts_upstream: bool,
     folder: str = "",
 ) -> Recording:
     """Return the recording of a user's agents in the store of a call.
@@ -200,8 +225,14 @@ def _recording(
 
     store = call.store(new=True, serves=True)
     user_id = user or options.operator(None) or "me"  # if the system has no login
-    recorder = StoreRecorder(store, user_id=user_id, session_id=session, folder=folder)
-    return Recording(recorder, report, strict=strict)
+    recorder = StoreRecorder(
+        store,
+        user_id=user_id,
+        session_id=session,
+        folder=folder,
+        redacts_upstream=redacts_upstream,
+    )
+    return Recording(recorder, report, strict=strict, redacts_upstream=redacts_upstream)
 
 
 def _current_folder() -> str:
