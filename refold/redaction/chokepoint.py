@@ -375,11 +375,14 @@ def redact_beside(
 ) -> tuple[PayloadJsonObject, Tally]:
     """Redact ``request_id``, ``agent`` and ``meta``, which a draft has with its event.
 
+    The id of a linked session stays: ids of sessions are never redacted.
+
     judged: the framework's item in ``meta`` was redacted before.
     """
     meta: Any = beside.get("meta") or {}
+    skip = _links_in(meta)
     if "native" not in meta:
-        return redactor.value(beside, tag=tag, data=data)
+        return redactor.value(beside, skip=skip, tag=tag, data=data)
     native = meta["native"]
     tally = Tally()
     if not judged:
@@ -388,11 +391,23 @@ def redact_beside(
     others: Any = {**beside, "meta": other_meta}
     others_tally = Tally()
     if other_meta or beside["request_id"] or beside["agent"]:
-        others, others_tally = redactor.value(others, tag=tag)
+        others, others_tally = redactor.value(others, skip=skip, tag=tag)
     if native is meta["native"] and not others_tally:
         return beside, tally
     tally.update(others_tally)
     return {**others, "meta": {**others["meta"], "native": native}}, tally
+
+
+def _links_in(meta: Mapping[str, JsonValue]) -> Skip:
+    """The paths of the ids of sessions in ``meta``: a link has an id and a seq."""
+    skip = NO_SKIP
+    for name in ("parent", "source"):
+        link = meta.get(name)
+        if not isinstance(link, dict) or not isinstance(link.get("seq"), int):
+            continue
+        if isinstance(link.get("session_id"), str):
+            skip |= {("meta", name, "session_id")}
+    return skip
 
 
 def redact_payload(

@@ -140,6 +140,29 @@ def test_a_session_each_is_linked_and_hands_its_result_over(
     assert [each.verify().problems for each in (session, child)] == [[], []]
 
 
+def test_links_keep_ids_of_sessions_that_look_like_tokens(
+    store: SessionStore,
+) -> None:
+    name = "ses_de518b6b0ffeSedzbFs6bpIVgZ"
+    session = store.session(user_id="ada", session_id=name)
+    session.append(refold.UserInput(text="What is tea?"))
+    child = session.delegation.begin("Find out.", session_id=f"{name}~helper")
+    child.append(refold.AgentResponse(text="A drink."))
+    child.delegation.hand_over(to=session)
+
+    assert child.delegation.parent() == (name, 1)
+    source = {"session_id": f"{name}~helper", "seq": 2}
+    assert session.events()[-1].meta.source == source
+    assert [each.verify().problems for each in (session, child)] == [[], []]
+
+
+def test_a_link_without_a_seq_is_redacted(session: Session) -> None:
+    secret = {"session_id": "ses_de518b6b0ffeSedzbFs6bpIVgZ"}
+    session.append(refold.UserInput(text="Hi"), meta={"parent": secret})
+
+    assert "de518b6b" not in str(session.events()[-1].meta)
+
+
 def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
     session: Session,
 ) -> None:

@@ -57,6 +57,14 @@ def test_errors_do_not_repeat_arguments(
     assert ran.err.startswith("refold: ")
 
 
+def test_a_misspelt_command_has_a_suggestion(refold: Refold) -> None:
+    ran = refold("sesions")
+
+    assert ran.code == 2
+    assert "No such command 'sesions' (did you mean sessions?)" in ran.err
+    assert "see `refold --help`" in ran.err
+
+
 @pytest.mark.parametrize(
     "args",
     [

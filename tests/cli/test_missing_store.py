@@ -84,5 +84,6 @@ def test_a_command_creates_no_store(refold: Refold, tmp_path: Path, use: str) ->
     ran = refold("--db", "sqlite:///misspelt.db", *USES[use])
 
     assert "there is no database misspelt.db" in ran.err
+    assert "`refold import` or `refold run` makes one" in ran.err
     assert ran.code == 1
     assert sorted(tmp_path.rglob("*")) == before

@@ -206,8 +206,8 @@ class Call(typer.Context):
                 if not Path(url.database).exists():
                     raise errors.StoreUnavailable(
                         f"there is no database {url.database}",
-                        remedy="`refold import` makes one; name another with --db or "
-                        "REFOLD_DB",
+                        remedy="`refold import` or `refold run` makes one; name "
+                        "another with --db or REFOLD_DB",
                     )
 
     def executor(self, jobs: int) -> Executor | None:

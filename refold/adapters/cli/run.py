@@ -86,6 +86,18 @@ class Commands(TyperGroup):
             return command(cmd_name)
         return None
 
+    def resolve_command(
+        self, ctx: Any, args: list[str]
+    ) -> tuple[str | None, Any, list[str]]:
+        """Find the command; the error for a misspelt name has the most similar one."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # only for this error
+
+            for similar in get_close_matches(name, self.list_commands(ctx), n=1):
+                ctx.fail(f"No such command '{name}' (did you mean {similar}?)")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ARG002  # the same
         for group, entries in GROUPS.items():
             with formatter.section(group):
