@@ -16,6 +16,19 @@ PARTIAL = {
 }
 
 
+def test_the_beginning_of_a_name_means_the_session(
+    refold: Refold, sample: Path
+) -> None:
+    with collector() as endpoint:
+        ran = refold(
+            "export", "--user", "lin", "--session", "ru", "--format", "otlp",
+            "--endpoint", endpoint.url,
+        )  # fmt: skip
+
+    assert ran.code == 0, ran.err
+    assert "of 1 session" in ran.out
+
+
 def test_the_traces_of_a_session_arrive(refold: Refold, sample: Path) -> None:
     with collector() as endpoint:
         ran = refold(

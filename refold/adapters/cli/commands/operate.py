@@ -622,7 +622,7 @@ def _send_traces(
     headers = headers_of(endpoint.headers)
     with Sender(endpoint.url, headers=headers, encoding=endpoint.encoding) as sender:
         store = call.store()
-        session = filters.session
+        session = optional_session_name(store, filters.user, filters.session)
         copies = CopyRecords(
             store.writer,
             "otlp",

@@ -237,6 +237,6 @@ def _warn(view: View, written: base.Written) -> None:
         )
     if written.left_out:
         parts = ", ".join(
-            f"{count} {what}" for what, count in sorted(written.left_out.items())
+            f"{what} ({count})" for what, count in sorted(written.left_out.items())
         )
         output.complain(f"the form cannot hold these, so they are left out: {parts}")
