@@ -172,6 +172,13 @@ def test_texts_that_a_provider_signed_are_not_changed() -> None:
     }
 
 
+@pytest.mark.parametrize("kind", [["string"], {"const": "thinking"}, None, 1])
+def test_an_answer_may_have_any_json_as_a_type(kind: Any) -> None:
+    value = {"type": kind, "text": "[EMAIL_1]"}
+
+    assert PLACEHOLDERS.revealed_value(value) == {**value, "text": "ada@example.org"}
+
+
 def test_short_values_in_files_are_there_by_chance() -> None:
     placeholders = Placeholders({"[PERSON_1]": "Ada", "[KEY_1]": "k" * 40})
     picture = "Ada" * 100

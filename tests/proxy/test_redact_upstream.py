@@ -337,6 +337,19 @@ def test_numbers_and_json_in_arguments_are_hidden(
     assert "hunter2-X9" in response.text
 
 
+def test_a_schema_may_have_any_json_as_a_type(
+    store: SessionStore, echoing: Provider
+) -> None:
+    body = body_of("anthropic-messages", [("user", FIRST)], stream=False)
+    kind = {"type": ["string", "null"], "description": f"Ask {SUPPORT}."}
+    body["tools"][0]["input_schema"] = {"type": "object", "properties": {"type": kind}}
+    with running(store, echoing) as proxy:
+        response = proxy.post("anthropic", "/v1/messages", body)
+
+    assert response.status_code == 200, response.text
+    check_nothing_arrived(echoing)
+
+
 def test_a_value_that_only_its_event_shows_is_hidden(
     store: SessionStore, echoing: Provider
 ) -> None:

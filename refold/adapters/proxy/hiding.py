@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from refold.adapters.proxy.placeholders import SEALED, SIGNED, Placeholders
+from refold.adapters.proxy.placeholders import SEALED, Placeholders, is_signed
 from refold.adapters.proxy.protocols.reading import json_of
 from refold.domain import errors
 from refold.domain.ids import StreamId
@@ -161,10 +161,10 @@ def _without_sealed(value: Any) -> Any:
         return [_without_sealed(item) for item in value]
     if not isinstance(value, dict):
         return value
-    is_signed = value.get("type") in SIGNED
+    has_signature = is_signed(value)
     searched: dict[str, Any] = {}
     for name, field in value.items():
-        if name in SEALED or (is_signed and name in ("data", "thinking")):
+        if name in SEALED or (has_signature and name in ("data", "thinking")):
             continue
         if name in _IDS and isinstance(field, str) and _ID.fullmatch(field):
             continue

@@ -155,7 +155,7 @@ class Placeholders:
             return [self.revealed_value(item, field, pieces) for item in value]
         if not isinstance(value, dict):
             return value
-        if value.get("type") in SIGNED or value.get("thought") is True:
+        if is_signed(value) or value.get("thought") is True:
             return value
         revealed: dict[str, Any] = {}
         for name, item in value.items():
@@ -171,6 +171,12 @@ class Placeholders:
         if start >= 0 and text[start:] in self._beginnings:
             return text[:start], text[start:]
         return text, ""
+
+
+def is_signed(block: Mapping[str, Any]) -> bool:
+    """Whether a provider signed a block.  A schema may have any JSON as its type."""
+    kind = block.get("type")
+    return isinstance(kind, str) and kind in SIGNED
 
 
 def _text_of(token: bytes) -> str:
