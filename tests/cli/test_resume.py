@@ -65,6 +65,37 @@ def test_resume_writes_the_session_and_prints_the_command(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
+def test_resume_writes_to_the_home_if_no_variable_names_a_folder(
+    recorded: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    home = tmp_path / "person"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    monkeypatch.delenv("CODEX_HOME")
+
+    ran = recorded("resume", "s", "--user", "ada", "--in", client, "--print-command")
+
+    assert ran.code == 0, ran.err
+    (path,) = transcripts(tmp_path)
+    assert path.relative_to(home).parts[0] == f".{CLIENTS[client]}"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_resume_reports_a_home_that_cannot_be_written(
+    recorded: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "file" / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "file" / "codex"))
+
+    ran = recorded("resume", "s", "--user", "ada", "--in", client)
+
+    assert ran.code != 0
+    assert "Traceback" not in ran.err
+    assert str(tmp_path / "file") in ran.err
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 def test_resume_starts_an_installed_client_in_this_folder(
     recorded: Refold,
     tmp_path: Path,

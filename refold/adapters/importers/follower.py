@@ -146,7 +146,7 @@ def folder_of(client: str) -> Path:
     """Return the folder in which a client stores its transcripts."""
     of_client = CLIENTS[client]
     home = os.environ.get(of_client.variable) or of_client.home
-    return Path(home, of_client.transcripts)
+    return Path(home, of_client.transcripts).expanduser()
 
 
 class AlreadyCaptured(errors.InvalidConfiguration):
