@@ -6,15 +6,21 @@ raise its budget with the reason in the commit.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any
 
 import pytest
 
 import refold
+from refold.adapters.proxy.exchange import Answer, Exchange
+from refold.adapters.proxy.protocols import anthropic
+from refold.adapters.proxy.recorder import StoreRecorder
 from refold.domain import canonical
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
@@ -43,6 +49,7 @@ def calls(work: Callable[[], object], kinds: Sequence[str] = ("call",)) -> int:
 ROOT = str(Path(refold.__file__).parent)
 FILES = 24
 OURS = 118
+PROXIED = 1_950
 
 
 def ours(work: Callable[[], object]) -> list[tuple[str, str]]:
@@ -195,3 +202,73 @@ def test_a_fingerprint_is_computed_once(
 
 def test_a_context(session: Session) -> None:
     assert calls(lambda: session.context(WINDOW)) <= 4900
+
+
+class Client:
+    """An agent behind the proxy whose every request repeats all messages."""
+
+    def __init__(self, recorder: StoreRecorder) -> None:
+        self._recorder = recorder
+        self._messages: list[dict[str, Any]] = []
+        self._number = 0
+        self._input("begin")
+
+    @property
+    def messages(self) -> int:
+        """The messages of its next request."""
+        return len(self._messages)
+
+    def turn(self) -> None:
+        """Send a request, and get an answer."""
+        self._number += 1
+        blocks = [{"type": "text", "text": f"Step {self._number}. {PROSE}"}]
+        message = {"role": "assistant", "content": blocks}
+        fields = {"model": "claude-opus-4-5", "messages": self._messages}
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        exchange = Exchange(
+            exchange_id=f"{self._number:032x}",
+            upstream="anthropic",
+            protocol=anthropic,
+            method="POST",
+            path="/v1/messages",
+            headers={"x-claude-code-session-id": "s-1"},
+            body=json.dumps(fields).encode(),
+            truncated=False,
+            began_at=now,
+        )
+        answer = Answer(
+            ending="complete",
+            status=200,
+            headers={"content-type": "application/json"},
+            body=json.dumps({"id": f"msg_{self._number}", **message}).encode(),
+            truncated=False,
+            error="",
+            first_byte_at=now,
+            ended_at=now,
+        )
+        self._recorder.begin(exchange)
+        self._recorder.finish(exchange, answer)
+        self._messages.append(message)
+        self._input(f"{self._number} {PROSE}")
+
+    def _input(self, text: str) -> None:
+        self._messages.append({"role": "user", "content": text})
+
+
+def test_a_proxied_request_calls_no_function_for_an_old_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    redactor = Redactor(Plan(engine="vectorscan"))
+    with refold.open(f"sqlite:///{tmp_path / 'refold.db'}", redactor=redactor) as store:
+        client = Client(StoreRecorder(store, user_id="ada"))
+        costs: dict[int, int] = {}
+        for _ in range(60):
+            messages = client.messages
+            costs[messages] = calls(client.turn)
+
+    few = [cost for messages, cost in costs.items() if 20 < messages <= 40]
+    many = [cost for messages, cost in costs.items() if 80 < messages <= 120]
+    # Every few requests, messages are settled, so the smallest values are compared.
+    assert min(many) <= min(few) + 20
+    assert median(many) <= PROXIED

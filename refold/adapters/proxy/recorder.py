@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from refold.adapters.proxy.conversation import NotRecordable, WireAnswer, WireRequest
@@ -364,9 +365,11 @@ class StoreRecorder:
         is_unchanged = sent.unchanged and not wire.warnings
         if any(part.changed for part in new):
             is_unchanged = False
-        kept = [seq for seq in changes.places if seq is not None]
-        if any(thread.history.entries[seq].changed for seq in kept):
-            is_unchanged = False
+        entries = thread.history.entries
+        for place in changes.places:
+            if place is not None and entries[place].changed:
+                is_unchanged = False
+                break
         request = request.model_copy(
             update={"model": wire.model, "matches": is_unchanged}
         )
@@ -449,12 +452,13 @@ class StoreRecorder:
         facts: dict[str, Any] = {
             "response_id": wire.response_id,
             "model": wire.model,
-            "duration_ms": duration.total_seconds() * 1_000,
+            "duration_ms": _milliseconds(duration),
             "warnings": list(wire.warnings),
         }
         if answer.first_byte_at is not None:
             first = answer.first_byte_at - exchange.began_at
-            facts["first_byte_ms"] = first.total_seconds() * 1_000
+            facts["first_byte_ms"] = _milliseconds(first)
+        of_answer = Meta.of(facts)
         for tries_left in reversed(range(_TRIES)):
             state = _state(thread)
             contents: list[_Content] = []
@@ -464,7 +468,7 @@ class StoreRecorder:
                     item = item_of(client_event, self._threads.digest)
                 if item is not None and client_event is not event:
                     item = item._replace(event=event)
-                meta = _with_item(Meta.of(facts), item)
+                meta = _with_item(of_answer, item)
                 if isinstance(event, AgentError):
                     # No request repeats it.
                     meta = meta.model_copy(update={"in_context": False})
@@ -601,6 +605,14 @@ def _client_events(opened: _Open, answer: Answer, wire: WireAnswer) -> Sequence[
     if [event.type for event in revealed.events] != types:
         return wire.events
     return revealed.events
+
+
+def _milliseconds(duration: timedelta) -> float:
+    """Return a duration in milliseconds, to the microsecond.
+
+    Without rounding, it could have digits of an error, which look like a long number.
+    """
+    return round(duration.total_seconds() * 1_000, 3)
 
 
 def _state(thread: Thread) -> SessionState:
@@ -866,14 +878,7 @@ def _redacted(
     writer: Writer, state: SessionState, draft: Draft, tag: Tagger, learned: Learned
 ) -> tuple[Draft, RedactedEvent]:
     """Redact a draft.  Raises KeyUnavailable, Erased, InvalidEvent."""
-    drafts = [draft]
-    text = as_text(draft.event)
-    if text is not None:
-        drafts.append(replace(draft, event=text, meta=draft.meta.warned(AS_TEXT)))
-    note = _note(draft.event)
-    if note is not None:
-        drafts.append(replace(draft, event=note, meta=draft.meta.warned(NOT_RECORDED)))
-    for attempt in drafts:
+    for attempt in _attempts(draft):
         try:
             redacted = writer.redacted(
                 attempt,
@@ -883,12 +888,22 @@ def _redacted(
                 tag=tag,
                 learned=learned,
             )
-        except (errors.EventTooLarge, errors.RedactionFailed):
-            if attempt is drafts[-1]:
-                raise
+        except (errors.EventTooLarge, errors.RedactionFailed) as error:
+            refusal = error
         else:
             return attempt, redacted
-    raise AssertionError("unreachable: the last attempt raises")
+    raise refusal
+
+
+def _attempts(draft: Draft) -> Iterator[Draft]:
+    """Yield a draft, then its event in forms that lose more and more of the content."""
+    yield draft
+    text = as_text(draft.event)
+    if text is not None:
+        yield replace(draft, event=text, meta=draft.meta.warned(AS_TEXT))
+    note = _note(draft.event)
+    if note is not None:
+        yield replace(draft, event=note, meta=draft.meta.warned(NOT_RECORDED))
 
 
 def _shows_the_same(stored: Event, event: Event | None) -> bool:

@@ -35,7 +35,7 @@ _MOST_SEARCHED: Final = 256 << 10
 # Stands for the messages that are known.  No client can send it.
 _MARK: Final = secrets.token_hex(16)
 _MARK_JSON: Final = orjson.dumps(_MARK)
-_NONE: Final = Notes()
+NO_NOTES: Final = Notes()
 # By call id, the number of calls without a result.
 Waiting: TypeAlias = Mapping[str, int]
 _VALUE: Final = json.JSONDecoder()
@@ -84,17 +84,17 @@ class Body(NamedTuple):
 
     def messages(self) -> tuple[WireMessage, ...]:
         """Return the messages that have events."""
-        return tuple(part.message for part in self.parts if part.message.events)
+        return tuple([part.message for part in self.parts if part.message.events])
 
     def notes(self) -> Notes:
         """Return all notes, in the order in which a whole body has them."""
         notes = Notes()
         notes.add_all(self.frame.notes)
         for part in self.parts:
-            if part.notes:
+            if part.notes is not NO_NOTES:
                 notes.add_all(part.notes)
         for part in self.parts:
-            if part.orphans:
+            if part.orphans is not NO_NOTES:
                 notes.add_all(part.orphans)
         return notes
 
@@ -283,7 +283,9 @@ class Beginnings:
             waiting = {call_id: count for call_id, count in open_calls.items() if count}
             settings = self._settings(message)
             parts.append(
-                Part(converted, settings, notes or _NONE, orphans or _NONE, waiting)
+                Part(
+                    converted, settings, notes or NO_NOTES, orphans or NO_NOTES, waiting
+                )
             )
         return parts
 
