@@ -139,3 +139,12 @@ def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     assert max(map(len, lines)) <= 80
     assert not any("toolu_" in line for line in lines)
     assert refold("search", "--user", "lin", "??").code == 1
+
+
+def test_an_empty_store_names_the_commands_that_fill_it(refold: Refold) -> None:
+    open_store("sqlite:///refold.db").close()
+
+    ran = refold("sessions")
+
+    assert ran.code == 0
+    assert ran.out == "no sessions yet: `refold run` and `refold import` add them\n"

@@ -88,7 +88,7 @@ def _sessions(
     session = options.optional_session_name(store, user, session)
     infos = list(options.sessions(store, user, session))
     if not infos:
-        raise RefoldError("no sessions yet: `refold import` adds transcripts")
+        raise RefoldError("no sessions yet: `refold run` and `refold import` add them")
     options.only_user(infos)
     opened = [
         store.session(user_id=info.user_id, session_id=info.session_id)

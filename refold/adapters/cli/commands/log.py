@@ -408,7 +408,7 @@ def _parsed_label(text: str) -> tuple[str, str]:
 def _why_none(store: SessionStore, user: str | None) -> str:
     """Return a sentence for an empty list of sessions."""
     if user is None:
-        return "no sessions yet: `refold import` adds transcripts"
+        return "no sessions yet: `refold run` and `refold import` add them"
     try:
         store.session(user_id=user, session_id="any").head()
     except Erased:
