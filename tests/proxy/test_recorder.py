@@ -272,6 +272,7 @@ def test_each_value_has_its_own_number(store: SessionStore) -> None:
     object.__setattr__(store.writer, "redactor", store.writer.redactor.numbering)
     client = WireClient(StoreRecorder(store, user_id=USER))
     client.say("My mail is ada@example.org.", "Noted.")
+    client.recorder = StoreRecorder(store, user_id=USER)
     client.say("Now grace@example.org.", "Noted: grace@example.org.")
     client.say("And ada@example.org again.", "Yes.")
 
