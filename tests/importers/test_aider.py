@@ -160,3 +160,13 @@ def test_another_text_is_refused(tmp_path: Path) -> None:
 
     assert "is not valid JSON" in refusal(path)
     assert "no line begins a chat" in refusal(path, "aider")
+
+
+def test_a_chat_whose_begin_is_no_time_has_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "history.md"
+    path.write_text("# aider chat started at 2026-13-45 99:99:99\n\n#### Hi  \n\nYes\n")
+
+    transcript = read_one(path)
+
+    assert kinds(transcript) == ["user_input", "agent_response"]
+    assert transcript.drafts[0].ts is None

@@ -14,7 +14,7 @@ from refold.adapters import importers
 from refold.adapters.importers import FORMATS, Transcript
 from refold.domain.errors import ImportFailed
 from tests.importers import samples
-from tests.importers.samples import accepted, write_lines
+from tests.importers.samples import accepted, write_lines, write_sample
 
 SECRET = "hunter 2"
 ODD = st.sampled_from(
@@ -128,3 +128,27 @@ def test_any_one_odd_value_is_read_or_refused(tmp_path: Path, name: str) -> None
             path.write_text("\n".join(map(json.dumps, lines)))
             with suppress(ImportFailed):
                 importers.read(path)
+
+
+AGENTS = ("cline", "copilot-cli", "gemini-cli", "openhands", "opencode", "qwen-code")
+TRACES = ("chatgpt", "claude-ai", "langfuse", "langsmith", "openai-responses")
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *TRACES])
+@pytest.mark.parametrize("odd", [[], {}, None])
+def test_an_odd_value_in_a_sample_of_an_agent_is_read_or_refused(
+    tmp_path: Path, name: str, odd: Any
+) -> None:
+    path = write_sample(tmp_path, name)
+    text = path.read_text("utf-8")
+    try:
+        entries = [json.loads(text)]
+    except ValueError:
+        entries = [json.loads(line) for line in text.splitlines()]
+    for number in range(len(all_places(entries))):
+        changed = copy.deepcopy(entries)
+        holder, key = all_places(changed)[number]
+        holder[key] = odd
+        path.write_text("\n".join(map(json.dumps, changed)), "utf-8")
+        with suppress(ImportFailed):
+            importers.read(path, format=name)

@@ -237,10 +237,14 @@ def _end_of_output(lines: Sequence[_Line], start: int) -> int:
 
 
 def _local(started: str) -> datetime | None:
-    """Return the time at which a chat began; the file has no zone, so it is UTC."""
-    if not started:
+    """Return the time at which a chat began; the file has no zone, so it is UTC.
+
+    Returns None for a text that is no time, such as that of a thirteenth month.
+    """
+    try:
+        return datetime.fromisoformat(started).replace(tzinfo=UTC)
+    except ValueError:
         return None
-    return datetime.fromisoformat(started).replace(tzinfo=UTC)
 
 
 def _usage(output: str) -> JsonObject | None:

@@ -273,7 +273,7 @@ class _Chat:
     ) -> None:
         """Record a unit of a message."""
         whole = self._messages.get(message_id, message)
-        is_of_model = whole.get("type") in _OF_MODEL
+        is_of_model = base.text(whole, "type") in _OF_MODEL
         source: JsonObject = {"id": message_id}
         is_result = unit.key.startswith("result:")
         text = messages.joined_text(whole.get("content"))
@@ -321,7 +321,7 @@ class _Chat:
         this version, since the client may have replaced its content.
         """
         whole = self._messages.get(message_id, message)
-        kind = whole.get("type")
+        kind = base.text(whole, "type")
         if kind in _OF_MODEL:
             return self._units_of_model(message_id, whole, message)
         if kind in _OF_CLIENT:
@@ -390,7 +390,7 @@ def _thoughts(message: dict[str, Any]) -> list[JsonObject]:
 
 def _results_of(call: dict[str, Any], call_id: str) -> Iterator[_Unit]:
     """Yield the result of a call, if it has ended."""
-    failed = call.get("status") in _FAILED
+    failed = base.text(call, "status") in _FAILED
     responses = [
         base.mapping(part, "functionResponse")
         for part in gemini_parts.parts_of(call.get("result"))

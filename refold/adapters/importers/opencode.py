@@ -294,7 +294,7 @@ class _Reading:
         """Record the result of a call that has ended."""
         state = base.mapping(part, "state")
         call_id = base.text(part, "callID")
-        if state.get("status") not in _DONE or call_id is None:
+        if base.text(state, "status") not in _DONE or call_id is None:
             return
         begun = base.number(state, "time", "start")
         ended = base.number(state, "time", "end")
