@@ -218,6 +218,10 @@ def test_an_address_that_cannot_be_used_is_an_error_without_it(address: str) -> 
 
 def test_only_an_environment_with_an_http_proxy_gets_exceptions() -> None:
     assert without_proxy({"NO_PROXY": "a"}) == {}
+    assert without_proxy({"http_proxy": "http://p", "NO_PROXY": "*"}) == {
+        "NO_PROXY": "*",
+        "no_proxy": "*",
+    }
     assert without_proxy({"HTTPS_PROXY": ""}) == {}
     assert without_proxy({"all_proxy": "http://p", "no_proxy": "a,b"}) == {
         "NO_PROXY": "a,b,127.0.0.1",

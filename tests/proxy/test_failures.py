@@ -144,6 +144,28 @@ def test_a_provider_that_closes_without_an_answer_is_an_error() -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [b"hello\r\n\r\n", b"HTTP/2 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n"],
+)
+def test_an_answer_that_is_not_http_is_an_error(sent: bytes) -> None:
+    with proxied(lambda peer, _: peer.send(sent)) as (proxy, _):
+        line, _, body = proxy.ask(REQUEST)
+
+    assert line.startswith(b"HTTP/1.1 502")
+    assert "not valid HTTP" in json.loads(body)["error"]["message"]
+
+
+def test_a_status_that_http_does_not_have_is_an_error() -> None:
+    with proxied(reply(b"", status=b"999 Odd")) as (proxy, _):
+        line, _, body = proxy.ask(REQUEST)
+        (answer,) = proxy.recorder.answers(1)
+
+    assert line.startswith(b"HTTP/1.1 502")
+    assert "the status 999" in json.loads(body)["error"]["message"]
+    assert answer.ending == "lost"
+
+
 @pytest.mark.parametrize("framing", [CHUNKED, b"content-length: 100"])
 def test_an_answer_that_breaks_off_breaks_off_for_the_client(framing: bytes) -> None:
     def respond(peer: Peer, _: Request) -> None:

@@ -138,6 +138,26 @@ def test_a_chunked_request_is_passed_on() -> None:
     assert proxy.recorder.begun[0].body == b"onetwo"
 
 
+def test_a_length_beside_chunks_is_not_passed_on() -> None:
+    """Of the two, the length means nothing: a request cannot hide another one."""
+
+    def respond(peer: Peer, _: Request) -> None:
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n%s\r\n\r\n" % CHUNKED)
+        peer.send_chunk(b"an answer")
+        peer.send_chunk(b"")
+
+    with proxied(respond) as (proxy, server), proxy.connect() as peer:
+        peer.send(proxy.head(b"", b"content-length: 2", CHUNKED))
+        peer.send_chunk(b"a request")
+        peer.send_chunk(b"")
+        _, headers, body = read_message(peer.stream)
+
+    assert body == b"an answer"
+    assert b"content-length" not in dict(headers)
+    assert server.requests[0].body == b"a request"
+    assert server.requests[0].header(b"content-length") == b"9"
+
+
 def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     def respond(peer: Peer, _: Request) -> None:
         peer.send(b"HTTP/1.1 200 OK\r\n\r\nall of it")

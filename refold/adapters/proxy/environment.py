@@ -194,7 +194,9 @@ def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {}
     for name in ("NO_PROXY", "no_proxy"):
         hosts = environment.get(name) or environment.get(name.swapcase(), "")
-        if _LOOPBACK not in hosts.split(","):
+        listed = [host.strip() for host in hosts.split(",")]
+        # Some clients take "*" for all hosts only if it stands alone.
+        if _LOOPBACK not in listed and "*" not in listed:
             hosts = f"{hosts},{_LOOPBACK}".lstrip(",")
         variables[name] = hosts
     return variables

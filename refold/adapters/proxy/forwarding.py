@@ -52,6 +52,7 @@ _HAS_VERSION: Final = re.compile(r"/v\d[\w.]*(?::|/|$)")
 _AZURE_PREFIX: Final = re.compile(r"/openai(/deployments/[^/]+)?(?=/)")
 _ACCOUNT: Final = b"chatgpt-account-id"
 _LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+_HIGHEST_STATUS: Final = 599
 _IDLE_SEC: Final = 5.0  # shorter than providers keep an idle connection
 
 
@@ -133,11 +134,16 @@ def redacted_headers(headers: Headers) -> Headers:
 
 
 def _of_message(headers: Headers) -> Headers:
-    """Return the headers that do not concern one connection alone."""
+    """Return the headers that do not concern one connection alone.
+
+    A length beside Transfer-Encoding means nothing, and may differ from the body's.
+    """
     dropped = set(_OF_CONNECTION)
     for name, value in headers:
         if name.lower() == b"connection":
             dropped |= {token.strip().lower() for token in value.split(b",")}
+        elif name.lower() == b"transfer-encoding":
+            dropped.add(b"content-length")
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
@@ -216,9 +222,17 @@ class Client:
             extensions={"target": raw_target},
         )
         try:
-            return await self._client.send(request, stream=True)
+            response = await self._client.send(request, stream=True)
         except httpx2.HTTPError as error:
             raise self._lost(target, error) from error
+        if response.status_code > _HIGHEST_STATUS:
+            await response.aclose()
+            host = urlsplit(target.upstream.url).netloc
+            raise UpstreamLost(
+                f"{host} answered with the status {response.status_code}, which HTTP "
+                "does not have"
+            )
+        return response
 
     def check_not_encoded(self, target: Target, response: httpx2.Response) -> None:
         """Raise UpstreamLost for an answer in an encoding, if none was accepted."""
@@ -256,11 +270,22 @@ class Client:
                 reason = f"{host} cannot be reached: {_system_reason(error)}"
             case httpx2.NetworkError():
                 reason = f"the connection to {host} broke: {_system_reason(error)}"
-            case httpx2.RemoteProtocolError():
+            case httpx2.RemoteProtocolError() if _is_early_end(error):
                 reason = f"{host} closed the connection before the end of its answer"
+            case httpx2.RemoteProtocolError():
+                reason = f"{host} sent an answer that is not valid HTTP"
             case _:
                 reason = f"the request to {host} failed: {type(error).__name__}"
         return UpstreamLost(reason)
+
+
+def _is_early_end(error: httpx2.RemoteProtocolError) -> bool:
+    """Whether the other side closed the connection, and did not send invalid HTTP.
+
+    Only the message of the library tells the two apart.
+    """
+    message = str(error).lower()
+    return "disconnected" in message or "closed connection" in message
 
 
 def _tls_context() -> ssl.SSLContext:
