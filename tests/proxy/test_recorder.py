@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from refold.adapters.proxy.conversation import WireMessage
+from refold.adapters.proxy.history import Items, digest_with
 from refold.adapters.proxy.recorder import StoreRecorder
 from refold.domain.events import AgentResponse, ProviderEdit, UserInput
 from refold.projections.context.strategies.keep_all import KeepAll
@@ -18,6 +20,7 @@ from tests.support.wire import (
     check_contexts,
     reply,
     result,
+    stored_texts,
     user,
 )
 
@@ -247,6 +250,81 @@ def test_finds_an_unnamed_session_by_its_history(
     assert len(store.sessions(USER)) == 2
     assert check_contexts(store, client, USER) == 3
     assert check_contexts(store, other, USER) == 1
+
+
+def test_conversations_that_begin_alike_at_once_become_two_sessions(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    clients = [WireClient(recorder, session=None) for _ in range(2)]
+    exchanges = []
+    for client in clients:
+        client.messages.append(user("Hello."))
+        exchanges.append(client.exchange())
+    for exchange in exchanges:
+        recorder.begin(exchange)
+    for client, exchange, answer in zip(
+        clients, exchanges, ("Hi.", "Hey."), strict=True
+    ):
+        recorder.finish(exchange, reply(answer))
+        client.messages.append(agent(answer))
+    for client in clients:
+        client.say("How are you?", "Well.")
+
+    assert len(store.sessions(USER)) == 2
+    counts = stored_texts(store, USER)
+    assert counts["Hi."] == counts["Hey."] == 1
+    for client in clients:
+        assert check_contexts(store, client, USER) == 2
+
+
+@pytest.mark.parametrize("order", [("c1", "c2"), ("c2", "c1")])
+def test_a_request_with_results_in_another_order_does_not_match(
+    store: SessionStore, recorder: StoreRecorder, order: tuple[str, str]
+) -> None:
+    client = WireClient(recorder)
+    client.say("Look.", call("c1"), call("c2"))
+    client.messages.append(user(*[result(call_id, call_id) for call_id in order]))
+    client.send("Done.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Next.", "Yes.")
+
+    session = store.session(user_id=USER, session_id="s-1")
+    matches = [event.payload.matches for event in session.events(types=("request",))]  # type: ignore[union-attr]  # requests
+    assert matches == [True, order == ("c1", "c2"), order == ("c1", "c2")]
+
+
+def test_a_name_with_an_address_becomes_a_digest(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    names = ("ada@example.com", "8e9cf4a6-0b6b-4ac5-9f26-4bd5a7f6d2d1", "ses_2f41b8")
+    for name in names:
+        client = WireClient(recorder, session=name)
+        client.say("Hello.", "Hi.")
+        client.recorder = StoreRecorder(store, user_id=USER)
+        client.thread = "bob@example.com"
+        client.say("How are you?", "Well.")
+
+    stored = {info.session_id for info in store.sessions(USER)}
+    assert len(stored) == 6
+    assert stored > set(names[1:])
+    assert not any("@" in name for name in stored)
+
+
+def test_messages_in_memory_stay_within_a_limit() -> None:
+    items = Items(digest_with(b"a key"), most_bytes=10_000)
+    messages = [
+        WireMessage("user", (UserInput(text=f"{number} " + "x" * 3_000),))
+        for number in range(10)
+    ]
+
+    first = items.of(messages)
+
+    assert [item.digest for item in items.of(messages)] == [
+        item.digest for item in first
+    ]
+    assert 0 < items.remembered_bytes <= 10_000
+    items.of([WireMessage("user", (UserInput(text="x" * 20_000),))])
+    assert items.remembered_bytes == 0
 
 
 def test_continues_a_response_by_its_id(

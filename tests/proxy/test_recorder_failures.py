@@ -98,6 +98,37 @@ def test_an_erased_session_does_not_come_back(store: SessionStore) -> None:
     assert not store.sessions(USER)
 
 
+def test_a_readmitted_user_is_recorded_with_new_keys(store: SessionStore) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), session=None)
+    client.say("One.", "1")
+    store.erase(USER, "asked")
+    client.messages.append(user("Two."))
+    with pytest.raises(errors.Erased):
+        client.recorder.begin(client.exchange())
+    store.erasures.readmit(USER, "back")
+    client.send("2")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Three.", "3")
+
+    assert len(store.sessions(USER)) == 1
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_an_answer_is_recorded_if_the_clock_is_set_back(store: SessionStore) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER))
+    client.messages.append(user("One."))
+    answer = reply("1")
+    client.recorder.begin(exchange := client.exchange())
+    assert answer.ended_at < exchange.began_at
+    client.recorder.finish(exchange, answer)
+
+    session = store.session(user_id=USER, session_id="s-1")
+    (response,) = session.events(types=("agent_response",))
+    assert response.meta.duration_ms == 0
+    assert (response.meta.model_extra or {})["first_byte_ms"] == 0
+
+
 def test_content_that_is_too_large_becomes_a_note(store: SessionStore) -> None:
     client = WireClient(StoreRecorder(store, user_id=USER))
     pieces = [{"type": "text", "text": f"piece {n}" * 3} for n in range(60_000)]

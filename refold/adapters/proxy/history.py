@@ -25,8 +25,9 @@ from refold.projections.context.units import holds
 # Returns the keyed digest of an identity.
 Digest = Callable[[bytes], str]
 _DIGEST_BYTES: Final = 16
-# The most messages whose items are remembered.
+# The most messages whose items are remembered, and the most bytes of their content.
 _MOST_MESSAGES: Final = 10_000
+_MOST_BYTES: Final = 32 << 20
 # The digits of a digest.  Redaction takes no word of letters for a number.
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 # Fewer equal events behind new ones are a coincidence, such as a second "yes".
@@ -133,23 +134,51 @@ class Items:
     request were seen before.
     """
 
-    def __init__(self, digest: Digest) -> None:
+    def __init__(self, digest: Digest, *, most_bytes: int = _MOST_BYTES) -> None:
         self.digest = digest
-        self._by_message: OrderedDict[int, tuple[WireMessage, list[Item]]]
-        self._by_message = OrderedDict()
+        self._most_bytes = most_bytes
+        self._by_message: OrderedDict[int, _Remembered] = OrderedDict()
+        self.remembered_bytes = 0
 
     def of(self, messages: Iterable[WireMessage]) -> list[Item]:
         """Return the items of the messages of a request."""
         items: list[Item] = []
-        known = self._by_message
         for message in messages:
-            name = id(message)  # stays its own as long as the message is remembered
-            if name not in known:
-                known[name] = (message, _items_of(message, self.digest))
-                if len(known) > _MOST_MESSAGES:
-                    known.popitem(last=False)
-            items += known[name][1]
+            # The id stays that of the message as long as the message is remembered.
+            remembered = self._by_message.get(id(message))
+            if remembered is None:
+                remembered = self._remember(message)
+            items += remembered.items
         return items
+
+    def _remember(self, message: WireMessage) -> _Remembered:
+        """Make the items of a message, and forget the oldest messages."""
+        byte_count = 0
+
+        def counted(data: bytes) -> str:
+            nonlocal byte_count
+            byte_count += len(data)
+            return self.digest(data)
+
+        items = _items_of(message, counted)
+        remembered = _Remembered(message, items, byte_count)
+        self._by_message[id(message)] = remembered
+        self.remembered_bytes += byte_count
+        while (
+            self.remembered_bytes > self._most_bytes
+            or len(self._by_message) > _MOST_MESSAGES
+        ):
+            _, oldest = self._by_message.popitem(last=False)
+            self.remembered_bytes -= oldest.byte_count
+        return remembered
+
+
+class _Remembered(NamedTuple):
+    """A message, its items, and the bytes of its content."""
+
+    message: WireMessage
+    items: list[Item]
+    byte_count: int
 
 
 def _items_of(message: WireMessage, digest: Digest) -> list[Item]:
@@ -213,16 +242,33 @@ class History:
     entries: by seq, also those that contexts leave out.
     shown:   the seqs that contexts show, in their order.
     front:   the seqs that contexts show before all others (``in_place``).
+    digests: those of all entries, also their former ones.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     shown: list[int] = field(default_factory=list)
     front: set[int] = field(default_factory=set)
+    digests: set[str] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
         """Add an event that was appended to the end."""
-        self.entries[entry.seq] = entry
+        self.put(entry)
         self.shown.append(entry.seq)
+
+    def put(self, entry: Entry) -> None:
+        """Add an event that contexts may show anywhere."""
+        self.entries[entry.seq] = entry
+        self.digests.add(entry.digest)
+        if entry.bare:
+            self.digests.add(entry.bare)
+
+    def clear(self, seq: int, item: Item) -> None:
+        """Note that contexts show an event with the content of an item from now on."""
+        entry = self.entries[seq]
+        entry.digest = item.digest
+        entry.bare = ""
+        entry.cleared = True
+        self.digests.add(item.digest)
 
     @classmethod
     def of(cls, envelopes: Sequence[Envelope], digest: Digest) -> History:
@@ -244,7 +290,7 @@ class History:
             if entry is None:
                 continue
             _clear(entry, envelope, edited, cleared_digests, digest)
-            history.entries[entry.seq] = entry
+            history.put(entry)
             if holds(edited.in_place, entry.seq):
                 history.front.add(entry.seq)
         history.shown = history.order(
@@ -254,6 +300,12 @@ class History:
 
     def found(self, items: Sequence[Item]) -> tuple[int, ...]:
         """Return the seqs of the first items that the log has in this order."""
+        if not items:
+            return ()
+        first = items[0]
+        # A result that the client cleared has another digest.
+        if first.type != "tool_result" and first.digest not in self.digests:
+            return ()
         return _subsequence(self, sorted(self.entries), items)
 
     def order(self, seqs: Iterable[int]) -> list[int]:
@@ -582,6 +634,26 @@ def _is_answerable(
                     return False
             elif seq is not None and call_seq is None:
                 return False
+    return True
+
+
+def are_in_order(items: Iterable[Item]) -> bool:
+    """Whether results that follow one another are in the order of their calls.
+
+    Contexts show them in that order, whatever the order in the request.
+    """
+    index_of: dict[str, int] = {}  # of the newest call with an id
+    newest_answered = -1
+    for index, item in enumerate(items):
+        if item.type == "tool_call":
+            index_of[item.call_id] = index
+        if item.type != "tool_result":
+            newest_answered = -1
+            continue
+        answered = index_of.get(item.call_id, newest_answered)
+        if answered < newest_answered:
+            return False
+        newest_answered = answered
     return True
 
 

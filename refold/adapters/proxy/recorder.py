@@ -21,6 +21,7 @@ from refold.adapters.proxy.history import (
     Entry,
     Item,
     Plan,
+    are_in_order,
     differing_texts,
     identity,
     item_of,
@@ -158,8 +159,13 @@ class StoreRecorder:
             self._open.popitem(last=False)
         try:
             self._begin(opened)
-        except (NotRecordable, errors.Erased, errors.SessionClosed):
+        except (NotRecordable, errors.SessionClosed):
             opened.ignored = True
+            raise
+        except errors.Erased:
+            opened.ignored = True
+            # The user's key may be erased, too; a readmitted user has another.
+            self._threads.forget_all()
             raise
         return opened.redacted
 
@@ -176,7 +182,7 @@ class StoreRecorder:
         thread.in_flight = max(0, thread.in_flight - 1)
         try:
             self._record_answer(thread, opened, answer)
-        except errors.RefoldError:
+        except Exception:
             self._threads.forget(thread)
             raise
 
@@ -215,7 +221,8 @@ class StoreRecorder:
             else:
                 with_earlier = _with_earlier(thread, wire, items)
                 opened.seq = self._record_request(thread, wire, with_earlier, exchange)
-        except errors.RefoldError:
+        except Exception:
+            # The thread in memory may differ from the store.
             self._threads.forget(thread)
             raise
         opened.thread = thread
@@ -327,7 +334,9 @@ class StoreRecorder:
         elif contents:
             new = self._prepare(thread, contents, state)
         sent_bytes = exchange.body if redacted is None else redacted.body
-        request = self._request(thread, wire, exchange, sent_bytes, new, state, changes)
+        request = self._request(
+            thread, wire, items, exchange, sent_bytes, new, state, changes
+        )
         appended = self._write(thread, [*new, request], state)
         if not is_appended:
             _follow(thread, changes, appended[:-1])
@@ -339,6 +348,7 @@ class StoreRecorder:
         self,
         thread: Thread,
         wire: WireRequest,
+        items: Sequence[Item],
         exchange: Exchange,
         sent_bytes: bytes,
         new: Sequence[_Prepared],
@@ -362,7 +372,7 @@ class StoreRecorder:
             _add_to_view(views, seq, part, state)
         through_seq = state.head_seq + len(new)
         request = views.request(sent, through_seq=through_seq, window=window)
-        is_unchanged = sent.unchanged and not wire.warnings
+        is_unchanged = sent.unchanged and not wire.warnings and are_in_order(items)
         if any(part.changed for part in new):
             is_unchanged = False
         entries = thread.history.entries
@@ -611,8 +621,9 @@ def _milliseconds(duration: timedelta) -> float:
     """Return a duration in milliseconds, to the microsecond.
 
     Without rounding, it could have digits of an error, which look like a long number.
+    It is 0 if the clock was set back.
     """
-    return round(duration.total_seconds() * 1_000, 3)
+    return max(0.0, round(duration.total_seconds() * 1_000, 3))
 
 
 def _state(thread: Thread) -> SessionState:
@@ -730,13 +741,10 @@ def _follow(
     new: list[int] = []
     for seq, part in appended:
         if part.item is not None:
-            history.entries[seq] = Entry.of(seq, part.item, changed=part.changed)
+            history.put(Entry.of(seq, part.item, changed=part.changed))
             new.append(seq)
     for seq, item in changes.cleared:
-        entry = history.entries[seq]
-        entry.digest = item.digest
-        entry.bare = ""
-        entry.cleared = True
+        history.clear(seq, item)
     history.front.update(changes.front, new[: changes.new_in_front])
     seqs = iter(new)
     history.shown = [next(seqs) if seq is None else seq for seq in changes.places]

@@ -48,6 +48,7 @@ START: Final = "starts_with"
 # The most threads in memory, and the most events of conversations in them.
 _MOST_THREADS: Final = 256
 _MOST_ENTRIES: Final = 200_000
+_MOST_NAMES: Final = 1_024
 # The most sessions of the store that are read to find one with the same beginning.
 _MOST_READ: Final = 8
 # A shorter text in a call may be in any prompt by chance.
@@ -191,6 +192,7 @@ class Threads:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._by_response: OrderedDict[str, str] = OrderedDict()
         self._items: Items | None = None
+        self._names: OrderedDict[str, str] = OrderedDict()
 
     @property
     def items(self) -> Items:
@@ -214,6 +216,7 @@ class Threads:
         """Drop all threads, and the user's key."""
         self._threads.clear()
         self._items = None
+        self._names.clear()
 
     def answered_with(self, thread: Thread, response_id: str) -> None:
         """Remember that a response belongs to a thread."""
@@ -236,7 +239,7 @@ class Threads:
             if thread is not None:
                 return thread
         if hint.session_id:
-            return self._in_group(wire, items, session_name(hint.session_id))
+            return self._in_group(wire, items, self._name(hint.session_id))
         if self._session_id is not None:
             return self._in_group(wire, items, self._session_id)
         return self._without_name(wire, items)
@@ -248,7 +251,7 @@ class Threads:
         main = self._thread(group, group)
         hint = wire.hint
         if hint.thread:
-            name = session_name(f"{group}~{hint.thread}")
+            name = self._name(f"{group}~{hint.thread}")
             thread = self._thread(name, group, main=False)
             if not thread.head_seq:
                 thread.link = self._link(items, self._of_group(group)) or _link_to(main)
@@ -310,8 +313,9 @@ class Threads:
             if _repeats_summary(thread, items):
                 return thread
         link = self._link(items, unnamed)
-        name = f"{wire.hint.agent or wire.protocol}-{uuid.uuid4().hex}"
-        session_id = session_name(name)
+        session_id = self._name(
+            f"{wire.hint.agent or wire.protocol}-{uuid.uuid4().hex}"
+        )
         thread = Thread(self._session(session_id), link=link, main=link is None)
         thread.labels = {**self._labels(wire), START: start}
         return thread
@@ -356,8 +360,7 @@ class Threads:
             if not has_answer:
                 if not _same_kind(thread.tools, tools):
                     continue
-                is_repeated = shared == len(thread.history.shown)
-                if not names_session and not is_repeated and thread.answered:
+                if not names_session and not _is_retry(thread, shared):
                     continue
             best = thread
             longest = shared
@@ -380,7 +383,7 @@ class Threads:
         """Return the thread with a response; after a restart, the store is searched."""
         name = self._by_response.get(response_id)
         if name is not None:
-            return self._thread(name, session_name(group) if group else "")
+            return self._thread(name, self._name(group) if group else "")
         log = self._store.writer.log
         labels = {RECORDED_BY: PROXY}
         infos = log.sessions(self._user_id, labels=labels, after=None, limit=None)
@@ -391,10 +394,24 @@ class Threads:
             stream = StreamId(self._user_id, info.session_id)
             responses = log.read(stream, types=_ANSWERS)
             if any(event.meta.response_id == response_id for event in responses):
-                return self._thread(
-                    info.session_id, session_name(group) if group else ""
-                )
+                return self._thread(info.session_id, self._name(group) if group else "")
         return None
+
+    def _name(self, name: str) -> str:
+        """Return the id of the session for a client's name.
+
+        A store redacts no ids.  So a name in which redaction finds something, such as
+        an address, becomes a keyed digest.
+        """
+        session_id = self._names.get(name)
+        if session_id is None:
+            clean, _ = self._store.writer.redactor.value({"name": name})
+            is_clean = clean["name"] == name
+            session_id = session_name(name) if is_clean else self.digest(name.encode())
+            self._names[name] = session_id
+            if len(self._names) > _MOST_NAMES:
+                self._names.popitem(last=False)
+        return session_id
 
     def _session(self, session_id: str) -> Session:
         session = self._store.session(user_id=self._user_id, session_id=session_id)
@@ -488,6 +505,19 @@ def _same_kind(one: frozenset[str] | None, other: frozenset[str]) -> bool:
     if not one or not other:
         return one == other
     return len(one & other) >= _SAME_TOOLS * len(one | other)
+
+
+def _is_retry(thread: Thread, shared: int) -> bool:
+    """Whether a request that only begins as a thread does repeats its last request.
+
+    Otherwise it is that of another conversation: two runs may begin with the same
+    words, one after the other or at the same time.
+
+    shared: the number of items at the beginning that both have.
+    """
+    if thread.in_flight:
+        return False
+    return shared == len(thread.history.shown) or not thread.answered
 
 
 def _repeats_summary(thread: Thread, items: Sequence[Item]) -> bool:

@@ -115,6 +115,8 @@ class Conversions:
         return converted
 
     def _remember(self, key: bytes, converted: WireMessage) -> None:
+        if len(key) > _MOST_BYTES:
+            return  # it would displace all others
         with self._lock:
             self._messages[key] = converted
             self._bytes += len(key)
