@@ -27,13 +27,14 @@ _OPENING_TAG: Final = re.compile(r"\s*<([A-Za-z][\w-]{0,63})(?:\s[^<>]{0,500})?>
 _AROUND_INSTRUCTION: Final = frozenset(
     {"user_query", "user-query", "user_request", "user_message", "user-message"}
 )
-# Tags around texts that clients write.
+# Tags around texts that clients write.  Refold writes ``system`` around messages of the
+# system that stand among those of the user.
 _CLIENT_TAG: Final = re.compile(
     "system-reminder|task-notification|local-command-[a-z]+|bash-[a-z]+|command-[a-z]+"
     "|ide_[a-z_]+|environment_(?:context|details)|user_(?:instructions|shell_command)"
     "|subagent_notification|turn_aborted|permissions_instructions|INSTRUCTIONS|skill"
     "|open_and_recently_viewed_files|additional_data|attached_files|user_info"
-    "|current_datetime|session_context|hook_context"
+    "|current_datetime|session_context|hook_context|system"
 )
 # Tags around the output of a command that the client ran itself.
 _LOCAL_OUTPUT: Final = re.compile(r"\s*<(?:local-command|bash)-(?:stdout|stderr)>")

@@ -27,7 +27,7 @@ from refold.projections.models import (
 from refold.projections.search.documents import has_failed
 
 # The version of the stored form.  Stored overviews of another version are folded again.
-SHAPE: Final = 4
+SHAPE: Final = 5
 # The origin of a title: a label ``title``, the client, an instruction, or a command.
 TitleFrom = Literal["label", "client", "instruction", "command", ""]
 
