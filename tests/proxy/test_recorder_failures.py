@@ -48,6 +48,8 @@ def test_the_next_request_heals_what_a_store_missed(sqlite_url: str) -> None:
         assert set(counts.values()) == {1}
         assert set(counts) == {"One.", "1", "Two.", "2", "Three.", "3"}
         assert check_contexts(store, client, USER) == 2
+        (session,) = client.recorder.sessions()
+        assert session.requests == 2  # of three
 
 
 def test_a_request_that_failed_is_recorded_with_its_answer(sqlite_url: str) -> None:

@@ -118,10 +118,11 @@ class Answer:
 
 
 class RecordedSession(NamedTuple):
-    """A session that a recorder has written to."""
+    """A session that a recorder has written to, and the number of requests in it."""
 
     user_id: str
     session_id: str
+    requests: int
 
 
 class Recorder(Protocol):

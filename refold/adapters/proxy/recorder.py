@@ -146,7 +146,7 @@ class StoreRecorder:
             store, user_id, session_id, folder, numbered=redacts_upstream
         )
         self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._written: dict[str, None] = {}
+        self._written: dict[str, int] = {}  # requests by session id
         self._macs = BodyMacs()
 
     # The port ``Recorder``.
@@ -188,7 +188,10 @@ class StoreRecorder:
 
     def sessions(self) -> Sequence[RecordedSession]:
         """Return the sessions that were written to, in order of their first request."""
-        return [RecordedSession(self._user_id, name) for name in self._written]
+        return [
+            RecordedSession(self._user_id, session_id, requests)
+            for session_id, requests in self._written.items()
+        ]
 
     def close(self) -> None:
         """Record that exchanges without an answer were interrupted."""
@@ -227,7 +230,8 @@ class StoreRecorder:
             raise
         opened.thread = thread
         thread.in_flight += 1
-        self._written.setdefault(thread.session_id)
+        requests = self._written.get(thread.session_id, 0)
+        self._written[thread.session_id] = requests + 1
 
     def _record_redacted(
         self,

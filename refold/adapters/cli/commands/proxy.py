@@ -291,7 +291,7 @@ def _report_end(call: options.Call, recording: Recording) -> None:
     others = ""
     if len(sessions) > 1:
         others = f" and {counted(len(sessions) - 1, 'more session')}"
-    requests = counted(recording.requests, "request")
+    requests = counted(sum(session.requests for session in sessions), "request")
     output.complain(
         f"recorded {requests} in session {output.shown(first.session_id)}{others}: "
         f"{shlex.join(show)}"
