@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from refold.adapters.importers import base, messages
@@ -122,14 +123,14 @@ class _Chat:
         if not any(block.kind != "output" for block in blocks):
             self._recording.skip("chat without messages", place, note=True)
             return self._recording.transcript("")
-        for index, block in enumerate(blocks):
-            self._take(block, blocks[index + 1 :])
+        for block, following in zip_longest(blocks, blocks[1:]):
+            self._take(block, following)
         digits = re.sub(r"\D", "", self._chat.started)
         name = f"aider-{digits[:8]}-{digits[8:]}" if digits else ""
         return self._recording.transcript(name)
 
-    def _take(self, block: _Block, later: Sequence[_Block]) -> None:
-        """Record the event of a block."""
+    def _take(self, block: _Block, following: _Block | None) -> None:
+        """Record the event of a block; ``following`` is the block after it."""
         # The file has one time for each chat.
         is_first = not self._recording.begun
         place = f"line {block.number}"
@@ -149,8 +150,8 @@ class _Chat:
                 self._sent.append(key)
         elif block.kind == "answer":
             usage = None
-            if later and later[0].kind == "output":
-                usage = _usage(later[0].text)
+            if following is not None and following.kind == "output":
+                usage = _usage(following.text)
             origin = replace(
                 origin,
                 model=self._model,
