@@ -25,7 +25,7 @@ _MODEL: Final = re.compile(r"(?:Main )?[Mm]odel:? (\S+?)(?: with .*)?\s*$")
 _TOKENS: Final = re.compile(
     r"Tokens: (?P<sent>[\d.,]+[kM]?) sent(?:, (?P<written>[\d.,]+[kM]?) cache write)?"
     r"(?:, (?P<read>[\d.,]+[kM]?) cache hit)?, (?P<received>[\d.,]+[kM]?) received\."
-    r"(?:.*?Cost: \$(?P<cost>[\d.]+) (?:message|request))?"
+    r"(?:.{0,80}?Cost: \$(?P<cost>[\d.]+) (?:message|request))?"
 )
 # A command of the client.  If it sends a text, the file has the text once more.
 _COMMAND: Final = re.compile(r"(/[a-z][a-z-]*(?=\s|$)|!)")
