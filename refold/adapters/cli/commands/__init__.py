@@ -47,7 +47,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         ),
         "blame": _own(
             "blame:blame",
-            "Show which events changed a file, or which one wrote a line.",
+            "Show which events changed a file, which one wrote a line, or the changed "
+            "files.",
         ),
         "why": _own("why:why", "Explain why a context is as it is, with proof."),
         "compare": _own("compare:compare", "Compare what strategies would have sent."),
