@@ -136,6 +136,12 @@ GIVEN: Final[Mapping[str, Given]] = {
         before=ADA,
         without={"localhost:6006": "tests/cli/test_export_traces.py has an endpoint"},
     ),
+    "docs/how-to/import.md": Given(
+        without={
+            "--yes --watch": ENDLESS,
+            "[y/N]": "tests/cli/test_import_homes.py answers the questions",
+        }
+    ),
     "docs/how-to/retention.md": Given(before=ADA),
     "docs/how-to/workers.md": Given(
         before=ADA,

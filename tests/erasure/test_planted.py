@@ -16,6 +16,8 @@ import sqlalchemy as sa
 
 from refold.adapters import config
 from refold.adapters.importers.follower import Follower
+from refold.adapters.proxy.recorder import StoreRecorder
+from refold.adapters.proxy.secret_file import NAME as SECRET_FILE, secret_in
 from refold.domain import inventory
 from refold.domain.inventory import Place
 from refold.store import SessionStore
@@ -24,6 +26,7 @@ from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.postgres import Postgres
 from tests.support.stores import open_at, prepare
+from tests.support.wire import WireClient
 
 USER = "user-7d1f40c2-planted"
 SESSION = "session-9e03fc3b-planted"
@@ -72,6 +75,7 @@ class Planting:
         self.share_id = new.share.share_id
         store.export_user(USER, self.beyond / FOLDER)
         self._capture()
+        self._proxy()
         store.erasures.hold(USER, "a hold", CONTENT)
         self.look()
         store.erasures.release(USER, "a hold", CONTENT)
@@ -88,6 +92,11 @@ class Planting:
             self.store, "claude-code", user_id=USER, folder=folder, url="x"
         )
         follower.catch_up()
+
+    def _proxy(self) -> None:
+        secret_in(config.home() / SECRET_FILE)
+        client = WireClient(StoreRecorder(self.store, user_id=USER), "proxied")
+        client.say(CONTENT, f"{CONTENT} and {SECRET}")
 
     def look(self) -> None:
         """Remember which places have data now."""
