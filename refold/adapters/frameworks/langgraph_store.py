@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from refold.adapters.frameworks import import_extra, in_thread
 from refold.domain.canonical import canonical
@@ -44,8 +44,7 @@ _MOST_HITS: Final = 1_000
 _QUERY_SIGNS: Final = re.compile(r'[":]')
 
 
-@dataclass(slots=True)
-class _Stored:
+class _Stored(NamedTuple):
     """A value that is in the store.
 
     namespace, key: as the log has them, which may be redacted.
@@ -75,26 +74,29 @@ class _Values:
     by_id: dict[str, _Stored] = field(default_factory=dict)
     seq: int = 0
 
+    @classmethod
+    def of(cls, session: Session) -> _Values:
+        """Return the values of a session, from its stored state and newer changes."""
+        state = session.native.fold(SESSION, step=_fold, version=_VERSION)
+        values = cls()
+        if state is not None:
+            values.seq = state["seq"]
+            for value_id, fields in state["values"].items():
+                values.by_id[value_id] = _stored(fields)
+        return values
+
     def take(self, item: NativeItem) -> None:
         """Follow a change of the log."""
-        change = item.value
         self.seq = item.events[-1].seq
-        value_id = change["id"]
+        value_id = item.value["id"]
         if item.kind == _DELETE:
             self.by_id.pop(value_id, None)
             return
-        at = item.events[0].ts
+        stored = _stored(_fields_of(item))
         former = self.by_id.get(value_id)
-        self.by_id[value_id] = _Stored(
-            namespace=tuple(change["namespace"]),
-            key=change["key"],
-            digests=tuple(change["labels"]),
-            value=change["value"],
-            created_at=former.created_at if former else at,
-            updated_at=at,
-            seq=item.seq,
-            indexed=change.get("indexed", True),
-        )
+        if former is not None:
+            stored = stored._replace(created_at=former.created_at)
+        self.by_id[value_id] = stored
 
 
 class RefoldStore(lg.BaseStore):
@@ -165,7 +167,7 @@ class RefoldStore(lg.BaseStore):
         session = self._session()
         try:
             if not self._values.seq:
-                self._values = _values_of(session)
+                self._values = _Values.of(session)
             for item in session.native.read(after=self._values.seq):
                 if item.format == _FORMAT.name:
                     self._values.take(item)
@@ -286,50 +288,53 @@ class RefoldStore(lg.BaseStore):
         return keyed.hexdigest().translate(_LETTERS)
 
 
-def _values_of(session: Session) -> _Values:
-    """Return the values of a session, from its stored state and the newer changes."""
-    folded = session.native.fold(SESSION, step=_fold, start=None, version=_VERSION)
-    values = _Values()
-    if folded is not None:
-        values.seq = folded["seq"]
-        for value_id, fields in folded["values"].items():
-            values.by_id[value_id] = _Stored(
-                namespace=tuple(fields["namespace"]),
-                key=fields["key"],
-                digests=tuple(fields["digests"]),
-                value=fields["value"],
-                created_at=datetime.fromisoformat(fields["created_at"]),
-                updated_at=datetime.fromisoformat(fields["updated_at"]),
-                seq=fields["seq"],
-                indexed=fields["indexed"],
-            )
-    return values
-
-
 def _fold(state: Any, item: NativeItem) -> Any:
     """Return the state, as JSON, after a change."""
     state = state or {"seq": 0, "values": {}}
     state["seq"] = item.events[-1].seq
     if item.format != _FORMAT.name:
         return state
-    change = item.value
     values = state["values"]
+    value_id = item.value["id"]
     if item.kind == _DELETE:
-        values.pop(change["id"], None)
+        values.pop(value_id, None)
         return state
+    fields = _fields_of(item)
+    former = values.get(value_id)
+    if former is not None:
+        fields["created_at"] = former["created_at"]
+    values[value_id] = fields
+    return state
+
+
+def _fields_of(item: NativeItem) -> dict[str, Any]:
+    """Return the fields of the value that a change wrote, as JSON."""
+    change = item.value
     at = item.events[0].ts.isoformat()
-    former = values.get(change["id"])
-    values[change["id"]] = {
+    return {
         "namespace": change["namespace"],
         "key": change["key"],
         "digests": change["labels"],
         "value": change["value"],
-        "created_at": former["created_at"] if former else at,
+        "created_at": at,
         "updated_at": at,
         "seq": item.seq,
         "indexed": change.get("indexed", True),
     }
-    return state
+
+
+def _stored(fields: Mapping[str, Any]) -> _Stored:
+    """Return the value of these fields."""
+    return _Stored(
+        namespace=tuple(fields["namespace"]),
+        key=fields["key"],
+        digests=tuple(fields["digests"]),
+        value=fields["value"],
+        created_at=datetime.fromisoformat(fields["created_at"]),
+        updated_at=datetime.fromisoformat(fields["updated_at"]),
+        seq=fields["seq"],
+        indexed=fields["indexed"],
+    )
 
 
 def _searchable(query: str) -> str:

@@ -2,7 +2,7 @@
 
 A trace has a call of a model with all messages that were sent, again for each call.
 ``ModelCalls`` records each message once.  A call whose history does not go on from an
-earlier one is that of another agent, and becomes a session of its own.
+earlier one belongs to another agent and becomes its own session.
 """
 
 from __future__ import annotations

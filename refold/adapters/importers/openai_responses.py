@@ -69,23 +69,23 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         return
     chains: dict[str, _Chain] = {}
     owners: dict[str, str] = {}  # the chain of each response
-    found = False
+    has_transcripts = False
     for place, value in _values(source):
         if _is_batch(value):
-            found = True
+            has_transcripts = True
             yield _of_batch(source, place, value)
         elif base.at(value, "object") in ("list", "conversation"):
-            found = True
+            has_transcripts = True
             yield _items_alone(source, _list_of(value), place, base.mapping(value))
         elif _is_response(value) or _is_response(base.at(value, "response")):
-            found = True
+            has_transcripts = True
             call = _Call.of(place, value)
             name = _chain_name(call, owners)
             chains.setdefault(name, _Chain(name)).calls.append(call)
         else:
             chain = chains.setdefault("", _Chain(""))
             chain.others.append(place)
-    if not found:
+    if not has_transcripts:
         raise source.failed("holds no response, conversation, or request of a batch")
     for chain in chains.values():
         yield chain.transcript(source)

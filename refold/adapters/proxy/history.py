@@ -437,7 +437,7 @@ def _kept(candidate: Plan) -> int:
 def _shared_beginning(
     history: History, items: Sequence[Item]
 ) -> tuple[int, tuple[tuple[int, Item], ...]]:
-    """Return the length of the beginning that both have, and what is cleared in it."""
+    """Return the length of the common beginning, and the results cleared in it."""
     cleared: list[tuple[int, Item]] = []
     shared = 0
     for seq, item in zip(history.shown, items, strict=False):

@@ -112,7 +112,7 @@ class Edited(NamedTuple):
         return self.cleared_form(envelope) or envelope
 
     def cleared_form(self, envelope: Envelope) -> Envelope | None:
-        """Return a result or a response as it was cleared; None if it was not."""
+        """Return a cleared result or response; None for an event that stays."""
         for spans, text in self.cleared:
             if not holds(spans, envelope.seq):
                 continue
