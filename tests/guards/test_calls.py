@@ -49,7 +49,7 @@ def calls(work: Callable[[], object], kinds: Sequence[str] = ("call",)) -> int:
 ROOT = str(Path(refold.__file__).parent)
 FILES = 24
 OURS = 118
-PROXIED = 1_950
+PROXIED = 2_000
 
 
 def ours(work: Callable[[], object]) -> list[tuple[str, str]]:
@@ -213,11 +213,6 @@ class Client:
         self._number = 0
         self._input("begin")
 
-    @property
-    def messages(self) -> int:
-        """The messages of its next request."""
-        return len(self._messages)
-
     def turn(self) -> None:
         """Send a request, and get an answer."""
         self._number += 1
@@ -258,17 +253,18 @@ class Client:
 def test_a_proxied_request_calls_no_function_for_an_old_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Messages are settled every five requests, so 25 requests hold five such rounds.
+
+    Random keys and digests start a few rules of redaction by accident.  The smallest
+    value and the middle one are almost free of that.
+    """
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
     redactor = Redactor(Plan(engine="vectorscan"))
     with refold.open(f"sqlite:///{tmp_path / 'refold.db'}", redactor=redactor) as store:
         client = Client(StoreRecorder(store, user_id="ada"))
-        costs: dict[int, int] = {}
-        for _ in range(60):
-            messages = client.messages
-            costs[messages] = calls(client.turn)
+        costs = [calls(client.turn) for _ in range(110)]
 
-    few = [cost for messages, cost in costs.items() if 20 < messages <= 40]
-    many = [cost for messages, cost in costs.items() if 80 < messages <= 120]
-    # Every few requests, messages are settled, so the smallest values are compared.
-    assert min(many) <= min(few) + 20
-    assert median(many) <= PROXIED
+    early, late = costs[10:35], costs[85:110]
+    # A late request repeats 150 messages more than an early one.
+    assert min(late) <= min(early) + 60
+    assert median(late) <= PROXIED
