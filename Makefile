@@ -272,7 +272,7 @@ lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	@$(COMPILE) --upgrade pyproject.toml --all-extras --group frameworks \
 		-o requirements/frameworks.txt
-	@$(COMPILE) --upgrade pyproject.toml --extra server --extra mcp \
+	@$(COMPILE) --upgrade pyproject.toml --extra server --extra mcp --extra otel \
 		-c requirements/frameworks.txt -o requirements/image.txt
 	@$(COMPILE) --upgrade --group docs -o requirements/docs.txt
 	@$(COMPILE) --upgrade --group release -o requirements/release.txt

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 import refold
 from tests.support.stores import ROOT
@@ -13,11 +16,16 @@ from tests.support.stores import ROOT
 # A file that each kind of package manager reads.
 _MANIFESTS: Final = {
     "pip": "*.txt",
+    "npm": "package-lock.json",
     "github-actions": ".github/workflows/*.yml",
     "docker": "Dockerfile",
     "docker-compose": "compose.yaml",
 }
 _GROUPS: Final = ("Added", "Changed", "Fixed", "Security", "Removed")
+# The digest of the changelog below its newest release.  It changes with each release.
+_EARLIER_RELEASES: Final = (
+    "c43be3023c3db4aa43b1b0f46d59b3d52903ebbf9b81cd3715bcb57ea15d8b3e"
+)
 
 
 def _text(path: str) -> str:
@@ -25,14 +33,41 @@ def _text(path: str) -> str:
 
 
 def test_dependabot_looks_where_the_manifests_are() -> None:
-    configuration = _text(".github/dependabot.yml")
-    updates = re.findall(
-        r"package-ecosystem: (\S+)\n\s+directory: /(\S*)", configuration
-    )
+    updates = yaml.safe_load(_text(".github/dependabot.yml"))["updates"]
 
-    assert {ecosystem for ecosystem, _ in updates} == set(_MANIFESTS)
-    for ecosystem, directory in updates:
-        assert list((ROOT / directory).glob(_MANIFESTS[ecosystem])), directory
+    assert {update["package-ecosystem"] for update in updates} == set(_MANIFESTS)
+    for update in updates:
+        manifest = _MANIFESTS[update["package-ecosystem"]]
+        for directory in update.get("directories", [update.get("directory")]):
+            pattern = f"{directory}/{manifest}".strip("/")
+            assert list(ROOT.glob(pattern)), directory
+
+
+def test_dependabot_reads_each_lock_file() -> None:
+    updates = yaml.safe_load(_text(".github/dependabot.yml"))["updates"]
+    read: set[Path] = set()
+    for update in updates:
+        manifest = _MANIFESTS[update["package-ecosystem"]]
+        for directory in update.get("directories", [update.get("directory")]):
+            read.update(ROOT.glob(f"{directory}/{manifest}".strip("/")))
+
+    locks = {*ROOT.glob("requirements/*"), *ROOT.glob("tests/**/package-lock.json")}
+
+    assert locks - read == set()
+
+
+def test_pre_commit_runs_the_commands_of_make_check() -> None:
+    recipe = _text("Makefile").partition("\ncheck: ")[2].partition("\n\n")[0]
+    commands = [
+        line.strip().removeprefix("@$(BIN)/").partition(" || ")[0].removesuffix(" .")
+        for line in recipe.splitlines()[1:]
+    ]
+
+    (repository,) = yaml.safe_load(_text(".pre-commit-config.yaml"))["repos"]
+    entries = [hook["entry"] for hook in repository["hooks"]]
+
+    assert commands
+    assert sorted(entries) == sorted(f".venv/bin/{command}" for command in commands)
 
 
 def test_contributing_names_the_system_packages_that_tests_need() -> None:
@@ -95,3 +130,11 @@ def test_the_changelog_has_releases_with_groups_of_short_lines() -> None:
     visible = [re.sub(r"\]\([^)]*\)", "]", entry) for entry in entries]
     assert [entry for entry in visible if len(entry) > 160] == []
     assert len(set(entries)) == len(entries)
+
+
+def test_new_entries_stand_in_the_newest_release() -> None:
+    _, *earlier = re.split(r"^## \[", _text("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+
+    digest = hashlib.sha256("## [".join(earlier).encode()).hexdigest()
+
+    assert digest == _EARLIER_RELEASES

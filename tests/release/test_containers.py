@@ -83,7 +83,7 @@ def test_the_lock_of_the_image_has_the_versions_of_the_tests() -> None:
     image = pinned("image.txt")
     tested = pinned("frameworks.txt")
 
-    assert {"fastapi", "mcp", "psycopg", "uvicorn"} <= set(image)
+    assert {"fastapi", "mcp", "opentelemetry-proto", "psycopg"} <= set(image)
     assert {
         name: version for name, version in image.items() if version != tested[name]
     } == {}
