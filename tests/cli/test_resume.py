@@ -14,7 +14,9 @@ import pytest
 import refold as package
 from refold.adapters import config, exporters
 from refold.adapters.importers import read
+from refold.adapters.proxy.recorder import StoreRecorder
 from tests.cli.conftest import SAMPLE, Refold
+from tests.support.wire import WireClient, check_contexts
 
 ID = "5c0f3f6e-7a0b-4a53-9a58-0d5f8d1f2a11"
 RUN = ("--user", "ada", "--session", "s")
@@ -62,6 +64,43 @@ def test_resume_writes_the_session_and_prints_the_command(
     assert "is not installed" in ran.err
     (transcript,) = read(path)
     assert transcript.session_id == str(UUID(session))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_resumed_session_is_a_fork_before_the_client_starts(
+    recorded: Refold, client: str
+) -> None:
+    ran = recorded("resume", "s", "--user", "ada", "--in", client, "--print-command")
+
+    name = ran.out.split()[-1]
+    listed = recorded("sessions", "--user", "ada", "--json").json()
+    log = recorded("log", "--user", "ada", "--session", name, "--json").lines()
+    (origin,) = [info for info in listed if info["session_id"] == "s"]
+    (fork,) = [info for info in listed if info["session_id"] == name]
+    assert fork["parent"] == "s"
+    assert [event["type"] for event in log] == ["fork", "state"]
+    assert log[0]["payload"] == {"session_id": "s", "at_seq": origin["head_seq"]}
+
+
+def test_the_proxy_records_only_new_events_of_a_resumed_session(
+    recorded: Refold, tmp_path: Path
+) -> None:
+    resumed = ("resume", "s", "--user", "ada", "--in", "claude-code")
+    ran = recorded(*resumed, "--print-command")
+    name = ran.out.split()[-1]
+    context = recorded("context", *RUN, "--json").json()
+    with package.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
+        client = WireClient(StoreRecorder(store, user_id="ada"), name)
+        client.messages[:] = context["messages"]
+        client.say("Go on.", "I go on.")
+
+        assert check_contexts(store, client, "ada") == 1
+        fork = store.session(user_id="ada", session_id=name)
+        assert fork.head().state.forked_from == ("s", context["at"])
+        content = ("user_input", "agent_response", "tool_call", "tool_result")
+        new = [event.type for event in fork.events(types=content)]
+        assert new == ["user_input", "agent_response"]
+        assert fork.labels()["recorded_by"] == "proxy"
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -110,6 +110,24 @@ class Desk:
         ]
         self.run(command)
 
+    def resume_proxied(self, name: str, session_id: str, prompt: str) -> None:
+        """Continue a session in a client under ``refold run`` with a prompt."""
+        client = CLIENTS[name]
+        resumed = ["resume"] if name == "codex" else ["--resume"]
+        upstreams = ["--upstream", f"openai={self.provider.url}/v1"]
+        self.refold(
+            "run",
+            "--user",
+            "ada",
+            *upstreams,
+            "--",
+            str(program(client.program)),
+            *client.begin,
+            *resumed,
+            session_id,
+            prompt,
+        )
+
     def resume(self, name: str, session_id: str, prompt: str) -> None:
         """Continue a session in a client with a prompt."""
         if name == "codex":

@@ -48,6 +48,27 @@ def test_a_resumed_client_sends_the_context_and_its_session_is_a_fork(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_that_is_resumed_under_the_proxy_records_a_fork(
+    desk: Desk, client: str
+) -> None:
+    record(desk)
+    messages = desk.messages("s")
+    session_id = desk.export("s", client)
+
+    desk.provider.reply(answer("The tests pass."))
+    desk.resume_proxied(client, session_id, PROMPT)
+
+    check_history(desk, client, messages)
+    sessions = desk.sessions()
+    fork = sessions[session_id]
+    assert origin_of(fork) == "s"
+    # Codex sends results in another form than the session has, so they are new.
+    new_answers = answers_of(fork)[-1:] if client == "codex" else answers_of(fork)
+    assert new_answers == ["The tests pass."]
+    assert len(fork.events(types=("request",))) == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 def test_an_earlier_event_and_a_strategy_are_continued(desk: Desk, client: str) -> None:
     record(desk)
     strategy = ("--strategy", "last_turns:n=1")

@@ -8,8 +8,17 @@ from typing import Any
 
 from refold.adapters.importers.follower import Follower
 from refold.adapters.proxy.recorder import StoreRecorder
+from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 from refold.store import SessionStore
-from tests.support.wire import WireClient, check_contexts, stored_texts, user
+from tests.support.wire import (
+    WireClient,
+    agent,
+    call,
+    check_contexts,
+    result,
+    stored_texts,
+    user,
+)
 
 USER = "ada"
 SESSION = "0a6f2f0c-7a52-4a36-9d0c-2b6f6d1f4c11"
@@ -98,3 +107,31 @@ def test_the_proxy_goes_on_from_captured_entries(
 
     counts = stored_texts(store, USER)
     assert counts["Hello."] == counts["Hi."] == counts["How are you?"] == 1
+
+
+def test_results_of_parallel_calls_are_stored_once_in_any_order(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id=USER, session_id=SESSION)
+    session.append(UserInput(text="Look."))
+    response = {"response_id": "r1"}
+    session.append(AgentResponse(text="I look."), meta=response)
+    for call_id in ("a", "b"):
+        tool_call = ToolCall(call_id=call_id, tool_name="bash", arguments={})
+        session.append(tool_call, meta=response)
+    for call_id in ("b", "a"):
+        session.append(ToolResult(call_id=call_id, content=f"output {call_id}"))
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.messages[:] = [
+        user("Look."),
+        agent("I look.", call("a"), call("b")),
+        user(result("a", "output a"), result("b", "output b")),
+    ]
+
+    client.send("Done.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Thanks.", "Gladly.")
+
+    assert len(session.events(types=("tool_call", "tool_result"))) == 4
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert check_contexts(store, client, USER) == 2

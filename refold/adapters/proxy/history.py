@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -417,6 +417,23 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Pl
         places = _places(history.shown, items)
         if _new_are_answerable(items[shared:], open_calls):
             return Plan(places, cleared=cleared)
+    # Parallel calls end in any order, which need not be that of the request.
+    paired = _order_of_pairs(history.entries[seq] for seq in history.shown)
+    order = _order_of_pairs(items)
+    changes = _best_plan(
+        replace(history, shown=[history.shown[index] for index in paired]),
+        [items[index] for index in order],
+        open_calls,
+    )
+    return _in_order_of(changes, order) or _changed(history, items, [])
+
+
+def _best_plan(history: History, items: Sequence[Item], open_calls: set[str]) -> Plan:
+    """Return the plan that appends the fewest items.
+
+    The results in the history and among the items stand behind their calls.
+    """
+    shared, _ = _shared_beginning(history, items)
     best: Plan | None = None
     for candidate in _candidates(history, items, shared):
         pairs_agree = _is_answerable(items, candidate.places, open_calls)
@@ -427,6 +444,45 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Pl
     if best is None:
         best = _changed(history, items, [])
     return best
+
+
+def _order_of_pairs(parts: Iterable[Item | Entry]) -> list[int]:
+    """Return the indices of parts in an order with each result behind its call.
+
+    Contexts show them so in any case, wherever the results are in the log.
+    """
+    results: dict[int, list[int]] = {}  # by the index of the call
+    order: list[int] = []
+    index_of: dict[str, int] = {}  # of the newest call with an id
+    for index, part in enumerate(parts):
+        if part.type == "tool_call":
+            index_of[part.call_id] = index
+        if part.type == "tool_result" and part.call_id in index_of:
+            results.setdefault(index_of[part.call_id], []).append(index)
+        else:
+            order.append(index)
+    paired: list[int] = []
+    for index in order:
+        paired.append(index)
+        paired += results.get(index, ())
+    return paired
+
+
+def _in_order_of(changes: Plan, order: Sequence[int]) -> Plan | None:
+    """Return the plan for items in their first order.
+
+    order: the index that each item of the plan has there.
+
+    Returns None if other new items would come to the front.
+    """
+    places: list[int | None] = [None] * len(order)
+    for index, seq in zip(order, changes.places, strict=True):
+        places[index] = seq
+    new = [index for index in order if places[index] is None]
+    first = changes.new_in_front + changes.has_summary
+    if sorted(new[:first]) != sorted(new)[:first]:
+        return None
+    return changes._replace(places=tuple(places))
 
 
 def _kept(candidate: Plan) -> int:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import UUID
@@ -79,8 +80,8 @@ def resume(
 
     Writes the session's context where the client looks for its sessions, and starts
     the client with it.  Prints the command instead if the client is not installed.  The
-    client's session has a new id.  If you import or capture it later into this store,
-    it becomes a fork of the session, with only the new events.
+    client's session has a new id.  In this store, it is a fork of the session: a
+    capture, an import, and ``refold run`` record only the new events in it.
 
     The access log records the export, and a later erasure names the file.
     """
@@ -94,7 +95,9 @@ def resume(
     target = base.Target(folder=Path.cwd().resolve())
     path: Path = module.place(folder_of(client).parent, target)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    written = _write(opened, view, client, target, path, overwrite=False)
+    conversation = base.conversation_of(opened, view)
+    written = _write(opened, conversation, client, target, path, overwrite=False)
+    _fork(opened, conversation.origin, client, target)
     command: list[str] = module.command(target.session_id)
     _warn(view, written)
     program = shutil.which(command[0])
@@ -142,7 +145,8 @@ def export_context(
     named = _id_in_name(out)
     if named is not None:
         target = base.Target(named, target.folder)
-    written = _write(opened, view, form, target, out, overwrite=force)
+    conversation = base.conversation_of(opened, view)
+    written = _write(opened, conversation, form, target, out, overwrite=force)
     _warn(view, written)
     if out is None:
         return None
@@ -155,6 +159,24 @@ def export_context(
         "revealed": dict(view.revealed),
     }
     return output.Result(value, f"wrote {messages} to {values.visible(str(out))}")
+
+
+def _fork(
+    session: Session, origin: base.Origin, client: str, target: base.Target
+) -> None:
+    """Make the client's session a fork of the exported one, before it has events.
+
+    So the fork is there however the client goes on: a proxy sees only its requests,
+    which name no origin.
+    """
+    from refold.domain.ports import Exported
+    from refold.store.session.forking import continue_exported
+
+    exported = Exported(origin.session_id, origin.seq, str(origin.event_id))
+    stream = session.stream._replace(session_id=str(target.session_id))
+    child = replace(session, stream=stream)
+    if continue_exported(child, exported):
+        child.label(client=client, folder=str(target.folder))
 
 
 def _context(
@@ -180,19 +202,19 @@ def _id_in_name(out: Path | None) -> UUID | None:
 
 def _write(
     session: Session,
-    view: View,
+    conversation: base.Conversation,
     form: str,
     target: base.Target,
     out: Path | None,
     *,
     overwrite: bool,
 ) -> base.Written:
-    """Write a context to a file or stdout, and record the copy."""
+    """Write a conversation to a file or stdout, and record the copy."""
     from refold.store.exports import CopyRecords
     from refold.store.session.forking import lineage
 
     module = exporters.writer(form)
-    written = module.write(base.conversation_of(session, view), target)
+    written = module.write(conversation, target)
     lines = [orjson.dumps(value) for value in written.values]
     copies = CopyRecords(
         session.writer,
