@@ -99,11 +99,11 @@ def test_memory_of_everyone_is_off(
     assert "on or off, not 'maybe'" in refold("memory", "--everyone").err
 
 
-@pytest.mark.parametrize("wrong", [[], ["--user", "lin", "--everyone"]])
-def test_memory_commands_take_one_user_or_all(
-    refold: Refold, sample: Path, wrong: list[str]
-) -> None:
-    assert "give --user or --everyone" in refold("memory", *wrong).err
+def test_memory_commands_take_one_user_or_all(refold: Refold, sample: Path) -> None:
+    ran = refold("memory", "--user", "lin", "--everyone")
+
+    assert ran.code == 2
+    assert "give --user or --everyone, not both" in ran.err
 
 
 LIN = ("--user", "lin")

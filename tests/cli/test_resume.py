@@ -235,7 +235,7 @@ def test_an_export_under_a_strategy_has_its_summaries(recorded: Refold) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--user", "ada", "--format", "codex"), "give --user, --session"),
+        (("--user", "ada", "--format", "codex"), "one session: give --session"),
         ((*RUN, "--format", "codex", "--jobs", "2"), "--jobs is for a folder"),
         ((*RUN, "--at", "1"), "--at is for the formats of a context"),
         ((*RUN, "--format", "atif", "--reveal"), "--reveal is for the formats"),

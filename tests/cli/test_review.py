@@ -116,7 +116,7 @@ def test_a_policy_file_can_add_rules(
     "args",
     [
         ("show",),
-        ("show", "s-1", "4"),
+        ("decide", "s-1", "4", "--decision", "accept"),
         ("show", "s-1", "--user", "ada"),
         ("list", "s-1", "4", "--user", "ada"),
         ("decide", "s-1", "4", "--user", "ada"),

@@ -126,7 +126,7 @@ def test_a_tree_is_proved_to_extend_the_earlier_one(
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("prove",), 2, "--user, --session and --seq"),
+        (("prove",), 2, "--session and --seq"),
         (("prove", "--user", "lin", "--session", "run"), 2, "--seq"),
         (("prove", *EVENT, "--from", "1"), 2, "--from and --to"),
         (("prove", "--from", "1"), 2, "--from and --to"),

@@ -176,7 +176,7 @@ def test_a_link_needs_a_confirmation(refold: Refold, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((), "say how to share the run"),
+        ((), "choose one of these: --out FILE writes the run"),
         (("--out", "run.html", "--expires", "7d"), "exclude each other"),
         (("--list", "--revoke", "x"), "exclude each other"),
         (("--expires", "59s"), "write 1m to 365d"),

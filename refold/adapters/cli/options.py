@@ -16,6 +16,7 @@ import typer
 
 from refold.adapters import config
 from refold.adapters.cli.output import Result, paint, shown_in_line
+from refold.adapters.cli.session_names import Beginning, short_names
 from refold.domain import errors
 from refold.domain.ids import StreamId, check_id, check_session_id
 
@@ -181,13 +182,14 @@ class Call(typer.Context):
             store.writer.redactor.scanner.look_for_faster_engine()
         return self.with_resource(store)
 
-    def session(self, user: str, name: str) -> Session:
+    def session(self, user: str | None, name: str) -> Session:
         """Open the store, and return the session that a name or its beginning means.
+
+        user: None means the only user who has such a session.
 
         Raises SessionNotFound, Erased, or InvalidConfiguration if several sessions fit.
         """
-        store = self.store()
-        return store.session(user_id=user, session_id=session_name(store, user, name))
+        return found_session(self.store(), user, name)
 
     def recorder(self) -> Recorder:
         """Open the rows of the store without its keys, until the command ends."""
@@ -258,6 +260,10 @@ def session_option(meaning: str) -> Any:
 
 
 UserOption = Annotated[str, user_option("Name of the user.")]
+ReaderOption = Annotated[
+    str | None, user_option("Name of the user.  Default: the only user.")
+]
+"""``--user`` of a command that changes nothing in the store."""
 UserFilter = Annotated[str | None, user_option("Only this user.  Default: all users.")]
 SessionOption = Annotated[str, session_option("Name of the session, or its beginning.")]
 SessionFilter = Annotated[
@@ -416,7 +422,7 @@ def pages(
 def session_name(store: SessionStore, user: str | None, name: str) -> str:
     """Return the whole name of the session that a name or its beginning means.
 
-    A list in a terminal shortens names, and ends them with an ellipsis.  A session with
+    A list in a terminal shortens names, as ``short_names`` does.  A session with
     exactly this name wins, and no list is read.  A beginning means a session rather
     than the sessions of its sub-agents.
 
@@ -427,15 +433,15 @@ def session_name(store: SessionStore, user: str | None, name: str) -> str:
     """
     if user is not None and _exists(store, user, name):
         return name
-    beginning = name.removesuffix("…").removesuffix("...")
+    beginning = Beginning(name)
     names: set[str] = set()
     for info in chain.from_iterable(pages(store, user, internal=True)):
         if info.session_id == name:
             return name
-        if info.session_id.startswith(beginning) and not info.is_internal:
+        if not info.is_internal and beginning.fits(info.session_id):
             names.add(info.session_id)
-    found = sorted(each for each in names if each.rpartition("~")[0] not in names)
-    if not beginning or not found:
+    found = beginning.chosen(names)
+    if not beginning.text or not found:
         if user is not None:
             store.session(user_id=user, session_id=name).head()  # raises Erased
         raise _not_found(user, name)
@@ -444,11 +450,29 @@ def session_name(store: SessionStore, user: str | None, name: str) -> str:
         more = len(found) - _MOST_CANDIDATES
         rest = f" and {more} more" if more > 0 else ""
         raise errors.InvalidConfiguration(
-            f"{errors.counted(len(found), 'session')} begin with {beginning!r}, give "
-            f"more of the name: "
-            f"{shown}{rest}"
+            f"{errors.counted(len(found), 'session')} begin with {beginning.text!r}, "
+            f"give more of the name: {shown}{rest}"
         )
     return found[0]
+
+
+def found_session(store: SessionStore, user: str | None, name: str) -> Session:
+    """Return the session that a name or its beginning means.
+
+    user: None means the only user who has such a session.
+
+    Raises the errors of ``session_name`` and ``only_user``.
+    """
+    whole_name = session_name(store, user, name)
+    if user is None:
+        user = only_user(sessions(store, None, whole_name))
+    return store.session(user_id=user, session_id=whole_name)
+
+
+def names_in_lists(store: SessionStore, user: str | None) -> dict[str, str]:
+    """Return the short names of all sessions of a user, or of all users, by name."""
+    infos = chain.from_iterable(pages(store, user))
+    return short_names({info.session_id for info in infos})
 
 
 def optional_session_name(
@@ -509,3 +533,25 @@ def only_user(infos: Iterable[SessionInfo]) -> str:
             "--user"
         )
     return users.pop()
+
+
+def reader(store: SessionStore, user: str | None) -> str:
+    """Return the user whose sessions a command reads; None means the only user.
+
+    Raises RefoldError if the store has no user or several.
+    """
+    if user is not None:
+        return user
+    only: str | None = None
+    for info in chain.from_iterable(pages(store, None, internal=True)):
+        if only is not None and info.user_id != only:
+            raise errors.RefoldError(
+                "the store has several users: name one with --user; `refold sessions` "
+                "lists them"
+            )
+        only = info.user_id
+    if only is None:
+        raise errors.RefoldError(
+            "no sessions yet: `refold run` and `refold import` add them"
+        )
+    return only

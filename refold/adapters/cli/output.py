@@ -118,6 +118,18 @@ def shown_in_line(value: object) -> Shown:
     return shown(_LINE_END.sub("\u2424", str(value)))
 
 
+def columns_of(text: str) -> int:
+    """Return the number of columns that a text takes in a terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, width: int) -> str:
+    """Return the text with spaces after it, up to ``width`` columns."""
+    return text + " " * (width - columns_of(text))
+
+
 def cut(text: str, width: int) -> Shown:
     """Return the text in at most ``width`` columns, with an ellipsis if it is cut."""
     from rich.cells import cell_len, set_cell_size

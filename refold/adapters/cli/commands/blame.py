@@ -42,9 +42,7 @@ def blame(
             "the files that --session changed.",
         ),
     ] = None,
-    user: Annotated[
-        str | None, options.user_option("Name of the user.  Default: the only user.")
-    ] = None,
+    user: options.ReaderOption = None,
     session: Annotated[
         str | None,
         options.session_option(

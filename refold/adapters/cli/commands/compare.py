@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from refold.adapters.cli.files import Destination
-from refold.adapters.cli.options import Call, SessionOption, UserOption
+from refold.adapters.cli.options import Call, ReaderOption, SessionOption
 from refold.adapters.cli.output import WIDE, Part, Result, Screen, complain
 from refold.adapters.display.values import number, visible
 from refold.domain.canonical import canonical
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def compare(
     call: Call,
-    user: UserOption,
     session: SessionOption,
+    user: ReaderOption = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,8 +84,8 @@ def compare(
 
 def rerun(
     call: Call,
-    user: UserOption,
     session: SessionOption,
+    user: ReaderOption = None,
     strategy: Annotated[
         str | None,
         typer.Option(

@@ -14,9 +14,9 @@ from refold.adapters.cli.options import (
     As,
     Call,
     FullOption,
+    ReaderOption,
     SessionOption,
     StrategyOption,
-    UserOption,
 )
 from refold.adapters.cli.output import Result, Screen
 from refold.adapters.display.events import (
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 def context(
     call: Call,
-    user: UserOption,
     session: SessionOption,
+    user: ReaderOption = None,
     strategy: StrategyOption = None,
     at: Annotated[
         int | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby, islice
@@ -130,10 +130,8 @@ def sessions(
     chosen = sort or ("last" if after is None else "session")
     if after is not None and chosen != "session":
         raise typer.BadParameter("--after needs the order of --sort session")
-    if after is not None and user is None:
-        raise typer.BadParameter("--after needs --user")
-    if labels and user is None:
-        raise typer.BadParameter("--label needs --user")
+    if after is not None or labels:
+        user = options.reader(store, user)
     matching = OverviewFilter(
         text=find,
         project=project,
@@ -159,10 +157,11 @@ def sessions(
         if not page.sessions:
             screen.line("no session matches" if is_filtered else _why_none(store, user))
             return
+        cuts_names = screen.cuts and not whole_ids
         lines = _Lines(
             screen,
-            whole_ids=whole_ids,
-            users={session.info.user_id for session in page.sessions},
+            page.sessions,
+            short=options.names_in_lists(store, user) if cuts_names else {},
         )
         if chosen == "last":
             for index, (day, group) in enumerate(by_day(page.sessions)):
@@ -191,23 +190,30 @@ def _is_descending(sort: str, *, reverse: bool) -> bool | None:
     return sort in ("title", "project", "agent", "model", "session")
 
 
-_SHORT_ID: Final = 9  # characters of a session's name in a terminal
-
-
 class _Lines:
-    """Prints sessions, each as one line."""
+    """Prints sessions, each as one line.
+
+    short: the short names of sessions, by their names; others are printed as a whole.
+    """
 
     def __init__(
-        self, screen: output.Screen, *, whole_ids: bool, users: Collection[str]
+        self,
+        screen: output.Screen,
+        sessions: Sequence[SessionOverview],
+        *,
+        short: Mapping[str, str],
     ) -> None:
         self._screen = screen
-        is_terminal = type(screen) is not output.Screen
-        self._cuts_ids = is_terminal and not whole_ids
-        self._names_users = len(users) > 1
+        self._short = short
+        self._names_users = len({session.info.user_id for session in sessions}) > 1
+        self._width = 0  # columns of the names; without a terminal, they are not padded
+        if screen.cuts:
+            names = [self._name(session.info) for session in sessions]
+            self._width = max(map(output.columns_of, names))
 
     def head(self, first: str) -> None:
         """Print a line with the names of the columns."""
-        name = ("session".ljust(_SHORT_ID) if self._cuts_ids else "session", "dim")
+        name = (output.padded("session", self._width), "dim")
         self._screen.line(
             (first, "bold"), end=(("calls failed     US$", "dim"), "  ", name)
         )
@@ -236,14 +242,12 @@ class _Lines:
                 f"{overview.calls:>5}",
                 (f"{overview.failures:>7}", style),
                 f"{cost:>8}  ",
-                (self._name(session.info), "cyan"),
+                (output.padded(self._name(session.info), self._width), "cyan"),
             ),
         )
 
     def _name(self, info: SessionInfo) -> str:
-        name = visible(info.session_id)
-        if self._cuts_ids:
-            name = output.cut(name, _SHORT_ID).ljust(_SHORT_ID)
+        name = visible(self._short.get(info.session_id, info.session_id))
         return f"{visible(info.user_id)}/{name}" if self._names_users else name
 
 
@@ -278,11 +282,11 @@ def label(
 
 def search(
     call: options.Call,
-    user: options.UserOption,
     words: Annotated[
         list[str],
         typer.Argument(metavar="WORDS", help='Words to find, "phrases", and filters.'),
     ],
+    user: options.ReaderOption = None,
     session: Annotated[
         str | None, options.session_option("Search only in this session.")
     ] = None,
@@ -300,6 +304,7 @@ def search(
     """
     query = " ".join(words)
     store = call.store()
+    user = options.reader(store, user)
     session = options.optional_session_name(store, user, session)
     result = store.search_with_total(user, query, session_id=session, limit=limit)
     if not result.hits:
@@ -317,10 +322,9 @@ def search(
 
         names = [hit.session_id for hit in result.hits]
         titles = titles_of(store.log, user, names, now=store.clock())
+        short = options.names_in_lists(store, user) if screen.cuts else {}
         for hit in result.hits:
-            name = output.shown_in_line(hit.session_id)
-            if screen.cuts:
-                name = output.cut(name, _SHORT_ID)
+            name = output.shown_in_line(short.get(hit.session_id, hit.session_id))
             title = output.cut(titles.get(hit.session_id, ""), _TITLE_WIDTH)
             screen.line(
                 f"{name} {hit.seq}  ",
@@ -385,7 +389,7 @@ def _parts(characters: Sequence[tuple[str, bool]]) -> list[output.Part]:
 
 def mcp(
     call: options.Call,
-    user: options.UserOption,
+    user: options.ReaderOption = None,
 ) -> None:
     """Let an agent read a user's sessions, by MCP over stdio.
 
@@ -394,7 +398,9 @@ def mcp(
     # This needs an extra.
     from refold.adapters.frameworks.mcp import server
 
-    server(call.store(), lambda: user).run()
+    store = call.store()
+    only_user = options.reader(store, user)
+    server(store, lambda: only_user).run()
 
 
 def _parsed_label(text: str) -> tuple[str, str]:
@@ -423,8 +429,8 @@ _TO_THE_MINUTE: Final = len("2026-03-16 10:00")
 
 def log(
     call: options.Call,
-    user: options.UserOption,
     session: options.SessionOption,
+    user: options.ReaderOption = None,
     after: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show events after this seq.")
     ] = 0,

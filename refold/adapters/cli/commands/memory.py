@@ -13,8 +13,8 @@ import typer
 from refold.adapters.cli.options import (
     Call,
     ReasonOption,
-    UserOption,
     pages,
+    reader,
     sessions,
     used,
     user_option,
@@ -50,7 +50,13 @@ _WRONG_DETAILS: Final = {
 
 def memory(
     call: Call,
-    user: Annotated[str | None, user_option("Show this user's memory.")] = None,
+    user: Annotated[
+        str | None,
+        user_option(
+            "Show this user's memory.  Default: that of the only user; --forget needs "
+            "--user."
+        ),
+    ] = None,
     everyone: Annotated[
         bool, typer.Option("--everyone", help="Show only items that many users share.")
     ] = False,
@@ -123,6 +129,8 @@ def memory(
         sessions(store, user, None)  # raises if there is no such user
     if refresh:
         return _refreshed(store, user)
+    if user is None and not everyone:
+        user = reader(store, user)
     if user is None:
         shared = store.memory.shared()
         return _items(shared, shared.items, scenario)
@@ -171,8 +179,10 @@ def _check_options(
     everyone = "--everyone" in subjects
     if action == "--refresh" and everyone:
         raise typer.BadParameter("--refresh takes all users, or one by --user")
-    if action != "--refresh" and len(subjects) != 1:
-        raise typer.BadParameter("give --user or --everyone")
+    if len(subjects) > 1:
+        raise typer.BadParameter("give --user or --everyone, not both")
+    if action == "--forget" and not subjects:
+        raise typer.BadParameter("--forget needs --user")
     if action and everyone:
         raise typer.BadParameter("--everyone only lists items")
     if action == "":
@@ -493,7 +503,10 @@ def _refresh(store: SessionStore, user: str) -> Counter[str]:
 
 def consent(
     call: Call,
-    user: UserOption,
+    user: Annotated[
+        str | None,
+        user_option("Name of the user.  Default: the only user, to show only."),
+    ] = None,
     grant: Annotated[
         str | None,
         typer.Option(
@@ -523,7 +536,10 @@ def consent(
         raise typer.BadParameter(
             "--reason needs one of --grant, --withdraw, --opt-out and --opt-in"
         )
-    grants = call.store().user(user)
+    if True in changes and user is None:
+        raise typer.BadParameter("a change of what a user allows needs --user")
+    store = call.store()
+    grants = store.user(reader(store, user))
     if grant is not None:
         grants.consent(grant, granted=True, reason=reason)
     elif withdraw is not None:

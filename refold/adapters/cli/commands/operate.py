@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,6 @@ from typing import (
     Literal,
     NamedTuple,
     NoReturn,
-    TypeAlias,
 )
 
 import orjson
@@ -30,15 +29,14 @@ from refold.adapters.cli.commands.resume import AtOption, RevealOption, export_c
 from refold.adapters.cli.files import Destination, write_lines
 from refold.adapters.cli.options import (
     Call,
+    ReaderOption,
     SessionFilter,
     SessionOption,
     StrategyOption,
     UserFilter,
-    UserOption,
     only_user,
     operator,
     optional_session_name,
-    session_name,
     sessions,
     user_option,
 )
@@ -50,6 +48,7 @@ from refold.adapters.cli.output import (
     cut,
     shown_in_line,
 )
+from refold.adapters.cli.session_names import short_names
 from refold.adapters.display import values
 from refold.adapters.display.values import number, short_number, size, visible
 from refold.domain.canonical import repaired
@@ -136,7 +135,7 @@ def serve(
 
 
 By = Literal["session", "user", "day"]
-_TITLE_WIDTH: Final = 36  # columns of a title below the name of its session
+_TITLE_WIDTH: Final = 30  # columns of a title below the name of its session
 ExportFormat = Literal[
     "events",
     "atif",
@@ -184,7 +183,7 @@ def stats(
             user = only_user(infos)
     if cost:
         spendings = store.costs(user, session_id=session, by=by)
-        return _costs(spendings, by, partial(_titles, store, user))
+        return _costs(spendings, by, partial(_Listed, store, user))
     if user is None or session is None:
         figures = store.stats(user)
     else:
@@ -211,29 +210,29 @@ def _lag_row(views: dict[str, Any]) -> list[str]:
     ]
 
 
-def _titles(store: SessionStore, user: str | None) -> dict[tuple[str, str], str]:
-    """Return the titles of sessions, by user and session."""
-    titles: dict[tuple[str, str], str] = {}
-    for session in store.overviews(user).sessions:
-        info = session.info
-        titles[info.user_id, info.session_id] = session.overview.title
-    return titles
+class _Listed:
+    """The sessions of a user, or of all users, as a table names them.
 
-
-Titles: TypeAlias = Callable[[], dict[tuple[str, str], str]]
-
-
-def _costs(spendings: list[Spending], by: By, titles: Titles) -> Result:
-    """Return the report of costs by session, user or day, the greatest first.
-
-    titles: returns the titles of sessions, by user and session.
+    titles: by user and session.
+    short:  short names, by name.
     """
+
+    def __init__(self, store: SessionStore, user: str | None) -> None:
+        self.titles: dict[tuple[str, str], str] = {}
+        for session in store.overviews(user).sessions:
+            info = session.info
+            self.titles[info.user_id, info.session_id] = session.overview.title
+        self.short = short_names({session for _, session in self.titles})
+
+
+def _costs(spendings: list[Spending], by: By, listed: Callable[[], _Listed]) -> Result:
+    """Return the report of costs by session, user or day, the greatest first."""
 
     def show(screen: Screen) -> None:
         ordered = spendings
         if by != "day":
             ordered = sorted(spendings, key=lambda cost: cost.dollars, reverse=True)
-        _show_costs(screen, ordered, by, titles() if by == "session" else {})
+        _show_costs(screen, ordered, by, listed() if by == "session" else None)
         total = _total(spendings)
         if total.is_lower_bound:
             screen.line("")
@@ -258,9 +257,12 @@ def _show_costs(
     screen: Screen,
     spendings: list[Spending],
     by: By,
-    titles: Mapping[tuple[str, str], str],
+    listed: _Listed | None,
 ) -> None:
-    """Print a table of costs; a user who has all of the sessions is named once."""
+    """Print a table of costs; a user who has all of the sessions is named once.
+
+    listed: the sessions, if each has a row.
+    """
     if not spendings:
         screen.line("no answer has a recorded token usage")
         return
@@ -280,8 +282,12 @@ def _show_costs(
     rows: list[list[Part]] = []
     for spending in spendings:
         name = spending.session_id or spending.user_id or spending.day or ""
+        title = ""
+        if listed is not None:
+            title = listed.titles.get((spending.user_id or "", name), "")
+            if screen.cuts:
+                name = listed.short.get(name, name)
         label = visible(name)
-        title = titles.get((spending.user_id or "", spending.session_id or ""))
         if title:
             label += f"\n{cut(shown_in_line(title), _TITLE_WIDTH)}"
         row: list[Part] = [label, *_figures_of_cost(spending, is_wide=is_wide)]
@@ -340,12 +346,6 @@ def _figures_of_cost(spending: Spending, *, is_wide: bool) -> list[str]:
     ]
 
 
-def _check_user_named(session: str | None, user: str | None) -> None:
-    """Raise typer.BadParameter for a session without its user."""
-    if session is not None and user is None:
-        raise typer.BadParameter("--session needs --user")
-
-
 def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name of each figure for people, and its value.
 
@@ -392,8 +392,9 @@ def audit(
     It contains no content and no names: --user finds the records of a user by a
     keyed hash, until the user is erased.  Turn it on with REFOLD_ACCESS_LOG=table.
     """
-    _check_user_named(session, user)
     store = call.store()
+    if session is not None and user is None:
+        user = only_user(sessions(store, None, session))
     records = store.access_log.records(user, session_id=session, since=since)
 
     def show(screen: Screen) -> None:
@@ -534,13 +535,14 @@ def export(
     The context of a session is what `refold context` shows, message by message.
     """
     if form in _OF_CONTEXTS:
-        if user is None or session is None:
-            raise typer.BadParameter(f"{form} has one session: give --user, --session")
+        if session is None:
+            raise typer.BadParameter(f"{form} has one session: give --session")
         if jobs != 1:
             raise typer.BadParameter("--jobs is for a folder: see --out")
         return export_context(
             call,
-            (user, session),
+            user,
+            session,
             form,
             out,
             at=at,
@@ -732,13 +734,14 @@ def _export_user(
     call: Call, user: str | None, session: str | None, out: Path, jobs: int
 ) -> Result:
     """Write everything stored about a user to a folder."""
-    if user is None or session is not None:
+    if session is not None:
         raise typer.BadParameter(
-            "a folder takes everything of one user: give --user and no --session; the "
-            "name of a file ends in .jsonl",
+            "a folder takes everything of one user: leave out --session; the name of "
+            "a file ends in .jsonl",
             param_hint="--out",
         )
     store = call.store()
+    user = options.reader(store, user)
     exported = store.export_user(user, out, executor=call.executor(jobs))
     _complain_unrecorded(exported.unrecorded)
     manifest: dict[str, Any] = exported.manifest
@@ -876,8 +879,8 @@ Language = Literal["en", "zh"]
 
 def view(
     call: Call,
-    user: UserOption,
     session: SessionOption,
+    user: ReaderOption = None,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -914,8 +917,7 @@ def view(
 
     import_extra("jinja2", "server" if html else "tui")
     store = call.store()
-    session = session_name(store, user, session)
-    opened = store.session(user_id=user, session_id=session)
+    opened = options.found_session(store, user, session)
     if html is None:
         _view_in_terminal(call, store, opened, seq)
     if seq is not None:

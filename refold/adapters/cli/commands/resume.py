@@ -57,7 +57,6 @@ def resume(
             metavar="SESSION", help="Name of the session, or its beginning."
         ),
     ],
-    user: options.UserOption,
     client: Annotated[
         Client,
         typer.Option(
@@ -66,6 +65,7 @@ def resume(
             help="Continue in this client: claude-code or codex.",
         ),
     ],
+    user: options.ReaderOption = None,
     at: AtOption = None,
     strategy: options.StrategyOption = None,
     reveal: RevealOption = False,
@@ -88,8 +88,7 @@ def resume(
     from refold.adapters.importers.follower import folder_of
 
     store = call.store()
-    session = options.session_name(store, user, session)
-    opened = store.session(user_id=user, session_id=session)
+    opened = options.found_session(store, user, session)
     view = _context(opened, strategy, at, reveal=reveal)
     module: Any = exporters.writer(client)
     target = base.Target(folder=Path.cwd().resolve())
@@ -123,7 +122,8 @@ def resume(
 
 def export_context(
     call: options.Call,
-    session: tuple[str, str],
+    user: str | None,
+    session: str,
     form: str,
     out: Path | None,
     *,
@@ -134,12 +134,9 @@ def export_context(
 ) -> output.Result | None:
     """Write a session's context in the form of a client or an API.
 
-    session: its user and its name.
+    user: None means the only user who has such a session.
     """
-    user, session_id = session
-    store = call.store()
-    session_id = options.session_name(store, user, session_id)
-    opened = store.session(user_id=user, session_id=session_id)
+    opened = options.found_session(call.store(), user, session)
     view = _context(opened, strategy, at, reveal=reveal)
     target = base.Target(folder=Path.cwd().resolve())
     named = _id_in_name(out)

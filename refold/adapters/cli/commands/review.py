@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
     from refold.projections.review.bundle import Bundle, Entry
     from refold.projections.review.incidents import Review
-    from refold.store import SessionStore
+    from refold.store import Session, SessionStore
     from refold.store.reviews import Reviewed
 
 
@@ -50,7 +50,8 @@ def review(
     user: Annotated[
         str | None,
         options.user_option(
-            "show, decide: user of the session; list, scan: only this user."
+            "decide: user of the session; show: the same, by default the only user; "
+            "list, scan: only this user."
         ),
     ] = None,
     session: options.SessionFilter = None,
@@ -81,14 +82,15 @@ def review(
     """Find, list, show and decide questions to humans.
 
     scan applies the rules to all sessions and adds new questions; list shows open
-    questions; show and decide need SESSION, SEQ and --user.
+    questions; show and decide need SESSION and SEQ, decide needs --user, too.
     """
+    if action == "decide" and user is None:
+        raise typer.BadParameter("decide needs --user")
     question = _question_of(name, seq, user)
     needs_question = action in ("show", "decide")
     if needs_question != (question is not None):
         raise typer.BadParameter(
-            "give show and decide SESSION, SEQ and --user; give list and scan neither "
-            "SESSION nor SEQ"
+            "give show and decide SESSION and SEQ; give list and scan neither of them"
         )
     if (action == "decide") != (decision is not None):
         raise typer.BadParameter("give --decision with decide, and only then")
@@ -96,10 +98,8 @@ def review(
     store = call.store()
     session = options.optional_session_name(store, user, session)
     if question is not None:
-        whole_name = options.session_name(store, question.user, question.session)
-        question = question._replace(session=whole_name)
+        opened = options.found_session(store, question.user, question.session)
     if question is not None and decision is not None:
-        opened = store.session(user_id=question.user, session_id=question.session)
         receipt = opened.reviews.decide(
             question.seq, decision, by=options.operator(by), note=note
         )
@@ -108,7 +108,7 @@ def review(
             f"recorded at seq {receipt.last_seq}: {decision}",
         )
     if question is not None:
-        return _question(store, question.user, question.session, question.seq)
+        return _question(store, opened, question.seq)
     if action == "scan":
         return _scan(store, rules, user, session)
     if user is not None or session is not None:
@@ -117,9 +117,12 @@ def review(
 
 
 class _QuestionPlace(NamedTuple):
-    """The session of a question, and its seq there."""
+    """The session of a question, and its seq there.
 
-    user: str
+    user: None means the only user who has such a session.
+    """
+
+    user: str | None
     session: str
     seq: int
 
@@ -133,8 +136,8 @@ def _question_of(
     """
     if session is None and seq is None:
         return None
-    if session is None or seq is None or user is None:
-        raise typer.BadParameter("name a question by SESSION, SEQ and --user")
+    if session is None or seq is None:
+        raise typer.BadParameter("name a question by SESSION and SEQ")
     return _QuestionPlace(user, session, seq)
 
 
@@ -183,10 +186,12 @@ def _row(review: Review) -> list[str]:
     ]
 
 
-def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
+def _question(store: SessionStore, session: Session, seq: int) -> Result:
     """Return a question with its bundle.  Raises InvalidEvent for another event."""
-    store.session(user_id=user, session_id=session).head()  # raises if it is missing
-    reviews = store.reviews.list(user, session_id=session, open_only=False)
+    session.head()  # raises if it is missing
+    reviews = store.reviews.list(
+        session.user_id, session_id=session.session_id, open_only=False
+    )
     review = next((review for review in reviews if review.seq == seq), None)
     if review is None:
         if reviews.unreadable:

@@ -92,7 +92,9 @@ def _sealed(head: TreeHead | None) -> Result:
 
 def prove(
     call: options.Call,
-    user: Annotated[str | None, options.user_option("User of the event.")] = None,
+    user: Annotated[
+        str | None, options.user_option("User of the event.  Default: the only user.")
+    ] = None,
     session: Annotated[
         str | None, options.session_option("Session of the event.")
     ] = None,
@@ -130,7 +132,7 @@ def prove(
 ) -> Result | None:
     """Write a proof of an event, or that a tree only grew.
 
-    Name an event by --user, --session and --seq, or two trees by --from and --to.
+    Name an event by --session and --seq, or two trees by --from and --to.
     A proof holds no text.  Anyone with the public key can check it: with `refold
     verify --proof FILE`, or with the one file auditor.py.
     """
@@ -144,16 +146,15 @@ def prove(
     try:
         if old is not None and new is not None and not names_event:
             proof = store.seals.prove_growth(old, new)
-        elif user is None or session is None or seq is None or old is not None:
+        elif session is None or seq is None or old is not None:
             raise InvalidConfiguration(
-                "give --user, --session and --seq, or --from and --to: see "
-                "`refold prove --help`"
+                "give --session and --seq, or --from and --to: see `refold prove "
+                "--help`"
             )
         else:
-            session = options.session_name(store, user, session)
-            main_stream = store.session(user_id=user, session_id=session).stream
-            options.sessions(store, user, session)  # raises if there is no such session
-            stream_id = main_stream._replace(stream=stream)
+            opened = options.found_session(store, user, session)
+            opened.head()  # raises if there is no such session
+            stream_id = opened.stream._replace(stream=stream)
             proof = store.seals.prove(stream_id, seq, size=new)
     except (LookupError, ValueError) as error:
         if isinstance(error, RefoldError):

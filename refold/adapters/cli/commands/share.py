@@ -42,7 +42,12 @@ _GREW: Final = (
 
 def share(
     call: options.Call,
-    user: options.UserOption,
+    user: Annotated[
+        str | None,
+        options.user_option(
+            "Name of the user.  Default: the only user; --expires and --revoke need it."
+        ),
+    ] = None,
     session: Annotated[
         str | None,
         options.session_option("Name of the session.  --list and --revoke need none."),
@@ -111,13 +116,15 @@ def share(
     )
     if listing:
         return _listed(call, user, session)
-    if revoke is not None:
+    if user is None and out is None:
+        raise typer.BadParameter("--expires and --revoke need --user")
+    if revoke is not None and user is not None:
         return _revoked(call, user, session, revoke)
     if session is None:
         raise typer.BadParameter("name the session with --session")
     if out is not None:
         return _written(call, user, session, out, lang or "en", yes=yes)
-    if expires is not None:
+    if expires is not None and user is not None:
         return _served(call, user, session, expires, url or "", yes=yes)
     raise AssertionError("unreachable: _check_options requires one of the four")
 
@@ -169,7 +176,11 @@ def _check_options(
     names = list(actions)
     listed_names = f"{', '.join(names[:-1])} or {names[-1]}"
     if not chosen:
-        raise typer.BadParameter(f"say how to share the run: {listed_names}")
+        raise typer.BadParameter(
+            "choose one of these: --out FILE writes the run to an HTML file, "
+            "--expires TIME creates a link that ends, --list lists the links, "
+            "--revoke ID ends one"
+        )
     if len(chosen) > 1:
         raise typer.BadParameter(
             f"{' and '.join(chosen)} exclude each other: give one of {listed_names}"
@@ -180,7 +191,13 @@ def _check_options(
 
 
 def _written(
-    call: options.Call, user: str, session: str, out: Path, lang: Language, *, yes: bool
+    call: options.Call,
+    user: str | None,
+    session: str,
+    out: Path,
+    lang: Language,
+    *,
+    yes: bool,
 ) -> output.Result:
     """Write the run to a file."""
     store, opened = _opened(call, user, session)
@@ -188,7 +205,7 @@ def _written(
     with Destination(out) as destination:
         checked_upto = opened.head().seq
         preview = _preview(opened)
-        _check_redaction(store, user, names)
+        _check_redaction(store, opened.user_id, names)
         _confirm(call, preview, "Write the file?", yes=yes)
         size = _write(store, opened, destination, out, lang, names, checked_upto)
     path, _ = repaired(str(out))
@@ -244,10 +261,14 @@ def _served(
     return output.Result(value, show, acted=True)
 
 
-def _listed(call: options.Call, user: str, session: str | None) -> output.Result:
+def _listed(call: options.Call, user: str | None, session: str | None) -> output.Result:
     """List the links of a user or of one session."""
     store = call.store()
-    session = options.optional_session_name(store, user, session)
+    if session is not None:
+        opened = options.found_session(store, user, session)
+        user = opened.user_id
+        session = opened.session_id
+    user = options.reader(store, user)
     shares = store.shares.list(user, session_id=session)
 
     def show(screen: output.Screen) -> None:
@@ -281,15 +302,14 @@ def _revoked(
 
 
 def _opened(
-    call: options.Call, user: str, session: str
+    call: options.Call, user: str | None, session: str
 ) -> tuple[SessionStore, Session]:
     """Open the store with the rules of all packs, and a session that exists."""
     from refold.adapters.frameworks import import_extra
 
     import_extra("jinja2", "server")
     store = call.store(policy=_strictest())
-    session = options.session_name(store, user, session)
-    opened = store.session(user_id=user, session_id=session)
+    opened = options.found_session(store, user, session)
     opened.head()  # raises if the session was erased
     return store, opened
 

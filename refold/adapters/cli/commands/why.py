@@ -13,9 +13,9 @@ import typer
 from refold.adapters.cli.events import STYLES, origin_words
 from refold.adapters.cli.options import (
     Call,
+    ReaderOption,
     SessionOption,
     StrategyOption,
-    UserOption,
     VerboseOption,
 )
 from refold.adapters.cli.output import Part, Result, Screen, cut, shown
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 def why(
     call: Call,
-    user: UserOption,
     session: SessionOption,
+    user: ReaderOption = None,
     at: Annotated[
         int | None,
         typer.Option(
