@@ -152,8 +152,9 @@ class Watching:
         self._command += ["--user", "ada", "--watch"]
         self._process: warm.Process | None = None
 
-    def start(self) -> None:
-        self._process = warm.Process(self._command, environment=os.environ)
+    def start(self, *more: str) -> None:
+        command = [*self._command, *more]
+        self._process = warm.Process(command, environment=os.environ)
 
     def stop(self, number: signal.Signals) -> tuple[str, str]:
         assert self._process is not None
@@ -217,10 +218,20 @@ def test_a_watch_imports_new_and_grown_files_and_survives_a_kill(
         file.write('{"type": "user", "uu')
     append(new / "s-new.jsonl", {**added, "sessionId": "s-new", "uuid": "u12"})
     until(lambda: watching.events("s-new") == 2, "the file after a torn line")
-    out, _ = watching.stop(signal.SIGINT)
+    out, err = watching.stop(signal.SIGINT)
 
     assert watching.events(SESSION) == first + 2
     assert "written to" in out
+    assert "files, then new files and new entries; stop with Ctrl-C" in err
+    assert "; waiting for changes" in err
+
+
+def test_a_watch_shows_its_progress_if_asked(watching: Watching) -> None:
+    watching.start("--progress")
+    until(lambda: watching.events(SESSION) > 0, "the first import")
+    _, err = watching.stop(signal.SIGINT)
+
+    assert "of 4 files" in err
 
 
 def test_an_idle_watch_needs_little_time_of_the_processor(watching: Watching) -> None:

@@ -260,6 +260,8 @@ CREATE TABLE tool_calls (id INTEGER PRIMARY KEY, response_id TEXT, tool_id INTEG
     name TEXT, arguments TEXT, tool_call_id TEXT);
 CREATE TABLE tool_results (id INTEGER PRIMARY KEY, response_id TEXT, tool_id INTEGER,
     name TEXT, output TEXT, tool_call_id TEXT, exception TEXT);
+CREATE TABLE tool_results_attachments (tool_result_id INTEGER, attachment_id TEXT,
+    "order" INTEGER);
 """
 
 # The tables that later versions add.

@@ -1,5 +1,6 @@
 """A format is detected by the contents of a file; a named format is not guessed."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -116,6 +117,33 @@ def test_messages_are_recognized_by_fields_of_one_api(
     tmp_path: Path, messages: list[Any], form: str
 ) -> None:
     path = write_document(tmp_path, {"messages": messages})
+
+    assert recognising(path) == [form]
+
+
+CALLED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": "{}"}}],
+}
+ASKED = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("document", "form"),
+    [
+        ([ASKED, {"role": "assistant", "content": [use("c1")]}], "cline"),
+        ([ASKED, CALLED], "openai"),
+        ([{"role": "system", "content": "x"}, ASKED], "openai"),
+        ({"messages": [ASKED]}, "openai"),
+        ({"system": "x", "messages": [ASKED]}, "anthropic"),
+    ],
+)
+def test_a_file_named_like_a_task_of_cline_is_recognized_by_its_messages(
+    tmp_path: Path, document: Any, form: str
+) -> None:
+    path = tmp_path / "api_conversation_history.json"
+    path.write_text(json.dumps(document))
 
     assert recognising(path) == [form]
 

@@ -8,6 +8,7 @@ from typing import Any
 import refold
 from refold.adapters.importers import Transcript
 from refold.domain.events import AgentResponse, ProviderEdit, ToolResult, UserInput
+from tests.guards.test_calls import calls
 from tests.importers.agent_samples import (
     GEMINI,
     GEMINI_CONTEXT,
@@ -122,6 +123,35 @@ def test_a_rewind_leaves_out_the_messages_from_its_target_on(tmp_path: Path) -> 
     shown = texts(transcript, tmp_path)
     assert "The second one failed." not in shown
     assert shown[-1] == "Go on."
+
+
+def test_a_result_that_two_messages_have_stays_after_a_rewind_to_the_second(
+    tmp_path: Path,
+) -> None:
+    responses = gemini_user("g2_response", gemini_response("c1", "Output: one"))
+    path = write_lines(
+        tmp_path, [*GEMINI[:-1], responses, {"$rewindTo": "g2_response"}]
+    )
+
+    shown = texts(read_one(path), tmp_path)
+
+    assert "Output: one" in shown
+
+
+def test_rewinds_cost_what_they_remove(tmp_path: Path) -> None:
+    def calls_with(count: int) -> int:
+        lines = [gemini_header()]
+        for number in range(count):
+            lines.append(gemini_user(f"kept-{number}", "Go on."))
+        for number in range(count):
+            lines.append(gemini_user(f"tried-{number}", "Try."))
+            lines.append({"$rewindTo": f"tried-{number}"})
+        path = write_lines(tmp_path, lines)
+        return calls(lambda: read_one(path))
+
+    calls_with(10)  # loads modules
+    few, some, many = (calls_with(count) for count in (20, 60, 100))
+    assert many - some < 1.1 * (some - few)
 
 
 def history(*messages: dict[str, Any]) -> dict[str, Any]:

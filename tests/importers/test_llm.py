@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import refold
 from refold.adapters import importers
+from refold.adapters.importers import llm
 from refold.domain.events import (
     AgentResponse,
     SystemPrompt,
@@ -15,7 +20,7 @@ from refold.domain.events import (
     UserInput,
 )
 from tests.importers.export_samples import LLM, Rows, llm_thread, write_llm
-from tests.importers.samples import accepted, events, kinds, read_one
+from tests.importers.samples import accepted, events, kinds, read_one, refusal
 from tests.importers.test_chatgpt import shown
 
 
@@ -222,3 +227,17 @@ def test_the_last_session_reports_what_is_left_out(tmp_path: Path) -> None:
         "raw requests and responses of the providers",
         "descriptions of the tools that were offered",
     ]
+
+
+COLUMNS = [(table, name) for table, names in llm._COLUMNS.items() for name in names]
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS, ids=lambda name: name)
+def test_a_database_without_a_column_is_refused(
+    tmp_path: Path, table: str, column: str
+) -> None:
+    path = write_llm(tmp_path / "logs.db", LLM)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f'ALTER TABLE {table} RENAME COLUMN "{column}" TO other')
+
+    assert f"unknown version of llm: {table}.{column} is missing" in refusal(path)

@@ -32,7 +32,7 @@ from refold.adapters.importers.lines import (
     problem,
     raw_lines,
 )
-from refold.domain.canonical import repaired
+from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Draft, Mark, Meta, with_id
 from refold.domain.errors import ImportFailed, InvalidEvent, counted
 from refold.domain.events import (
@@ -680,8 +680,14 @@ def accepted(
     Raises InvalidEvent, ValueError, TypeError, RecursionError.
     """
     (event,), state = decide(state, [event])
-    # Raises for values that are no JSON; an append repairs the others.
-    repaired([event.payload(), meta.dump()])
+    fields = event.fields()
+    if fields is None:
+        fields = event.payload()
+    try:
+        canonical([fields, meta.dump()])
+    except TypeError:
+        # Raises for values that are no JSON; an append repairs the others.
+        repaired([event.payload(), meta.dump()])
     return event, state
 
 
@@ -826,7 +832,9 @@ class Recording:
             self._calls[event.call_id] = origin.place, event
         elif isinstance(event, SystemPrompt) and event.is_prompt:
             self._has_prompt = True
-        self._drafts.append(self._keyed(replace(draft, event=event), origin.key))
+        if event is not draft.event:
+            draft = replace(draft, event=event)
+        self._drafts.append(self._keyed(draft, origin.key))
         return True
 
     def _is_repeated(self, call: ToolCall, origin: Origin) -> bool:

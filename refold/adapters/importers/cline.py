@@ -28,10 +28,7 @@ _ENVIRONMENT: Final = "<environment_details>"
 
 def recognises(source: base.Source) -> bool:
     """Whether the file has the name of a task's messages, and messages."""
-    if source.path.name != CLINE_FILE or source.is_lines:
-        return False
-    first = base.mapping(next(iter(base.sequence(source.document)), None))
-    return "role" in first and "content" in first
+    return messages.is_of_cline(source)
 
 
 def read(source: base.Source) -> Iterator[base.Transcript]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from refold.adapters.importers import base, decisions, gemini_parts, messages
 from refold.adapters.importers.runs import Run, Runs
 from refold.domain.canonical import canonical, text_digest
-from refold.domain.events import EditReason, JsonObject
+from refold.domain.events import JsonObject
 
 NAME = "gemini-cli"
 # The file with the path of the project, in the folder around the folder of chats.
@@ -117,8 +118,10 @@ class _Chat:
         self._run: Run = self._runs.main
         # The most complete version of each message, by its id.
         self._messages: dict[str, dict[str, Any]] = {}
-        # The messages of the client's history, in its order.
-        self._history: dict[str, dict[str, Any]] = {}
+        # The messages of the client's history, each with the keys of its units.
+        self._history: dict[str, list[str]] = {}
+        # The number of these messages that have a key: a result may be in two.
+        self._uses = Counter[str]()
         self._header: dict[str, Any] = {}
         self._has_begun = False
         self._resumes = False
@@ -205,6 +208,7 @@ class _Chat:
         shown: list[str] = []
         new: list[str] = []
         self._history = {}
+        self._uses.clear()
         for index, message in enumerate(change.messages):
             place = f"{change.place} messages[{index}]"
             message_id = base.text(message, "id")
@@ -212,8 +216,8 @@ class _Chat:
                 why = "message without an id"
                 self._run.recording.skip(why, place)
                 continue
-            self._history[message_id] = message
             for unit in self._units(message_id, message):
+                self._add_to_history(message_id, unit.key)
                 if not self._run.has(unit.key):
                     self._record(place, message_id, message, unit)
                     new.append(unit.key)
@@ -225,45 +229,42 @@ class _Chat:
         if new and shown[-1] not in new:
             first = [key for key in shown if key in new]
         name = text_digest(canonical([change.place, *shown]).decode())[:_DIGITS]
-        self._edit(
-            change.place, change.ts, f"history:{name}", shown, "compaction", first
+        origin = base.Origin(
+            change.place, ts=base.moment(change.ts), key=f"history:{name}"
         )
+        self._run.show_only(shown, origin, "compaction", before_others=first)
 
     def _rewind(self, record: _Record) -> None:
         """Record that the client left out a message and everything after it."""
         self._apply_change()
         target = str(record.value["$rewindTo"])
-        kept: dict[str, dict[str, Any]] = {}
-        if target in self._history:
-            for message_id, message in self._history.items():
-                if message_id == target:
-                    break
-                kept[message_id] = message
-        self._history = kept
-        shown: list[str] = []
-        for message_id, message in kept.items():
-            shown += [unit.key for unit in self._units(message_id, message)]
-        key = f"rewind:{record.place}:{target}"
-        self._edit(record.place, None, key, shown, "rewind", [])
+        removed: list[list[str]] = []
+        while self._history:
+            message_id, keys = self._history.popitem()
+            removed.append(keys)
+            if message_id == target:
+                break
+        left_out: list[str] = []
+        for keys in reversed(removed):
+            for key in keys:
+                self._uses[key] -= 1
+                if not self._uses[key]:
+                    left_out.append(key)
+        origin = base.Origin(record.place, key=f"rewind:{record.place}:{target}")
+        self._run.leave_out(left_out, origin, "rewind")
 
-    def _edit(
-        self,
-        place: str,
-        ts: Any,
-        key: str,
-        shown: list[str],
-        reason: EditReason,
-        first: list[str],
-    ) -> None:
-        """Record that the history has only these units from here on."""
-        origin = base.Origin(place, ts=base.moment(ts), key=key)
-        self._run.show_only(shown, origin, reason, before_others=first)
+    def _add_to_history(self, message_id: str, key: str) -> None:
+        """Note that a message of the history has a unit with this key."""
+        keys = self._history.setdefault(message_id, [])
+        if key not in keys:
+            keys.append(key)
+            self._uses[key] += 1
 
     def _message(self, place: str, message: dict[str, Any]) -> None:
         """Record the units of a message that the session does not have yet."""
         message_id = message["id"]
-        self._history[message_id] = message
         for unit in self._units(message_id, message):
+            self._add_to_history(message_id, unit.key)
             self._exported.take(message, unit.key)
             if not self._run.has(unit.key):
                 self._record(place, message_id, message, unit)

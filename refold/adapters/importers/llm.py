@@ -24,6 +24,35 @@ NAME = "llm"
 _MIGRATIONS: Final = "_llm_migrations"
 _STORED: Final = ("options_json", "resolved_model", "token_details")
 _IMAGE: Final = "image/"
+# The columns that this module needs of each table that a database has.
+_COLUMNS: Final = {
+    "responses": (
+        "id",
+        "conversation_id",
+        "datetime_utc",
+        "model",
+        "prompt",
+        "system",
+        "response",
+        "prompt_json",
+        "response_json",
+    ),
+    "conversations": ("id",),
+    "tool_calls": ("id", "response_id", "name", "arguments", "tool_call_id"),
+    "tool_results": ("id", "response_id", "name", "output", "tool_call_id"),
+    "schemas": ("id", "content"),
+    "fragments": ("id", "content"),
+    "prompt_fragments": ("response_id", "fragment_id", "order"),
+    "system_fragments": ("response_id", "fragment_id", "order"),
+    "attachments": ("id", "type", "path", "url", "content"),
+    "prompt_attachments": ("response_id", "attachment_id", "order"),
+    "tool_results_attachments": ("tool_result_id", "attachment_id", "order"),
+    "part_attachments": ("part_id", "attachment_id", "order"),
+    "threads": ("id", "tip_message_hash"),
+    "turns": ("thread_id", "datetime_utc", "tip_message_hash", "model"),
+    "messages": ("hash", "parent_hash", "role"),
+    "parts": ("id", "message_hash", "position", "type", "text", "payload"),
+}
 _Row = dict[str, Any]
 
 
@@ -42,6 +71,11 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         store = _Store(database)
         if not {"responses", "conversations"} <= store.tables:
             raise source.failed("is no database of llm: it has no responses")
+        lacks = store.missing_column()
+        if lacks is not None:
+            raise source.failed(
+                f"is a database of an unknown version of llm: {lacks} is missing"
+            )
         last: base.Transcript | None = None
         for name in store.names():
             if last is not None:
@@ -65,6 +99,18 @@ class _Store:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self.tables = _tables(database)
+
+    def missing_column(self) -> str | None:
+        """Return the first column that a table lacks, as ``table.column``, or None."""
+        for table, columns in _COLUMNS.items():
+            if table not in self.tables:
+                continue
+            rows = self._database.execute(f"PRAGMA table_info({table})")
+            present = {str(row["name"]) for row in rows}
+            for column in columns:
+                if column not in present:
+                    return f"{table}.{column}"
+        return None
 
     def rows(self, table: str, where: str = "", *values: Any) -> list[_Row]:
         """Return rows of a table; none if this version has no such table."""

@@ -348,6 +348,7 @@ _SESSION_KEYS = ("session_id", "conversation_id", "thread_id", "id")
 _READ_KEYS = frozenset({*_SESSION_KEYS, "messages", "system", "model"})
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _OPENAI_ROLES = frozenset({"tool", "function"})
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 _OPENAI_KEYS = ("tool_calls", "function_call", "tool_call_id", "refusal")
 _OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})
 _ANTHROPIC_BLOCKS = frozenset(
@@ -436,7 +437,7 @@ def dialect(source: base.Source) -> Dialect | None:
     Tool calls, their results, and files decide.  Without them, a ``system`` field next
     to the messages means the Messages API; messages that fit both APIs are OpenAI's.
     """
-    if source.path.name == CLINE_FILE:
+    if is_of_cline(source):
         return None
     evidence: set[Dialect] = set()
     has_system_field = False
@@ -450,7 +451,7 @@ def dialect(source: base.Source) -> Dialect | None:
             if base.text(message.value, "role") not in _ROLES:
                 return None
             is_chat = True
-            if message.value["role"] in ("system", "developer"):
+            if message.value["role"] in _SYSTEM_ROLES:
                 has_system_field = False
             evidence |= _evidence(message.value)
     if not is_chat or len(evidence) > 1:
@@ -458,6 +459,25 @@ def dialect(source: base.Source) -> Dialect | None:
     if evidence:
         return next(iter(evidence))
     return "anthropic" if has_system_field else "openai"
+
+
+def is_of_cline(source: base.Source) -> bool:
+    """Whether the file has the name of a task of Cline, and its messages.
+
+    Cline writes messages in the form of the Messages API.  So a file of this name with
+    calls or roles of OpenAI's API is an export of another program.
+    """
+    if source.path.name != CLINE_FILE or source.is_lines:
+        return False
+    messages = base.sequence(source.document)
+    first = base.mapping(messages[0] if messages else None)
+    if "role" not in first or "content" not in first:
+        return False
+    for message in map(base.mapping, messages):
+        role = base.text(message, "role")
+        if role in _SYSTEM_ROLES or "openai" in _evidence(message):
+            return False
+    return True
 
 
 def _of_lines(lines: Iterator[base.Line]) -> Iterator[Conversation]:
@@ -510,7 +530,7 @@ def _evidence(message: dict[str, Any]) -> set[Dialect]:
     """The APIs that only this message's fields and parts can belong to."""
     evidence: set[Dialect] = set()
     has_openai_key = any(message.get(key) for key in _OPENAI_KEYS)
-    if message["role"] in _OPENAI_ROLES or has_openai_key:
+    if base.text(message, "role") in _OPENAI_ROLES or has_openai_key:
         evidence.add("openai")
     for part in base.sequence(message, "content"):
         kind = base.text(part, "type") or ""

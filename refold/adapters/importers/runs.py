@@ -72,6 +72,18 @@ class Run:
             del self._left_out[key]
         self._visible = wanted
 
+    def leave_out(
+        self, keys: Iterable[str], origin: base.Origin, reason: EditReason
+    ) -> None:
+        """Record that the client's history lacks these entries from here on."""
+        left_out = tuple(key for key in keys if key in self._visible)
+        if not left_out:
+            return
+        self.recording.mark(Mark(left_out=left_out), origin, reason)
+        for key in left_out:
+            del self._visible[key]
+            self._left_out[key] = None
+
     def clear(self, key: str, text: str, origin: base.Origin) -> None:
         """Record that the client replaced the content of a result by this text."""
         mark = Mark(cleared=(key,))

@@ -167,7 +167,9 @@ def import_(
             "one of them"
         )
     if watch:
-        return _watch(call, sources, _Options(user, form, strict=strict))
+        # Only a long look shows its progress, except if the user asks for it.
+        looks_show = False if call.as_json else progress or None
+        return _watch(call, sources, _Options(user, form, strict, looks_show))
     keep_going = keep_going or bool(sources.homes)
     shows = not call.as_json and (progress or sys.stderr.isatty())
     work = _Import(
@@ -267,6 +269,7 @@ class _Options(NamedTuple):
     user: str
     form: str
     strict: bool
+    shows: bool | None
 
 
 # The shortest and the longest pause between two looks, and the share of the time that
@@ -288,8 +291,11 @@ def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Re
     watch = Watch(lambda: with_sub_agents(sources.files()))
     stop = Event()
     total = _new_import(chosen)
-    count = counted(len(sources.files()), "path")
-    output.complain(f"watching {count}; stop with Ctrl-C")
+    count = counted(len(with_sub_agents(sources.files())), "file")
+    output.complain(
+        f"importing {count}, then new files and new entries; stop with Ctrl-C"
+    )
+    has_imported = False
     warning = ""
     with stopped_by_signals(stop.set):
         while not stop.is_set():
@@ -300,6 +306,9 @@ def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Re
                 try:
                     _import_changed(call, store, chosen, files, total)
                     warning = ""
+                    if not has_imported:
+                        has_imported = True
+                        output.complain(f"{_written(total)}; waiting for changes")
                 except (ImportFailed, RefoldError) as error:
                     for path in files:
                         watch.put_back(path)
@@ -309,11 +318,13 @@ def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Re
             pause = max(_SHORTEST_SEC, looked_sec / _LOOK_SHARE)
             stop.wait(min(pause, _LONGEST_SEC))
     value = {"sessions": total.names, "events": total.events}
-    text = (
-        f"{counted(total.events, 'event')} written to "
-        f"{counted(len(total.names), 'session')}"
-    )
-    return output.Result(value, text)
+    return output.Result(value, _written(total))
+
+
+def _written(total: _Import) -> str:
+    """Return how many events an import has written, in words."""
+    events = counted(total.events, "event")
+    return f"{events} written to {counted(len(total.names), 'session')}"
 
 
 def _new_import(chosen: _Options) -> _Import:
@@ -323,6 +334,7 @@ def _new_import(chosen: _Options) -> _Import:
         chosen.form,
         keep_going=True,
         strict=chosen.strict,
+        shows=chosen.shows,
         of_agents=True,
     )
 
@@ -469,7 +481,7 @@ class _Import:
     form: str
     keep_going: bool
     strict: bool
-    shows: bool = False
+    shows: bool | None = False
     of_agents: bool = False
     sessions: list[tuple[Outline, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
