@@ -118,7 +118,7 @@ def search(
 
     Raises KeyUnavailable or CorruptEvent if no session can be read.
     """
-    wanted = [info for info in infos if query.session in (None, info.session_id)]
+    wanted = _in_scope(infos, query.session)
     indexer = _Indexer(log, index_at_most)
     unreadable = _Unreadable(of=len(wanted))
     segments: list[_Segment] = []
@@ -150,6 +150,24 @@ def search(
         not_searched=indexer.skipped,
         unreadable=tuple(sorted(unreadable.session_ids)),
     )
+
+
+def _in_scope(
+    infos: Sequence[ports.SessionInfo], name: str | None
+) -> Sequence[ports.SessionInfo]:
+    """Return the session of this name, or all sessions whose names begin with it.
+
+    A list in a terminal shortens names, and ends them with an ellipsis.
+    """
+    if name is None:
+        return infos
+    same = [info for info in infos if info.session_id == name]
+    if same:
+        return same
+    beginning = name.removesuffix("…").removesuffix("...")
+    if not beginning:
+        return []
+    return [info for info in infos if info.session_id.startswith(beginning)]
 
 
 class _Segment(NamedTuple):

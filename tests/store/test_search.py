@@ -189,6 +189,10 @@ def coding() -> SessionStore:
         ("after:2026-03-17 before:2026-03-18", {2}),
         ("session:run failed:", {3}),
         ("session:other cart", set()),
+        ("session:ru failed:", {3}),
+        ("session:ru… failed:", {3}),
+        ("session:un failed:", set()),
+        ("session:… failed:", set()),
         ('"the cart"', {1, 6}),
         ('"cart the"', {1}),  # punctuation does not count
         ('"the total" cart', {1}),
@@ -203,6 +207,19 @@ def test_filters_and_phrases_restrict_a_search(
 
     assert {hit.seq for hit in result.hits} == seqs
     assert result.total == len(seqs)
+
+
+def test_the_filter_session_takes_a_name_before_the_beginning_of_names() -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    for name in ("run-1", "run-1~agent", "run-12", "other"):
+        append_words(store.session(user_id="ada", session_id=name), "cart")
+
+    def sessions_with(query: str) -> set[str]:
+        return {name for name, _ in found_places(store, query)}
+
+    assert sessions_with("cart session:run-1") == {"run-1"}
+    assert sessions_with("cart session:run") == {"run-1", "run-1~agent", "run-12"}
+    assert sessions_with("cart session:run-1~") == {"run-1~agent"}
 
 
 def test_results_of_filters_alone_are_the_newest_first(coding: SessionStore) -> None:

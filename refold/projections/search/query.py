@@ -51,7 +51,7 @@ class Query:
     excluded: facts that no event may have.
     after:    the earliest time, in microseconds since 1970.
     before:   the time that each event precedes.
-    session:  the only session to search.
+    session:  the name of the only session to search, or the beginning of names.
     """
 
     terms: frozenset[str] = frozenset()
