@@ -27,7 +27,7 @@ from refold.projections.models import (
 from refold.projections.search.documents import has_failed
 
 # The version of the stored form.  Stored overviews of another version are folded again.
-SHAPE: Final = 5
+SHAPE: Final = 6
 # The origin of a title: a label ``title``, the client, an instruction, or a command.
 TitleFrom = Literal["label", "client", "instruction", "command", ""]
 
@@ -45,8 +45,9 @@ _NO_MODEL: Final = "<synthetic>"
 _TITLE_RECORDS: Final[Mapping[str, tuple[str, bool]]] = {
     "custom-title": ("customTitle", True),
     "ai-title": ("aiTitle", False),
-    "summary": ("summary", False),
 }
+# The clients whose transcripts a capture records, entry by entry.
+_CAPTURED: Final = frozenset({"claude-code", "codex"})
 
 
 class Overview(NamedTuple):
@@ -55,7 +56,8 @@ class Overview(NamedTuple):
     title:         in one line.
     title_from:    the origin of the title.
     project:       ``meta.project`` or a label: ``project``, else ``folder``; else the
-                   folder that an imported transcript names.
+                   folder that a transcript names; else the label ``folder`` of a
+                   program that began the session.
     agent:         the newest named agent, else the client: that of the transcript, or
                    of the label ``client``.
     model:         the model of the newest answer.
@@ -220,19 +222,21 @@ class OverviewFold:
     def overview(self) -> Overview:
         """Return the overview of the events so far."""
         title, title_from = self._title()
-        project = self._projects.get("meta") or self._projects.get("project")
         return self._totals._replace(
             title=title,
             title_from=title_from,
-            project=(
-                project
-                or self._projects.get("folder")
-                or self._projects.get("source", "")
-            ),
+            project=self._project(),
             agent=self._agent or self._client,
             model=self._totals.model or self._requested_model,
             files_changed=len(self._changed),
         )
+
+    def _project(self) -> str:
+        for origin in ("meta", "project", "folder", "source", "begun_in"):
+            project = self._projects.get(origin)
+            if project:
+                return project
+        return ""
 
     def _title(self) -> tuple[str, TitleFrom]:
         title = self._label_titles.get("title")
@@ -269,6 +273,10 @@ class OverviewFold:
         folder = (meta.source or {}).get("folder")
         if isinstance(folder, str):
             self._projects["source"] = shortened(folder, _LONGEST_NAME)
+        elif meta.native is not None and "source" not in self._projects:
+            folder = _folder_in_entry(envelope.payload, meta.native)
+            if folder:
+                self._projects["source"] = shortened(folder, _LONGEST_NAME)
         extra = meta.model_extra or {}
         project = extra.get("project")
         if isinstance(project, str):
@@ -289,10 +297,15 @@ class OverviewFold:
             self._take_labels(event)
 
     def _take_labels(self, update: events.StateUpdate) -> None:
-        for name, value in labels_in(update).items():
+        labels = labels_in(update)
+        for name, value in labels.items():
             text = shortened(value or "", LONGEST_TITLE)
             if name in ("title", "name"):
                 self._label_titles[name] = text
+            elif name == "folder" and "client" in labels:
+                # A capture names the folder of the transcript, which the client names
+                # after the folder that it works in, or after a date.
+                self._projects["begun_in"] = shortened(text, _LONGEST_NAME)
             elif name in ("project", "folder"):
                 self._projects[name] = shortened(text, _LONGEST_NAME)
             elif name == "client" and not self._client:
@@ -443,6 +456,20 @@ def _is_about_session(event: events.Event) -> bool:
     It is no activity of the agent or a person.
     """
     return bool(labels_in(event)) or isinstance(event, events.RedactionApplied)
+
+
+def _folder_in_entry(event: events.Event, native: Mapping[str, Any]) -> str:
+    """The folder that an entry of a captured transcript names; empty without one."""
+    if native.get("format") not in _CAPTURED:
+        return ""
+    value = event.value if isinstance(event, events.Item) else native.get("value")
+    if not isinstance(value, dict):
+        return ""
+    for fields in (value, value.get("payload")):
+        folder = fields.get("cwd") if isinstance(fields, dict) else None
+        if isinstance(folder, str) and folder:
+            return folder
+    return ""
 
 
 def _redactions(envelope: Envelope) -> int:

@@ -140,8 +140,12 @@ def test_the_clients_title_goes_before_the_instruction_and_a_label_before_both()
     log.add(UserInput(text="hi, can you help?"))
     assert overview_of(log.events).title_from == "instruction"
 
-    record = {"type": "summary", "summary": "Repair of the build", "leafUuid": "u"}
-    log.add(Item(format="claude-code", kind="summary", value=record))
+    foreign = {"type": "summary", "summary": "Another session", "leafUuid": "u"}
+    log.add(Item(format="claude-code", kind="summary", value=foreign))
+    assert overview_of(log.events).title_from == "instruction"
+
+    record = {"type": "ai-title", "aiTitle": "Repair of the build"}
+    log.add(Item(format="claude-code", kind="ai-title", value=record))
     assert overview_of(log.events).title == "Repair of the build"
 
     chosen = {"type": "custom-title", "customTitle": "Build"}

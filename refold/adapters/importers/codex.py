@@ -449,6 +449,14 @@ def _id(entry: Any) -> str | None:
     return text_digest(str(total)) if total else None
 
 
+def title_in(entry: dict[str, Any]) -> str:
+    """Return the title that a line gives its session; empty if it gives none."""
+    payload = base.mapping(entry, "payload")
+    if base.text(payload, "type") != "thread_name_updated":
+        return ""
+    return base.text(payload, "thread_name") or ""
+
+
 def name_of(entry: dict[str, Any]) -> str:
     """Return the session that a first line names; empty if it names none.
 

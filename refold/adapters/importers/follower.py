@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
@@ -27,10 +28,17 @@ from refold.adapters.importers.claude_code import FileMemory, ImpliedEvents
 from refold.adapters.importers.codex_history import Change, History
 from refold.adapters.importers.unrecorded import is_resumption
 from refold.domain import errors
-from refold.domain.envelope import Draft, Format, Native
+from refold.domain.envelope import (
+    Draft,
+    Format,
+    Native,
+    from_microseconds,
+    microseconds,
+)
 from refold.domain.ports import Exported
 from refold.store.session.core import is_recorded_by_proxy
 from refold.store.session.forking import continue_exported
+from refold.store.session.imports import set_client_title
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
@@ -62,6 +70,8 @@ class Place:
     leaf:     the id of the last entry, if an entry that names it as its parent can be
               appended without reading the earlier ones again.
     document: whether the file is a JSON document of several lines.
+    time:     the time of the last entry that has one, in microseconds since 1970; 0 if
+              no entry had one yet.
     """
 
     path: str
@@ -73,6 +83,7 @@ class Place:
     queued: bool = False
     leaf: str = ""
     document: bool = False
+    time: int = 0
 
 
 def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
@@ -199,6 +210,7 @@ class _Entry(NamedTuple):
     """An entry to append.
 
     line:   the number of its line, from the place where reading began.
+    ts:     its time; None if it has none.
     before: events that it implies before it: messages and files that the client sent,
             and changes to its history.
     after:  changes to the history after it.
@@ -207,6 +219,7 @@ class _Entry(NamedTuple):
     session: str
     native: Native
     line: int
+    ts: datetime | None
     before: tuple[Draft, ...] = ()
     after: tuple[Draft, ...] = ()
 
@@ -221,16 +234,47 @@ class _Batch:
     entries: list[_Entry] = field(default_factory=list)
     damage: list[tuple[int, str]] = field(default_factory=list)
 
+    def set_times(self, last: int) -> int:
+        """Give entries without a time that of the entry before, as an import does.
+
+        Those before the first entry with a time get its time.
+
+        last: the time of the last entry before the batch; 0 for none.
+
+        Returns the time of the last entry with one.
+        """
+        first = next((entry.ts for entry in self.entries if entry.ts is not None), None)
+        time = from_microseconds(last) if last else first
+        for index, entry in enumerate(self.entries):
+            time = entry.ts or time
+            self.entries[index] = entry._replace(ts=time)
+        return last if time is None else microseconds(time)
+
 
 class _Memory(FileMemory):
     """Remembers the entries of a file, because later entries depend on them.
 
     It serves both clients: the base class Claude Code, the history Codex.
+
+    titled: the title that the session was labelled with.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.codex_history = History()
+        self.titled = ""
+        self._titles = claude_code.Titles()
+        self._codex_title = ""
+
+    def take_title(self, entry: dict[str, Any]) -> None:
+        """Remember the title in an entry, if it has one."""
+        self._titles.take(entry)
+        self._codex_title = codex.title_in(entry) or self._codex_title
+
+    @property
+    def title(self) -> str:
+        """The title that the client gave the session; empty without one."""
+        return self._codex_title or self._titles.title()
 
 
 class _Implied(NamedTuple):
@@ -288,11 +332,13 @@ class _Reading:
             for entry in self._entries(upto=self.offset):
                 native = memory.identities.native(self._form, entry)
                 self.take(memory, entry, native)
+            memory.titled = memory.title
             self._memories[self.key] = memory
         return self._memories[self.key]
 
     def take(self, memory: _Memory, entry: dict[str, Any], native: Native) -> _Implied:
         """Add the next entry to a memory; return the events that it implies."""
+        memory.take_title(entry)
         if self._form is not claude_code.FORMAT:
             change = memory.codex_history.take(entry, native.key or "")
             return _Implied(codex=change)
@@ -662,13 +708,14 @@ class Follower:
     def _entry(self, reading: _Reading, line: int, value: dict[str, Any]) -> _Entry:
         """Return the entry in a line, with the events that it implies."""
         session, form = self._identify(value, reading)
+        ts = base.moment(value, "timestamp")
         identity = form.id(value)
         has_memory = reading.key in self._memories
         may_continue = identity and not has_memory and not reading.place.queued
         if may_continue and reading.continues(value):
             # The entries before make no difference, so they need not be read again.
             native = Native(form, form.kind(value), identity, value)
-            return _Entry(session, native, line)
+            return _Entry(session, native, line, ts)
         memory = reading.memory
         native = memory.identities.native(form, value)
         implied = reading.take(memory, value, native)
@@ -684,23 +731,52 @@ class Follower:
         )
         if implied.codex is not None:
             after += codex.drafts_of(implied.codex, value, reading.place.model)
-        return _Entry(session, native, line, tuple(before), tuple(after))
+        return _Entry(session, native, line, ts, tuple(before), tuple(after))
 
     def _append(self, reading: _Reading, batch: _Batch, end: int) -> None:
         """Append a batch, report its damage, and move the place to ``end``."""
         place = reading.place
+        time = batch.set_times(place.time)
         labels = {"client": self._client, "folder": Path(place.path).parent.name}
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
-            session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
-            session = self._store.session(user_id=self._user, session_id=session_id)
+            session = self._session(name)
             if _is_of_proxy(session):
                 continue  # the proxy records all that the client sends
             entries = self._without_exported(session, list(group), labels)
             self._append_entries(replace(session, begins=labels), entries, batch)
+        self._set_title(reading, time)
         for line, why in sorted(batch.damage):
             self._refuse(Refusal(place.path, reading.line_in_file(line), why))
         place.at = end
         place.tail = _tail(reading.file, end)
+        place.time = time
+
+    def _session(self, name: str) -> Session:
+        """Return the session for the name that entries give it."""
+        session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
+        return self._store.session(user_id=self._user, session_id=session_id)
+
+    def _set_title(self, reading: _Reading, time: int) -> None:
+        """Label the session of a file with a new title of the client, like an import.
+
+        time: of the newest entry.
+        """
+        memory = self._memories.get(reading.key)
+        if memory is None or memory.title == memory.titled or not reading.place.session:
+            return
+        session = self._session(reading.place.session)
+        ts = from_microseconds(time) if time else None
+        try:
+            head_seq = session.writer.log.head(session.stream).seq
+            if head_seq and not _is_of_proxy(session):
+                set_client_title(session, memory.title, format=self._client, ts=ts)
+        except _STORE_ERRORS:
+            raise
+        except errors.RefoldError as error:
+            if isinstance(error, errors.Erased) and error.of_user:
+                raise
+            _log.warning("%s: its title was refused: %s", reading.place.path, error)
+        memory.titled = memory.title
 
     def _without_exported(
         self, session: Session, entries: list[_Entry], labels: dict[str, str]
@@ -753,6 +829,10 @@ class Follower:
         added to the damage of the batch.
         """
         natives = [entry.native for entry in entries]
+        drafts: list[Draft] = []
+        for entry in entries:
+            draft = Draft(ts=entry.ts, native=entry.native, key=entry.native.key)
+            drafts.append(draft)
         form = natives[0].format
         stored_before = 0
         if len(natives) > 1:  # for one entry, the receipt says whether it was stored
@@ -762,7 +842,7 @@ class Follower:
             stored_before = repeated + len(stored)
         try:
             receipt = session.native.append(
-                form, natives, opaque="keep", unscanned="stub"
+                form, drafts, opaque="keep", unscanned="stub"
             )
             if not receipt.duplicate:
                 self.appended += len(natives) - stored_before

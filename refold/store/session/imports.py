@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from refold.domain import errors, ports
@@ -104,9 +105,15 @@ def append_transcript(
             session.writer.append(order)
         except (errors.InvalidEvent, errors.StaleSession) as error:
             raise errors.ImportFailed(where, str(error)) from None
-    titled = _set_title(session, transcript)
+    times = [draft.ts for draft in transcript.drafts if draft.ts is not None]
+    is_titled = set_client_title(
+        session,
+        transcript.title,
+        format=transcript.format,
+        ts=times[-1] if times else None,
+    )
     return extended._replace(
-        events=extended.events + titled,
+        events=extended.events + (1 if is_titled else 0),
         skipped=(*left_out_records, *extended.skipped),
     )
 
@@ -120,14 +127,23 @@ def _continued(session: SessionCore, transcript: ports.Transcript) -> ports.Tran
     return replace(transcript, drafts=tuple(drafts))
 
 
-def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
-    """Label the session with the client's title; returns the number of new events.
+def set_client_title(
+    session: SessionCore,
+    title: str,
+    *,
+    format: str,  # noqa: A002  # as in ``ports.Transcript``
+    ts: datetime | None,
+) -> bool:
+    """Label the session with the client's title; returns whether an event was written.
 
-    A title that a person set stays.
+    A title that a person set stays, and so does one of a closed session.
+
+    format: of the transcript with the title.
+    ts:     the time of the newest entry; None means now.
     """
-    times = [draft.ts for draft in transcript.drafts if draft.ts is not None]
-    ts = times[-1] if times else None
-    meta = Meta(source={"title_of": transcript.format})
+    if not title:
+        return False
+    meta = Meta(source={"title_of": format})
     state = session.writer.log.head(session.stream).state
     learned = session.writer.learned(state)
 
@@ -140,9 +156,9 @@ def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
     def redacted_title(title: str) -> str:
         return labels_in(labelled(title)[1].event).get("title") or ""
 
-    title = _shortened(transcript.title, redacted_title)
+    title = _shortened(title, redacted_title)
     if not title:
-        return 0
+        return False
     draft, redacted = labelled(title)
     states = session.writer.log.read(session.stream, types=("state",))
     for envelope in reversed(states):
@@ -150,13 +166,13 @@ def _set_title(session: SessionCore, transcript: ports.Transcript) -> int:
             continue
         is_of_client = "title_of" in (envelope.meta.source or {})
         if not is_of_client or labels_in(envelope.payload) == labels_in(redacted.event):
-            return 0
+            return False
         break
     with suppress(errors.SessionClosed):
         session.writer.append(appends.Order(session.stream, (draft,)))
         session.writer.log.label(session.stream, labels_in(redacted.event))
-        return 1
-    return 0
+        return True
+    return False
 
 
 def _with_folder(transcript: ports.Transcript) -> tuple[Draft, ...]:

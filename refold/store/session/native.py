@@ -67,7 +67,8 @@ class NativeItems(SessionPart):
             drafts.append(replace(empty_draft, native=native, key=native.key))
         labels = self._first_labels()
         if labels:
-            drafts.insert(0, Draft(labelling(labels), key="labels"))
+            first_ts = drafts[0].ts if drafts else ts
+            drafts.insert(0, Draft(labelling(labels), ts=first_ts, key="labels"))
         order = appends.Order(
             self.stream, tuple(drafts), None, expected_seq, unscanned=unscanned
         )
