@@ -122,3 +122,51 @@ class ClientContract:
         if self.program.runs is None:
             pytest.skip(f"{self.program.command.name} has no tool for commands")
         return self.program.runs
+
+
+class TranscriptContract(ClientContract):
+    """Also for clients whose transcripts are imported and captured.
+
+    Inherit it, and set these, too.
+
+    transcripts: the folder of the transcripts, in the home of the user.
+    form:        the name of their format.
+    """
+
+    transcripts: str
+    form: str
+
+    def test_an_import_of_its_transcript_adds_no_content(self, trial: Trial) -> None:
+        trial.begin(
+            "Look around.",
+            answer("First, I look.", self._runs()("echo first-output")),
+            answer("All is done."),
+        )
+
+        trial.import_transcripts(trial.home / self.transcripts)
+
+        sessions = trial.check()
+        session = with_answer(sessions, "All is done.")
+        answers = [answers_of(recorded) for recorded in sessions]
+        assert answers == [["First, I look.", "All is done."]]
+        assert len(events_of(session, "tool_result")) == 1
+
+    def test_a_capture_at_the_same_time_adds_no_content(self, trial: Trial) -> None:
+        folder = trial.home / self.transcripts
+        follower = trial.follow_transcripts(self.form, folder)
+        try:
+            trial.begin(
+                "Look around.",
+                answer("First, I look.", self._runs()("echo first-output")),
+                answer("All is done."),
+            )
+            trial.resume("And again?", answer("Done again."))
+        finally:
+            follower.terminate()
+            follower.communicate()
+        trial.capture_once(self.form, folder)
+
+        session = with_answer(trial.check(), "Done again.")
+        assert answers_of(session) == ["First, I look.", "All is done.", "Done again."]
+        assert len(events_of(session, "tool_call")) == 1
+        assert len(events_of(session, "tool_result")) == 1

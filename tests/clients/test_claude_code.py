@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from tests.clients.contract import ClientContract
+from tests.clients.contract import TranscriptContract
 from tests.clients.programs import CLAUDE_CODE
 from tests.clients.trial import (
     PNG,
@@ -28,10 +28,12 @@ def _delegate(name: str, prompt: str) -> Call:
     return call("Agent", arguments)
 
 
-class TestClaudeCode(ClientContract):
+class TestClaudeCode(TranscriptContract):
     """The scenarios of all clients, and those that need its tools."""
 
     program = CLAUDE_CODE
+    transcripts = ".claude/projects"
+    form = "claude-code"
 
     def test_parallel_sub_agents_become_linked_sessions(self, trial: Trial) -> None:
         both = (_delegate("One", "Greet Ada."), _delegate("Two", "Greet Grace."))
@@ -85,21 +87,6 @@ class TestClaudeCode(ClientContract):
 
         with_answer(trial.check(), "A red square.")
 
-    def test_an_import_of_its_transcript_adds_no_content(self, trial: Trial) -> None:
-        trial.begin(
-            "Look around.",
-            answer("First, I look.", call("Bash", {"command": "echo first-output"})),
-            answer("All is done."),
-        )
-
-        trial.import_transcripts(trial.home / ".claude/projects")
-
-        sessions = trial.check()
-        session = with_answer(sessions, "All is done.")
-        assert [answers_of(one) for one in sessions] == [answers_of(session)]
-        assert answers_of(session) == ["First, I look.", "All is done."]
-        assert len(events_of(session, "tool_result")) == 1
-
     def test_an_import_adds_what_ran_without_the_proxy(self, trial: Trial) -> None:
         trial.begin("What is six by seven?", answer("I know it."))
         resumed = CLAUDE_CODE.resume
@@ -113,28 +100,3 @@ class TestClaudeCode(ClientContract):
         inputs = [given.text for given in events_of(session, "user_input")]
         assert inputs.count("What is six by seven?") == 1
         assert inputs.count("And by eight?") == 1
-
-    def test_a_capture_at_the_same_time_adds_no_content(self, trial: Trial) -> None:
-        folder = trial.home / ".claude/projects"
-        follower = trial.follow_transcripts("claude-code", folder)
-        try:
-            trial.begin(
-                "Look around.",
-                answer(
-                    "First, I look.",
-                    call(
-                        "Bash", {"command": "echo first-output", "description": "Look"}
-                    ),
-                ),
-                answer("All is done."),
-            )
-            trial.resume("And again?", answer("Done again."))
-        finally:
-            follower.terminate()
-            follower.communicate()
-        trial.capture_once("claude-code", folder)
-
-        session = with_answer(trial.check(), "Done again.")
-        assert answers_of(session) == ["First, I look.", "All is done.", "Done again."]
-        assert len(events_of(session, "tool_call")) == 1
-        assert len(events_of(session, "tool_result")) == 1

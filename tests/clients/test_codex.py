@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.clients.contract import ClientContract
+from tests.clients.contract import TranscriptContract
 from tests.clients.programs import CODEX
 from tests.clients.trial import PNG, Trial, answers_of, events_of, with_answer
 from tests.support.provider import Failure, answer, call
@@ -12,10 +12,12 @@ from tests.support.provider import Failure, answer, call
 _FLAGS = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
 
 
-class TestCodex(ClientContract):
+class TestCodex(TranscriptContract):
     """The scenarios of all clients, and those that need its tools."""
 
     program = CODEX
+    transcripts = ".codex/sessions"
+    form = "codex"
     failure = Failure(500)
 
     def test_a_sub_agent_becomes_a_linked_session(self, trial: Trial) -> None:
@@ -62,38 +64,3 @@ class TestCodex(ClientContract):
         )
 
         with_answer(trial.check(), "A red square.")
-
-    def test_an_import_of_its_transcript_adds_no_content(self, trial: Trial) -> None:
-        trial.begin(
-            "Look around.",
-            answer("First, I look.", self._runs()("echo first-output")),
-            answer("All is done."),
-        )
-
-        trial.import_transcripts(trial.home / ".codex/sessions")
-
-        sessions = trial.check()
-        session = with_answer(sessions, "All is done.")
-        assert [answers_of(one) for one in sessions] == [answers_of(session)]
-        assert answers_of(session) == ["First, I look.", "All is done."]
-        assert len(events_of(session, "tool_result")) == 1
-
-    def test_a_capture_at_the_same_time_adds_no_content(self, trial: Trial) -> None:
-        folder = trial.home / ".codex/sessions"
-        follower = trial.follow_transcripts("codex", folder)
-        try:
-            trial.begin(
-                "Look around.",
-                answer("First, I look.", self._runs()("echo first-output")),
-                answer("All is done."),
-            )
-            trial.resume("And again?", answer("Done again."))
-        finally:
-            follower.terminate()
-            follower.communicate()
-        trial.capture_once("codex", folder)
-
-        session = with_answer(trial.check(), "Done again.")
-        assert answers_of(session) == ["First, I look.", "All is done.", "Done again."]
-        assert len(events_of(session, "tool_call")) == 1
-        assert len(events_of(session, "tool_result")) == 1

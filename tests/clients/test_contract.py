@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.contract import ClientContract
+from tests.clients.contract import ClientContract, TranscriptContract
 from tests.clients.programs import Program
 from tests.clients.trial import Trial
 from tests.support.provider import Provider, call
@@ -28,11 +28,15 @@ SCENARIOS = [
     ClientContract.test_a_retry_after_an_error_adds_no_content,
     ClientContract.test_a_resumed_conversation_continues_its_session,
     ClientContract.test_secrets_are_redacted_before_the_disk,
+    TranscriptContract.test_an_import_of_its_transcript_adds_no_content,
+    TranscriptContract.test_a_capture_at_the_same_time_adds_no_content,
 ]
 
 
-class _Idle(ClientContract):
+class _Idle(TranscriptContract):
     program = IDLE
+    transcripts = ".idle"
+    form = "claude-code"
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_client_that_does_nothing_fails(
-    trial: Trial, scenario: Callable[[ClientContract, Trial], None]
+    trial: Trial, scenario: Callable[[TranscriptContract, Trial], None]
 ) -> None:
     with pytest.raises(AssertionError):
         scenario(_Idle(), trial)

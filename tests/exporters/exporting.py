@@ -11,16 +11,41 @@ from refold.adapters import exporters
 from refold.adapters.exporters import base, openai
 from refold.adapters.importers import Transcript, read
 from refold.domain.envelope import Envelope
+from refold.domain.events import (
+    AgentResponse,
+    Attachment,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import THINKING
 from refold.projections.context.view import View
 from refold.store.marks import with_own_seqs
-from tests.projections.logs import Log
+from tests.projections.logs import PIXEL, Log, log_of
 from tests.projections.walk import Walk
 
 Message = dict[str, Any]
 TARGET = base.Target(folder=Path("/work/project"))
+
+
+def failed_build(answer: AgentResponse, model: str) -> list[Envelope]:
+    """Return the log of a build that fails, with an image, a call, and its result.
+
+    answer: the first answer of the model, which calls a tool.
+    """
+    image = Attachment(kind="image", media_type="image/png", data=PIXEL)
+    return log_of(
+        SystemPrompt(text="You are an agent."),
+        UserInput(text="Why does the build fail?", attachments=(image,)),
+        (answer, {"model": model}),
+        ToolCall(call_id="c1", tool_name="bash", arguments={"command": "make"}),
+        ToolResult(call_id="c1", content="no such file", status="error"),
+        AgentResponse(text="A file is missing."),
+        UserInput(text="Create it."),
+    )
 
 
 def view_of(events: Sequence[Envelope], strategy: Strategy | None = None) -> View:

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import json
 
-from refold.domain.events import (
-    AgentResponse,
-    Attachment,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
-from tests.exporters.exporting import view_of, written
-from tests.projections.logs import PIXEL, SIGNED, log_of
+from refold.domain.events import AgentResponse
+from tests.exporters.exporting import failed_build, view_of, written
+from tests.projections.logs import SIGNED
 from tests.support.messages_api import MessagesApi, message
 
-EVENTS = log_of(
-    SystemPrompt(text="You are an agent."),
-    UserInput(
-        text="Why does the build fail?",
-        attachments=(Attachment(kind="image", media_type="image/png", data=PIXEL),),
-    ),
-    (AgentResponse(text="I look.", thinking=(SIGNED,)), {"model": "claude-opus-4-5"}),
-    ToolCall(call_id="c1", tool_name="bash", arguments={"command": "make"}),
-    ToolResult(call_id="c1", content="no such file", status="error"),
-    AgentResponse(text="A file is missing."),
-    UserInput(text="Create it."),
+EVENTS = failed_build(
+    AgentResponse(text="I look.", thinking=(SIGNED,)), "claude-opus-4-5"
 )
 
 

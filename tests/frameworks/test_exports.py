@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from openai import OpenAI
 
-from refold.domain.events import (
-    AgentResponse,
-    Attachment,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
-from tests.exporters.exporting import view_of, written
-from tests.projections.logs import PIXEL, log_of
+from refold.domain.events import AgentResponse
+from tests.exporters.exporting import failed_build, view_of, written
 from tests.support.provider import Provider, answer
 
-EVENTS = log_of(
-    SystemPrompt(text="You are an agent."),
-    UserInput(
-        text="Why does the build fail?",
-        attachments=(Attachment(kind="image", media_type="image/png", data=PIXEL),),
-    ),
-    (AgentResponse(text="I look."), {"model": "gpt-5"}),
-    ToolCall(call_id="c1", tool_name="bash", arguments={"command": "make"}),
-    ToolResult(call_id="c1", content="no such file", status="error"),
-    AgentResponse(text="A file is missing."),
-    UserInput(text="Create it."),
-)
+EVENTS = failed_build(AgentResponse(text="I look."), "gpt-5")
 
 
 def test_the_sdk_of_openai_sends_the_context() -> None:

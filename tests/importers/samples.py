@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import refold
 from refold.adapters import importers
 from refold.adapters.importers import Transcript
 from refold.domain.envelope import Draft
@@ -46,6 +47,30 @@ def write_document(folder: Path, document: Any, name: str = "file.json") -> Path
 def read_one(path: Path, form: str = "auto") -> Transcript:
     (transcript,) = importers.read(path, format=form)
     return transcript
+
+
+def context_texts(path: Path, session_id: str | None = None) -> list[str]:
+    """Import a file, and return the texts in the context of its first session.
+
+    Calls of tools count with the type of their block, and results with their content.
+    """
+    with refold.open("memory://") as store:
+        imported = store.import_transcript(path, user_id="ada", session_id=session_id)
+        session = store.session(user_id="ada", session_id=imported[0].session_id)
+        view = session.context("keep_all")
+    texts: list[str] = []
+    for message in view.messages:
+        for block in message["content"]:
+            texts.append(str(block.get("text", block.get("content", block["type"]))))
+    return texts
+
+
+def texts_shown(store: refold.SessionStore) -> list[str]:
+    """Return the texts that a model sees of the only session."""
+    (info,) = store.sessions()
+    session = store.session(user_id="ada", session_id=info.session_id)
+    view = session.context("keep_all")
+    return [block["text"] for message in view.messages for block in message["content"]]
 
 
 def refusal(path: Path, form: str = "auto", *, strict: bool = True) -> str:

@@ -10,8 +10,14 @@ import refold
 from refold.adapters import importers
 from refold.domain.events import AgentResponse, Item, UserInput
 from tests.importers.export_samples import AIDER
-from tests.importers.samples import accepted, events, kinds, read_one, refusal
-from tests.importers.test_chatgpt import shown
+from tests.importers.samples import (
+    accepted,
+    events,
+    kinds,
+    read_one,
+    refusal,
+    texts_shown,
+)
 
 
 def write(folder: Path, text: str, name: str = ".aider.chat.history.md") -> Path:
@@ -128,7 +134,7 @@ def test_a_cleared_history_is_in_no_later_context(tmp_path: Path, command: str) 
         (again,) = store.import_transcript(path, user_id="ada")
 
         assert again.events == 0
-        assert shown(store) == ["Two", "Second."]
+        assert texts_shown(store) == ["Two", "Second."]
 
 
 def test_a_grown_file_adds_only_what_is_new(tmp_path: Path) -> None:

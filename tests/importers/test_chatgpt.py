@@ -29,18 +29,11 @@ from tests.importers.samples import (
     kinds,
     read_one,
     reasons,
+    texts_shown,
     write_document,
 )
 
 ROOT = node("root", None, None)
-
-
-def shown(store: refold.SessionStore) -> list[str]:
-    """Return the texts that a model sees."""
-    (info,) = store.sessions()
-    session = store.session(user_id="ada", session_id=info.session_id)
-    view = session.context("keep_all")
-    return [block["text"] for message in view.messages for block in message["content"]]
 
 
 def test_a_conversation_becomes_events_with_times_and_models(tmp_path: Path) -> None:
@@ -128,7 +121,7 @@ def test_the_current_branch_is_in_force(
     with refold.open("memory://") as store:
         store.import_transcript(path, user_id="ada")
 
-        assert shown(store) == ["Question", text]
+        assert texts_shown(store) == ["Question", text]
 
 
 def test_the_log_has_all_branches_in_the_order_of_writing(tmp_path: Path) -> None:
@@ -160,7 +153,7 @@ def test_a_grown_export_adds_only_what_is_new(tmp_path: Path) -> None:
 
         assert (first.events, again.events) == (6, 0)
         assert grown.events == 3  # the edit, the question, and the branch in force
-        assert shown(store) == ["Question", "First answer", "Back to the first"]
+        assert texts_shown(store) == ["Question", "First answer", "Back to the first"]
 
 
 def test_going_on_from_a_branch_that_was_not_in_force_shows_that_branch(
@@ -174,7 +167,7 @@ def test_going_on_from_a_branch_that_was_not_in_force_shows_that_branch(
         write_document(tmp_path, branched(more, current="q2"))
         store.import_transcript(path, user_id="ada")
 
-        assert shown(store) == ["Question", "Second answer", "On with the second"]
+        assert texts_shown(store) == ["Question", "Second answer", "On with the second"]
 
 
 def test_two_answers_that_were_written_at_once_are_not_mixed(tmp_path: Path) -> None:

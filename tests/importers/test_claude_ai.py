@@ -29,9 +29,9 @@ from tests.importers.samples import (
     kinds,
     read_one,
     reasons,
+    texts_shown,
     write_document,
 )
-from tests.importers.test_chatgpt import shown
 
 
 def test_an_answer_becomes_responses_calls_and_results(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_newest_branch_is_in_force_unless_the_file_names_one(
         (again,) = store.import_transcript(path, user_id="ada")
 
         assert again.events == 0
-        assert shown(store) == ["Question", answer]
+        assert texts_shown(store) == ["Question", answer]
 
 
 def test_a_list_without_parents_is_one_path(tmp_path: Path) -> None:

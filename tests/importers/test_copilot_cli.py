@@ -26,20 +26,14 @@ from tests.importers.agent_samples import (
     copilot_result,
     copilot_start,
 )
-from tests.importers.samples import events, kinds, read_one, reasons, write_lines
-
-
-def texts(path: Path) -> list[str]:
-    """Return the texts of the context at the end of a session."""
-    with refold.open("memory://") as store:
-        store.import_transcript(path, user_id="ada")
-        session = store.session(user_id="ada", session_id=COPILOT_SESSION)
-        view = session.context("keep_all")
-    found: list[str] = []
-    for message in view.messages:
-        for block in message["content"]:
-            found.append(str(block.get("text", block.get("content", block["type"]))))
-    return found
+from tests.importers.samples import (
+    context_texts,
+    events,
+    kinds,
+    read_one,
+    reasons,
+    write_lines,
+)
 
 
 def test_a_session_and_its_sub_agent(tmp_path: Path) -> None:
@@ -135,7 +129,7 @@ def test_a_compaction_shows_its_summary_instead_of_the_messages(tmp_path: Path) 
         ],
     )
 
-    assert texts(path) == ["Both ran.", "Go on."]
+    assert context_texts(path) == ["Both ran.", "Go on."]
 
 
 def test_a_rewind_leaves_out_an_event_and_everything_after_it(tmp_path: Path) -> None:
@@ -148,7 +142,7 @@ def test_a_rewind_leaves_out_an_event_and_everything_after_it(tmp_path: Path) ->
     ]
     path = write_lines(tmp_path, lines)
 
-    shown = texts(path)
+    shown = context_texts(path)
 
     assert shown[-1] == "Right."
     assert "Wrong." not in shown

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import refold
-from refold.adapters.importers import Transcript
 from refold.domain.events import AgentResponse, ProviderEdit, ToolResult, UserInput
 from tests.guards.test_calls import calls
 from tests.importers.agent_samples import (
@@ -20,6 +19,7 @@ from tests.importers.agent_samples import (
     gemini_user,
 )
 from tests.importers.samples import (
+    context_texts,
     events,
     kinds,
     read_one,
@@ -28,21 +28,6 @@ from tests.importers.samples import (
     write_document,
     write_lines,
 )
-
-
-def texts(transcript: Transcript, folder: Path) -> list[str]:
-    """Return the texts of the context at the end of a transcript."""
-    del transcript
-    with refold.open("memory://") as store:
-        store.import_transcript(folder / "file.jsonl", user_id="ada")
-        view = store.session(user_id="ada", session_id=GEMINI_SESSION).context(
-            "keep_all"
-        )
-    found: list[str] = []
-    for message in view.messages:
-        for block in message["content"]:
-            found.append(str(block.get("text", block.get("content", block["type"]))))
-    return found
 
 
 def test_a_session_in_lines(tmp_path: Path) -> None:
@@ -120,7 +105,7 @@ def test_a_rewind_leaves_out_the_messages_from_its_target_on(tmp_path: Path) -> 
 
     edits = [event for event in events(transcript) if isinstance(event, ProviderEdit)]
     assert [edit.reason for edit in edits] == ["rewind"]
-    shown = texts(transcript, tmp_path)
+    shown = context_texts(path)
     assert "The second one failed." not in shown
     assert shown[-1] == "Go on."
 
@@ -173,7 +158,7 @@ def test_a_compressed_history_takes_the_place_of_the_messages(tmp_path: Path) ->
 
     edits = [event for event in events(transcript) if isinstance(event, ProviderEdit)]
     assert [edit.reason for edit in edits] == ["compaction"]
-    assert texts(transcript, tmp_path) == [
+    assert context_texts(path) == [
         "<state_snapshot>Both ran.</state_snapshot>",
         "The second one failed.",
         "Go on.",
@@ -195,7 +180,7 @@ def test_a_masked_result_shows_its_new_content(tmp_path: Path) -> None:
         ],
     )
 
-    shown = texts(read_one(path), tmp_path)
+    shown = context_texts(path)
 
     assert "<masked>" in shown
     assert "Output: one" not in shown

@@ -22,6 +22,7 @@ from tests.importers.samples import (
     kinds,
     read_one,
     reasons,
+    texts_shown,
     words,
     write_document,
 )
@@ -187,13 +188,6 @@ def message_entry(number: int, **more: Any) -> dict[str, Any]:
     return {"role": "user", "id": f"message-{number}", "content": content, **more}
 
 
-def shown(store: refold.SessionStore) -> list[str]:
-    (about,) = store.sessions()
-    session = store.session(user_id="ada", session_id=about.session_id)
-    view = session.context("keep_all")
-    return [block["text"] for message in view.messages for block in message["content"]]
-
-
 def test_messages_that_left_the_context_are_in_no_later_one(tmp_path: Path) -> None:
     young = {**agent(*map(message_entry, range(4)))}
     young["in_context_message_ids"] = ["message-2", "message-3"]
@@ -202,14 +196,14 @@ def test_messages_that_left_the_context_are_in_no_later_one(tmp_path: Path) -> N
     with refold.open("memory://") as store:
         path = write_document(tmp_path, {"agents": [young]}, "a.af")
         (first,) = store.import_transcript(path, user_id="ada")
-        of_young = shown(store)
+        of_young = texts_shown(store)
         (again,) = store.import_transcript(path, user_id="ada")
         write_document(tmp_path, {"agents": [grown]}, "a.af")
         (second,) = store.import_transcript(path, user_id="ada")
 
         assert of_young == ["Word 2", "Word 3"]
         assert (first.events, again.events, second.events) == (5, 0, 3)
-        assert shown(store) == ["Word 4", "Word 5"]
+        assert texts_shown(store) == ["Word 4", "Word 5"]
 
 
 def unnamed(number: int, role: str = "user") -> dict[str, Any]:
@@ -228,14 +222,14 @@ def test_places_of_messages_name_the_context_as_ids_do(tmp_path: Path) -> None:
     with refold.open("memory://") as store:
         path = write_document(tmp_path, young, "a.af")
         (first,) = store.import_transcript(path, user_id="ada")
-        of_young = shown(store)
+        of_young = texts_shown(store)
         (again,) = store.import_transcript(path, user_id="ada")
         write_document(tmp_path, grown, "a.af")
         (second,) = store.import_transcript(path, user_id="ada")
 
         assert of_young == ["Word 2", "Word 3"]
         assert (first.events, again.events, second.events) == (5, 0, 3)
-        assert shown(store) == ["Word 4", "Word 5"]
+        assert texts_shown(store) == ["Word 4", "Word 5"]
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -255,7 +249,7 @@ def test_a_summary_comes_before_the_messages_older_than_it(
         path = write_document(tmp_path, document, "a.af")
         store.import_transcript(path, user_id="ada")
 
-        assert shown(store) == ["Word 3", "Word 2"]
+        assert texts_shown(store) == ["Word 3", "Word 2"]
         (about,) = store.sessions()
         session = store.session(user_id="ada", session_id=about.session_id)
         assert session.context("keep_all").system == "Word 4"

@@ -20,8 +20,14 @@ from refold.domain.events import (
     UserInput,
 )
 from tests.importers.export_samples import LLM, Rows, llm_thread, write_llm
-from tests.importers.samples import accepted, events, kinds, read_one, refusal
-from tests.importers.test_chatgpt import shown
+from tests.importers.samples import (
+    accepted,
+    events,
+    kinds,
+    read_one,
+    refusal,
+    texts_shown,
+)
 
 
 def response(number: int, **more: Any) -> dict[str, Any]:
@@ -191,7 +197,7 @@ def test_the_branch_of_the_tip_is_in_force(tmp_path: Path) -> None:
         (again,) = store.import_transcript(path, user_id="ada")
 
         assert again.events == 0
-        assert shown(store) == ["Question", "First"]
+        assert texts_shown(store) == ["Question", "First"]
 
 
 def test_a_grown_database_adds_only_what_is_new(tmp_path: Path) -> None:

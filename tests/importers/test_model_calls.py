@@ -31,10 +31,10 @@ from tests.importers.samples import (
     kinds,
     read_one,
     reasons,
+    texts_shown,
     write_document,
     write_lines,
 )
-from tests.importers.test_chatgpt import shown
 
 TALK = [
     UserInput(text="Weather in Oslo?"),
@@ -126,7 +126,7 @@ def test_a_changed_history_leaves_the_old_messages_out(tmp_path: Path) -> None:
     with refold.open("memory://") as store:
         store.import_transcript(write_document(tmp_path, document), user_id="ada")
 
-        assert shown(store) == ["One", "Three", "Second"]
+        assert texts_shown(store) == ["One", "Three", "Second"]
 
 
 def test_a_call_of_another_agent_is_a_session_of_its_own(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.importers.agent_samples import (
 )
 from tests.importers.samples import (
     Entry,
+    context_texts,
     events,
     kinds,
     read_one,
@@ -84,19 +85,6 @@ def write_storage(folder: Path, each: Entry) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value))
     return storage / "session" / "global" / f"{info['id']}.json"
-
-
-def texts(path: Path) -> list[str]:
-    """Return the texts of the context at the end of a session."""
-    with refold.open("memory://") as store:
-        store.import_transcript(path, user_id="ada")
-        opened = store.session(user_id="ada", session_id=OPENCODE_SESSION)
-        view = opened.context("keep_all")
-    found: list[str] = []
-    for message in view.messages:
-        for block in message["content"]:
-            found.append(str(block.get("text", block.get("content", block["type"]))))
-    return found
 
 
 def test_an_export(tmp_path: Path) -> None:
@@ -175,7 +163,7 @@ def test_a_compaction_shows_its_summary(tmp_path: Path) -> None:
     later = opencode_message("msg_7", "user", opencode_text("Go on."))
     path = write_document(tmp_path, session(request, summary, later))
 
-    assert texts(path) == ["What did we do so far?", "Both ran.", "Go on."]
+    assert context_texts(path) == ["What did we do so far?", "Both ran.", "Go on."]
 
 
 def test_a_cleared_result_is_cleared_from_the_next_message_on(tmp_path: Path) -> None:
@@ -188,13 +176,13 @@ def test_a_cleared_result_is_cleared_from_the_next_message_on(tmp_path: Path) ->
     edit = next(e for e in events(read_one(path)) if isinstance(e, ProviderEdit))
 
     assert edit.reason == "clearing"
-    assert "[Old tool result content cleared]" in texts(path)
+    assert "[Old tool result content cleared]" in context_texts(path)
 
 
 def test_a_revert_leaves_out_a_message_and_all_after_it(tmp_path: Path) -> None:
     path = write_document(tmp_path, session(revert={"messageID": "msg_2"}))
 
-    assert texts(path) == ["Run both."]
+    assert context_texts(path) == ["Run both."]
 
 
 def test_errors_files_and_unknown_parts(tmp_path: Path) -> None:

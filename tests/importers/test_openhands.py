@@ -18,6 +18,7 @@ from refold.domain.events import (
 from tests.importers.agent_samples import OPENHANDS, openhands_event
 from tests.importers.samples import (
     Entry,
+    context_texts,
     events,
     kinds,
     read_one,
@@ -57,18 +58,6 @@ def write_conversation(folder: Path, events_in_folder: list[Entry]) -> Path:
         name = f"event-{index:05}-{event['id']}.json"
         (conversation / "events" / name).write_text(json.dumps(event))
     return conversation
-
-
-def texts(path: Path, session_id: str) -> list[str]:
-    """Return the texts of the context at the end of a session."""
-    with refold.open("memory://") as store:
-        store.import_transcript(path, user_id="ada", session_id=session_id)
-        view = store.session(user_id="ada", session_id=session_id).context("keep_all")
-    found: list[str] = []
-    for message in view.messages:
-        for block in message["content"]:
-            found.append(str(block.get("text", block.get("content", block["type"]))))
-    return found
 
 
 def test_a_folder_of_a_conversation(tmp_path: Path) -> None:
@@ -128,7 +117,11 @@ def test_a_condensation_shows_its_summary_in_its_place(tmp_path: Path) -> None:
         ],
     )
 
-    assert texts(path, "c-1") == ["Run both.", "Both ran.", "The second one failed."]
+    assert context_texts(path, "c-1") == [
+        "Run both.",
+        "Both ran.",
+        "The second one failed.",
+    ]
 
 
 def test_a_rejected_call_is_a_decision(tmp_path: Path) -> None:
@@ -260,7 +253,7 @@ def test_an_older_condensation_leaves_out_a_range(tmp_path: Path) -> None:
     edit = next(e for e in events(read_one(path)) if isinstance(e, ProviderEdit))
 
     assert edit.reason == "compaction"
-    shown = texts(path, "c-1")
+    shown = context_texts(path, "c-1")
     assert "Hello." not in shown
     assert {"Said hello.", "Go on."} <= set(shown)
 

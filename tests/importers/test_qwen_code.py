@@ -15,19 +15,14 @@ from tests.importers.agent_samples import (
     qwen_note,
     qwen_result,
 )
-from tests.importers.samples import events, kinds, read_one, reasons, write_lines
-
-
-def texts(path: Path) -> list[str]:
-    """Return the texts of the context at the end of a session."""
-    with refold.open("memory://") as store:
-        store.import_transcript(path, user_id="ada")
-        view = store.session(user_id="ada", session_id=QWEN_SESSION).context("keep_all")
-    found: list[str] = []
-    for message in view.messages:
-        for block in message["content"]:
-            found.append(str(block.get("text", block.get("content", block["type"]))))
-    return found
+from tests.importers.samples import (
+    context_texts,
+    events,
+    kinds,
+    read_one,
+    reasons,
+    write_lines,
+)
 
 
 def test_a_session(tmp_path: Path) -> None:
@@ -70,7 +65,7 @@ def test_a_rewind_leaves_out_what_its_parent_does_not_follow(tmp_path: Path) -> 
     edits = [e for e in events(read_one(path)) if isinstance(e, ProviderEdit)]
 
     assert [edit.reason for edit in edits] == ["rewind"]
-    assert texts(path) == ["Run both.", "Rather stop."]
+    assert context_texts(path) == ["Run both.", "Rather stop."]
 
 
 def test_a_compression_shows_its_summary_and_the_messages_that_it_keeps(
@@ -90,7 +85,11 @@ def test_a_compression_shows_its_summary_and_the_messages_that_it_keeps(
     edits = [e for e in events(read_one(path)) if isinstance(e, ProviderEdit)]
 
     assert [edit.reason for edit in edits] == ["compaction"]
-    assert texts(path) == ["Summary: both ran.", "The second one failed.", "Go on."]
+    assert context_texts(path) == [
+        "Summary: both ran.",
+        "The second one failed.",
+        "Go on.",
+    ]
 
 
 def test_a_sub_agent_in_a_file_of_its_own_comes_with_its_session(

@@ -199,6 +199,20 @@ class Source:
         has_suffix = self.path.suffix.lower() in _LINES_SUFFIXES
         return self.kind == "lines" or (self.kind == "single" and has_suffix)
 
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the values of the file with their places.
+
+        They are those of its lines, the items of its list, or the document itself.
+        """
+        if self.is_lines:
+            for line in self.lines():
+                yield f"line {line.number}", line.value
+        elif isinstance(self.document, list):
+            for index, value in enumerate(self.document):
+                yield f"[{index}]", value
+        else:
+            yield "", self.document
+
     def lines(self) -> Iterator[Line]:
         """Read the values of the lines one by one; a document is one value."""
         if self.kind == "document":

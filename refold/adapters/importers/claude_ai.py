@@ -58,17 +58,11 @@ def recognises(source: base.Source) -> bool:
 def read(source: base.Source) -> Iterator[base.Transcript]:
     """Yield a transcript for each conversation."""
     with exports.Export(source) as export:
-        yield from exports.transcripts(export, _of_export(source, export))
-
-
-def _of_export(
-    source: base.Source, export: exports.Export
-) -> Iterator[base.Transcript]:
-    for item in export.items():
-        if _is_conversation(item.value):
-            yield _Conversation(source, item).transcript()
-        else:
-            export.skip(item)
+        transcripts = (
+            _Conversation(source, item).transcript()
+            for item in export.conversations(_is_conversation)
+        )
+        yield from exports.with_reports(transcripts, export)
 
 
 def _is_conversation(value: Any) -> bool:

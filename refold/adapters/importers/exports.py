@@ -10,7 +10,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +90,15 @@ class Export:
         else:
             yield Item("", self._source.document)
 
+    def conversations(self, is_conversation: Callable[[Any], bool]) -> Iterator[Item]:
+        """Yield the items that are conversations, and report the others."""
+        for item in self.items():
+            if is_conversation(item.value):
+                yield item
+            else:
+                where = self._source.at(item.place)
+                self._skipped.append(base.Skipped(where, "is no conversation"))
+
     def first(self) -> Any:
         """Return the first conversation; None without one, or if it is damaged."""
         try:
@@ -121,11 +130,6 @@ class Export:
             return None
         data = self._data(name, most)
         return None if data is None else Asset(Path(name).name, data)
-
-    def skip(self, item: Item) -> None:
-        """Report an item that is no conversation."""
-        where = self._source.at(item.place)
-        self._skipped.append(base.Skipped(where, "is no conversation"))
 
     def reports(self) -> list[base.Skipped]:
         """Return the reports on items and files that are in no transcript."""
@@ -408,6 +412,19 @@ class Reports:
         first, count = self._places.get((why, note), (place, 0))
         self._places[why, note] = (first, count + 1)
 
+    def record(
+        self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin
+    ) -> None:
+        """Record the pieces of an entry, and collect the reasons of skipped ones."""
+        recorded: list[base.PieceOrSkipped] = []
+        for piece in pieces:
+            if isinstance(piece, base.Skipped):
+                place = f"{origin.place} {piece.where}".strip()
+                self.add(piece.why, place, note=piece.note)
+            else:
+                recorded.append(piece)
+        self._recording.take(recorded, origin)
+
     def add_fields(
         self, owner: str, value: dict[str, Any], read: frozenset[str], place: str
     ) -> None:
@@ -425,12 +442,12 @@ class Reports:
         self._places.clear()
 
 
-def transcripts(
-    export: Export, read: Iterator[base.Transcript]
+def with_reports(
+    transcripts: Iterator[base.Transcript], export: Export
 ) -> Iterator[base.Transcript]:
     """Yield the transcripts of an export; the last one reports what is in none."""
     last: base.Transcript | None = None
-    for transcript in read:
+    for transcript in transcripts:
         if last is not None:
             yield last
         last = transcript

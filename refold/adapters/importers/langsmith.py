@@ -54,19 +54,12 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 
 def _values(source: base.Source) -> Iterator[tuple[str, Any]]:
     """Yield the runs of a file with their places."""
-    if source.is_lines:
-        for line in source.lines():
-            yield f"line {line.number}", line.value
+    runs = None if source.is_lines else base.at(source.document, "runs")
+    if not isinstance(runs, list):
+        yield from source.values()
         return
-    document = source.document
-    if isinstance(document, dict) and isinstance(document.get("runs"), list):
-        for index, value in enumerate(document["runs"]):
-            yield f"runs[{index}]", value
-    elif isinstance(document, list):
-        for index, value in enumerate(document):
-            yield f"[{index}]", value
-    else:
-        yield "", document
+    for index, value in enumerate(runs):
+        yield f"runs[{index}]", value
 
 
 def _is_run(value: Any) -> bool:

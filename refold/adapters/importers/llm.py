@@ -216,7 +216,7 @@ class _Session:
             source={"id": response_id},
             key=key(NAME, f"{response_id}\0prompt"),
         )
-        self._record(self._prompt(row, response_id), asked)
+        self._reports.record(self._prompt(row, response_id), asked)
         took = base.milliseconds(row, "duration_ms")
         answered_at = asked_at
         if asked_at is not None and took is not None:
@@ -237,7 +237,7 @@ class _Session:
         for call in self._store.rows("tool_calls", order, response_id):
             name = f"{response_id}:{call['id']}"
             pieces += self._call(call, name)
-        self._record(pieces or [messages.EMPTY], answer)
+        self._reports.record(pieces or [messages.EMPTY], answer)
 
     def _prompt(self, row: _Row, response_id: str) -> Iterator[base.PieceOrSkipped]:
         """Yield the system prompt, results of tools, and the input of a response."""
@@ -370,7 +370,7 @@ class _Session:
         parts = self._store.rows(
             "parts", "WHERE message_hash = ? ORDER BY position", name
         )
-        self._record(self._pieces(row, parts), origin)
+        self._reports.record(self._pieces(row, parts), origin)
 
     def _pieces(
         self, row: _Row, parts: Iterable[_Row]
@@ -475,19 +475,6 @@ class _Session:
         if exception and not content:
             content = exception
         return messages.tool_result(call_id, content, failed=exception is not None)
-
-    def _record(
-        self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin
-    ) -> None:
-        """Record pieces; the reasons of skipped ones are collected."""
-        taken: list[base.PieceOrSkipped] = []
-        for piece in pieces:
-            if isinstance(piece, base.Skipped):
-                place = f"{origin.place} {piece.where}".strip()
-                self._reports.add(piece.why, place, note=piece.note)
-            else:
-                taken.append(piece)
-        self._recording.take(taken, origin)
 
 
 def _history(rows: dict[str, _Row], before: list[str]) -> list[str]:

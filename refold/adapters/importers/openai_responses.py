@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -70,7 +70,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     chains: dict[str, _Chain] = {}
     owners: dict[str, str] = {}  # the chain of each response
     has_transcripts = False
-    for place, value in _values(source):
+    for place, value in source.values():
         if _is_batch(value):
             has_transcripts = True
             yield _of_batch(source, place, value)
@@ -98,23 +98,9 @@ def _document(source: base.Source) -> Any:
 
 def _first(source: base.Source) -> Any:
     """Return the first value of a file."""
-    for _, value in _values(source):
+    for _, value in source.values():
         return value
     return None
-
-
-def _values(source: base.Source) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a file with their places: lines, or items of a list."""
-    if source.is_lines:
-        for line in source.lines():
-            yield f"line {line.number}", line.value
-        return
-    document = source.document
-    if isinstance(document, list):
-        for index, value in enumerate(document):
-            yield f"[{index}]", value
-    else:
-        yield "", document
 
 
 def _is_known(value: Any) -> bool:
@@ -343,7 +329,7 @@ class _Items:
         error = base.mapping(response, "error")
         if error:
             key = f"{NAME}\0{name}\0error"
-            self._record([_error(error)], replace(answered, key=key))
+            self.reports.record([_error(error)], replace(answered, key=key))
         unread = _READ_OF_RESPONSE | frozenset(_SETTINGS)
         self.reports.add_fields("response", response, unread, call.place)
 
@@ -354,7 +340,7 @@ class _Items:
         """
         fields = {"format": NAME, "kind": "batch", "value": {"custom_id": name}}
         key = f"{NAME}\0{name}\0batch"
-        self._record([base.Piece("item", fields)], replace(origin, key=key))
+        self.reports.record([base.Piece("item", fields)], replace(origin, key=key))
 
     def take_request(
         self, body: dict[str, Any], origin: base.Origin, name: str
@@ -367,7 +353,7 @@ class _Items:
         for message in chat:
             place = f"{key}\0{message.index}"
             of_message = replace(openai.origin_of(message, origin), key=place)
-            self._record(openai.pieces_of(message, calls), of_message)
+            self.reports.record(openai.pieces_of(message, calls), of_message)
         for index, item in enumerate(_input_of(body)):
             place = f"{origin.place} input[{index}]"
             of_item = replace(origin, place=place, key=f"{key}\0{index}")
@@ -396,14 +382,16 @@ class _Items:
                 usage=base.mapping(body, "usage") or None,
                 key=f"{NAME}\0{name}\0answer",
             )
-            self._record(openai.pieces_of(message, openai.UnnamedCalls()), answered)
+            self.reports.record(
+                openai.pieces_of(message, openai.UnnamedCalls()), answered
+            )
 
     def take_error(self, line: dict[str, Any], origin: base.Origin) -> None:
         """Record the failure of a request of a batch."""
         error = base.mapping(line, "error")
         error = error or base.mapping(line, "response", "body", "error")
         key = f"{NAME}\0{base.text(line, 'custom_id')}\0error"
-        self._record([_error(error)], replace(origin, key=key))
+        self.reports.record([_error(error)], replace(origin, key=key))
 
     def take(
         self, item: dict[str, Any], origin: base.Origin, *, reason: str | None = None
@@ -430,7 +418,7 @@ class _Items:
         elif origin.response_id is None:
             origin = replace(origin, response_id=item_id or origin.place)
         before = self._recording.event_count
-        self._record(_pieces(item, reason), origin)
+        self.reports.record(_pieces(item, reason), origin)
         return self._recording.event_count > before
 
     def _take_instructions(self, fields: dict[str, Any], origin: base.Origin) -> None:
@@ -438,23 +426,10 @@ class _Items:
         text = base.text(fields, "instructions")
         if text is not None and text != self._instructions:
             self._instructions = text
-            self._record([messages.system_message(text)], origin)
+            self.reports.record([messages.system_message(text)], origin)
         for index, item in enumerate(base.each(fields, "instructions")):
             place = f"{origin.place} instructions[{index}]"
             self.take(item, replace(origin, place=place, key=f"{origin.key}\0{index}"))
-
-    def _record(
-        self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin
-    ) -> None:
-        """Record pieces; the reasons of skipped ones are collected."""
-        taken: list[base.PieceOrSkipped] = []
-        for piece in pieces:
-            if isinstance(piece, base.Skipped):
-                place = f"{origin.place} {piece.where}".strip()
-                self.reports.add(piece.why, place, note=piece.note)
-            else:
-                taken.append(piece)
-        self._recording.take(taken, origin)
 
 
 def _pieces(item: dict[str, Any], reason: str | None) -> Iterator[base.PieceOrSkipped]:
