@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from refold.adapters.importers import base
 from refold.adapters.importers.response import INTERRUPTED, broken_off, events_of
 from refold.adapters.proxy.conversation import WireAnswer
 from refold.adapters.proxy.protocols import errors
 from refold.adapters.proxy.protocols.reading import Notes, json_of
+from refold.adapters.proxy.protocols.streams import is_events, json_events
 from refold.domain.events import AgentError, AgentResponse, Event, JsonObject
 
 # The words of providers for an answer that ends with calls, or that just ends.
@@ -66,7 +67,38 @@ def failed(error: AgentError, *, complete: bool = True) -> WireAnswer:
     return WireAnswer((error,), None, None, complete)
 
 
-def whole(
+class Stream(Protocol):
+    """Joins the events of a stream to the object that an answer without one has.
+
+    complete: whether the end of the object came.
+    error:    the error that the provider sent in place of the rest.
+    """
+
+    complete: bool
+    error: AgentError | None
+
+    def take(self, name: str, event: dict[str, Any]) -> None:
+        """Take the next event."""
+        ...
+
+    def joined(self) -> JsonObject:
+        """Return the object, as far as it came."""
+        ...
+
+
+class Received(NamedTuple):
+    """The JSON object of an answer.
+
+    complete: whether the whole object came.
+    error:    the error that the provider sent in place of the rest.
+    """
+
+    value: JsonObject
+    complete: bool
+    error: AgentError | None
+
+
+def received(
     status: int,
     headers: Mapping[str, str],
     body: bytes,
@@ -75,11 +107,20 @@ def whole(
     *,
     complete: bool,
     content: str,
-) -> dict[str, Any] | WireAnswer:
+    stream: Stream,
+) -> Received | WireAnswer:
     """Return the JSON object of an answer, or the answer for an error.
 
-    content: the field with a list that each answer of the API has.
+    complete: whether the whole body came.
+    content:  the field with a list that each answer of the API has.
+    stream:   joins the answer if it came as a stream of events.
     """
+    if errors.is_error(status):
+        return failed(errors.error_of(status, headers, body, where), complete=complete)
+    if is_events(headers, body):
+        for name, event in json_events(body, notes):
+            stream.take(name, event)
+        return Received(stream.joined(), stream.complete, stream.error)
     try:
         value, changes = json_of(body)
     except ValueError:
@@ -88,7 +129,7 @@ def whole(
         return failed(errors.broken(where), complete=False)
     notes.repaired(changes)
     if isinstance(value, dict) and isinstance(value.get(content), list):
-        return value
+        return Received(value, complete=True, error=None)
     if errors.is_error(status, value):
         return failed(errors.error_in(value, where))
     return failed(errors.unreadable(status, headers, body, where))

@@ -17,8 +17,7 @@ from refold.adapters.proxy.protocols import clients, errors
 from refold.adapters.proxy.protocols.answers import (
     answer_of,
     call_input,
-    failed,
-    whole,
+    received,
 )
 from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
 from refold.adapters.proxy.protocols.reading import (
@@ -31,7 +30,6 @@ from refold.adapters.proxy.protocols.reading import (
     storable,
     without_secrets,
 )
-from refold.adapters.proxy.protocols.streams import is_events, json_events
 from refold.domain.events import (
     AgentError,
     Event,
@@ -280,17 +278,20 @@ def answer(
     status: int, headers: Mapping[str, str], body: bytes, *, complete: bool
 ) -> WireAnswer:
     """Return an answer as events."""
-    if errors.is_error(status):
-        return failed(errors.error_of(status, headers, body, NAME), complete=complete)
     notes = Notes()
-    if is_events(headers, body):
-        return _streamed(body, notes)
-    message = whole(
-        status, headers, body, NAME, notes, complete=complete, content="content"
+    message = received(
+        status,
+        headers,
+        body,
+        NAME,
+        notes,
+        complete=complete,
+        content="content",
+        stream=_Stream(notes),
     )
     if isinstance(message, WireAnswer):
         return message
-    return _answer(message, notes, complete=True)
+    return _answer(message.value, notes, complete=message.complete, error=message.error)
 
 
 def _answer(
@@ -318,16 +319,6 @@ def _answer(
     normal_message: JsonObject = {**message, "content": content}
     return answer_of(
         normal_message, NAME, notes, complete=complete, error=error, items=items
-    )
-
-
-def _streamed(body: bytes, notes: Notes) -> WireAnswer:
-    """Return the answer in a stream, which may be cut off anywhere."""
-    stream = _Stream(notes)
-    for name, event in json_events(body, notes):
-        stream.take(name, event)
-    return _answer(
-        stream.message(), notes, complete=stream.complete, error=stream.error
     )
 
 
@@ -363,7 +354,7 @@ class _Stream:
         elif kind not in ("content_block_stop", "ping"):
             self._notes.add(NOT_CONVERTED, f"event {base.shown(kind)}")
 
-    def message(self) -> JsonObject:
+    def joined(self) -> JsonObject:
         """Return the message, as far as it came."""
         content: list[Any] = []
         for index in sorted(self._blocks):

@@ -114,11 +114,7 @@ class Reading:
     def _result(self, message: dict[str, Any], place: str) -> Event:
         """Return the result in a message, or the message itself as an item."""
         tool = base.text(message, "name")
-        call_id = base.text(message, "tool_call_id")
-        if call_id is None:
-            call_id = self._ids.of_result(tool)
-        else:
-            self._ids.answered(call_id)
+        call_id = self._ids.of_result(tool, base.text(message, "tool_call_id"))
         if call_id is None:
             self._notes.add(NOT_CONVERTED, f"{place}: result that names no call")
             return Item(format=self._form, kind="tool_result", value=message)

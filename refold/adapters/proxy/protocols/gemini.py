@@ -210,11 +210,7 @@ class _Reading:
     def _result(self, result: dict[str, Any], place: str) -> Event:
         """Return the result of a call."""
         tool = base.text(result, "name")
-        call_id = base.text(result, "id")
-        if call_id is None:
-            call_id = self._ids.of_result(tool)
-        else:
-            self._ids.answered(call_id)
+        call_id = self._ids.of_result(tool, base.text(result, "id"))
         if call_id is None:
             self._notes.add(NOT_CONVERTED, f"{place}: result that names no call")
             return Item(format=NAME, kind="tool_result", value=result)

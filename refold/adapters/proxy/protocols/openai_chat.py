@@ -9,7 +9,7 @@ from typing import Any, Final
 from refold.adapters.importers import base, openai
 from refold.adapters.proxy.conversation import WireAnswer, WireRequest
 from refold.adapters.proxy.protocols import chat, clients, errors, openai_shared
-from refold.adapters.proxy.protocols.answers import failed, whole
+from refold.adapters.proxy.protocols.answers import received
 from refold.adapters.proxy.protocols.reading import (
     Notes,
     body_of,
@@ -17,7 +17,7 @@ from refold.adapters.proxy.protocols.reading import (
     settled,
     without_secrets,
 )
-from refold.adapters.proxy.protocols.streams import DONE, is_events, json_events
+from refold.adapters.proxy.protocols.streams import DONE
 from refold.domain.events import AgentError, JsonObject
 
 NAME: Final = "openai-chat"
@@ -64,26 +64,26 @@ def answer(
     status: int, headers: Mapping[str, str], body: bytes, *, complete: bool
 ) -> WireAnswer:
     """Return an answer as events."""
-    if errors.is_error(status):
-        return failed(errors.error_of(status, headers, body, NAME), complete=complete)
     notes = Notes()
-    if is_events(headers, body):
-        stream = _Stream()
-        for name, event in json_events(body, notes):
-            stream.take(name, event)
-        return chat.answer(
-            stream.completion(),
-            NAME,
-            notes,
-            complete=stream.complete,
-            error=stream.error,
-        )
-    completion = whole(
-        status, headers, body, NAME, notes, complete=complete, content="choices"
+    completion = received(
+        status,
+        headers,
+        body,
+        NAME,
+        notes,
+        complete=complete,
+        content="choices",
+        stream=_Stream(),
     )
     if isinstance(completion, WireAnswer):
         return completion
-    return chat.answer(completion, NAME, notes, complete=True)
+    return chat.answer(
+        completion.value,
+        NAME,
+        notes,
+        complete=completion.complete,
+        error=completion.error,
+    )
 
 
 class _Stream:
@@ -117,7 +117,7 @@ class _Stream:
             if index == 0 and base.text(choice, "finish_reason"):
                 self.complete = True
 
-    def completion(self) -> JsonObject:
+    def joined(self) -> JsonObject:
         """Return the completion, as far as it came."""
         choices: list[Any] = []
         for index in sorted(self._choices):

@@ -12,9 +12,8 @@ from refold.adapters.proxy.protocols import clients, errors, openai_shared
 from refold.adapters.proxy.protocols.answers import (
     answer_of,
     call_input,
-    failed,
+    received,
     stop_reason,
-    whole,
 )
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
@@ -27,7 +26,6 @@ from refold.adapters.proxy.protocols.reading import (
     storable,
     without_secrets,
 )
-from refold.adapters.proxy.protocols.streams import is_events, json_events
 from refold.domain.events import (
     AgentError,
     Event,
@@ -347,22 +345,22 @@ def answer(
     status: int, headers: Mapping[str, str], body: bytes, *, complete: bool
 ) -> WireAnswer:
     """Return an answer as events."""
-    if errors.is_error(status):
-        return failed(errors.error_of(status, headers, body, NAME), complete=complete)
     notes = Notes()
-    if is_events(headers, body):
-        stream = _Stream(notes)
-        for name, event in json_events(body, notes):
-            stream.take(name, event)
-        return _answer(
-            stream.response(), notes, complete=stream.complete, error=stream.error
-        )
-    response = whole(
-        status, headers, body, NAME, notes, complete=complete, content="output"
+    response = received(
+        status,
+        headers,
+        body,
+        NAME,
+        notes,
+        complete=complete,
+        content="output",
+        stream=_Stream(notes),
     )
     if isinstance(response, WireAnswer):
         return response
-    return _answer(response, notes, complete=True)
+    return _answer(
+        response.value, notes, complete=response.complete, error=response.error
+    )
 
 
 def _answer(
@@ -458,7 +456,7 @@ class _Stream:
         self._indexes[name] = index
         return self._items.setdefault(index, _Item())
 
-    def response(self) -> JsonObject:
+    def joined(self) -> JsonObject:
         """Return the response, as far as it came.
 
         Some servers leave out the output in the last event.

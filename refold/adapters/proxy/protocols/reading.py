@@ -223,20 +223,22 @@ class DerivedIds:
         self._waiting.append((call_id, tool))
         return call_id
 
-    def of_result(self, tool: str | None) -> str | None:
-        """Return the id of the oldest call of this tool, or of any tool without one."""
-        for index, (call_id, called_tool) in enumerate(self._waiting):
-            if tool is None or tool == called_tool:
-                del self._waiting[index]
-                return call_id
-        return None
+    def of_result(self, tool: str | None, call_id: str | None) -> str | None:
+        """Return the id of the call that a result answers; None if no call waits.
 
-    def answered(self, call_id: str) -> None:
-        """Note that a call has its result."""
-        for index, (waiting_id, _) in enumerate(self._waiting):
-            if waiting_id == call_id:
+        tool:    the tool of the result; None if it names none.
+        call_id: the id in the result.  Without one, it answers the oldest call of its
+                 tool, or of any tool.
+        """
+        for index, (waiting_id, called_tool) in enumerate(self._waiting):
+            if call_id is None:
+                is_answered = tool is None or tool == called_tool
+            else:
+                is_answered = waiting_id == call_id
+            if is_answered:
                 del self._waiting[index]
-                return
+                return waiting_id
+        return call_id
 
 
 class UserEvents:
