@@ -150,9 +150,9 @@ def test_a_held_stream_ends_when_the_client_leaves(provider: Provider) -> None:
         connection.getresponse() as response,
     ):
         response.readline()
-        assert not provider.requests[0].ended
+        assert not provider.requests[0].is_finished
 
-    until(lambda: provider.requests[0].ended, "the end of the answer")
+    until(lambda: provider.requests[0].is_finished, "the end of the answer")
 
 
 def test_requests_without_tools_take_no_reply_of_the_script(provider: Provider) -> None:
@@ -208,4 +208,4 @@ def test_the_server_answers_many_streams_at_once(provider: Provider) -> None:
             ),
             "the beginning of each stream",
         )
-        assert not any(request.ended for request in provider.requests)
+        assert not any(request.is_finished for request in provider.requests)

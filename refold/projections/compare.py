@@ -54,17 +54,17 @@ _ANSWERS: Final = ("response", "call")  # kinds of places that begin an answer
 class Moment(NamedTuple):
     """One call of a model.
 
-    read:   the number of events in the log at that time.
-    seq:    the first event of its answer.
-    used:   the identifiers in the answer that occur earlier in the log.
-    files:  the files that earlier calls read, wrote, or deleted.
-    failed: the earlier calls that failed; each is the set of forms in which a context
-            may mention it.
-    parts:  for each later response in the same answer, the number of events before it.
-            A rebuild decides there, too.
+    events_before: the number of events in the log at that time.
+    seq:           the first event of its answer.
+    used:          the identifiers in the answer that occur earlier in the log.
+    files:         the files that earlier calls read, wrote, or deleted.
+    failed:        the earlier calls that failed; each is the set of forms in which a
+                   context may mention it.
+    parts:         for each later response in the same answer, the number of events
+                   before it.  A rebuild decides there, too.
     """
 
-    read: int
+    events_before: int
     seq: int
     used: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
@@ -93,18 +93,18 @@ def moments(envelopes: _Log) -> list[Moment]:
             request_index = index
         seq = answers.first_seq(envelope, placed)
         if placed is not None and seq is not None:
-            read = index if request_index is None else request_index
+            events_before = index if request_index is None else request_index
             request_index = None
-            moment = by_answer.get(seq, Moment(read, seq))
+            moment = by_answer.get(seq, Moment(events_before, seq))
             earlier = {name for name in names if first_seq.get(name, seq) < seq}
             moment = moment._replace(used=moment.used | earlier)
             if placed.exchange == envelope.seq != seq:
-                moment = moment._replace(parts=(*moment.parts, read))
+                moment = moment._replace(parts=(*moment.parts, events_before))
             by_answer[seq] = moment
         for name in names:
             first_seq.setdefault(name, envelope.seq)
     own = [moment for moment in by_answer.values() if moment.seq > 0]
-    limits = [envelopes[moment.read].seq for moment in own]
+    limits = [envelopes[moment.events_before].seq for moment in own]
     files = _before_each(abridged.files_in(envelopes), limits)
     failed = _before_each(abridged.failures_in(envelopes), limits)
     return [
@@ -116,7 +116,7 @@ def moments(envelopes: _Log) -> list[Moment]:
 def _before_each(
     occurrences: Iterable[tuple[int, Any]], limits: Iterable[int]
 ) -> Iterator[frozenset[Any]]:
-    """For each limit, the values that occur before it.
+    """Return the values that occur before each limit.
 
     occurrences: (seq, value) in order of seq.
     limits:      seqs in order.
@@ -133,7 +133,7 @@ def _before_each(
 
 
 def _shown_names(event: events.Event) -> set[str]:
-    """The identifiers in the parts of an event that a model may be shown."""
+    """Return the identifiers in the parts of an event that a model may be shown."""
     match event:
         case events.SystemPrompt(text=str(text)) | events.AgentResponse(text=text):
             return in_text(text)
@@ -252,7 +252,7 @@ class Elements:
 
 
 def _weight(block: Block, key: bytes) -> int:
-    """The estimated tokens of a block, without the base64 of images and documents.
+    """Return the estimated tokens of a block, without the base64 of files.
 
     key: the canonical JSON of the block.
     """
@@ -270,7 +270,7 @@ def _weight(block: Block, key: bytes) -> int:
 
 
 def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
-    """The identifiers and failed calls that a block mentions."""
+    """Return the identifiers and failed calls that a block mentions."""
     names: set[str] = set()
     texts = list(texts_in(block))
     if block["type"] == "tool_use":
@@ -391,7 +391,7 @@ class Requests:
         return within
 
     def _grown(self, outline: Outline, shown: Shown) -> Rendered | None:
-        """The previous request with new events at its end, or None if more changed."""
+        """Return the previous request with new events added; None if more changed."""
         if self._previous is None:
             return None
         request, earlier, earlier_shown = self._previous
@@ -420,7 +420,7 @@ class Requests:
         raw_tokens = request.raw_tokens + view.tokens
         is_protected = outline.protected_seqs or outline.covered_client_summaries
         if is_protected and self._is_over(tokens, raw_tokens):
-            # The words of the user give way to what is new.
+            # New events take the room of the user's protected words.
             return None
         return Rendered(
             tokens=tokens,
@@ -447,7 +447,7 @@ class Requests:
 def _all_of(
     envelopes: _Log, extras: Extras, read: Read, strategy: Strategy = _KEEP_ALL
 ) -> View:
-    """The view of these events, none of them compacted."""
+    """Return the view of these events, none of them compacted."""
     outline = strategy.read_whole(envelopes)
     return render(strategy, outline, envelopes, extras=extras, read=read)
 
@@ -550,7 +550,7 @@ def _call_ids(messages: Iterable[Message]) -> set[str]:
 
 
 def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
-    """Everything that a view depends on, except its raw end."""
+    """Return everything that a view depends on, except its raw end."""
     layers = outline.layers
     return (
         outline.edits,
@@ -574,9 +574,9 @@ _MOST_TIMERS: Final = 16  # that may fire between two events
 class Done(NamedTuple):
     """One call of the summarizer.
 
-    request:       the number of requests sent before it.
-    read, written: the summarizer's input and output tokens.
-    failed:        why it failed or changed nothing; empty if it took effect.
+    request: the number of requests sent before it.
+    input_tokens, output_tokens: those of the summarizer.
+    failed:  why it failed or changed nothing; empty if it took effect.
     """
 
     request: int
@@ -585,8 +585,8 @@ class Done(NamedTuple):
     decided_at_seq: int
     tokens_before: int
     tokens_after: int
-    read: int
-    written: int
+    input_tokens: int
+    output_tokens: int
     failed: str = ""
 
 
@@ -630,8 +630,10 @@ class Walk:
 
     def steps(self) -> Iterator[tuple[Moment, datetime, Rendered]]:
         """Yield the requests with their times, oldest first, each built on demand."""
-        moment_at = {moment.read: moment for moment in self.moments}
-        later_parts = {read for moment in self.moments for read in moment.parts}
+        moment_at = {moment.events_before: moment for moment in self.moments}
+        later_parts: set[int] = set()
+        for moment in self.moments:
+            later_parts.update(moment.parts)
         previous: Envelope | None = None
         turn_ended = False
         for index, event in enumerate(self.events[: max(moment_at, default=-1) + 1]):
@@ -639,15 +641,15 @@ class Walk:
                 self._fold(index)  # as in ``DecisionPoints``
                 continue
             clock = previous.ts if previous else event.ts
-            moment = moment_at.get(index)
+            called = moment_at.get(index)
             if previous and turn_ended:
                 _, placed = place(self._outline.thread, event)
                 turn_ended = not continues_response(previous, event, placed)
-            decides = moment is not None or turn_ended or index in later_parts
+            decides = called is not None or turn_ended or index in later_parts
             if decides:
                 self._decide(clock)
-            if moment is not None:
-                yield moment, clock, self._requests.next(self._outline, self.derived)
+            if called is not None:
+                yield called, clock, self._requests.next(self._outline, self.derived)
                 self._sent += 1
             decided_at = clock if decides else None
             self._wait(clock, event.ts, decided=decided_at)
@@ -680,10 +682,10 @@ class Walk:
         for _ in range(_MOST_TIMERS):
             if self._outline.failed_at == microseconds(now):
                 return
-            due = self.strategy.due_at(self._outline, now)
-            if due is None:
+            due_at = self.strategy.due_at(self._outline, now)
+            if due_at is None:
                 return
-            now = max(due, now)
+            now = max(due_at, now)
             if now >= end or now == decided:
                 return
             decided = now
@@ -703,15 +705,15 @@ class Walk:
                 return
         if self.recorded is not None and not self.compacts_further:
             return
-        due = self.strategy.decide(self._outline, now)
-        while due is not None and self._compact(due, now):
-            due = self.strategy.further(self._outline, now)
+        decided = self.strategy.decide(self._outline, now)
+        while decided is not None and self._compact(decided, now):
+            decided = self.strategy.further(self._outline, now)
 
-    def _compact(self, due: Compaction, now: datetime) -> bool:
+    def _compact(self, decided: Compaction, now: datetime) -> bool:
         """Carry out a compaction; False if the summarizer failed."""
         source = compaction.source_of(
-            due,
-            events=self._requests.within(((due.first_seq, due.last_seq),)),
+            decided,
+            events=self._requests.within(((decided.first_seq, decided.last_seq),)),
             summaries=self.derived,
             edits=self._outline.edits,
         )
@@ -721,13 +723,13 @@ class Walk:
                 self.summarizer,
                 source,
                 outline=self._outline,
-                target_tokens=due.target_tokens,
+                target_tokens=decided.target_tokens,
             )
         except RefoldError as error:
-            self._note_failure(due, source, now, str(error))
+            self._note_failure(decided, source, now, str(error))
             return False
         summary = compaction.summary_of(
-            due,
+            decided,
             source,
             written,
             strategy=self.strategy.ref,
@@ -737,16 +739,16 @@ class Walk:
         self._apply(entry, summary, estimate_text(source.text))
         return True
 
-    def _apply(self, entry: Envelope, summary: Summary, read: int) -> None:
+    def _apply(self, entry: Envelope, summary: Summary, estimated_tokens: int) -> None:
         """Add a summary.
 
-        read: the summarizer's input tokens, if its usage does not state them.
+        estimated_tokens: of the summarizer's input, if its usage does not count them.
         """
         self._add_derived(entry)
         usage = summary.usage or {}
         input_tokens = usage.get("input_tokens")
         if not isinstance(input_tokens, int):
-            input_tokens = read
+            input_tokens = estimated_tokens
         output_tokens = usage.get("output_tokens")
         if not isinstance(output_tokens, int):
             output_tokens = summary.tokens_after
@@ -757,32 +759,32 @@ class Walk:
             decided_at_seq=summary.decided_at_seq,
             tokens_before=summary.tokens_before,
             tokens_after=summary.tokens_after,
-            read=input_tokens,
-            written=output_tokens,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
         )
         self.done.append(done)
 
     def _note_failure(
-        self, due: Compaction, source: Source, now: datetime, why: str
+        self, decided: Compaction, source: Source, now: datetime, why: str
     ) -> None:
         note = events.CompactionNote(
             phase="failed",
             why=why,
             attempt=self._outline.failures + 1,
-            first_seq=due.first_seq,
-            last_seq=due.last_seq,
-            decided_at_seq=due.decided_at_seq,
+            first_seq=decided.first_seq,
+            last_seq=decided.last_seq,
+            decided_at_seq=decided.decided_at_seq,
         )
         self._add_derived(self._derived_entry(note, now))
         done = Done(
             request=self._sent,
-            first_seq=due.first_seq,
-            last_seq=due.last_seq,
-            decided_at_seq=due.decided_at_seq,
-            tokens_before=due.tokens_before,
-            tokens_after=due.tokens_before,
-            read=estimate_text(source.text),
-            written=0,
+            first_seq=decided.first_seq,
+            last_seq=decided.last_seq,
+            decided_at_seq=decided.decided_at_seq,
+            tokens_before=decided.tokens_before,
+            tokens_after=decided.tokens_before,
+            input_tokens=estimate_text(source.text),
+            output_tokens=0,
             failed=why,
         )
         self.done.append(done)
@@ -792,7 +794,7 @@ class Walk:
         self._outline = fold_derived(self._outline, entry)
 
     def _derived_entry(self, event: Event, now: datetime) -> Envelope:
-        """The event as an entry of the derived stream, without hashes."""
+        """Return the event as an entry of the derived stream, without hashes."""
         stream = self.events[-1].stream_id._replace(stream=self.strategy.fingerprint)
         return Envelope.imagined(event, len(self.derived) + 1, now, stream)
 
@@ -867,7 +869,7 @@ class Outcome:
     @property
     def summarizer_tokens(self) -> int:
         """The summarizer's input and output tokens, including failed attempts."""
-        return sum(done.read + done.written for done in self.done)
+        return sum(done.input_tokens + done.output_tokens for done in self.done)
 
     @property
     def reference_recall(self) -> float | None:
@@ -927,7 +929,8 @@ class Outcome:
         if prices is None:
             return None
         return sum(
-            prices.cost(uncached=call.read, output=call.written) for call in self.done
+            prices.cost(uncached=call.input_tokens, output=call.output_tokens)
+            for call in self.done
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -1087,17 +1090,17 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
                 gap_seconds=(at - previous_at).total_seconds(),
                 model=model,
             )
-        rest = tokens - min(cached, tokens)
+        not_cached = tokens - min(cached, tokens)
         written = 0
         if tokens >= model.cache_min_tokens:
-            written = rest
+            written = not_cached
         yield Sent(
             seq=moment.seq,
             at=at,
             tokens=tokens,
-            cached=tokens - rest,
+            cached=tokens - not_cached,
             written=written,
-            uncached=rest - written,
+            uncached=not_cached - written,
             used=len(moment.used),
             used_shown=sum(map(prompt.holds, moment.used)),
             files=len(moment.files),
@@ -1121,7 +1124,7 @@ def _cached(
     gap_seconds: float,
     model: ModelInfo,
 ) -> int:
-    """The tokens of a request that the next one reads from the cache.
+    """Return the tokens of a request that the next one reads from the cache.
 
     weight:           the weight of the elements of the request, which has ``tokens``.
     unchanged_weight: the weight of its elements that begin the next request too.

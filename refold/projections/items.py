@@ -87,15 +87,15 @@ def has_bytes(value: Any) -> bool:
     """Whether a value contains bytes, however deep it is nested."""
     if _is_plain(value):
         return False
-    rest = [value]
-    while rest:
-        part = rest.pop()
+    unchecked = [value]
+    while unchecked:
+        part = unchecked.pop()
         if isinstance(part, bytes | bytearray | memoryview):
             return True
         if isinstance(part, list | tuple):
-            rest.extend(part)
+            unchecked.extend(part)
         elif isinstance(part, dict):
-            rest.extend(part.values())
+            unchecked.extend(part.values())
     return False
 
 
@@ -161,7 +161,7 @@ class _Places:
 
 
 def _step(name: object) -> str:
-    """A key as one step of a place, escaped as in a JSON pointer."""
+    """Return a key as one step of a place, escaped as in a JSON pointer."""
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
@@ -223,12 +223,12 @@ def _redacted_parts(before: str, after: str) -> Iterator[tuple[str, str]]:
         return
     ends = [0, *(placeholder.end() for placeholder in placeholders)]
     starts = [*(placeholder.start() for placeholder in placeholders), len(after)]
-    kept = [after[end:start] for end, start in zip(ends, starts, strict=True)]
-    if not (before.startswith(kept[0]) and before.endswith(kept[-1])):
+    around = [after[end:start] for end, start in zip(ends, starts, strict=True)]
+    if not (before.startswith(around[0]) and before.endswith(around[-1])):
         return
     parts: list[tuple[str, str]] = []
-    at = len(kept[0])
-    for placeholder, following in zip(placeholders, kept[1:], strict=True):
+    at = len(around[0])
+    for placeholder, following in zip(placeholders, around[1:], strict=True):
         if placeholder is placeholders[-1]:
             end = len(before) - len(following)
         else:
@@ -273,7 +273,7 @@ class _Assembler:
         self._read = read
 
     def value(self, value: Any) -> Any:
-        """The value without references."""
+        """Return the value without references."""
         if isinstance(value, list):
             return [self.value(item) for item in value]
         if not isinstance(value, dict):
@@ -302,7 +302,7 @@ class _Assembler:
 
 
 def _at(payloads: Payloads, place: str) -> Any:
-    """The value at a place, or None if it is gone."""
+    """Return the value at a place, or None if it is gone."""
     index, *steps = place.split("/")
     value: Any = payloads[int(index)]
     try:

@@ -473,13 +473,13 @@ def _folder_in_entry(event: events.Event, native: Mapping[str, Any]) -> str:
 
 
 def _redactions(envelope: Envelope) -> int:
-    """The number of values that redaction replaced in an event."""
+    """Return the number of values that redaction replaced in an event."""
     count = envelope.redaction.get("n")
     return count if isinstance(count, int) else 0
 
 
 def _difference(usage: Usage, counted: Usage) -> Usage:
-    """The tokens that were not counted yet."""
+    """Return the tokens that were not counted yet."""
     return Usage(*(new - old for new, old in zip(usage, counted, strict=True)))
 
 
@@ -489,7 +489,7 @@ def _digest(path: str) -> str:
 
 
 def _patched_files(call: ToolCall) -> Iterator[str]:
-    """The files in a patch that the call applies, in the format of ``apply_patch``."""
+    """Yield the files in a patch of ``apply_patch`` that the call applies."""
     from refold.projections.context.text import leaves
 
     arguments = call.arguments

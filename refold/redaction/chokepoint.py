@@ -257,12 +257,12 @@ class JudgedItem:
     """A framework's item that passed redaction, with the findings in it.
 
     record:   the redacted item.
-    found:    the tally of its findings.
+    tally:    the counts of its findings, by type.
     size:     the bytes of its JSON before redaction.
     repaired: whether it had values that JSON in UTF-8 cannot hold, which were replaced.
     """
 
-    __slots__ = ("_parts", "_texts", "found", "record", "redactor", "repaired", "size")
+    __slots__ = ("_parts", "_texts", "record", "redactor", "repaired", "size", "tally")
 
     def __init__(
         self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
@@ -272,7 +272,7 @@ class JudgedItem:
         self.size = len(data)
         self.redactor = redactor
         try:
-            self.record, self.found = redact_native(redactor, record, tag)
+            self.record, self.tally = redact_native(redactor, record, tag)
         except RedactionError as error:
             raise RedactionFailed("item", reason=str(error)) from None
         # The texts, objects and arrays in the value are collected on first use.
@@ -608,7 +608,7 @@ def redact(
     if of_item:
         blobs = (*blobs, *of_item.opaque)
         if item and draft.meta.native:
-            clean.tally.update(item.found)
+            clean.tally.update(item.tally)
     if event.repaired or payload_repaired or beside_repaired:
         clean.warnings.append(REPAIRED)
     # An unchanged payload is neither validated nor encoded a second time.

@@ -161,7 +161,7 @@ class _Walk:
             indexes = self._to_redact(prepared)
         else:
             indexes = sorted(
-                index for index, text in prepared.items() if text.found != ()
+                index for index, text in prepared.items() if text.findings != ()
             )
         if indexes:
             self._redact_texts(indexes, prepared)
@@ -383,7 +383,7 @@ class _Walk:
         scanned = self._scanner.survey(lines, self._meter)
         for number, (node, line) in enumerate(zip(flat.commands, lines, strict=True)):
             self._spend(len(node.value) + len(line) // FAST)
-            findings = scanned[number].found if number in scanned else None
+            findings = scanned[number].findings if number in scanned else None
             if not findings:
                 continue
             place = 0
@@ -413,7 +413,7 @@ class _Walk:
         written = [_Written(node.value) for node in flat.objects]
         scanned = self._scanner.survey([text.text for text in written], self._meter)
         for number, whole in scanned.items():
-            for finding in whole.found or ():
+            for finding in whole.findings or ():
                 if finding.rule not in of_objects:
                     continue
                 for start, end, owner, name in written[number].places:
@@ -435,8 +435,8 @@ class _Walk:
         if previous is None:
             prepared[index] = Prepared(text, Folded(text), (), [own])
         else:
-            findings = [*(previous.found or ()), own]
-            prepared[index] = previous._replace(found=findings)
+            findings = [*(previous.findings or ()), own]
+            prepared[index] = previous._replace(findings=findings)
 
     def _is_clean(self, name: str, key: str) -> bool:
         """Whether nothing is found in ``name`` under ``key``."""

@@ -213,7 +213,7 @@ class Redactor:
         if meter.until:
             meter.check_time()
         concern = scanner.concern(key) if key else None
-        is_clean = prepared is None or prepared.found == ()
+        is_clean = prepared is None or prepared.findings == ()
         if (
             is_clean
             and not (concern and concern.rules)

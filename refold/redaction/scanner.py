@@ -327,21 +327,21 @@ NO_CONCERN: Final = Concern()
 class Prepared(NamedTuple):
     """A text in the form that rules see, with the hits of its triggers.
 
-    found: the findings under a key without context.  None if that was not judged; an
-           empty tuple if there are none and no placeholder divides the text.
-    spent: the steps that this took.
+    findings: those under a key without context.  None if that was not judged; an
+              empty tuple if there are none and no placeholder divides the text.
+    spent:    the steps that this took.
     """
 
     text: str
     folded: Folded
     hits: Sequence[Hit] = ()
-    found: Sequence[Finding] | None = None
+    findings: Sequence[Finding] | None = None
     spent: int = 0
 
     @property
     def is_clean(self) -> bool:
         """Whether only a key with context could make a finding in the text."""
-        return self.found == ()
+        return self.findings == ()
 
 
 # A rule, and a value that it matched.
@@ -716,14 +716,13 @@ class Scanner:
             )
             if plain and matches.never:
                 return None
-            findings = self._found(folded, matches, meter)
+            findings: Sequence[Finding] = self._found(folded, matches, meter)
         except Exception:
             # The settler judges the text again and handles the error.
             return Prepared(text, folded, hits, spent=meter.spent)
-        found: Sequence[Finding] = findings
         if plain and not findings:
-            found = ()
-        return Prepared(text, folded, hits, found, meter.spent)
+            findings = ()
+        return Prepared(text, folded, hits, findings, meter.spent)
 
     def _hits(
         self, texts: Sequence[str], whole: Meter | None

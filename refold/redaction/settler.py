@@ -361,7 +361,7 @@ class Settler:
         alone = self.scanner.look(value)
         if alone:
             # A value that is found without context is replaced by itself, later.
-            starts = [finding.start for finding in alone.found or ()]
+            starts = [finding.start for finding in alone.findings or ()]
             end = min(starts, default=len(value))
             finding = self._found_at(f"{context}{value[:end]}", start, piece.source)
             if finding is None:
@@ -518,8 +518,10 @@ class Settler:
             if not source.concern.rules:
                 return []
             prepared = Prepared(source.text, Folded(source.text))
-        if prepared.found is not None and not (source.concern.rules or source.number):
-            return [*prepared.found]
+        if prepared.findings is not None and not (
+            source.concern.rules or source.number
+        ):
+            return [*prepared.findings]
         findings = self.scanner.findings(
             prepared,
             source.concern,
@@ -527,7 +529,7 @@ class Settler:
             whole=source.whole,
             number=source.number,
         )
-        for finding in prepared.found or ():
+        for finding in prepared.findings or ():
             # Some findings follow from the object around a text, not from the text.
             if finding.rule in self.scanner.of_objects and finding not in findings:
                 findings.append(finding)

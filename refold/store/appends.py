@@ -478,8 +478,8 @@ class Writer:
             after = after._replace(numbers=tag.known)
             plan = self.redactor.plan
             if (plan.kept or after.kept) and not after.closed:
-                kept = kept_values(after.kept, tag.values, plan, self.time.now())
-                after = after._replace(kept=kept)
+                values = kept_values(after.kept, tag.values, plan, self.time.now())
+                after = after._replace(kept=values)
         return ports.Append(
             base=head,
             state=after,
@@ -528,7 +528,7 @@ class Writer:
             record["bytes"] = [blob.sha256 for blob in opaque]
         item = JudgedItem(redactor, record, tag)
         for _ in opaque:
-            item.found.add(UNSCANNED)
+            item.tally.add(UNSCANNED)
         return item, opaque
 
     def judged(
@@ -867,8 +867,8 @@ def _with_rest_of_item(
     meta: Meta, clean: JsonObject, payloads: Sequence[JsonObject], limits: Limits
 ) -> Meta:
     """Return ``meta`` with the parts of the item that its events do not contain."""
-    rest = skeleton(clean["value"], payloads, most=limits.event_bytes // 2)
-    native = {**clean, "value": rest, "n": len(payloads)}
+    value = skeleton(clean["value"], payloads, most=limits.event_bytes // 2)
+    native = {**clean, "value": value, "n": len(payloads)}
     return meta.model_copy(update={"native": native})
 
 

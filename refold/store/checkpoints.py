@@ -132,12 +132,12 @@ class Checkpoints:
         if first > end:
             return Fold(self.strategy.read(start, events), derived)
         outline = start
-        rest = iter(events)
+        remaining = iter(events)
         waiting = list(derived)
         stored: set[int] | None = None
         for seq in range(first, end + 1, step):
             last: list[Envelope] = []
-            outline = self.strategy.read(outline, _through(rest, seq, last))
+            outline = self.strategy.read(outline, _through(remaining, seq, last))
             if not last:  # there are no further events
                 return Fold(outline, waiting)
             while waiting and _existed(waiting[0], seq):
@@ -147,7 +147,7 @@ class Checkpoints:
                 self._drop(other for other in stored if other % step)
             if seq not in stored:
                 self._save(outline, last[0].hash)
-        return Fold(self.strategy.read(outline, rest), waiting)
+        return Fold(self.strategy.read(outline, remaining), waiting)
 
     def _save(self, outline: Outline, hash_: str) -> None:
         """Store a checkpoint, unless it is too large or the store is only read."""

@@ -205,30 +205,30 @@ def page_of(
         descending = sort not in ASCENDING
     key = _KEYS[sort]
     unread = 0
-    found: list[SessionOverview] = []
+    selected: list[SessionOverview] = []
     for session in sessions:
         if not session.is_current:
             unread += 1
         if matching.matches(session):
-            found.append(session)
-    found.sort(key=lambda session: _order(session, key), reverse=descending)
+            selected.append(session)
+    selected.sort(key=lambda session: _order(session, key), reverse=descending)
     if sort in _TEXTS:  # sessions without the text come last in both directions
-        found.sort(key=lambda session: not key(session))
+        selected.sort(key=lambda session: not key(session))
     start = 0
     if not isinstance(after, str | None):
         raise _no_place()
     if after and sort == "session":
-        start = _start_after_name(found, after, descending=descending)
+        start = _start_after_name(selected, after, descending=descending)
     elif after and sort in _TEXTS:
-        start = _start_after_row(found, after)
+        start = _start_after_row(selected, after)
     elif after:
-        start = _start_after_value(found, after, key, descending=descending)
-    end = len(found) if limit is None else start + limit
-    page = found[start:end]
+        start = _start_after_value(selected, after, key, descending=descending)
+    end = len(selected) if limit is None else start + limit
+    page = selected[start:end]
     following = None
-    if page and end < len(found):
+    if page and end < len(selected):
         following = _cursor(page[-1], sort, key, row=end)
-    return OverviewPage(page, following, len(found), unread)
+    return OverviewPage(page, following, len(selected), unread)
 
 
 _Key: TypeAlias = Callable[[SessionOverview], Any]

@@ -343,7 +343,7 @@ def test_requests_of_several_sessions_are_sent_in_one_batch(
 ) -> None:
     sessions = [store.session(user_id="ada", session_id=f"s-{n}") for n in range(4)]
     captures = [capture(session, api) for session in sessions]
-    api.ended.update({"s-2": "expired"})
+    api.outcomes.update({"s-2": "expired"})
     api.reply(message("Yes."), error(400, "no", kind="invalid_request_error"))
     api.reply(message("Later."))
 

@@ -118,7 +118,7 @@ def test_a_result_that_two_messages_have_stays_after_a_rewind_to_the_second(
         tmp_path, [*GEMINI[:-1], responses, {"$rewindTo": "g2_response"}]
     )
 
-    shown = texts(read_one(path), tmp_path)
+    shown = context_texts(path)
 
     assert "Output: one" in shown
 

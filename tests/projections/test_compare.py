@@ -145,7 +145,7 @@ BOOKING = log_of(
 def test_references_are_names_from_earlier_events() -> None:
     found = moments(BOOKING)
 
-    assert [(moment.read, moment.seq, {*moment.used}) for moment in found] == [
+    assert [(moment.events_before, moment.seq, {*moment.used}) for moment in found] == [
         (1, 2, {"mia_li_3668"}),
         (4, 5, {"HAT069", "512"}),
         (6, 7, {"mia_li_3668", "HAT069"}),
@@ -162,7 +162,7 @@ def test_a_recorded_request_marks_a_call_of_the_model() -> None:
 
     (moment,) = moments(log)
 
-    assert (moment.read, moment.seq) == (1, 4)
+    assert (moment.events_before, moment.seq) == (1, 4)
 
 
 IN_PARTS = [
@@ -295,13 +295,14 @@ def test_the_cost_includes_prompts_and_summaries() -> None:
     assert outcome.done
     assert outcome.summarizer_cost == pytest.approx(
         sum(
-            compaction.read * 10 + compaction.written * 50
+            compaction.input_tokens * 10 + compaction.output_tokens * 50
             for compaction in outcome.done
         )
         / 1_000_000
     )
     assert outcome.summarizer_tokens == sum(
-        compaction.read + compaction.written for compaction in outcome.done
+        compaction.input_tokens + compaction.output_tokens
+        for compaction in outcome.done
     )
     assert under("keep_all", turns(1), replace_prices(None)).cost is None
 

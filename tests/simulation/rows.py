@@ -37,7 +37,7 @@ class Rows(Recorder):
 
     def leases_held(self) -> tuple[tuple[StreamId, str], ...]:
         """The leases that writes of the current task need, each with its owner."""
-        return self.database.fences.held
+        return self.database.fences.leases
 
     def check_fences(self) -> None:
         """Raise LeaseLost if another owner has one of them."""

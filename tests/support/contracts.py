@@ -240,9 +240,9 @@ class AccessTableContract:
         rows.write([record(number) for number in reversed(range(5))])
 
         first = rows.find(limit=2)
-        rest = rows.find(limit=9, after=first[-1].record_id)
+        others = rows.find(limit=9, after=first[-1].record_id)
 
-        assert [*first, *rest] == [record(number) for number in range(5)]
+        assert [*first, *others] == [record(number) for number in range(5)]
 
     def test_purge_deletes_only_older_records(self, rows: AccessTable) -> None:
         rows.write([record(number) for number in range(5000)])

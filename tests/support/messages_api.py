@@ -25,7 +25,7 @@ function from a ``Request`` to a reply, for when the queue is empty.  A reply is
 Without a reply left it refuses the request (400, not to be retried).
 
 **Batches** end at once.  Each of their requests is answered like any other; an error
-becomes the result ``errored``.  ``api.ended`` maps a custom id to ``canceled`` or
+becomes the result ``errored``.  ``api.outcomes`` maps a custom id to ``canceled`` or
 ``expired``, and such a request gets no answer.
 
 **Requests.** ``api.requests`` are those to ``/v1/messages``, ``api.counted`` those to
@@ -104,7 +104,7 @@ class MessagesApi:
     def __init__(self, answer: Answer | None = None) -> None:
         self.requests: list[Request] = []
         self.counted: list[Request] = []
-        self.ended: dict[str, str] = {}
+        self.outcomes: dict[str, str] = {}
         self._batches: dict[str, list[Block]] = {}
         self._answer, self._queue = answer, deque[Reply]()
         self._stack = contextlib.ExitStack()
@@ -184,8 +184,8 @@ class MessagesApi:
         results: list[Block] = []
         for item in request.body["requests"]:
             custom_id = item["custom_id"]
-            result: Block = {"type": self.ended.get(custom_id, "succeeded")}
-            if custom_id not in self.ended:
+            result: Block = {"type": self.outcomes.get(custom_id, "succeeded")}
+            if custom_id not in self.outcomes:
                 single = Request("/v1/messages", request.headers, item["params"])
                 body = self.answer(single).body
                 assert isinstance(body, dict)

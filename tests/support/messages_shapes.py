@@ -160,8 +160,8 @@ def events(body: Block) -> Iterator[Block]:
         yield {"type": "content_block_stop", "index": index}
     stop_fields = ("stop_reason", "stop_sequence", "stop_details")
     counts = {name: n for name, n in usage.items() if name.endswith("_tokens")}
-    ended = {name: body[name] for name in stop_fields}
-    yield {"type": "message_delta", "delta": ended, "usage": counts}
+    stop = {name: body[name] for name in stop_fields}
+    yield {"type": "message_delta", "delta": stop, "usage": counts}
     yield {"type": "message_stop"}
 
 

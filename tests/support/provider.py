@@ -85,7 +85,7 @@ class Seen:
     at: float
     sent: bytearray = field(default_factory=bytearray)
     status: int | None = None
-    ended: bool = False
+    is_finished: bool = False
 
     def header(self, name: str) -> str | None:
         """Return the first header of that name, in any case."""
@@ -241,9 +241,9 @@ class Provider:
             self.seen.append(request)
         return request
 
-    def ended(self, request: Seen) -> None:
-        """Note that the answer to a request has ended, and write the request's file."""
-        request.ended = True
+    def finish(self, request: Seen) -> None:
+        """Mark the answer to a request as complete, and write the request's file."""
+        request.is_finished = True
         if self._record is not None:
             self._record.mkdir(parents=True, exist_ok=True)
             file = self._record / f"{request.number:03d}.json"
@@ -331,7 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
         finally:
-            provider.ended(request)
+            provider.finish(request)
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("transfer-encoding", ""):
@@ -365,7 +365,7 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.cut is not None:
             self._leave()
             return
-        if reply.held is not None:
+        if reply.held_after is not None:
             self._hold()
             return
         whole = json.dumps(shaped.body, ensure_ascii=False).encode()
@@ -417,7 +417,7 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.cut is not None:
             self._leave()
             return
-        if reply.held is not None:
+        if reply.held_after is not None:
             self._hold()
             return
         self._chunk(request, compressor.end())
@@ -451,7 +451,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _events(reply: Answer) -> int | None:
     """Return how many events of a stream are sent; all of them if ``None``."""
-    return reply.cut if reply.cut is not None else reply.held
+    return reply.cut if reply.cut is not None else reply.held_after
 
 
 class _Compressor:

@@ -60,10 +60,10 @@ def call(
 class Answer:
     """One answer of the model.
 
-    ``cut`` ends a stream after that many events by closing the connection.  ``held``
-    stops after that many events until the client leaves or the server ends.  ``pause``
-    is in seconds, between two events.  ``encoding`` compresses the body, if the client
-    accepts it.
+    ``cut`` ends a stream after that many events by closing the connection.
+    ``held_after`` stops after that many events until the client leaves or the server
+    ends.  ``pause`` is in seconds, between two events.  ``encoding`` compresses the
+    body, if the client accepts it.
     """
 
     text: str = ""
@@ -72,7 +72,7 @@ class Answer:
     input_tokens: int = 100
     output_tokens: int = 10
     cut: int | None = None
-    held: int | None = None
+    held_after: int | None = None
     pause: float = 0.0
     encoding: Literal["gzip", "deflate", "zstd"] | None = None
 
@@ -82,7 +82,7 @@ class Answer:
 
     def holding(self, *, after: int) -> Answer:
         """Return this answer as a stream that stops after that many events."""
-        return replace(self, held=after)
+        return replace(self, held_after=after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +436,7 @@ def _ollama(reply: Answer, request: Json) -> Shape:
         message["thinking"] = reply.thinking
     if calls:
         message["tool_calls"] = calls
-    ended = {
+    last_fields = {
         "done": True,
         "done_reason": "stop",
         "total_duration": 1,
@@ -453,5 +453,7 @@ def _ollama(reply: Answer, request: Json) -> Shape:
         events.append(
             {**head, "message": {"role": "assistant", **delta}, "done": False}
         )
-    events.append({**head, "message": {"role": "assistant", "content": ""}, **ended})
-    return Shape({**head, "message": message, **ended}, tuple(events), "ndjson")
+    events.append(
+        {**head, "message": {"role": "assistant", "content": ""}, **last_fields}
+    )
+    return Shape({**head, "message": message, **last_fields}, tuple(events), "ndjson")

@@ -115,8 +115,8 @@ class Tampered:
             shutil.rmtree(self.home)
             shutil.copytree(self.copies / name / "home", self.home)
         if self.sqlite:
-            for rest in self.folder.glob("refold.db-*"):
-                rest.unlink()
+            for leftover in self.folder.glob("refold.db-*"):
+                leftover.unlink()
             shutil.copy(self.copies / name / "refold.db", self.folder / "refold.db")
             return
         with self.changing() as connection:

@@ -45,10 +45,10 @@ class MessagesProtocol:
         fields = json.loads(body)
         messages = []
         for message in fields["messages"]:
-            read = blocks.agent if message["role"] == "assistant" else blocks.user
+            pieces_of = blocks.agent if message["role"] == "assistant" else blocks.user
             events = [
                 event_of(piece.type, piece.fields)
-                for piece in read(message["content"])
+                for piece in pieces_of(message["content"])
                 if isinstance(piece, Piece)
             ]
             messages.append(WireMessage(message["role"], tuple(events)))
@@ -285,21 +285,21 @@ def check_contexts(store: SessionStore, client: WireClient, user_id: str) -> int
     Returns the number of requests that the store has.
     """
     bodies = dict(client.sent)
-    found = 0
+    compared = 0
     for info in store.sessions(user_id):
         session = store.session(user_id=user_id, session_id=info.session_id)
         for envelope in session.events(types=("request",)):
             body = bodies.get(envelope.request_id or "")
             if body is None:
                 continue
-            found += 1
+            compared += 1
             view = session.context(at=envelope.seq)
             messages = redacted(store, user_id, body["messages"])
             assert flat(view.messages) == flat(messages), envelope.request_id
             assert view.system == body.get("system")
             assert list(view.tools) == body.get("tools", [])
             assert view.digest == envelope.payload.digest  # type: ignore[union-attr]  # a request
-    return found
+    return compared
 
 
 def stored_texts(store: SessionStore, user_id: str) -> Counter[str]:

@@ -440,20 +440,20 @@ def session_name(store: SessionStore, user: str | None, name: str) -> str:
             return name
         if not info.is_internal and beginning.fits(info.session_id):
             names.add(info.session_id)
-    found = beginning.chosen(names)
-    if not beginning.text or not found:
+    candidates = beginning.chosen(names)
+    if not beginning.text or not candidates:
         if user is not None:
             store.session(user_id=user, session_id=name).head()  # raises Erased
         raise _not_found(user, name)
-    if len(found) > 1:
-        shown = ", ".join(shown_in_line(each) for each in found[:_MOST_CANDIDATES])
-        more = len(found) - _MOST_CANDIDATES
-        rest = f" and {more} more" if more > 0 else ""
+    if len(candidates) > 1:
+        shown = ", ".join(shown_in_line(each) for each in candidates[:_MOST_CANDIDATES])
+        more = len(candidates) - _MOST_CANDIDATES
+        and_more = f" and {more} more" if more > 0 else ""
         raise errors.InvalidConfiguration(
-            f"{errors.counted(len(found), 'session')} begin with {beginning.text!r}, "
-            f"give more of the name: {shown}{rest}"
+            f"{errors.counted(len(candidates), 'session')} begin with "
+            f"{beginning.text!r}, give more of the name: {shown}{and_more}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def found_session(store: SessionStore, user: str | None, name: str) -> Session:

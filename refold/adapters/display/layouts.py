@@ -182,8 +182,8 @@ def layout(event: events.SessionEvent) -> Layout:
             thoughts = [block.thinking or "(encrypted)" for block in blocks]
             return Layout(thoughts=thoughts, prose=text)
         case events.Final(text=text, result=result):
-            found = _of_json(result) if result is not None else Layout()
-            return found._replace(prose=text)
+            result_layout = _of_json(result) if result is not None else Layout()
+            return result_layout._replace(prose=text)
         case events.Planner(plan=plan):
             if isinstance(plan, str):
                 return Layout(prose=plan)
@@ -234,14 +234,14 @@ def _of_call(name: str, arguments: Mapping[str, Any] | str) -> Layout:
         if key == "plan" and isinstance(value, str):
             prose = value
             shown.add(key)
-    rest = {key: value for key, value in arguments.items() if key not in shown}
+    others = {key: value for key, value in arguments.items() if key not in shown}
     return Layout(
         prose=prose,
         tasks=tasks,
         diffs=diffs,
         command=command,
         table=table,
-        text=readable(rest) if rest else "",
+        text=readable(others) if others else "",
     )
 
 
@@ -261,12 +261,12 @@ def _of_result(content: Any) -> Layout:
         if not isinstance(parsed, list):
             return Layout(text=content, exit_code=exit_code)
         value = parsed
-    found = parts.parts_of(value)
-    if found is not None:
-        files = _files(found)
+    blocks = parts.parts_of(value)
+    if blocks is not None:
+        files = _files(blocks)
         shown = {file.nth for file in files}
-        rest = [part for nth, part in enumerate(found) if nth not in shown]
-        text = result_text(rest) if rest else ""
+        other_blocks = [block for nth, block in enumerate(blocks) if nth not in shown]
+        text = result_text(other_blocks) if other_blocks else ""
         return Layout(text=text, files=files, exit_code=exit_code)
     table = _table(value)
     if table is not None:
@@ -290,8 +290,8 @@ def _of_json(value: Any) -> Layout:
         for key, item in value.items():
             table = _table(item)
             if table is not None:
-                rest = {name: other for name, other in value.items() if name != key}
-                return Layout(table=table, text=readable(rest) if rest else "")
+                others = {name: field for name, field in value.items() if name != key}
+                return Layout(table=table, text=readable(others) if others else "")
     return Layout(text=readable(value))
 
 

@@ -214,13 +214,13 @@ def _continues(role: Role, block: Block) -> bool:
 
 def without_thinking(blocks: Iterable[Block], left_out: Counter[str]) -> list[Block]:
     """Return the blocks without thinking, which only its provider can read."""
-    kept: list[Block] = []
+    remaining: list[Block] = []
     for block in blocks:
         if block["type"] in THINKING:
             left_out["blocks of thinking"] += 1
         else:
-            kept.append(block)
-    return kept
+            remaining.append(block)
+    return remaining
 
 
 def cut_name(name: str, longest: int) -> str:

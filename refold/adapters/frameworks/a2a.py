@@ -223,10 +223,10 @@ def _send(send: Callable[[Json], Mapping[str, Any]], message: Json) -> Json:
     return received
 
 
-def _result(ended: Json) -> str:
+def _result(task: Json) -> str:
     """The texts of all artifacts of a task."""
     parts: list[Mapping[str, Any]] = []
-    for artifact in base.each(ended, "artifacts"):
+    for artifact in base.each(task, "artifacts"):
         parts += base.each(artifact, "parts")
     return _joined(parts)
 

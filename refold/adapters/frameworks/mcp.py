@@ -100,12 +100,12 @@ class Readable:
             limit=min(limit, _MAX_ENTRIES),
             index_at_most=SERVED_AT_MOST,
         )
-        found: list[Any] = [hit.to_json() for hit in result.hits]
+        rows: list[Any] = [hit.to_json() for hit in result.hits]
         if result.not_searched:
-            found.append({"events_not_indexed_yet": result.not_searched})
+            rows.append({"events_not_indexed_yet": result.not_searched})
         if result.unreadable:
-            found.append({"sessions_that_cannot_be_read": list(result.unreadable)})
-        return found
+            rows.append({"sessions_that_cannot_be_read": list(result.unreadable)})
+        return rows
 
     def events(self, session_id: str, after: int = 0, limit: int = 20) -> list[Any]:
         """Read the events of a session after the seq `after`, oldest first."""

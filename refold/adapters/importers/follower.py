@@ -683,13 +683,13 @@ class Follower:
         for line in lines.raw_lines(reading.file, place.at):
             reading.offset = line.offset
             if line.data is None:
-                if not line.ended:
+                if not line.is_complete:
                     break
                 why = f"is longer than {lines.MAX_LINE:,} bytes"
                 batch.damage.append((line.number, why))
             else:
                 content = lines.parse_line(line.data)
-                if not line.ended and not _is_whole(content):
+                if not line.is_complete and not _is_whole(content):
                     break  # the client is still writing this line
                 for damage in content.damage:
                     batch.damage.append((line.number, damage.why))

@@ -120,14 +120,14 @@ def agents_in(home: Path, *, form: str | None = None) -> list[AgentFiles]:
     """
     if not home.is_dir():
         return []
-    found: list[AgentFiles] = []
+    agents: list[AgentFiles] = []
     for agent in AGENTS:
         if form is not None and agent.form != form:
             continue
         files = files_of(home, agent)
         if files:
-            found.append(AgentFiles(agent, tuple(files), _size(files)))
-    return found
+            agents.append(AgentFiles(agent, tuple(files), _size(files)))
+    return agents
 
 
 def _size(files: Iterable[Path]) -> int:

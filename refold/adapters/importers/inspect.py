@@ -55,8 +55,8 @@ class Timing:
         # The number of model events without the id of a message, or with a repeated id.
         self._unmatched_answers = 0
         times = [base.moment(event, "timestamp") for event in events]
-        self.started = next(filter(None, times), None)
-        self.ended = next(filter(None, reversed(times)), None)
+        self.started_at = next(filter(None, times), None)
+        self.ended_at = next(filter(None, reversed(times)), None)
         # Whether a model has answered.
         self._has_begun = False
         for event in map(base.mapping, events):
@@ -134,7 +134,7 @@ class Timing:
         if role == "tool":
             events = self._calls.get(base.text(value, "tool_call_id") or "")
             return _end_of(events[0]) if events else None
-        return None if self._has_begun else self.started
+        return None if self._has_begun else self.started_at
 
     def _add(self, event: dict[str, Any]) -> None:
         """Keep an event for its message or call, or count it."""
@@ -333,7 +333,9 @@ def _sample(
     for message in messages.numbered(chat, f"{place} "):
         origin = timing.origin(message, task)
         recording.take(pieces_of(message.value, timing), origin)
-    recording.take(_end(resolved), base.Origin(place, ts=timing.ended, scenario=task))
+    recording.take(
+        _end(resolved), base.Origin(place, ts=timing.ended_at, scenario=task)
+    )
     if missing:
         references = counted(len(missing), "reference")
         recording.skip(f"{references} to attachments that are not in the log", place)

@@ -160,17 +160,22 @@ class _Session:
 
 
 def _began(entry: tuple[str, dict[str, Any]]) -> float:
-    began = base.moment(entry[1], "startTime")
-    return 0.0 if began is None else began.timestamp()
+    began_at = base.moment(entry[1], "startTime")
+    return 0.0 if began_at is None else began_at.timestamp()
 
 
 def _remember_duration(calls: ModelCalls, observation: dict[str, Any]) -> None:
     """Remember how long a tool ran, if its observation names the call."""
-    began = base.moment(observation, "startTime")
-    ended = base.moment(observation, "endTime")
+    began_at = base.moment(observation, "startTime")
+    ended_at = base.moment(observation, "endTime")
     call_id = base.text(observation, "metadata", "tool_call_id")
-    if call_id and began is not None and ended is not None and ended >= began:
-        calls.took(call_id, round((ended - began).total_seconds() * 1000, 3))
+    if (
+        call_id
+        and began_at is not None
+        and ended_at is not None
+        and ended_at >= began_at
+    ):
+        calls.took(call_id, round((ended_at - began_at).total_seconds() * 1000, 3))
 
 
 def _call(place: str, observation: dict[str, Any]) -> ModelCall:
@@ -188,8 +193,8 @@ def _call(place: str, observation: dict[str, Any]) -> ModelCall:
         place=place,
         history=[*instructions_in(output), *messages_in(observation.get("input"))],
         answer=answers_in(output),
-        began=base.moment(observation, "startTime"),
-        ended=base.moment(observation, "endTime"),
+        began_at=base.moment(observation, "startTime"),
+        ended_at=base.moment(observation, "endTime"),
         model=base.text(observation, "model"),
         usage=_usage(observation),
         source=source,
@@ -203,9 +208,9 @@ def _usage(observation: dict[str, Any]) -> JsonObject | None:
     for name, names in _USAGE.items():
         for details in ("usageDetails", "usage"):
             counts = base.mapping(observation, details)
-            found = [counts[each] for each in names if base.number(counts, each)]
-            if found:
-                usage.setdefault(name, found[0])
+            values = [counts[each] for each in names if base.number(counts, each)]
+            if values:
+                usage.setdefault(name, values[0])
     for place in (
         ("costDetails", "total"),
         ("calculatedTotalCost",),

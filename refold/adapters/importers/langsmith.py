@@ -133,20 +133,25 @@ def _session(
 def _order(entry: tuple[str, dict[str, Any]]) -> tuple[float, str]:
     """Return the place of a run among others: by its begin, then by its trace."""
     _, run = entry
-    began = base.moment(run, "start_time")
-    at = 0.0 if began is None else began.timestamp()
+    began_at = base.moment(run, "start_time")
+    at = 0.0 if began_at is None else began_at.timestamp()
     return at, base.text(run, "dotted_order") or ""
 
 
 def _remember_duration(calls: ModelCalls, run: dict[str, Any]) -> None:
     """Remember how long a tool ran, if its output names the call."""
-    began = base.moment(run, "start_time")
-    ended = base.moment(run, "end_time")
+    began_at = base.moment(run, "start_time")
+    ended_at = base.moment(run, "end_time")
     output = base.mapping(run, "outputs", "output")
     call_id = base.text(output, "tool_call_id")
     call_id = call_id or base.text(output, "kwargs", "tool_call_id")
-    if call_id and began is not None and ended is not None and ended >= began:
-        calls.took(call_id, round((ended - began).total_seconds() * 1000, 3))
+    if (
+        call_id
+        and began_at is not None
+        and ended_at is not None
+        and ended_at >= began_at
+    ):
+        calls.took(call_id, round((ended_at - began_at).total_seconds() * 1000, 3))
 
 
 def _call(place: str, run: dict[str, Any]) -> ModelCall:
@@ -165,8 +170,8 @@ def _call(place: str, run: dict[str, Any]) -> ModelCall:
         place=place,
         history=messages_in(run.get("inputs")),
         answer=_answers(run.get("outputs")),
-        began=base.moment(run, "start_time"),
-        ended=base.moment(run, "end_time"),
+        began_at=base.moment(run, "start_time"),
+        ended_at=base.moment(run, "end_time"),
         model=model,
         usage=_usage(run),
         source=source,
@@ -204,9 +209,9 @@ def _usage(run: dict[str, Any]) -> JsonObject | None:
         owners.insert(0, base.mapping(message, "kwargs", "usage_metadata"))
     for name, names in _USAGE.items():
         for owner in owners:
-            found = [owner[each] for each in names if base.number(owner, each)]
-            if found:
-                usage.setdefault(name, found[0])
+            values = [owner[each] for each in names if base.number(owner, each)]
+            if values:
+                usage.setdefault(name, values[0])
     cost = run.get("total_cost")
     if isinstance(cost, str):
         cost, _ = base.parsed(cost)

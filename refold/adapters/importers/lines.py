@@ -77,18 +77,18 @@ class Line(NamedTuple):
 class RawLine(NamedTuple):
     """The bytes of a line of a file, with its newline.
 
-    number: from 1 for the first line that was read.
-    offset: the place of its first byte in the file.
-    end:    the place after its last byte.
-    data:   None if the line is longer than the limit.
-    ended:  whether it ends with a newline; otherwise the client may still write it.
+    number:      from 1 for the first line that was read.
+    offset:      the place of its first byte in the file.
+    end:         the place after its last byte.
+    data:        None if the line is longer than the limit.
+    is_complete: whether it ends with a newline; else the client may still write it.
     """
 
     number: int
     offset: int
     end: int
     data: bytes | None
-    ended: bool
+    is_complete: bool
 
 
 def raw_lines(
@@ -106,16 +106,16 @@ def raw_lines(
             return
         number += 1
         end = offset + len(data)
-        ended = data.endswith(b"\n")
-        if not ended and len(data) > limit:
+        is_complete = data.endswith(b"\n")
+        if not is_complete and len(data) > limit:
             data = None
-            while not ended:
-                rest = file.readline(limit + 1)
-                if not rest:
+            while not is_complete:
+                piece = file.readline(limit + 1)
+                if not piece:
                     break
-                end += len(rest)
-                ended = rest.endswith(b"\n")
-        yield RawLine(number, offset, end, data, ended)
+                end += len(piece)
+                is_complete = piece.endswith(b"\n")
+        yield RawLine(number, offset, end, data, is_complete)
         offset = end
 
 
@@ -144,7 +144,7 @@ def is_document(file: BinaryIO) -> bool:
     """
     first = b""
     for line in raw_lines(file):
-        if line.data is None or not line.ended:
+        if line.data is None or not line.is_complete:
             return False
         first = line.data.removeprefix(BOM).strip(_BLANK)
         if first:

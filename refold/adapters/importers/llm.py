@@ -139,7 +139,7 @@ class _Store:
                 first_times.setdefault(str(row["name"]), str(row["time"]))
         return sorted(first_times, key=lambda name: (first_times[name], name))
 
-    def one(self, table: str, row_id: Any) -> _Row:
+    def row(self, table: str, row_id: Any) -> _Row:
         """Return the row with this id, or an empty one."""
         rows = self.rows(table, "WHERE id = ?", row_id)
         return rows[0] if rows else {}
@@ -149,14 +149,14 @@ class _Store:
         texts: list[str] = []
         order = 'WHERE response_id = ? ORDER BY "order"'
         for row in self.rows(table, order, response_id):
-            texts.append(str(self.one("fragments", row["fragment_id"]).get("content")))
+            texts.append(str(self.row("fragments", row["fragment_id"]).get("content")))
         return texts
 
     def attachments(self, table: str, owner: str, owner_id: Any) -> list[JsonObject]:
         """Return the files of a prompt, a part, or a result, in their order."""
         files: list[JsonObject] = []
         for row in self.rows(table, f'WHERE {owner} = ? ORDER BY "order"', owner_id):
-            files.append(_file(self.one("attachments", row["attachment_id"])))
+            files.append(_file(self.row("attachments", row["attachment_id"])))
         return files
 
     def left_out(self) -> Iterator[str]:
@@ -192,10 +192,10 @@ class _Session:
         )
         for response in responses:
             self._take_response(response)
-        title = base.text(self._store.one("conversations", self._name), "name") or ""
+        title = base.text(self._store.row("conversations", self._name), "name") or ""
         thread: _Row = {}
         if "threads" in self._store.tables:
-            thread = self._store.one("threads", self._name)
+            thread = self._store.row("threads", self._name)
         if thread:
             self._take_thread(thread, goes_on=bool(responses))
             title = base.text(thread, "name") or title
@@ -328,11 +328,11 @@ class _Session:
             chain: list[_Row] = []
             name = base.text(turn, "tip_message_hash")
             while name is not None and name not in rows:
-                found = self._store.rows("messages", "WHERE hash = ?", name)
-                if not found or any(row["hash"] == name for row in chain):
+                matches = self._store.rows("messages", "WHERE hash = ?", name)
+                if not matches or any(row["hash"] == name for row in chain):
                     break
-                chain.append(found[0])
-                name = base.text(found[0], "parent_hash")
+                chain.append(matches[0])
+                name = base.text(matches[0], "parent_hash")
             for row in reversed(chain):
                 rows[row["hash"]] = row
                 turn_of[row["hash"]] = turn
@@ -427,7 +427,7 @@ class _Session:
         pieces: list[str] = []
         for piece in base.each(fields, "text_ref"):
             if "fragment" in piece:
-                fragment = self._store.one("fragments", piece["fragment"])
+                fragment = self._store.row("fragments", piece["fragment"])
                 pieces.append(base.text(fragment, "content") or "")
             else:
                 pieces.append(base.text(piece, "literal") or "")
@@ -446,7 +446,7 @@ class _Session:
         schema = base.text(row, "schema_id")
         if schema:
             content, _ = base.parsed(
-                base.text(self._store.one("schemas", schema), "content") or ""
+                base.text(self._store.row("schemas", schema), "content") or ""
             )
             facts["schema"] = content
         took = base.milliseconds(row, "duration_ms")

@@ -56,8 +56,8 @@ class ModelCall:
     place: str
     history: Sequence[dict[str, Any]]
     answer: Sequence[dict[str, Any]]
-    began: datetime | None = None
-    ended: datetime | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
     model: str | None = None
     usage: JsonObject | None = None
     source: JsonObject = field(default_factory=dict)
@@ -154,7 +154,7 @@ class ModelCalls:
             key = f"{self._form}\0{call.id}\0{index}"
             origin = base.Origin(
                 f"{call.place} messages[{index}]",
-                ts=call.began,
+                ts=call.began_at,
                 response_id=key if history[index]["role"] == "assistant" else None,
                 key=key,
             )
@@ -163,7 +163,7 @@ class ModelCalls:
         for index, message in enumerate(answers):
             origin = base.Origin(
                 f"{call.place} answer[{index}]",
-                ts=call.ended or call.began,
+                ts=call.ended_at or call.began_at,
                 model=call.model,
                 response_id=call.id,
                 usage=usage,
@@ -175,7 +175,7 @@ class ModelCalls:
         if call.error:
             fields = {"code": "model_call_failed", "message": call.error}
             origin = base.Origin(
-                call.place, ts=call.ended, key=f"{self._form}\0{call.id}\0error"
+                call.place, ts=call.ended_at, key=f"{self._form}\0{call.id}\0error"
             )
             thread.recording.take([base.Piece("error", fields)], origin)
 
@@ -465,13 +465,13 @@ def messages_in(value: Any) -> list[dict[str, Any]]:
     fields = base.mapping(value)
     for name in ("messages", "contents", "input", "prompts", "prompt"):
         if fields.get(name):
-            found = messages_in(fields[name])
+            history = messages_in(fields[name])
             system = fields.get("system") or base.at(
                 fields, "config", "system_instruction"
             )
             if system:
-                found.insert(0, {"role": "system", "content": system})
-            return found
+                history.insert(0, {"role": "system", "content": system})
+            return history
     if not fields:
         return []
     if isinstance(fields.get("content"), dict):

@@ -296,9 +296,13 @@ class _Reading:
         call_id = base.text(part, "callID")
         if base.text(state, "status") not in _DONE or call_id is None:
             return
-        begun = base.number(state, "time", "start")
-        ended = base.number(state, "time", "end")
-        took = ended - begun if begun is not None and ended is not None else None
+        begun_at = base.number(state, "time", "start")
+        ended_at = base.number(state, "time", "end")
+        took = (
+            ended_at - begun_at
+            if begun_at is not None and ended_at is not None
+            else None
+        )
         failed = state["status"] == "error" or bool(
             base.number(state, "metadata", "exit")
         )
@@ -375,9 +379,9 @@ class _Reading:
                 break
             shown += keys
         visible = frozenset(self._run.visible)
-        kept = [key for key in shown if key in visible]
+        remaining = [key for key in shown if key in visible]
         origin = base.Origin("revert", key=f"revert:{target}")
-        self._run.show_only(kept, origin, "rewind")
+        self._run.show_only(remaining, origin, "rewind")
 
 
 def _input(parts: list[dict[str, Any]]) -> Iterator[base.PieceOrSkipped]:

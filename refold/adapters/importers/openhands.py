@@ -274,13 +274,13 @@ class _Reading:
         if first_id is not None and last_id is not None:
             ids = range(int(first_id), int(last_id) + 1)
             forgotten |= {f"event:{event_id}" for event_id in ids}
-        kept = [key for key in self.run.visible if key not in forgotten]
+        remaining = [key for key in self.run.visible if key not in forgotten]
         summary = base.text(event, "summary")
         if summary is None:
-            if origin.key is None or len(kept) == len(self.run.visible):
+            if origin.key is None or len(remaining) == len(self.run.visible):
                 self.run.recording.skip(_NOTE, origin.place, note=True)
                 return
-            self.run.show_only(kept, origin, "compaction")
+            self.run.show_only(remaining, origin, "compaction")
             return
         source = {**origin.source, "meta": True, "compact_summary": True}
         self.run.take([messages.user_input([summary])], replace(origin, source=source))
@@ -288,10 +288,10 @@ class _Reading:
             return
         offset = int(base.number(event, "summary_offset") or 0)
         # The system prompt counts, too, but no client leaves it out.
-        before = kept[: max(offset - 1, 0)]
+        before = remaining[: max(offset - 1, 0)]
         edit = replace(origin, key=f"{origin.key}:condensation")
         self.run.show_only(
-            [*kept, origin.key],
+            [*remaining, origin.key],
             edit,
             "compaction",
             before_others=[*before, origin.key],

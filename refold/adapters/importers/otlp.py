@@ -237,8 +237,8 @@ class _Turn:
         self,
         operation: str,
         envelope: Envelope,
-        began: datetime,
-        ended: datetime,
+        began_at: datetime,
+        ended_at: datetime,
         target: str | None,
         attributes: Json | None = None,
         *,
@@ -261,8 +261,8 @@ class _Turn:
             "spanId": _id(envelope, operation, 8),
             "name": f"{operation} {target}" if target else operation,
             "kind": kind,
-            "startTimeUnixNano": _nanoseconds(min(began, ended)),
-            "endTimeUnixNano": _nanoseconds(ended),
+            "startTimeUnixNano": _nanoseconds(min(began_at, ended_at)),
+            "endTimeUnixNano": _nanoseconds(ended_at),
             "attributes": _attributes(all_attributes),
         }
         if self._spans:
@@ -520,8 +520,8 @@ class _Conversation:
         failed = base.at(span.span, "status", "code") in FAILED
         duration_ms: float | None = None
         if call_id in self._tool_spans:
-            _, began, ended = span.order
-            duration_ms = (ended - began) / 1e6
+            _, began_ns, ended_ns = span.order
+            duration_ms = (ended_ns - began_ns) / 1e6
             del self._tool_spans[call_id]
         piece = messages.tool_result(call_id, content, failed=failed, took=duration_ms)
         self._take([piece], span, at_end=duration_ms is not None)
@@ -621,9 +621,9 @@ def time_of(span: Json, name: str) -> datetime | None:
 def _order(span: Json) -> tuple[int, int, int]:
     """The order of a span: by seq in an export of Refold, else by the clock."""
     seq = attributes_of(span).get("refold.seq")
-    began = _whole(span.get("startTimeUnixNano", span.get("timeUnixNano")))
-    ended = _whole(span.get("endTimeUnixNano")) or began
-    return seq if isinstance(seq, int) else 0, began, ended
+    began_ns = _whole(span.get("startTimeUnixNano", span.get("timeUnixNano")))
+    ended_ns = _whole(span.get("endTimeUnixNano")) or began_ns
+    return seq if isinstance(seq, int) else 0, began_ns, ended_ns
 
 
 def _whole(value: Any) -> int:
@@ -667,11 +667,11 @@ def usage_of(attributes: Json) -> Json | None:
     output_tokens = base.number(attributes, _OUTPUT_TOKENS)
     if input_tokens is None and output_tokens is None:
         return None
-    read = int(base.number(attributes, _CACHE_READ) or 0)
+    cached = int(base.number(attributes, _CACHE_READ) or 0)
     written = int(base.number(attributes, _CACHE_WRITTEN) or 0)
     return {
-        "input_tokens": max(int(input_tokens or 0) - read - written, 0),
+        "input_tokens": max(int(input_tokens or 0) - cached - written, 0),
         "output_tokens": int(output_tokens or 0),
-        "cache_read_input_tokens": read,
+        "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": written,
     }

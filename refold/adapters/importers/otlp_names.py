@@ -128,9 +128,9 @@ def _numbered(attributes: Attributes) -> dict[str, list[Json]]:
     return messages
 
 
-def _add_call(fields: Json, rest: str, value: Any) -> None:
+def _add_call(fields: Json, path: str, value: Any) -> None:
     """Add a field of a numbered call, such as ``.0.name`` behind ``tool_calls``."""
-    number, _, field = rest.removeprefix(".").partition(".")
+    number, _, field = path.removeprefix(".").partition(".")
     if not number.isdigit() or not field:
         return
     calls = fields.setdefault(_CALLS, {})

@@ -469,13 +469,15 @@ def next_failure(
 ) -> Response:
     """Lead to the next failure after a seq, or to the last one before a seq."""
     session = here.session(session_id)
-    found = run_pages.find_failure(session, after=after, before=before)
+    failure = run_pages.find_failure(session, after=after, before=before)
     of = ("run", session.session_id)
-    if found.seq is not None:
-        return RedirectResponse(f"{here.link(*of, seq=found.seq)}#e{found.seq}", 303)
+    if failure.seq is not None:
+        return RedirectResponse(
+            f"{here.link(*of, seq=failure.seq)}#e{failure.seq}", 303
+        )
     direction = "after" if before is None else "before"
-    if not found.ended:  # the page offers to search on
-        return RedirectResponse(here.link(*of, seq=found.upto, missed="more"), 303)
+    if not failure.reached_end:  # the page offers to search on
+        return RedirectResponse(here.link(*of, seq=failure.upto, missed="more"), 303)
     shown = after if before is None else before
     return RedirectResponse(here.link(*of, seq=shown, missed=direction), 303)
 

@@ -944,16 +944,16 @@ class Feed:
 
     It keeps the newest frames only; slow listeners read older events from the log.
 
-    begins: the seq after which it reads.
-    ended:  the last frame for listeners; empty while the feed runs.
-    frames: the newest events as frames, each with its seq.
-    task:   runs ``run``.
+    begins:     the seq after which it reads.
+    last_frame: the last frame for listeners; empty while the feed runs.
+    frames:     the newest events as frames, each with its seq.
+    task:       runs ``run``.
     """
 
     session: Session
     begins: int
     listeners: int = 0
-    ended: bytes = b""
+    last_frame: bytes = b""
     frames: deque[tuple[int, bytes]] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     _bytes: int = 0
@@ -969,7 +969,7 @@ class Feed:
             last = b"event: end\ndata: {}\n\n"
         except Exception as error:
             last = failed(error)
-        self.ended = self.ended or last
+        self.last_frame = self.last_frame or last
         self._wake_listeners()
 
     def _keep(self, seq: int, text: bytes) -> None:
@@ -989,7 +989,7 @@ class Feed:
 
     def end(self, last: bytes) -> None:
         """Stop reading, and send ``last`` to the listeners."""
-        self.ended = self.ended or last
+        self.last_frame = self.last_frame or last
         if self.task is not None:
             self.task.cancel()
         self._wake_listeners()
@@ -1006,7 +1006,7 @@ class Feed:
         Without a new frame within ``wait`` seconds, returns ``seq`` and no bytes.
         """
         newest = self.frames[-1][0] if self.frames else self.begins
-        if seq >= newest and not self.ended:
+        if seq >= newest and not self.last_frame:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
         first = self.frames[0][0] if self.frames else self.begins + 1
@@ -1079,7 +1079,7 @@ class Feeds:
         The first listener starts the feed at ``head``; the last one ends it.
         """
         feed = self._by_stream.get(session.stream)
-        if feed is None or feed.ended:
+        if feed is None or feed.last_frame:
             feed = Feed(session, begins=head)
             self._by_stream[session.stream] = feed
             feed.task = asyncio.create_task(feed.run())
@@ -1133,8 +1133,8 @@ async def tail(
                     yield failed(error)
                     return
                 yield text or b": \n\n"
-                if not text and feed.ended:
-                    yield feed.ended
+                if not text and feed.last_frame:
+                    yield feed.last_frame
                     return
 
     return StreamingResponse(

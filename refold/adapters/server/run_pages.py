@@ -412,14 +412,14 @@ def title_of(session: Session, head: Head) -> str:
 class FoundFailure(NamedTuple):
     """The result of a search for a failure.
 
-    seq:   of the failure; None if there is none in the events that were read.
-    upto:  the last seq that was read.
-    ended: whether no more events follow in that direction.
+    seq:         of the failure; None if there is none in the events that were read.
+    upto:        the last seq that was read.
+    reached_end: whether no more events follow in that direction.
     """
 
     seq: int | None
     upto: int
-    ended: bool
+    reached_end: bool
 
 
 def find_failure(
@@ -449,8 +449,8 @@ def find_failure(
         upto = page[0].seq if page else before
     for envelope in in_order:
         if is_failure(envelope):
-            return FoundFailure(envelope.seq, envelope.seq, ended=False)
-    return FoundFailure(None, upto, ended=len(page) < _SCANNED)
+            return FoundFailure(envelope.seq, envelope.seq, reached_end=False)
+    return FoundFailure(None, upto, reached_end=len(page) < _SCANNED)
 
 
 class Totals(NamedTuple):

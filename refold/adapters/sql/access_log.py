@@ -143,9 +143,9 @@ logger = logging.getLogger("refold")
 class StoredTrail:
     """Accepts accesses without waiting; one thread writes them as records.
 
-    A kill loses the waiting accesses and the current batch: at most ``most`` and
-    ``BATCH``, and while the sinks work, only those of the last ``every`` seconds.  If
-    too many accesses come, a record says how many were lost.
+    A kill loses the waiting accesses (at most ``most``) and the current batch (at most
+    ``BATCH``).  While the sinks work, it loses only those of the last ``every``
+    seconds.  If too many accesses come, a record says how many were lost.
 
     A sink that fails gets the same records again, and no others until it accepts them.
     ``close`` gives them up with a warning.
@@ -178,8 +178,8 @@ class StoredTrail:
         The parent writes those that waited before a fork.
         """
         self._pid = os.getpid()
-        # While a thread holds the lock, the collection of garbage may end a dropped
-        # iterator, whose end is noted: so the thread must be able to lock twice.
+        # While a thread has the lock, the garbage collector may end a dropped iterator.
+        # That end is noted, too, so the thread must be able to lock twice.
         self._lock = RLock()
         self._changed = Condition(self._lock)
         self._waiting: deque[tuple[int, Access]] = deque()
@@ -359,9 +359,9 @@ def _record(at: int, access: Access, names: Names, *, number: int) -> AccessReco
 
     The number keeps the order of records of the same microsecond.
     """
-    rest = (number & 0x3FFFFFFF).to_bytes(4, "big") + os.urandom(4)
+    suffix = (number & 0x3FFFFFFF).to_bytes(4, "big") + os.urandom(4)
     return AccessRecord(
-        record_id(at, rest),
+        record_id(at, suffix),
         at,
         access.event,
         names.user,
@@ -376,15 +376,15 @@ def _record(at: int, access: Access, names: Names, *, number: int) -> AccessReco
     )
 
 
-def record_id(at: int, rest: bytes = bytes(8)) -> bytes:
+def record_id(at: int, suffix: bytes = bytes(8)) -> bytes:
     """Return a UUID of version 7 that contains microseconds (RFC 9562, 6.2, method 3).
 
-    Without ``rest``, it is the lowest one of its time, after all older ones.
+    Without ``suffix``, it is the lowest id of its time, after all older ones.
     """
     milliseconds, microseconds = divmod(max(at, 0), 1000)
     fraction = microseconds * 4096 // 1000
     head = (milliseconds & ((1 << 48) - 1)) << 16 | 0x7000 | fraction
-    return head.to_bytes(8, "big") + bytes([0x80 | rest[0] & 0x3F]) + rest[1:]
+    return head.to_bytes(8, "big") + bytes([0x80 | suffix[0] & 0x3F]) + suffix[1:]
 
 
 LOGGER: Final = "refold.audit"
@@ -505,8 +505,8 @@ class AccessTable:
     def forget(self, user: str, sessions: Sequence[str] | None = None) -> int:
         """Remove the hashes and seqs from the records of a user or of sessions.
 
-        Afterwards, nobody can find out which of them belong to the same user.  The acts
-        and their times stay.  Returns the number of records.
+        Afterwards, nobody can find out which records belong to the same user.  The
+        operations and their times stay.  Returns the number of records.
         """
         condition = self._t.c.user_hash == user
         if sessions is not None:

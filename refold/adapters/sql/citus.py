@@ -1,7 +1,7 @@
 """Citus: PostgreSQL on several machines, with all rows of a user on one of them.
 
 Rows without a user stay on the coordinator.  Each machine numbers its own transactions,
-so there is no order of all events: readers of the log and seals go by heads instead.
+so there is no order of all events.  Readers of the log and seals use the heads instead.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class CitusDatabase(postgres.PostgresDatabase):
 
 
 class Lanes(GroupCommit):
-    """A queue of writes for each machine, so that one that hangs blocks no other."""
+    """A queue of writes for each machine, so that a slow machine delays no other."""
 
     def __init__(self, database: CitusDatabase) -> None:
         new_group = partial(GroupCommit, database.write_group)

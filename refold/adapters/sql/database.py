@@ -186,12 +186,12 @@ class Database(ABC):
     @contextmanager
     def fenced(self, stream: StreamId, owner: str) -> Iterator[None]:
         """Within the block, this thread writes only while ``owner`` has the lease."""
-        before = self.fences.held
-        self.fences.held = (*before, (stream, owner))
+        before = self.fences.leases
+        self.fences.leases = (*before, (stream, owner))
         try:
             yield
         finally:
-            self.fences.held = before
+            self.fences.leases = before
 
     @contextmanager
     def keeping_leases(self) -> Iterator[None]:
@@ -199,7 +199,7 @@ class Database(ABC):
 
         This is for writes to another database, such as a key store.  Raises LeaseLost.
         """
-        if not self.fences.held:
+        if not self.fences.leases:
             yield
             return
         with self.errors, self.writing(NOBODY) as connection:
@@ -208,7 +208,7 @@ class Database(ABC):
 
     def check_leases(self) -> None:
         """Raise LeaseLost if a lease that this thread's writes need was taken away."""
-        if self.fences.held:
+        if self.fences.leases:
             with self.errors, self.reading(NOBODY) as connection:
                 self.check_fences(connection.exec_driver_sql)
 
@@ -217,16 +217,16 @@ class Database(ABC):
 
         ask: executes a statement of the driver.
         """
-        if not self.fences.held:
+        if not self.fences.leases:
             return
-        for stream, owner in self.fences.held:
+        for stream, owner in self.fences.leases:
             if ask(self._fence_query, (*stream, owner)).fetchone() is None:
                 place = stream.session_id or "the store"
                 raise LeaseLost(f"{stream.stream} of {place}")
 
     @computed_once
     def _fence_query(self) -> str:
-        """The query for the lease of an owner, which locks its row."""
+        """The query for the lease of an owner; it locks the row of the lease."""
         query = filled(_SQL["fence"], locked=self.lock_against_changes, **self._names)
         return query.replace("?", self.mark)
 
@@ -234,8 +234,8 @@ class Database(ABC):
     def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:
         """Call ``work`` with the driver's own connection, in a transaction.
 
-        single: whether ``work`` can do with one statement what it writes.  PostgreSQL
-                then begins no transaction around it.
+        single: whether ``work`` writes with one statement.  PostgreSQL then begins no
+                transaction around it.
 
         Raises the errors of the driver as they are.
         """
@@ -427,7 +427,7 @@ class Fences(local):
     """The leases that this thread's writes need, each with its owner."""
 
     def __init__(self) -> None:
-        self.held: tuple[tuple[StreamId, str], ...] = ()
+        self.leases: tuple[tuple[StreamId, str], ...] = ()
 
 
 class ErrorsTranslated(AbstractContextManager[None]):

@@ -285,8 +285,8 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        # Without a lock, so the order matters: this adds the connection, then looks for
-        # a new list.  ``close`` begins a new list, then closes those of the old one.
+        # There is no lock, so the order matters.  This adds the connection, then looks
+        # for a new list; ``close`` begins a new list, then closes those of the old one.
         idle.append(connection)
         if idle is not self._idle:
             _close_all(idle)

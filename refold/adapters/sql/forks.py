@@ -1,15 +1,15 @@
 """Forks of this process: SQLite files are closed before one and opened again after it.
 
-SQLite keeps the locks of a process in the memory of that process.  A forked child
-inherits the memory, but not the locks: it believes that it holds locks that it does
-not hold, another process deletes the write-ahead log, and what the child commits is
-lost (sqlite.org/howtocorrupt.html, 2.6).  Nothing repairs that table in the child, not
-even closing the file.  So before a fork every connection to a file is closed, and
-parent and child open new ones when they need them.
+SQLite keeps a table of its locks in the memory of a process.  A forked child inherits
+the table, but not the locks.  So the child relies on locks that it does not have.
+Another process then deletes the write-ahead log, and the commits of the child are lost
+(sqlite.org/howtocorrupt.html, 2.6).  Nothing repairs the table in the child, not even
+closing the file.  So every connection to a file is closed before a fork, and parent and
+child open new ones when they need them.
 
-A connection that cannot be closed in time, because a thread uses it, is inherited.  So
-is every connection if the fork runs no hooks of Python (a fork in C).  From then on the
-child refuses such a file, and never touches the connection.
+The child inherits a connection that cannot be closed in time, because a thread uses it.
+It inherits every connection if the fork runs no hooks of Python (a fork in C).  From
+then on, the child refuses such a file, and never touches the connection.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Holder(Protocol):
     def leave_to_parent(self, *, in_use: bool) -> None:
         """Drop all connections of the parent without closing them, in its child.
 
-        ``in_use``: a thread of the parent was using one during the fork.
+        in_use: whether a thread of the parent was using one during the fork.
         """
 
 
 class Use:
-    """The time in which one thread works with a holder's connections."""
+    """The time in which a thread works with the connections of a holder."""
 
     __slots__ = ("holder", "process", "thread")
 
@@ -57,14 +57,14 @@ class Use:
 
 
 class FileId(NamedTuple):
-    """Which file it is, whatever its name."""
+    """The identity of a file, which does not depend on its name."""
 
     device: int
     inode: int
 
 
 def file_at(path: str | os.PathLike[str]) -> FileId | None:
-    """The file that is at the path now; None if there is none."""
+    """Return the file that is at the path now; None if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -143,13 +143,13 @@ class _Process:
 
     def __init__(self, inherited: Iterable[FileId] = ()) -> None:
         self.pid = os.getpid()
-        # Guards what follows.  Reentrant: garbage that is collected while it is held,
-        # or a handler of a signal, may begin and end a use.
+        # Guards the attributes below.  Its lock is reentrant, because the garbage
+        # collector or a signal handler may begin and end a use under the lock.
         self.changed = Condition()
         self.uses: set[Use] = set()
         # Threads between the hook before a fork and the fork itself.
         self.forking: list[int] = []
-        # Holders that a thread uses during a fork, by ``id``; None while connections
+        # The ids of holders that a thread uses during a fork; None while connections
         # are still being closed for it.
         self.left_open: set[int] | None = None
         # Files that the parent had open, and that are refused here.
@@ -171,28 +171,33 @@ _becoming: Final[dict[int, Lock]] = {}
 
 
 def register(holder: Holder) -> None:
-    """Have the holder let go of its connections before each fork."""
+    """Close the connections of the holder before each fork from now on."""
     _holders.add(holder)
 
 
 def _current() -> _Process:
-    """This process; the first call after a fork without hooks notices that fork."""
+    """Return the state of this process.
+
+    The first call after a fork without hooks notices that fork.
+    """
     if _process.pid != os.getpid():
         _become_child()
     return _process
 
 
 def notice() -> None:
-    """Have the holders drop what they inherited, in a child that has not done so."""
+    """In a forked child, drop the inherited connections, unless that is done."""
     _current()
 
 
 def begin_use(holder: Holder) -> Use:
     """Begin to use connections of the holder; waits while a fork is about to happen.
 
-    Three threads do not wait for the fork.  One that uses another connection already:
-    the fork waits for it.  One that forks itself, and is here by a handler of a signal.
-    And one that has waited too long: the fork may wait for a lock that it holds.
+    A thread does not wait for the fork in three cases:
+
+    - It uses another connection already, so that the fork waits for it.
+    - It forks itself, and a signal handler calls this.
+    - It has waited too long, since the fork may wait for a lock that it has.
     """
     process = _process
     if process.pid != os.getpid():
@@ -201,8 +206,8 @@ def begin_use(holder: Holder) -> Use:
     use.holder = holder
     use.process = process
     use.thread = get_ident()
-    # Without a lock, so the order matters: this adds a use and then looks for forks, a
-    # fork adds itself and then looks for uses.  At least one of them sees the other.
+    # There is no lock, so the order matters.  This adds a use and then looks for forks;
+    # a fork adds itself and then looks for uses.  At least one of them sees the other.
     process.uses.add(use)
     if process.forking:
         _let_forks_pass(process, use)
@@ -257,13 +262,13 @@ class Sockets:
         self._drivers.add(driver)
 
     def sever(self) -> None:
-        """Let all of them lead nowhere, in this process alone.
+        """Disconnect all of them from the server, in this process alone.
 
-        A library may send a farewell when it gives up a connection.  The farewell
-        reaches no server, so the parent goes on with the connection.
+        A library may send a message when it closes a connection.  The message reaches
+        no server, so the parent can use the connection further.
         """
         for driver in list(self._drivers):
-            with suppress(Exception):  # it is closed already, or broken
+            with suppress(Exception):  # the connection is closed already, or broken
                 _lead_nowhere(driver.fileno())
         self._drivers = WeakSet()
 
@@ -285,21 +290,21 @@ def _before_fork() -> None:
     with process.changed:
         process.left_open = None
         process.forking.append(thread)
-        # Others may wait for what this thread holds: then waiting for them is in vain.
-        own = process.uses_of(thread)
-        if not own:
+        # If this thread uses a connection itself, others may wait for it: then waiting
+        # for them would never end.
+        if not process.uses_of(thread):
             process.changed.wait_for(lambda: not process.uses, PATIENCE)
-        # Still under the lock: no thread opens a connection to what is closed here, and
-        # no other fork happens while a file is half closed.
+        # The lock stays taken, so that no thread opens a connection to a file that is
+        # closed here, and no other fork happens while a file is half closed.
         left_open = process.users()
         _close_all_but(left_open)
         process.left_open = left_open
 
 
 def _close_all_but(left_open: set[int]) -> None:
-    """Close the connections of all holders but these.
+    """Close the connections of all holders except these.
 
-    The child inherits what could not be closed, and refuses that file.
+    The child inherits connections that cannot be closed, and refuses their files.
     """
     for holder in list(_holders):
         if id(holder) not in left_open:
@@ -307,7 +312,7 @@ def _close_all_but(left_open: set[int]) -> None:
                 holder.close_before_fork()
     if left_open:
         return
-    # Some are of no holder any more, such as those of a pool that was given up.
+    # Some have no holder any more, such as those of a pool that was replaced.
     for connection in list(_open_connections):
         with suppress(sqlite3.Error):
             connection.close()
@@ -317,14 +322,14 @@ def _after_in_parent() -> None:
     process = _process
     thread = get_ident()
     with process.changed:
-        # A host written in C may call this hook, and not the one before.
+        # A host program in C may call this hook without the one before the fork.
         if thread in process.forking:
             process.forking.remove(thread)
         process.changed.notify_all()
 
 
 def _become_child() -> None:
-    """Drop what this process inherited from its parent."""
+    """Drop the connections that this process inherited from its parent."""
     global _process
     with _becoming.setdefault(os.getpid(), Lock()):
         if _process.pid == os.getpid():
@@ -345,7 +350,7 @@ def _become_child() -> None:
 
 
 def _used_during_fork(parent: _Process) -> set[int]:
-    """Holders that a thread of the parent used during the fork, by ``id``."""
+    """Return the ids of holders that a thread of the parent used during the fork."""
     hook_ran = get_ident() in parent.forking
     if hook_ran and parent.left_open is not None:
         return parent.left_open
@@ -353,9 +358,9 @@ def _used_during_fork(parent: _Process) -> set[int]:
 
 
 def _files_of_open_descriptors() -> set[FileId]:
-    """SQLite files that are open in this process, by whatever opened them.
+    """Return the SQLite files that are open in this process, for any reason.
 
-    Right after a fork that means: with locks that this process does not have.
+    Right after a fork, these are files whose locks this process does not have.
     """
     files: set[FileId] = set()
     descriptors: list[str] = []

@@ -16,12 +16,12 @@ _SQL: Final = statements("keystore")
 class KeyTables:
     """The tables of a key store, in their own schema if the engine has schemas.
 
-    users:    the row of an erased user has only the keyed hash and the epoch.
-    sessions: the first key of each session.
-    rotated:  the later keys of a session, by version.
-    held:     keys that an erasure has set aside.  A user's key has the session ``""``
-              and the version 0.
-    erased:   erased sessions.
+    users:     the row of an erased user has only the keyed hash and the epoch.
+    sessions:  the first key of each session.
+    rotated:   the later keys of a session, by version.
+    held_keys: keys that an erasure has set aside.  A user's key has the session ``""``
+               and the version 0.
+    erased:    erased sessions.
     """
 
     def __init__(self, *, schema: bool) -> None:
@@ -30,7 +30,7 @@ class KeyTables:
         self.users = self._users()
         self.sessions = self._sessions()
         self.rotated = self._with_version("rotated_session_keys")
-        self.held = self._with_version("held_keys")
+        self.held_keys = self._with_version("held_keys")
         self.erased = self._erased()
         self._names = {
             table.name: str(table) for table in self.metadata.tables.values()

@@ -200,7 +200,7 @@ class SqlKeyStore:
         connection.execute(self._t.statement("put_setting"), row)
 
     def remembered(self, prefix: str) -> dict[str, bytes]:
-        """Return the settings whose names begin so, by the rest of their names."""
+        """Return the settings whose names begin with ``prefix``, by the other part."""
         import sqlalchemy as sa
 
         settings = self._t.settings.c
@@ -210,7 +210,7 @@ class SqlKeyStore:
         return dict(values)
 
     def forget_names(self, prefix: str) -> None:
-        """Delete the settings whose names begin so."""
+        """Delete the settings whose names begin with ``prefix``."""
         import sqlalchemy as sa
 
         settings = self._t.settings
@@ -376,7 +376,7 @@ class SqlKeyStore:
     def _write_with_engine(
         self, rows: Sequence[_Write], query: str | None, expected: bytes
     ) -> bool | None:
-        """Do the same with SQLAlchemy, for a key store that is no file."""
+        """Write rows as ``_write`` does, for a key store that is no file."""
         from sqlalchemy.exc import IntegrityError
 
         with self._guarded(), self._begin() as connection:
@@ -396,7 +396,10 @@ class SqlKeyStore:
     def surplus(
         self, user_ref: str | None = None, session_ref: str | None = None
     ) -> int:
-        """Return the number of keys beyond one for each session, of these or all."""
+        """Return the number of keys beyond one for each session.
+
+        It counts those of a user or of a session; without one, of all.
+        """
         refs: dict[str, str] = {}
         if user_ref is not None:
             refs["user_ref"] = user_ref
@@ -447,7 +450,7 @@ class SqlKeyStore:
                 }
                 rows.append(row)
             if rows:
-                connection.execute(sa.insert(self._t.held), rows)
+                connection.execute(sa.insert(self._t.held_keys), rows)
             self._remove(connection, user_ref, sessions, now)
             return self._count_changes(connection, len(rows))
 
@@ -455,9 +458,9 @@ class SqlKeyStore:
         """Return the number of keys of a user or of sessions that are set aside."""
         import sqlalchemy as sa
 
-        held = self._t.held
-        query = sa.select(sa.func.count()).select_from(held)
-        query = query.where(*_conditions(held, user_ref, sessions))
+        held_keys = self._t.held_keys
+        query = sa.select(sa.func.count()).select_from(held_keys)
+        query = query.where(*_conditions(held_keys, user_ref, sessions))
         (number,) = self._read(query, lambda row: int(row[0]))
         return number
 
@@ -474,17 +477,17 @@ class SqlKeyStore:
         """
         import sqlalchemy as sa
 
-        held = self._t.held
+        held_keys = self._t.held_keys
         erased = self._t.erased
-        conditions = _conditions(held, user_ref, sessions)
+        conditions = _conditions(held_keys, user_ref, sessions)
         if sessions is None:
             # Keys of sessions that were set aside alone stay aside.
             alone = sa.select(erased.c.session_ref)
             alone = alone.where(erased.c.user_ref == user_ref)
-            conditions.append(held.c.session_ref.not_in(alone))
+            conditions.append(held_keys.c.session_ref.not_in(alone))
         with self._writing() as connection:
             allowed()
-            query = sa.select(held).where(*conditions)
+            query = sa.select(held_keys).where(*conditions)
             rows = connection.execute(query).mappings().all()
             for row in rows:
                 if (row["session_ref"], row["version"]) == _USER:
@@ -495,7 +498,7 @@ class SqlKeyStore:
             if sessions is not None:
                 of_sessions = _conditions(erased, user_ref, sessions)
                 connection.execute(sa.delete(erased).where(*of_sessions))
-            connection.execute(sa.delete(held).where(*conditions))
+            connection.execute(sa.delete(held_keys).where(*conditions))
             return self._count_changes(connection, len(rows))
 
     def destroy(
@@ -515,17 +518,24 @@ class SqlKeyStore:
         """
         import sqlalchemy as sa
 
-        held = self._t.held
+        held_keys = self._t.held_keys
         with self._writing() as connection:
             allowed()
             number = len(list(self._keys(connection, user_ref, sessions)))
-            deletion = sa.delete(held).where(*_conditions(held, user_ref, sessions))
+            deletion = sa.delete(held_keys).where(
+                *_conditions(held_keys, user_ref, sessions)
+            )
             number += connection.execute(deletion).rowcount
             self._remove(connection, user_ref, sessions, now)
             self._count_changes(connection, number)
         if self._t.metadata.schema:  # SQLite overwrites by itself (``secure_delete``)
             with self._guarded(), self._single_statements.connect() as connection:
-                for table in (self._t.users, self._t.sessions, self._t.rotated, held):
+                for table in (
+                    self._t.users,
+                    self._t.sessions,
+                    self._t.rotated,
+                    held_keys,
+                ):
                     connection.exec_driver_sql(f"VACUUM {table.fullname}")
         return number
 
@@ -596,7 +606,7 @@ class SqlKeyStore:
             return self._count_changes(connection, result.rowcount) == 1
 
     def users(self, after: str = "", limit: int = 500) -> list[tuple[str, UserEntry]]:
-        """Return users with their keyed hashes, in order, from behind ``after`` on."""
+        """Return users with their keyed hashes, in order, the first after ``after``."""
         values = {"after": after, "limit": limit}
         return self._fetch("users", _named, values)
 
@@ -621,8 +631,8 @@ class SqlKeyStore:
 
     def swap_held(self, user_ref: str, old: bytes, new: bytes) -> bool:
         """Replace a user's key that is set aside, if it is ``old``."""
-        conditions = _conditions(self._t.held, user_ref, [""])
-        return self._swap(self._t.held, new, *conditions, old=old)
+        conditions = _conditions(self._t.held_keys, user_ref, [""])
+        return self._swap(self._t.held_keys, new, *conditions, old=old)
 
     def swap_user(
         self,
@@ -718,7 +728,7 @@ class SqlKeyStore:
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        """Begin a transaction in which nobody else can write what it has read."""
+        """Begin a transaction in which no other process can write what it has read."""
         with self._guarded(), self._begin() as connection:
             yield connection
 

@@ -77,7 +77,7 @@ class Move:
             raise StoreUnavailable(reason, remedy="name another with --db")
         moved_to = source_settings.get(MOVED_TO)
         if moved_to is not None and moved_to != self._target.what:
-            migrate(self._source)  # raises an error that names the other database
+            migrate(self._source)  # raises the error that names the other database
         if not self._source.ordered:
             reason = f"{self._source.what} has no order of all events to move"
             raise InvalidConfiguration(f"{reason}: a store stays on Citus")
@@ -114,7 +114,7 @@ class Move:
                 return
 
     def end(self, copy_keys: Callable[[], None] | None = None) -> dict[str, int]:
-        """Lock out all writers, copy the rest, compare, and close the old store.
+        """Block all writers, copy the last rows, compare, and close the old store.
 
         copy_keys: called before the old store is closed.
 

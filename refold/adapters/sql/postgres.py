@@ -334,7 +334,7 @@ class PostgresDatabase(Database):
 
     def refuse_writes(self, connection: Connection, where: str) -> None:
         """Create a trigger on each table, after concurrent writes to it have ended."""
-        # This transaction is idle while other connections do the rest of a move.
+        # This transaction is idle while other connections finish the move.
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
         message = f"{MOVED}{where}".replace("'", "''")
         create_function = _SQL["moved"].format(message=message)
@@ -435,7 +435,7 @@ class PostgresDatabase(Database):
     ) -> WriteOutcome | Exception:
         """Write a batch, and return the outcome or the error.
 
-        lost: whether the batch may have been sent before, without an answer for it.
+        lost: whether an earlier attempt may have sent the batch and got no answer.
         """
 
         def attempt() -> WriteOutcome:
@@ -490,7 +490,7 @@ class PostgresDatabase(Database):
 
         def attempt() -> WriteOutcome:
             with self._connected() as driver, driver.transaction():
-                if self._sight == "one" and self.fences.held:
+                if self._sight == "one" and self.fences.leases:
                     self._bind(driver, stream.user_id)
                 self.check_fences(driver.execute)
                 if self._sight != "owner":
@@ -558,7 +558,7 @@ class PostgresDatabase(Database):
         return write(driver, batch, run)
 
     def flush(self) -> None:
-        """Commit once and wait for the disk, which has all earlier commits then."""
+        """Commit once, and wait until the disk has this commit and all earlier ones."""
 
         def attempt() -> None:
             with self._connected() as driver, driver.transaction():
@@ -948,18 +948,18 @@ def is_stored(driver: PsycopgConnection, batch: Batch) -> bool:
 class _Shape(NamedTuple):
     """The properties of a batch that decide its statement.
 
-    begins:       whether it begins a stream.
-    of_main:      whether it is of a main stream.
-    is_fork:      whether its session is a fork.
-    has_one:      whether it has one event.
-    has_blobs:    whether it has blobs.
-    has_receipts: whether it has receipts.
+    begins:        whether it begins a stream.
+    of_main:       whether it is of a main stream.
+    is_fork:       whether its session is a fork.
+    has_one_event: whether it has one event.
+    has_blobs:     whether it has blobs.
+    has_receipts:  whether it has receipts.
     """
 
     begins: bool
     of_main: bool
     is_fork: bool
-    has_one: bool
+    has_one_event: bool
     has_blobs: bool
     has_receipts: bool
 
@@ -969,7 +969,7 @@ class _Shape(NamedTuple):
             begins=not batch.expected_seq,
             of_main=batch.stream.stream == MAIN,
             is_fork=bool(batch.refs.origin),
-            has_one=len(batch.events) == 1,
+            has_one_event=len(batch.events) == 1,
             has_blobs=bool(batch.blobs),
             has_receipts=bool(batch.uses),
         )
@@ -980,7 +980,7 @@ def _statement(shape: _Shape) -> Statement:
     """Return the statement that writes a batch of this shape."""
     parts: list[str] = []
     values: list[str] = [*_HEAD_VALUES]
-    if shape.has_one:
+    if shape.has_one_event:
         insert = _SQL["event"]
         values += _EVENT_VALUES
     else:
@@ -1086,7 +1086,7 @@ def head_row(
 ) -> HeadRow | None:
     """Return the head of a stream; None if it has none.
 
-    lock: let nobody else move it before the commit.
+    lock: whether to lock it until the commit.
     """
     query = _SQL["head"]
     if lock:

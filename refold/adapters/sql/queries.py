@@ -48,10 +48,10 @@ _HOLE: Final = re.compile(r"\{(\w+)\}")
 
 @cache
 def statements(file: str) -> dict[str, str]:
-    """The statements of ``file.sql``, by the name in the ``-- name:`` line of each.
+    """Return the statements of ``file.sql``, by the name in their ``-- name:`` lines.
 
-    ``{name}`` is replaced by an earlier statement of that name.  Where there is none,
-    it is a hole for the caller to fill.
+    An earlier statement replaces its ``{name}`` in later ones.  A name without a
+    statement stays as a hole, which the caller fills.
     """
     content = get_data("refold.adapters.sql", f"data/{file}.sql") or b""
     queries: dict[str, str] = {}
@@ -64,12 +64,12 @@ def statements(file: str) -> dict[str, str]:
 
 
 def filled(query: str, **holes: str) -> str:
-    """The query with these holes filled; other holes stay."""
+    """Return the query with these holes filled; other holes stay."""
     return _HOLE.sub(lambda hole: holes.get(hole[1], hole[0]), query)
 
 
 def guards(file: str) -> tuple[str, ...]:
-    """The statements of ``file.sql`` that make events immutable, in order."""
+    """Return the statements of ``file.sql`` that make events immutable, in order."""
     return tuple(
         query for name, query in statements(file).items() if name.startswith("guard_")
     )
@@ -77,7 +77,10 @@ def guards(file: str) -> tuple[str, ...]:
 
 @cache
 def refusals(engine: str) -> dict[str, tuple[str, str]]:
-    """The reason and the remedy for each error of an engine, by its code or text."""
+    """Return the reason and the remedy for each error of an engine.
+
+    The key is the code of the error, or a part of its text.
+    """
     reasons: dict[str, tuple[str, str]]
     reasons = load_packaged_toml("refold.adapters.sql", "data", "refusals.toml")[engine]
     return reasons

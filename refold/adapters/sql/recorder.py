@@ -3,7 +3,7 @@
 It implements the interfaces of the eventsourcing library and has no keys.  It writes a
 batch with one compare-and-set on the head row of the stream, and accepts only rows that
 the encrypting mapper made.  Queries that sessions wait for are ready-made statements,
-since building a query takes longer than running it.  ``?`` is a parameter in them.
+since building a query takes longer than running it.  ``?`` marks a parameter in them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Recorder(ApplicationRecorder):
 
         Batches of other threads may share the commit.
         """
-        if self.database.fences.held:
+        if self.database.fences.leases:
             with self.database.errors:
                 return self.database.hold_head(
                     batch.stream, lambda _head, write: write(batch)
@@ -143,7 +143,10 @@ class Recorder(ApplicationRecorder):
     def write_soon(
         self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
     ) -> bool:
-        """``write`` for callers that cannot wait; False if the queue is full."""
+        """Queue a batch for callers that cannot wait; False if the queue is full.
+
+        done: called with the outcome, as in ``insert_events``.
+        """
 
         def translated(outcome: WriteOutcome | Exception) -> None:
             if isinstance(outcome, Exception):
@@ -155,7 +158,7 @@ class Recorder(ApplicationRecorder):
     def write_exclusive(
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
     ) -> WriteOutcome:
-        """Write the batch that ``build`` returns for the head; the head is locked."""
+        """Lock the head, and write the batch that ``build`` returns for it."""
 
         def work(row: HeadRow | None, write: Write) -> WriteOutcome:
             batch = build(row)
@@ -190,7 +193,7 @@ class Recorder(ApplicationRecorder):
             return self.database.rewrite(stream, build, insert)
 
     def flush(self) -> None:
-        """Return when all writes are durable, also those that did not wait for it."""
+        """Wait until all writes are durable, also those whose callers did not wait."""
         with self.database.errors:
             self.database.flush()
 
@@ -205,7 +208,7 @@ class Recorder(ApplicationRecorder):
         types: Sequence[str] = (),
         spans: Sequence[Span] = (),
     ) -> Sequence[EncryptedEvent]:
-        """The rows with ``gt < seq <= lte``, in order, or with ``desc`` from the end.
+        """Return the rows with ``gt < seq <= lte``, in order; ``desc`` reverses it.
 
         types: only rows of these types.
         spans: only rows of these spans, all of them; the other arguments are ignored.
@@ -221,7 +224,8 @@ class Recorder(ApplicationRecorder):
         after = gt or 0
         if after >= LAST:
             return []
-        scattered = bool(types) or desc  # a row's predecessor need not come before it
+        # Neighbours in the result need not be neighbours in the stream.
+        scattered = bool(types) or desc
         values: list[Any] = []
         if scattered:
             query = _SQL["scattered"]
@@ -246,7 +250,7 @@ class Recorder(ApplicationRecorder):
         return rows_of(stream, rows, apart=scattered)
 
     def plain(self, session: StreamId) -> Iterator[tuple[Any, ...]]:
-        """The columns of a session's events that are not encrypted.
+        """Yield the columns of a session's events that are not encrypted.
 
         Yields nothing if the session was erased.
         """
@@ -261,9 +265,9 @@ class Recorder(ApplicationRecorder):
             stream_and_seq = page[-1][2:4]
 
     def _spans(self, stream: StreamId, spans: Sequence[Span]) -> list[EncryptedEvent]:
-        """The rows of the spans, each read by a query of its own.
+        """Return the rows of the spans, each read by its own query.
 
-        SQLite would look at every row if the spans were alternatives of one query.
+        SQLite would scan every row if the spans were alternatives of one condition.
         """
         user_id = stream.user_id
         session_id = stream.session_id
@@ -280,10 +284,10 @@ class Recorder(ApplicationRecorder):
     def snapshot(
         self, stream: StreamId, name: str, *, shown: bool, limit: int
     ) -> SnapshotRows:
-        """The head, the view, and at most ``limit`` later rows of each stream.
+        """Return the head, the view, and at most ``limit`` later rows of each stream.
 
-        ``name``: that of the view, and of the derived stream.
-        ``shown``: read the rows that the view names, too.
+        name:  the name of the view, and of the derived stream.
+        shown: whether to read the rows that the view names, too.
         """
         derived = stream._replace(stream=name)
         user_id = stream.user_id
@@ -321,7 +325,7 @@ class Recorder(ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Rows in order of position.
+        """Return rows in order of position.
 
         Rows that an open transaction could still precede are left out.
         """
@@ -342,7 +346,7 @@ class Recorder(ApplicationRecorder):
     def _positioned(
         self, after: int, upto: int | None, limit: int
     ) -> list[tuple[int, EncryptedEvent]]:
-        """A page of the log: the position and the row of each event."""
+        """Return a page of the log: the position and the row of each event."""
         query = self._settled("positioned")
         values = (after, LAST if upto is None else upto, limit)
         page: list[tuple[int, EncryptedEvent]] = []
@@ -354,11 +358,11 @@ class Recorder(ApplicationRecorder):
         return page
 
     def _settled(self, name: str) -> str:
-        """The statement, limited to positions that no open transaction can precede."""
+        """Return a statement, limited to positions no open transaction can precede."""
         return filled(_SQL[name], settled=self.database.settled())
 
     def max_notification_id(self) -> int | None:
-        """The highest position that no open transaction can still precede."""
+        """Return the highest position that no open transaction can still precede."""
         ((last,),) = self.database.fetch(None, self._settled("settled_position"), ())
         return None if last is None else int(last)
 
@@ -375,25 +379,25 @@ class Recorder(ApplicationRecorder):
         return Following(self, gt, topics, every=0.5)
 
     def ends(self, *, after: StreamId | None) -> list[tuple[StreamId, int]]:
-        """A page of streams after ``after``, in order, with the seqs of their heads."""
+        """Return a page of streams after ``after``, in order, with their head seqs."""
         values = (*(after or FIRST), _ENDS)
         rows = self.database.fetch(None, _SQL["ends"], values)
         return [(StreamId(*row[:3]), row[3]) for row in rows]
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
-        """The row of the stream's head."""
+        """Return the row of the stream's head; None without one."""
         rows = self.database.fetch(stream.user_id, _SQL["head"], stream)
         return HeadRow(*rows[0]) if rows else None
 
     def receipt(self, stream: StreamId, key: bytes) -> ports.Duplicate | None:
-        """The seqs of the append that used this idempotency key, if one did."""
+        """Return the seqs of the append with this idempotency key; None without one."""
         uses = self.uses(stream, [key])
         if not uses:
             return None
         return ports.Duplicate(*uses[0][1:])
 
     def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Use]:
-        """The receipts of those of these keys that were used."""
+        """Return the receipts of those keys that were used."""
         uses: list[Use] = []
         for start in range(0, len(keys), _KEYS):
             chunk = keys[start : start + _KEYS]
@@ -407,7 +411,7 @@ class Recorder(ApplicationRecorder):
         return bool(self.database.fetch(user_id, _SQL["knows"], (user_id,)))
 
     def status_of(self, user_ref: str) -> SubjectStatus:
-        """The status of the user with this keyed hash."""
+        """Return the status of the user with this keyed hash."""
         subject = Subjects(self.database).of(user_ref)
         return "live" if subject is None else subject.status
 
@@ -424,7 +428,7 @@ class Recorder(ApplicationRecorder):
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[SessionInfo]:
-        """Sessions of a user, or of all users, in order of user and name.
+        """Return sessions of a user, or of all users, in order of user and name.
 
         labels: the addresses of labels, all of which a session must have.
         after:  the user and the name of the session before the first.
@@ -461,13 +465,13 @@ class Recorder(ApplicationRecorder):
         return sessions
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
-        """The names of the session's streams, the main one first."""
+        """Return the names of the session's streams, the main one first."""
         rows = self.database.fetch(user_id, _SQL["names"], (user_id, session_id))
         names = [row[0] for row in rows]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
     def orphans(self, scope: Scope) -> list[StreamId]:
-        """Streams that have events and no head."""
+        """Return the streams that have events and no head."""
         from sqlalchemy import select
 
         from refold.adapters.sql.tables import of_stream, stream_of, within
@@ -482,7 +486,7 @@ class Recorder(ApplicationRecorder):
         return sorted(StreamId(*row) for row in rows)
 
     def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
-        """The encrypted body of a blob; None if the session was erased."""
+        """Return the encrypted body of a blob; None if the session was erased."""
         values = (stream.user_id, address, stream.user_id, stream.session_id)
         rows = self.database.fetch(stream.user_id, _SQL["blob"], values)
         return octets(rows[0][0]) if rows else None
@@ -490,7 +494,7 @@ class Recorder(ApplicationRecorder):
     def blob_rows(
         self, stream: StreamId, addresses: Sequence[bytes]
     ) -> dict[bytes, bytes]:
-        """The encrypted bodies of those of these blobs that are there, by address."""
+        """Return the encrypted bodies of the stored ones of these blobs, by address."""
         bodies: dict[bytes, bytes] = {}
         for start in range(0, len(addresses), _KEYS):
             chunk = addresses[start : start + _KEYS]
@@ -502,13 +506,13 @@ class Recorder(ApplicationRecorder):
         return bodies
 
     def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, ...] | None:
-        """The session and the size in a blob's row, unchecked."""
+        """Return the session and the size in a blob's row, unchecked."""
         values = (stream.user_id, address)
         rows = self.database.fetch(stream.user_id, _SQL["blob_facts"], values)
         return rows[0] if rows else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
-        """The row of a stored view of the session."""
+        """Return the row of a stored view of the session; None without one."""
         values = (*stream[:2], name, *stream[:2])
         rows = self.database.fetch(stream.user_id, _SQL["view"], values)
         return ViewRow(*rows[0]) if rows else None
@@ -522,9 +526,9 @@ class Recorder(ApplicationRecorder):
         replaces: int,
         key_check: bytes,
     ) -> bool:
-        """Save a view; False, without a change, if another was saved since.
+        """Save a view.  Returns False if another process has saved one since.
 
-        replaces:  the ``through_seq`` that the saved view must have.
+        replaces:  the ``through_seq`` that the stored view must have.
         key_check: the mark of the key that the session must have.
 
         A read-only database stores no views: every read folds them again.
@@ -549,25 +553,25 @@ class Recorder(ApplicationRecorder):
         return bool(self.database.fetch(stream.user_id, query, values))
 
     def view_rows(self, user_id: str, name: str) -> list[tuple[str, int, int, bytes]]:
-        """The stored views of this name of all sessions of a user.
+        """Return the stored views of this name, of all sessions of a user.
 
-        Each has its session, its two seqs, and its encrypted body.
+        Each row has the session, the two seqs of the view, and its encrypted body.
         """
         rows = self.database.fetch(user_id, _SQL["views_named"], (user_id, name))
         return [(row[0], row[1], row[2], octets(row[3])) for row in rows]
 
     def derived_seqs(self, user_id: str) -> dict[str, int]:
-        """The sum of the seqs of the derived streams, by session of a user."""
+        """Return the sum of the seqs of the derived streams, by session of a user."""
         rows = self.database.fetch(user_id, _SQL["derived_seqs"], (user_id,))
         return {session_id: int(total) for session_id, total in rows}
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
-        """The names of the session's stored views, in order."""
+        """Return the names of the session's stored views, in order."""
         rows = self.database.fetch(user_id, _SQL["view_names"], (user_id, session_id))
         return [name for (name,) in rows]
 
     def share_places(self, user_id: str) -> list[ports.Place]:
-        """The places of all served shares of a user, in order."""
+        """Return the places of all served shares of a user, in order."""
         rows = self.database.fetch(user_id, _SQL["share_places"], (user_id, _SHARES))
         return [ports.Place(*row) for row in rows]
 
@@ -588,18 +592,18 @@ class Recorder(ApplicationRecorder):
         self.database.fetch(user_id, f"{query} {fence} RETURNING 1", values)
 
     def _fence(self) -> tuple[str, list[Any]]:
-        """The condition that this thread still holds its leases, and its values."""
+        """Return the condition that this thread has its leases, with its values."""
         conditions: list[str] = []
         values: list[Any] = []
-        for stream, owner in self.database.fences.held:
+        for stream, owner in self.database.fences.leases:
             conditions.append(_SQL["fenced"])
             values += (*stream, owner)
         return " ".join(conditions), values
 
     def label(self, stream: StreamId, labels: Mapping[bytes, bytes | None]) -> None:
-        """Set labels of a session: the address by the hash of the name; None removes.
+        """Set labels of a session.  Does nothing for one that is missing or erased.
 
-        Does nothing for a session that does not exist or was erased.
+        labels: the address of each label by the hash of its name; None removes it.
         """
         from sqlalchemy import delete, insert
 
@@ -629,12 +633,12 @@ class Recorder(ApplicationRecorder):
         self.database.change(stream.user_id, put)
 
     def labels_of(self, stream: StreamId) -> dict[bytes, bytes | None]:
-        """The addresses of the session's labels, by the hashes of their names."""
+        """Return the addresses of the session's labels, by the hash of their names."""
         rows = self.database.fetch(stream.user_id, _SQL["labels_of"], stream[:2])
         return {bytes(name): bytes(address) for name, address in rows}
 
     def _live(self, stream: StreamId) -> Select[Any]:
-        """A query that locks the session's head; no row if it was erased."""
+        """Return a query that locks the session's head; it has no row if erased."""
         from sqlalchemy import select
 
         from refold.adapters.sql.tables import of_stream
@@ -649,9 +653,9 @@ class Recorder(ApplicationRecorder):
     ) -> bool:
         """Take the lease for ``period`` if it is free, and return whether it was.
 
-        A lease that its owner did not renew in time is free: so the work of a dead
-        process is taken over (``free`` in ``data/recorder.sql``).  Otherwise the lease
-        is marked, so that its owner learns of the request.
+        A lease that its owner did not renew in time is free, so that another process
+        takes over the work of a dead one (``free`` in ``data/recorder.sql``).
+        Otherwise, the lease is marked as requested, which its owner sees.
         """
         live = self._live(stream)
         taking = self.database.statement(_SQL["take"])
@@ -702,7 +706,7 @@ class Recorder(ApplicationRecorder):
         return self.database.change(stream.user_id, extended, fenced=False)
 
     def holding(self, stream: StreamId, *, clock: ports.Clock) -> ports.Holding:
-        """How long the lease, or the mark of finished work, stays valid."""
+        """Return how long the lease, or the mark of finished work, stays valid."""
         query = self.database.statement(_SQL["lease"])
 
         def read() -> ports.Holding:
@@ -730,7 +734,7 @@ class Recorder(ApplicationRecorder):
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None = None
     ) -> list[Lagging]:
-        """Stored views that lack at least ``by`` events, in order of their places."""
+        """Return the stored views that lack at least ``by`` events, by place."""
         user, session, name = after or FIRST
         values = {
             "by": by,
@@ -745,7 +749,7 @@ class Recorder(ApplicationRecorder):
         return [Lagging(Place(*row[:3]), row[3]) for row in rows]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
-        """Sizes and rates within the scope; the rates end at ``now``."""
+        """Return sizes and rates within the scope; the rates end at ``now``."""
         with self.database.errors, self.database.reading(scope.user_id) as connection:
             figures: dict[str, Any] = {"engine": self.database.name}
             figures |= _sizes(self.database, connection, scope, now=now)
@@ -766,11 +770,11 @@ _ONLY_BYTES: Final = {bytes}
 def rows_of(
     stream: StreamId, rows: Sequence[Any], *, apart: bool = False
 ) -> list[EncryptedEvent]:
-    """Events of a stream from the rows of a query, in order.
+    """Return the events of a stream from the rows of a query, in order.
 
-    ``apart``: rows may be missing between them, so each has the hash of the event
-    before it, unless it is the first of its stream.  Otherwise only the first row of a
-    run has that hash.
+    apart: whether rows may be missing between them.  Then each row has the hash of the
+           event before it, unless it is the first of its stream.  Otherwise, only the
+           first row of a run has that hash.
     """
     events: list[EncryptedEvent] = []
     last_hash = GENESIS
@@ -785,7 +789,7 @@ def rows_of(
 
 
 def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedEvent:
-    """The event of a row, whose columns are in the order of ``COLUMNS``.
+    """Return the event of a row, whose columns are in the order of ``COLUMNS``.
 
     Raises CorruptEvent if a column does not hold what was written.
     """
@@ -815,9 +819,9 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
 
 @cache
 def _snapshot_query(each_span: str, *, shown: bool) -> str:
-    """The query for the head, the view and later rows.
+    """Return the query for the head, the view, and later rows.
 
-    ``shown``: for the rows that the view names, too.
+    shown: whether it also reads the rows that the view names.
     """
     behind = _SQL["behind_view"]
     parts = [
@@ -833,7 +837,7 @@ def _snapshot_query(each_span: str, *, shown: bool) -> str:
 
 
 def _head(rows: Sequence[Sequence[Any]]) -> HeadRow | None:
-    """The head in the rows of a snapshot, whose columns are those of an event."""
+    """Return the head in the rows of a snapshot, which have the columns of an event."""
     if not rows:
         return None
     seq, status, created_at, key_check, tokens, updated_at, hash_, state, *_ = rows[0]
@@ -850,7 +854,7 @@ def _head(rows: Sequence[Sequence[Any]]) -> HeadRow | None:
 
 
 def _view(rows: Sequence[Sequence[Any]]) -> ViewRow | None:
-    """The view in the rows of a snapshot, whose columns are those of an event."""
+    """Return the view in the rows of a snapshot, which have the columns of an event."""
     if not rows:
         return None
     through_seq, _, derived_seq, _, _, _, _, body, *_ = rows[0]
@@ -902,7 +906,7 @@ class Following(Subscription[ApplicationRecorder]):
         return self._waiting.popleft()
 
     def _look(self) -> None:
-        """Queue a page of notifications, and skip events of other topics."""
+        """Queue the next page of notifications; events of other topics are skipped."""
         last = self._recorder.max_notification_id() or 0
         if last <= self._after:
             return
@@ -938,14 +942,14 @@ class FollowingStreams(Following):
             self._round = self._new_notifications()
 
     def _new_notifications(self) -> Iterator[Notification]:
-        """One round: the new events of each stream."""
+        """Yield the new events of each stream, for one round."""
         stream: StreamId | None = None
         while page := self._streams.ends(after=stream):
             for stream, seq in page:
                 yield from self._new_in(stream, seq)
 
     def _new_in(self, stream: StreamId, seq: int) -> Iterator[Notification]:
-        """The new events of a stream up to ``seq``."""
+        """Yield the new events of a stream up to ``seq``."""
         while self._yielded[stream] < seq:
             rows = self._streams.select_events(
                 stream, gt=self._yielded[stream], lte=seq, limit=_PAGE
@@ -961,7 +965,7 @@ class FollowingStreams(Following):
 def _sizes(
     database: Database, connection: Connection, scope: Scope, *, now: int
 ) -> dict[str, Any]:
-    """Sizes and rates within the scope; the rates end at ``now``."""
+    """Return sizes and rates within the scope; the rates end at ``now``."""
     values: dict[str, Any] = {name: now - span for name, span in RATES.items()}
     values |= _scope_values(scope)
 
@@ -981,17 +985,17 @@ def _sizes(
 
 
 def _scope_values(scope: Scope) -> dict[str, str]:
-    """The names that the scope sets, by column."""
+    """Return the names that the scope sets, by column."""
     return {name: value for name, value in scope._asdict().items() if value is not None}
 
 
 def _condition(scope: Scope) -> str:
-    """The SQL condition that a row is in the scope."""
+    """Return the SQL condition that a row is in the scope."""
     return " AND ".join(f"{name}=:{name}" for name in _scope_values(scope)) or "true"
 
 
 def _plain_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The texts and whole numbers of a row: sums may come as Decimal."""
+    """Return a row as texts and whole numbers, since sums may come as Decimal."""
     return {
         name: value if isinstance(value, str) else int(value)
         for name, value in row.items()
@@ -1014,12 +1018,12 @@ class Subjects:
         self._database = database
 
     def of(self, ref: str) -> Subject | None:
-        """The subject with this keyed hash, if the database has it."""
+        """Return the subject with this keyed hash; None if the database has none."""
         rows = self._database.fetch(ref, _SQL["subject_of"], (ref,))
         return Subject(*rows[0]) if rows else None
 
     def changed(self) -> list[Subject]:
-        """All subjects that are not live, or not in their first epoch."""
+        """Return all subjects that are not live, or not in their first epoch."""
         rows = self._database.fetch(None, _SQL["changed_subjects"], ())
         return [Subject(*row) for row in rows]
 
@@ -1030,7 +1034,7 @@ class Subjects:
     def put(self, connection: Connection, subject: Subject) -> None:
         """Insert or replace the subject in this transaction.
 
-        Waits for transactions that begin a session of it.
+        It waits for transactions that begin a session of the subject.
         """
         # If two insert it at once, the second waits at its insert, and then updates.
         for name in ("change_subject", "add_subject", "change_subject"):
@@ -1039,10 +1043,10 @@ class Subjects:
                 return
 
     def locked(self, connection: Connection, ref: str) -> Subject:
-        """Lock and return the user's subject: sessions begin before this or after.
+        """Lock and return the user's subject, so that no session of it begins.
 
         A subject that does not exist is inserted first.  Without a row there is nothing
-        to lock, and a concurrent insert would be overwritten.
+        to lock, and this transaction would overwrite a concurrent insert.
         """
         from sqlalchemy import select
 
@@ -1053,7 +1057,7 @@ class Subjects:
         return Subject(*connection.execute(query).one())
 
     def key_generation(self) -> int:
-        """The newest generation of the key store that was recorded; 0 without one."""
+        """Return the newest recorded generation of the key store; 0 without one."""
         rows = self._database.fetch(NOBODY, _SQL["setting"], (_GENERATION,))
         try:
             return int(rows[0][0]) if rows else 0

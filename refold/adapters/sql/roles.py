@@ -71,9 +71,9 @@ def _delete() -> Right:
 
 
 def _lock(rows: str = _ALL, *, columns: tuple[str, ...]) -> Right:
-    """The right to lock rows.
+    """Return the right to lock rows.
 
-    PostgreSQL asks for the right to update them; the check lets no row change.
+    PostgreSQL requires the right to update them; the check refuses every change.
     """
     return Right("UPDATE", rows, _NONE, columns)
 
@@ -275,10 +275,10 @@ _SQL: Final = queries.statements("roles")
 
 
 def statements(metadata: MetaData) -> Iterator[str]:
-    """The statements that create the roles and grant their rights; safe to repeat.
+    """Yield the statements that create the roles and grant their rights.
 
     Run them in one transaction, as the owner of the tables with the right to create
-    roles.
+    roles.  Running them again changes nothing.
     """
     roles = ", ".join(ROLES)
     yield from (_SQL["create"].format(role=role) for role in ROLES)
@@ -323,7 +323,7 @@ _WRITE_ONCE: Final = f"SET LOCAL ROLE {WRITER}"
 
 
 def sight(driver: psycopg.Connection[Any]) -> Sight:
-    """The rows that the role of this connection sees."""
+    """Return which rows the role of this connection sees."""
     row = driver.execute(_SQL["sight"]).fetchone()
     has_policies, sees_all = row or (True, False)
     if not has_policies:
@@ -332,9 +332,9 @@ def sight(driver: psycopg.Connection[Any]) -> Sight:
 
 
 def any_session(seen: Sight) -> str:
-    """The query for whether any session exists.
+    """Return the query for whether any session exists.
 
-    Only the owner asks the table: other roles may see one user's rows.
+    Only the owner queries the table, because other roles may see one user's rows.
     """
     if seen == "owner":
         return f"SELECT EXISTS (SELECT 1 FROM {SCHEMA}.heads)"
@@ -344,15 +344,15 @@ def any_session(seen: Sight) -> str:
 def become_writer(driver: psycopg.Connection[Any], *, once: bool = False) -> None:
     """Switch to the role that inserts for any user.
 
-    ``once``: for the rest of this transaction alone.
+    once: whether to switch for the current transaction alone.
     """
     driver.execute(_WRITE_ONCE if once else _WRITE)
 
 
 def refuse(shown: str) -> StoreUnavailable:
-    """The error for a read of all users by a role that sees one user at a time.
+    """Return the error for a read of all users by a role that sees one at a time.
 
-    Without it the read would return nothing, which looks like an empty store.
+    Without the error, the read would return nothing, as from an empty store.
     """
     return StoreUnavailable(
         f"{shown} shows this role one user at a time",

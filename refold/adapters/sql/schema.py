@@ -25,12 +25,12 @@ BIG: Final = ("events", "blobs", "receipts", "seals")  # may be partitioned by u
 
 
 def schema(engine: EngineName, *, partitions: int = 0) -> list[str]:
-    """The statements for the tables, indexes and triggers of an empty database.
+    """Return the statements for the tables, indexes and triggers of an empty database.
 
-    They leave it as the upgrade steps do.
+    The result is the same as that of the upgrade steps.
 
-    ``partitions``: the number of partitions of each big table on PostgreSQL, each with
-    the rows of some users.  0 makes plain tables.
+    partitions: the number of partitions of each big table on PostgreSQL, each with the
+                rows of some users.  0 makes plain tables.
     """
     from refold.adapters.sql import tables
 
@@ -59,9 +59,9 @@ def schema(engine: EngineName, *, partitions: int = 0) -> list[str]:
 
 
 def roles(engine: EngineName = "postgresql") -> list[str]:
-    """The statements for the roles, grants and policies of PostgreSQL.
+    """Return the statements for the roles, grants and policies of PostgreSQL.
 
-    They run in one transaction, and it is safe to repeat them.
+    They run in one transaction.  Running them again changes nothing.
     """
     from refold.adapters.sql import citus, roles as postgres_roles, tables
 
@@ -96,7 +96,7 @@ def _create_statements(
 
 
 def _trimmed(statements: list[str]) -> list[str]:
-    """The statements without the spaces that SQLAlchemy leaves at the ends of lines."""
+    """Return the statements without the spaces that SQLAlchemy leaves at line ends."""
     trimmed: list[str] = []
     for statement in statements:
         lines = statement.strip().splitlines()
@@ -145,7 +145,7 @@ def migrate(
 ) -> str:
     """Upgrade the database by the steps that it lacks, in one transaction.
 
-    ``moving``: `refold move` fills the database now.
+    moving: whether `refold move` fills the database now.
 
     Returns the store's id, which never changes.
 
@@ -178,12 +178,12 @@ def migrate(
 
 
 def _marks(version: int, store_id: str) -> dict[str, str]:
-    """The settings of a store with this schema; a new store gets an id."""
+    """Return the settings of a store with this schema; a new store gets an id."""
     return {"schema_version": str(version), "store_id": store_id or str(uuid4())}
 
 
 def settings_of(dialect: Database) -> dict[str, str]:
-    """The settings of the store in the database; empty if there is no store."""
+    """Return the settings of the store in the database; empty without a store."""
     with dialect.errors:
         return dialect.stored_settings()
 
@@ -202,7 +202,7 @@ def _refuse_moved(values: dict[str, str], what: str) -> None:
 
 
 def _version(values: dict[str, str]) -> tuple[int, str]:
-    """The number of steps that the database has taken, and the store's id."""
+    """Return the number of steps that the database has taken, and the store's id."""
     try:
         version = int(values.get("schema_version", 0))
     except ValueError:

@@ -352,7 +352,7 @@ class SqliteDatabase(Database):
         for table in queries.TABLES:
             for act in ("INSERT", "UPDATE", "DELETE"):
                 statement = _SQL["refuse_write"].format(
-                    table=table, act=act, said=message
+                    table=table, act=act, message=message
                 )
                 connection.exec_driver_sql(statement)
 
@@ -484,7 +484,7 @@ class SqliteDatabase(Database):
     def _close_writer(self) -> None:
         """Close the writing connection."""
         writer = self._writer
-        # First, so that the handler of a signal finds no half closed writer.
+        # This comes first, so that a signal handler finds no half closed writer.
         self._writer = None
         if writer is not None:
             writer.close()
@@ -609,8 +609,8 @@ class SqliteInMemory(SqliteDatabase):
         pool = memory.engine_in_memory()
         self._pool = pool
         with pool.connect() as connection:
-            only = connection.connection.driver_connection
-        self._writer = cast("memory.OnlyConnection", only)
+            driver = connection.connection.driver_connection
+        self._writer = cast("memory.OnlyConnection", driver)
         self._lock = cast("memory.OnePool", pool.pool)
 
     def store_time(self) -> StoreTime:
@@ -642,13 +642,13 @@ class SqliteInMemory(SqliteDatabase):
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._check_process()
-        only = cast("memory.OnlyConnection", self._writer)
+        connection = cast("memory.OnlyConnection", self._writer)
         with self._lock:
-            only.users += 1
+            connection.users += 1
             try:
-                return self._commit(only, work)
+                return self._commit(connection, work)
             finally:
-                only.users -= 1
+                connection.users -= 1
 
     def flush(self) -> None:
         """Do nothing, because nothing survives a power failure."""
@@ -682,7 +682,7 @@ def _create(path: Path) -> None:
     SQLite creates the files next to it with the same mode.  If this fails, SQLite
     reports the reason when it opens the file.
 
-    Raises StoreUnavailable for files that are left of another store.
+    Raises StoreUnavailable if files of another store remain.
     """
     files.check_nothing_left(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -693,8 +693,8 @@ def _create(path: Path) -> None:
 def _turn_to_wal(connection: sqlite3.Connection) -> None:
     """Turn on the write-ahead log.
 
-    Several processes may do that at once for a new file.  SQLite does not wait for the
-    others then, but it waits for a write lock.
+    Several processes may do so at once for a new file.  SQLite then fails instead of
+    waiting for them, but it does wait for a write lock.
     """
     until = monotonic() + files.BUSY_MS / 1000
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):

@@ -44,9 +44,10 @@ class Tables:
 def build(schema: str | None, *, rowid: bool) -> Tables:
     """Describe the tables in ``schema``.
 
-    ``rowid``: ``position`` of an event is SQLite's row number.
+    rowid: whether the ``position`` of an event is SQLite's row number.
 
-    The result is cached: describing the tables takes longer than opening a file.
+    The result is cached, because describing the tables takes longer than opening a
+    file.
     """
     metadata = sa.MetaData(schema=schema)
     return Tables(
@@ -349,21 +350,21 @@ def _labels(metadata: sa.MetaData) -> sa.Table:
 
 
 def stream_of(table: Any) -> tuple[Any, ...]:
-    """The columns that name the stream of a row."""
+    """Return the columns that name the stream of a row."""
     return (table.c.user_id, table.c.session_id, table.c.stream)
 
 
 def of_stream(table: Any, stream: Iterable[Any]) -> Any:
-    """The condition that a row belongs to ``stream``.
+    """Return the condition that a row belongs to a stream.
 
-    ``stream``: the three names, or the columns of another table that hold them.
+    stream: its three names, or the columns of another table that have them.
     """
     pairs = zip(stream_of(table), stream, strict=True)
     return sa.and_(*(column == name for column, name in pairs))
 
 
 def within(table: Any, scope: Scope) -> list[Any]:
-    """The conditions that restrict a query to the scope."""
+    """Return the conditions that restrict a query to the scope."""
     conditions: list[Any] = []
     for name, value in scope._asdict().items():
         if value is not None:

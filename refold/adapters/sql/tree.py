@@ -213,7 +213,7 @@ class Tree:
         # The statement locks the heads, which nobody can delete until the commit;
         # appends continue.  So an erasure that deletes heads finds all of their leaves.
         sealing = self._database.statement(
-            _SQL["seal"], kept=self._database.lock_against_deletion
+            _SQL["seal"], locked=self._database.lock_against_deletion
         )
         sealing = sealing.execution_options(preserve_rowcount=True)
         if connection.execute(sealing, seals).rowcount != len(seals):

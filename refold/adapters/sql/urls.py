@@ -55,12 +55,12 @@ def engine_of(
     return None
 
 
-def _parts_of(rest: str) -> SqliteUrl:
+def _parts_of(path_and_query: str) -> SqliteUrl:
     """Return the parts of the URL of a file, without the ``sqlite:///`` before them.
 
-    A name that the query has several times has a tuple of values.
+    A name that occurs several times in the query has a tuple of values.
     """
-    path, _, encoded_query = rest.partition("?")
+    path, _, encoded_query = path_and_query.partition("?")
     query: dict[str, str | tuple[str, ...]] = {}
     for name, values in parse_qs(encoded_query).items():
         query[name] = values[0] if len(values) == 1 else tuple(values)

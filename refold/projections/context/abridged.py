@@ -126,7 +126,7 @@ TOOLS: Final[Tools] = _known_tools()
 
 
 def _first(arguments: JsonObject, keys: tuple[str, ...]) -> str | None:
-    """The first of these arguments that is a text and not empty."""
+    """Return the first of these arguments that is a text and not empty."""
     for key in keys:
         value = arguments.get(key)
         if isinstance(value, str) and value:
@@ -135,7 +135,7 @@ def _first(arguments: JsonObject, keys: tuple[str, ...]) -> str | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a JSON value that have more than white space."""
+    """Yield the texts in a JSON value that have more than white space."""
     if isinstance(value, str) and value.strip():
         yield value
     elif isinstance(value, dict):
@@ -452,7 +452,7 @@ class Abridged:
         return Written(text, made_by(self.limits))
 
     def _beside_user(self, source: Source, shortest: int) -> Abridged:
-        """The summarizer with room for the user's words, if they stay beside it.
+        """Return the summarizer with room for the user's words, if views show them.
 
         They take the place of what the history would quote of them, at most a quarter.
 
@@ -486,7 +486,7 @@ class Abridged:
         target_tokens: int,
         share: float,
     ) -> str:
-        """The history in less room, and before it the names that it lacks.
+        """Return the history in less room, and before it the names that it lacks.
 
         share: the part that the ledger may take.
         """
@@ -515,7 +515,7 @@ class Abridged:
     def _ledger_share(
         self, source: Source, ledger: Ledger, target_tokens: int, shortest: int
     ) -> float:
-        """The part of a summary that its ledger may take.
+        """Return the part of a summary that its ledger may take.
 
         Files and failures have room.  In a history of answers, identifiers get less
         room the more turns there are, and nothing but files takes the room that the
@@ -544,7 +544,7 @@ class Abridged:
         tokens: int,
         limits: Limits,
     ) -> str:
-        """The absorbed summaries and the turns after them, cut until they fit."""
+        """Return the absorbed summaries and the turns after them, cut to fit."""
         earlier: list[str] = []
         for summary in source.summaries:
             earlier += markup.turns_in(summary)
@@ -565,12 +565,12 @@ class Abridged:
         )
 
     def _plain(self, source: Source, target_tokens: int) -> str:
-        """The words of a source whose events have no place in an abridged turn."""
+        """Return the words of a source whose events have no place in a turn."""
         return _cut(" ".join(_plain_texts(source)), target_tokens, self.limits)
 
 
 def _plain_texts(source: Source) -> list[str]:
-    """The texts of a source without any markup."""
+    """Return the texts of a source without any markup."""
     texts = list(source.summaries)
     for envelope in source.envelopes:
         entry = entry_of(envelope.payload)
@@ -586,7 +586,7 @@ def _is_accepted(text: str, source: Source) -> bool:
 
 
 def _few_words(source: Source) -> str:
-    """The first words of a source in which everything else would be longer than it."""
+    """Return the first words of a source that every other form would lengthen."""
     parts: list[str] = []
     for part in " ".join(_plain_texts(source)).split():
         longer = " ".join([*parts, part])
@@ -603,7 +603,7 @@ def _begins_turn(envelope: Envelope) -> bool:
 def _shortest_chars(
     source: Source, turns: Iterable[AbridgedTurn], versions: _Versions
 ) -> int:
-    """The characters of all turns of a source in their shortest versions."""
+    """Return the characters of all turns of a source in their shortest versions."""
     shortest = _LEVELS[-1]
     chars = sum(len(versions.of_turn(turn, shortest)) + 1 for turn in turns)
     for summary in source.summaries:
@@ -613,7 +613,7 @@ def _shortest_chars(
 
 
 def _without_words_of_user(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
-    """The turns with references to the user's words, which stand beside the summary."""
+    """Return the turns with references to the words that follow the summary."""
     shown: list[AbridgedTurn] = []
     for turn in turns:
         turn.user_stays = bool(turn.user)
@@ -624,7 +624,7 @@ def _without_words_of_user(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
 
 
 def _without_judgments(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
-    """The turns without reflections and verdicts, which stand next to the summary."""
+    """Return the turns without reflections and verdicts, which follow the summary."""
     shown: list[AbridgedTurn] = []
     for turn in turns:
         had_judgments = bool(turn.verdicts or turn.has_reflection)
@@ -637,14 +637,14 @@ def _without_judgments(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
 
 
 def _most_tokens(source: Source) -> int:
-    """The most tokens of a summary: those of summaries, and a share of new events."""
+    """Return the most tokens of a summary, by its earlier summaries and new events."""
     earlier = sum(map(estimate_text, source.summaries))
     new = max(0, estimate_text(source.text) - earlier)
     return max(earlier + new // _SOURCE_SHARE, _FEWEST_TOKENS)
 
 
 def _lines(*texts: str) -> str:
-    """The texts that are not empty, one below the other."""
+    """Return the texts that are not empty, one below the other."""
     return "\n".join(text for text in texts if text)
 
 
@@ -741,7 +741,7 @@ class Ledger:
             self._uncommitted.change(markup.harmless(action.target), place)
 
     def _places_of(self, wished: str) -> dict[str, int]:
-        """The names of a kind with their places, the newest mention last."""
+        """Return the names of a kind with their places, the newest mention last."""
         return {
             name: place
             for name, (kind, place) in self._mentions.items()
@@ -797,7 +797,7 @@ class Ledger:
                     self._mention(whole, _KIND_OF_LIST[name], int(last))
 
     def _whole_path(self, name: str) -> str:
-        """The path in the ledger that a shortened one stands for, if there is one."""
+        """Return the path in the ledger that a shortened one stands for, if any."""
         cut = _CUT_PATH.fullmatch(name)
         if cut is not None:
             for known in self._mentions:
@@ -827,7 +827,7 @@ class Ledger:
             self._uses[name].append(self._calls)
 
     def _worth(self, name: str) -> float:
-        """How much the uses of an identifier count, for each character that it takes.
+        """Return how much the uses of an identifier count for each of its characters.
 
         A later call uses a name again the more likely the more often earlier calls did,
         and the fewer calls came after.
@@ -871,7 +871,7 @@ class Ledger:
         return self._uncommitted.has_commit
 
     def tokens_of(self, kinds: Collection[str]) -> int:
-        """The least cost of the names of these kinds."""
+        """Return the least cost of the names of these kinds."""
         names = [name for name, (kind, _) in self._mentions.items() if kind in kinds]
         root = _root_of(names)
         weight = 0.0
@@ -942,7 +942,7 @@ class Ledger:
         return "\n".join(["<ledger>", *parts, "</ledger>"])
 
     def _uncommitted_lines(self, root: str, room: float) -> tuple[list[str], set[str]]:
-        """The lines about files that no commit contains, and the names of the files.
+        """Return the lines about files that no commit contains, and their names.
 
         There are none without any commit.  The next ledger knows only the files that
         are listed, so all are listed as long as there is room.
@@ -972,7 +972,7 @@ class Ledger:
         return [f"<{_UNCOMMITTED}>", *lines, f"</{_UNCOMMITTED}>"], names
 
     def _identifiers(self, missing: Iterable[str], room: float) -> list[str]:
-        """The lines of a ledger with identifiers by kind, the newest first.
+        """Return the lines of a ledger with identifiers by kind, the newest first.
 
         missing: names, the newest first.
         room:    the most tokens.
@@ -1007,7 +1007,7 @@ class Ledger:
         return parts
 
     def _without_kinds(self, names: Iterable[str], room: float) -> list[str]:
-        """The lines of a short ledger with identifiers, the best of them first.
+        """Return the lines of a short ledger with identifiers, the best of them first.
 
         Tags of all kinds would take the room of the names.
         """
@@ -1036,21 +1036,21 @@ def _names_with_places(lines: str) -> Iterator[tuple[str, int]]:
 
 
 def _from_root(name: str, root: str) -> str:
-    """The whole path of a file that a ledger names from its root; empty is no root."""
+    """Return the whole path of a file that a ledger names from its root."""
     if root and name.startswith(_FROM_ROOT):
         return root + name.removeprefix(_FROM_ROOT)
     return name
 
 
 def _place_in(turns: Sequence[AbridgedTurn], seq: int) -> int:
-    """The number of the turn that an event is in, or its seq if turns have none."""
+    """Return the number of the turn of an event, or its seq if turns have none."""
     index = bisect_right(turns, seq, key=lambda turn: turn.first) - 1
     number = turns[index].number if index >= 0 else None
     return seq if number is None else number
 
 
 def _root_of(paths: Sequence[str]) -> str:
-    """The deepest folder that most of the absolute paths are in, with its slash.
+    """Return the deepest folder that most of the absolute paths are in, with its slash.
 
     It is empty if there are few such paths, or if a path begins with "./" already.
     """
@@ -1331,7 +1331,7 @@ def failure_line(call: ToolCall, text: str = "") -> str:
 
 
 def _edges(line: str) -> str:
-    """The first and last characters of a line, which a cut of its middle keeps."""
+    """Return the first and last characters of a line, which a cut leaves."""
     return f"{line[:_EDGE]}\n{line[-_EDGE:]}"
 
 
@@ -1398,7 +1398,7 @@ def _reason_of(
     calls: Mapping[str, ToolCall],
     reasons: Mapping[str, str],
 ) -> str:
-    """The call that a decision is about, and the reason that the person gave.
+    """Return the call that a decision is about, and the reason that the person gave.
 
     reasons: as of ``_add_outcome``.
     """
@@ -1419,7 +1419,7 @@ def _reason_of(
 
 
 def _reasons_in_results(envelopes: Iterable[Envelope]) -> dict[str, str]:
-    """By call id, the words of a person in the result of a failed call."""
+    """Return the words of a person in the result of each failed call, by call id."""
     reasons: dict[str, str] = {}
     for failed in _failed_calls(envelopes).values():
         output = without_reminders(markup.result_text(failed.content))
@@ -1430,7 +1430,7 @@ def _reasons_in_results(envelopes: Iterable[Envelope]) -> dict[str, str]:
 
 
 def _unsuccessful_calls(envelopes: Iterable[Envelope]) -> dict[str, ToolCall]:
-    """The calls that were not successful or have no result yet, by call id."""
+    """Return the calls that were not successful or have no result yet, by call id."""
     calls: dict[str, ToolCall] = {}
     for envelope in envelopes:
         match envelope.payload:
@@ -1442,7 +1442,7 @@ def _unsuccessful_calls(envelopes: Iterable[Envelope]) -> dict[str, ToolCall]:
 
 
 def _rejected_calls(envelopes: Iterable[Envelope]) -> set[str]:
-    """The ids of the calls that a person rejected, and did not approve later.
+    """Return the ids of the calls that a person rejected, and did not approve later.
 
     The result of a call that a hook or a setting rejected is the only place that says
     why, so such a call stays a failure.
@@ -1465,7 +1465,7 @@ def _rejected_calls(envelopes: Iterable[Envelope]) -> set[str]:
 
 
 def _failed_calls(envelopes: Iterable[Envelope]) -> dict[int, _FailedCall]:
-    """The calls whose result is an error, by the seq of the call."""
+    """Return the calls whose result is an error, by the seq of the call."""
     call_envelopes: dict[str, tuple[int, ToolCall]] = {}
     failed: dict[int, _FailedCall] = {}
     for envelope in envelopes:
@@ -1489,7 +1489,7 @@ def call_line(call: ToolCall) -> str:
 
 
 def _turn_text(turn: AbridgedTurn, limits: Limits, level: _Level) -> str:
-    """The turn between tags, within these limits at this level."""
+    """Return the turn between tags, within these limits at this level."""
     user_chars = max(limits.user_chars // level.inputs, 1)
     agent_chars = max(limits.agent_chars // level.texts, 1)
     action_chars = max(limits.action_chars // level.lists, 1)
@@ -1521,7 +1521,7 @@ def _turn_text(turn: AbridgedTurn, limits: Limits, level: _Level) -> str:
 def _list_items(
     turn: AbridgedTurn, name: str, limits: Limits, level: _Level
 ) -> list[str]:
-    """The lines of a list of the turn within these limits at this level."""
+    """Return the lines of a list of the turn within these limits at this level."""
     if name == "results":
         items = [f"{tool}: {text}" for tool, text in turn.results.items()]
     else:
@@ -1550,14 +1550,14 @@ def _list_items(
 
 
 def _longest_items(items: Sequence[str], most: int) -> list[str]:
-    """The longest items in their order, each once."""
+    """Return the longest items in their order, each once."""
     lines = list(dict.fromkeys(items))
     longest = sorted(lines, key=len, reverse=True)[:most]
     return [line for line in lines if line in longest]
 
 
 def _turn_tag(turn: AbridgedTurn) -> str:
-    """The opening tag of a turn: its place, and how many of its calls succeeded.
+    """Return the opening tag of a turn: its place, and how many of its calls succeeded.
 
     A numbered turn says how many only if it is not all of them.
     """
@@ -1570,7 +1570,7 @@ def _turn_tag(turn: AbridgedTurn) -> str:
 
 
 def _newest_items(items: Sequence[str], most: int) -> list[str]:
-    """The newest items, each once, in the order of their newest mention."""
+    """Return the newest items, each once, in the order of their newest mention."""
     newest_first: dict[str, None] = {}
     for item in reversed(items):
         if item:
@@ -1582,7 +1582,7 @@ def _newest_items(items: Sequence[str], most: int) -> list[str]:
 def _verdicts_text(
     verdicts: Sequence[events.Verdict], limits: Limits, level: _Level
 ) -> str:
-    """The number of verdicts of each kind, and the items that are not correct."""
+    """Return the number of verdicts of each kind, and the items that are wrong."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     attributes = "".join(f' {name}="{count}"' for name, count in sorted(counts.items()))
     lines = [
@@ -1597,7 +1597,7 @@ def _verdicts_text(
 
 
 def _short_path(path: str, chars: int) -> str:
-    """The path without its first folders, if it is too long."""
+    """Return the path without its first folders, if it is too long."""
     start = path.find("/", max(len(path) - chars + len(_MARK), 0))
     if len(path) <= chars or start < 0 or len(path) - start <= 1:
         return _short(path, chars)
@@ -1608,7 +1608,7 @@ _MARK: Final = "[…1000…]"
 
 
 def _short(text: str, chars: int) -> str:
-    """The text without its middle, and with everything escaped that looks like a tag.
+    """Return the text without its middle, and escape everything that looks like a tag.
 
     chars: before the escapes, which add a character each.
     """
@@ -1616,7 +1616,7 @@ def _short(text: str, chars: int) -> str:
 
 
 def _clean_lines(text: str) -> str:
-    """The lines of a text that are not empty, with single spaces between words."""
+    """Return the lines of a text that have words, with single spaces between words."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
@@ -1626,7 +1626,7 @@ def _joined_lines(text: str) -> str:
 
 
 def _short_line(text: str, chars: int) -> str:
-    """A text in one line, as ``_short``; it is cut between its own lines.
+    """Return a text in one line, as ``_short``; it is cut between its own lines.
 
     text: as ``_clean_lines`` returns it.
     """
@@ -1634,7 +1634,7 @@ def _short_line(text: str, chars: int) -> str:
 
 
 def _gist(text: str, chars: int) -> str:
-    """The most telling sentences of an answer, escaped as in ``_short``."""
+    """Return the most telling sentences of an answer, escaped as in ``_short``."""
     return markup.harmless(gist(text, chars))
 
 
@@ -1666,7 +1666,7 @@ class _Versions:
         self._made: dict[tuple[_Level, int | str], str] = {}
 
     def of_turn(self, turn: AbridgedTurn, level: _Level) -> str:
-        """A turn of new events at a level."""
+        """Return a turn of new events at a level."""
         key = (level, turn.first)
         text = self._made.get(key)
         if text is None:
@@ -1675,7 +1675,7 @@ class _Versions:
         return text
 
     def of_text(self, turn: str, level: _Level) -> str:
-        """A turn of an earlier summary at a level."""
+        """Return a turn of an earlier summary at a level."""
         key = (level, turn)
         text = self._made.get(key)
         if text is None:
@@ -1684,11 +1684,11 @@ class _Versions:
         return text
 
     def of_turn_at(self, turn: AbridgedTurn, levels: Sequence[_Level]) -> Sequence[str]:
-        """A turn of new events at each level, the longest version first."""
+        """Return a turn of new events at each level, the longest version first."""
         return _AtLevels(levels, partial(self.of_turn, turn))
 
     def of_text_at(self, turn: str, levels: Sequence[_Level]) -> Sequence[str]:
-        """A turn of an earlier summary, and its shorter versions."""
+        """Return a turn of an earlier summary, and its shorter versions."""
 
         def version(level: _Level) -> str:
             return turn if level is levels[0] else self.of_text(turn, level)
@@ -1726,7 +1726,7 @@ def _version_of_text(turn: str, limits: Limits, level: _Level) -> str:
 
 
 def _list_at(level: _Level, match: re.Match[str]) -> str:
-    """A list of a turn at a level; empty if the level leaves it out."""
+    """Return a list of a turn at a level; empty if the level leaves it out."""
     name = match[1]
     if name in level.without:
         return ""
@@ -1746,7 +1746,7 @@ def _fitted_versions(
     left_out: LeftOutTurns,
     newest_first: bool,
 ) -> str:
-    """The turns in the longest versions that fit together.
+    """Return the turns in the longest versions that fit together.
 
     A turn is left out only if its shortest version does not fit beside newer turns
     that show no output of programs.
@@ -1782,7 +1782,7 @@ def _fitted_versions(
 def _newest_half(
     turns: Sequence[Sequence[str]], tokens: int, limits: Limits
 ) -> list[Sequence[str]]:
-    """The newest turns whose longest versions fit into half of the room."""
+    """Return the newest turns whose longest versions fit into half of the room."""
     half = limits.model_copy(update={"total_chars": max(1, limits.total_chars // 2)})
     longest = [versions[0] for versions in turns]
     count = 0
@@ -1800,7 +1800,7 @@ def _with_longer(
     limits: Limits,
     left_out: LeftOutTurns,
 ) -> str:
-    """The turns, with longer versions of them as long as these fit, the newest first.
+    """Return the turns, the newest first in longer versions as long as these fit.
 
     longer: of the first turns in ``shown``.
     """
@@ -1817,7 +1817,7 @@ def _with_longer(
 
 
 def _with_short_texts(turn: str, chars: int) -> str:
-    """A turn with its texts of the user and the agent cut to ``chars`` each."""
+    """Return a turn with its texts of the user and the agent cut to ``chars`` each."""
     return _TEXT_OF_TURN.sub(
         lambda match: f"<{match[1]}>{_gist(match[2], chars)}</{match[1]}>", turn
     )
@@ -1830,7 +1830,7 @@ def _newest_turns(
     *,
     left_out: LeftOutTurns = markup.NONE_LEFT_OUT,
 ) -> str:
-    """The newest turns that fit, after a note about the others; empty if none fits.
+    """Return the newest turns that fit, after a note on the others; empty if none fits.
 
     left_out: the turns that earlier summaries left out.
     """
@@ -1852,7 +1852,7 @@ def _newest_turns(
 
 
 def _cut(text: str, tokens: int, limits: Limits) -> str:
-    """The text without markup and without its middle, short enough to fit."""
+    """Return the text without markup and without its middle, short enough to fit."""
     plain = markup.stripped(text).strip()
     chars = min(len(plain), limits.total_chars)
     while chars and estimate_text(cut_to_sentences(plain, chars)) > tokens:

@@ -116,7 +116,7 @@ class CrossSessionLayers(NamedTuple):
     texts: tuple[tuple[str, str], ...] = ()
 
     def of(self, layer: str) -> list[str]:
-        """The texts of a layer in the form in which messages contain them."""
+        """Return the texts of a layer in the form in which messages contain them."""
         attributes = {"of": layer, "from": "earlier sessions"}
         return [
             markup.tagged("memory", text, **attributes)
@@ -293,7 +293,7 @@ class Extras:
             raise ValueError(str(error)) from None
 
     def _items(self, section: str) -> list[_Item]:
-        """The items of a section, in order, with their tokens in a context.
+        """Return the items of a section, in order, with their tokens in a context.
 
         Each text of ``memory`` and ``layers`` is a message of its own, which has an
         overhead.  All ``evidence`` is in one message.
@@ -503,7 +503,7 @@ def cut_to(
 
 
 def _content(block: Block) -> str | list[Block]:
-    """The text or the blocks in a block; an empty text if it cannot be shortened."""
+    """Return the text or the blocks in a block; empty if it cannot be shortened."""
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -515,7 +515,7 @@ def _content(block: Block) -> str | list[Block]:
 
 
 def _size(block: Block) -> int:
-    """The tokens of the texts in a block that can be shortened."""
+    """Return the tokens of the texts in a block that can be shortened."""
     content = _content(block)
     if isinstance(content, str):
         return estimate_text(content)

@@ -108,13 +108,13 @@ def subject_of(answer: str, offer: str) -> str:
 
 
 def _question_at_end(offer: str) -> str:
-    """The newest question in the last paragraph of a text; empty if it has none."""
+    """Return the newest question in the last paragraph of a text; empty without one."""
     questions = _QUESTION.findall(offer.rpartition("\n\n")[2])
     return questions[-1] if questions else ""
 
 
 def _chosen(answer: str, options: Sequence[re.Match[str]]) -> list[str]:
-    """The lines of the options that an answer names, in the order of the answer."""
+    """Return the lines of the options that an answer names, in its order."""
     by_ordinal = _NAMES_ORDINAL.match(answer)
     if by_ordinal is not None:
         ordinal = by_ordinal["ordinal"] or by_ordinal["chinese"]
@@ -134,7 +134,7 @@ def _chosen(answer: str, options: Sequence[re.Match[str]]) -> list[str]:
 
 
 def _newest_list(options: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
-    """The options from the last one on that begins a list."""
+    """Return the options from the last one on that begins a list."""
     for index in range(len(options) - 1, -1, -1):
         if options[index]["label"].lower() in ("1", "a"):
             return options[index:]
@@ -142,6 +142,6 @@ def _newest_list(options: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
 
 
 def _shown(line: str) -> str:
-    """A line of an answer without its markup, cut to its limit."""
+    """Return a line of an answer without its markup, cut to its limit."""
     plain = _MARKUP.sub("", line)
     return cut_to_sentences(" ".join(plain.split()), _LONGEST_OPTION)

@@ -85,7 +85,7 @@ class ClientSummary:
 
     @property
     def notice(self) -> str:
-        """A sentence that says what is left out, and where; empty for a whole one."""
+        """A sentence about what is left out, and where; empty for a whole summary."""
         if not self.left_out:
             return ""
         most_first = sorted(self.left_out, key=lambda part: -part[1])
@@ -151,7 +151,7 @@ class _Section(NamedTuple):
         return sum(len(line) + 1 for line in self.lines)
 
     def within(self, chars: int) -> _Section:
-        """The section with its first lines only; at least one of them."""
+        """Return the section with its first lines only; at least one of them."""
         stay: list[str] = []
         size = 0
         for line in self.lines:
@@ -172,7 +172,7 @@ class _Section(NamedTuple):
 
 
 def _within(summary: ClientSummary, tokens: int) -> ClientSummary:
-    """The summary cut to a number of tokens; without text if they are too few."""
+    """Return the summary cut to a number of tokens; without text if they are few."""
     sections = _sections(summary.original)
     if not _fits(sections, tokens):
         sections = [_without_code(section) for section in sections]
@@ -189,7 +189,7 @@ def _within(summary: ClientSummary, tokens: int) -> ClientSummary:
 
 
 def _cut_as_text(summary: ClientSummary, tokens: int) -> ClientSummary:
-    """The two ends of a summary whose sections are too long; empty without room."""
+    """Return the ends of a summary whose sections are too long; empty without room."""
     lines = summary.original.splitlines()
     text = summary.original
     while text and estimate_text(text) > tokens:
@@ -207,7 +207,7 @@ def _fits(sections: Iterable[_Section], tokens: int) -> bool:
 
 
 def _sections(text: str) -> list[_Section]:
-    """The sections of a summary; a heading inside a block of code begins none."""
+    """Return the sections of a summary; a heading inside code begins none."""
     sections: list[_Section] = []
     heading = ""
     lines: list[str] = []
@@ -230,7 +230,7 @@ def _sections(text: str) -> list[_Section]:
 
 
 def _without_code(section: _Section) -> _Section:
-    """The section with the first lines of each block of code only."""
+    """Return the section with the first lines of each block of code only."""
     lines: list[str] = []
     hidden = section.hidden
     fence = ""
@@ -254,7 +254,7 @@ def _without_code(section: _Section) -> _Section:
 def _shorter(
     sections: Sequence[_Section], tokens: int, *, are_important: bool
 ) -> list[_Section]:
-    """The sections, with the longest of one kind cut to the same length.
+    """Return the sections, with the longest of one kind cut to the same length.
 
     The length is the largest one with which all fit, or the shortest one that is left.
 

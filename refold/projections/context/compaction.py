@@ -152,7 +152,7 @@ def oldest_units(
 
 
 def _counts(outline: Outline, preferred: int, at_most: int, most: int) -> Iterator[int]:
-    """The numbers of turns or exchanges to try, the best first.
+    """Yield the numbers of turns or exchanges to try, the best first.
 
     most: the number that may be included at all.
     """
@@ -278,35 +278,38 @@ def pressed(
     return None
 
 
-def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction | None:
-    """Return the compaction that an existing summary carries out instead of ``due``.
+def adoptable(
+    outline: Outline, decided: Compaction, summary: Summary
+) -> Compaction | None:
+    """Return the compaction that an existing summary carries out instead.
 
-    It may end at another seq than ``due``, if the strategy could cut there.
+    decided: the compaction that the strategy decided.  The result may end at another
+             seq, if the strategy could cut there.
 
     Returns None if the summary does not fit.
     """
     last = summary.last_seq
     through = outline.compacted_through
-    due = replace(due, level=summary.level)
-    if summary.first_seq != due.first_seq or summary.omitted:
+    decided = replace(decided, level=summary.level)
+    if summary.first_seq != decided.first_seq or summary.omitted:
         return None
     if was_edited(outline, summary):
         return None
-    if last == due.last_seq and not due.omitted:
-        return due
-    folds_summaries = through is not None and min(last, due.last_seq) <= through
+    if last == decided.last_seq and not decided.omitted:
+        return decided
+    folds_summaries = through is not None and min(last, decided.last_seq) <= through
     if folds_summaries:
         return None
     covered = _covered_up_to(outline, last)
     if not covered:
         return None
-    absorbed = [live for live in outline.summaries if live.seq in due.absorbs]
+    absorbed = [live for live in outline.summaries if live.seq in decided.absorbs]
     tokens = _total_tokens(covered) + _total_tokens(absorbed)
-    return replace(due, last_seq=last, tokens_before=tokens, omitted=())
+    return replace(decided, last_seq=last, tokens_before=tokens, omitted=())
 
 
 def _covered_up_to(outline: Outline, last: int) -> Sequence[Turn | Unit]:
-    """The oldest turns or exchanges up to ``last``; none if no cut is allowed there."""
+    """Return the oldest turns or exchanges up to ``last``; none without a cut there."""
     if outline.detail == "turns":
         count = sum(1 for turn in outline.past if turn.last <= last)
         turns = oldest_turns(outline, count)
@@ -392,7 +395,7 @@ def retry_at(state: Outline | LayerState) -> datetime | None:
 
 
 def _retry_delay(failures: int, at_most: float) -> int:
-    """The delay in microseconds."""
+    """Return the delay in microseconds."""
     seconds = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
     return int(seconds * 1_000_000)
 
@@ -489,7 +492,7 @@ def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
 
 
 def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
-    """The summaries that a compaction absorbs, in its order."""
+    """Return the summaries that a compaction absorbs, in its order."""
     seqs = compaction.absorbs
     by_seq = {
         envelope.seq: envelope.payload
@@ -502,7 +505,7 @@ def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Sum
 
 
 def _first_new_seq(compaction: Compaction, absorbed: Iterable[Summary]) -> int:
-    """The first seq of the span that no absorbed summary stands for."""
+    """Return the first seq of the span that no absorbed summary stands for."""
     ends = [summary.last_seq + 1 for summary in absorbed]
     return max(ends, default=compaction.first_seq)
 

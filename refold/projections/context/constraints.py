@@ -71,7 +71,7 @@ _SENTENCE_END: Final = re.compile(
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
-    """The places of the sentences, without code, quotations, and pasted output."""
+    """Yield the places of sentences, except in code, quotations, and pasted output."""
     is_code = False
     position = 0
     for line in text.splitlines(keepends=True):
@@ -93,7 +93,7 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
 def _place(
     line: str, line_start: int, start: int, end: int
 ) -> Iterator[tuple[int, int]]:
-    """The place of the sentence without the white space around it, if it has words."""
+    """Yield the place of a sentence with words, without the white space around it."""
     sentence = line[start:end]
     stripped = sentence.strip()
     if stripped and len(stripped) <= _LONGEST_SENTENCE:
@@ -105,7 +105,7 @@ _CHINESE_CHARACTER: Final = re.compile(r"[\u4e00-\u9fff]")
 
 
 def _kind_of(sentence: str) -> Kind | None:
-    """The kind of the constraint that a sentence states; None if it states none."""
+    """Return the kind of constraint that a sentence states; None if it states none."""
     if _CHINESE_CHARACTER.search(sentence):
         return _kind_of_chinese(sentence)
     return _kind_of_english(sentence)
@@ -119,7 +119,7 @@ def _one_of(name: str) -> str:
 
 
 def _pattern(name: str, *, words: bool = False, ends: bool = False) -> re.Pattern[str]:
-    """The regular expression of a list of alternatives.
+    """Return the regular expression of a list of alternatives.
 
     words: whether a match begins and ends at the edges of words.
     ends:  whether it ends there.
@@ -258,7 +258,7 @@ _NEGATIVE: Final = re.compile(
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    """The sentence, the part after an adverbial, and the parts after each break.
+    """Yield the sentence, the part after an adverbial, and the parts after each break.
 
     Each goes on to the sentence's end.  "We ship on Friday and don't test" states
     something to its end; an instruction follows on a statement only as its conclusion:
@@ -325,7 +325,7 @@ _QUANTIFIED: Final = re.compile(
 
 
 def _kind_of_obligation(clause: str, obligation: re.Match[str]) -> Kind | None:
-    """A rule, if the obligation is more than a conclusion about a fact."""
+    """Return a rule, if the obligation is more than a conclusion about a fact."""
     if _CONCLUDES.search(clause):
         return None
     if _QUANTIFIED.match(clause):

@@ -185,7 +185,7 @@ def _replaced(edits: Sequence[Edit], left_out: Spans) -> tuple[Spans, Spans]:
 
 
 def _summary_seq(edit: Edit) -> int | None:
-    """The seq of a client's summary: in the place of the events, or before the edit.
+    """Return the seq of a client's summary, in place of the events or before the edit.
 
     Of several events in their place, it is the last one.  It is None if the client
     compacted without a summary.
@@ -219,7 +219,7 @@ def left_out_by(edits: Iterable[Edit], seq: int) -> int | None:
 
 
 def _cleared(envelope: Envelope, text: str) -> Envelope:
-    """The result with ``text`` in the place of its content."""
+    """Return the result with ``text`` in the place of its content."""
     event = envelope.payload
     if not isinstance(event, ToolResult):
         return envelope
@@ -231,7 +231,7 @@ def _cleared(envelope: Envelope, text: str) -> Envelope:
 
 
 def _without_thinking(envelope: Envelope) -> Envelope:
-    """The response without its thinking, as a client sends it that drops thinking."""
+    """Return the response as a client sends it that drops thinking."""
     event = envelope.payload
     if not isinstance(event, AgentResponse):
         return envelope

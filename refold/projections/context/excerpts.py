@@ -44,7 +44,7 @@ def cut_to_sentences(
 
 
 def _end_of_head(text: str, most: int) -> int:
-    """The place of the last good cut in the first ``most`` characters."""
+    """Return the place of the last good cut in the first ``most`` characters."""
     line = text.rfind("\n", int(most * (1 - _LINE_SHARE)), most)
     if line > 0:
         return line
@@ -57,7 +57,7 @@ def _end_of_head(text: str, most: int) -> int:
 
 
 def _start_of_tail(text: str, first: int) -> int:
-    """The place of the first good cut from ``first`` on."""
+    """Return the place of the first good cut from ``first`` on."""
     size = len(text) - first
     line = text.find("\n", first, first + int(size * _LINE_SHARE))
     if line >= 0:
@@ -159,7 +159,7 @@ class _Sentence(NamedTuple):
 
 
 def _sentences(text: str) -> list[_Sentence]:
-    """The sentences of a text in their order."""
+    """Return the sentences of a text in their order."""
     sentences: list[_Sentence] = []
     is_code = False
     for line in _LINE.finditer(text):

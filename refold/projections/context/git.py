@@ -82,7 +82,7 @@ class GitCommand(NamedTuple):
         return [word for word in self._without_values() if not word.startswith("-")]
 
     def _without_values(self) -> list[str]:
-        """The arguments before "--", without the values of options of a commit."""
+        """Return the arguments before "--", without values of options of a commit."""
         arguments: list[str] = []
         is_value = False
         for word in self.words:
@@ -127,7 +127,7 @@ def git_commands(command: str) -> list[GitCommand]:
 
 
 def _folder_after(folder: str, change: str) -> str:
-    """The folder after a change of it; empty if the command does not say which.
+    """Return the folder after a change of it; empty if the command does not say which.
 
     folder: as in ``GitCommand``.
     """
@@ -191,7 +191,7 @@ def _may_be_file(folder: str, path: str, files: Iterable[str]) -> bool:
 
 
 def _named_files(folder: str, path: str, files: Iterable[str]) -> list[str]:
-    """The files that an argument of Git names: a file, a folder, or a pattern.
+    """Return the files that an argument of Git names: a file, a folder, or a pattern.
 
     folder: as in ``GitCommand``.
     """
@@ -294,7 +294,7 @@ class Uncommitted:
         self._added -= committed
 
     def _in_repository_of(self, git: GitCommand) -> list[str]:
-        """The changed files in the repository of a command, as far as it is known."""
+        """Return the changed files in the repository of a command, if it is known."""
         folder = git.folder.rstrip("/")
         holding = [known for known in self._folders if _is_at(folder, known)]
         root = min(holding, key=len, default="")

@@ -142,7 +142,7 @@ def _is_word_character(character: str) -> bool:
 
 
 def _identifier(word: str) -> str | None:
-    """The identifier in a word, without punctuation at its ends; None if it is none.
+    """Return the identifier in a word, without punctuation at its ends; None without.
 
     These are identifiers: URLs, numbers of three digits or more, paths, words with a
     digit, names with a file extension, and names with underscores.

@@ -95,7 +95,7 @@ class Media:
                 yield text_block(text)
 
     def _shown(self, seq: int, block: Block) -> Block | None:
-        """The block with its whole file; None, with a cut, if it cannot be shown."""
+        """Return the block with its whole file; None, with a cut, if not shown."""
         if block["type"] == "container_upload":
             return block
         problem = self._problem(block)
@@ -105,7 +105,7 @@ class Media:
         return problem
 
     def _problem(self, block: Block) -> Block | str:
-        """The block with its whole file, or the reason why the API would refuse it."""
+        """Return the block with its whole file, or why the API would refuse it."""
         kind = block["type"]
         source = block["source"]
         if source.get("type") not in _SOURCES.get(kind, ()):
@@ -125,7 +125,7 @@ class Media:
         return {**block, "source": {**source, "data": data}}
 
     def _readable(self, seq: int, part: Any) -> Any:
-        """A part of an unknown kind without long base64, which no model reads."""
+        """Return a part of unknown kind without long base64, which no model reads."""
         if isinstance(part, dict):
             return {key: self._readable(seq, item) for key, item in part.items()}
         if isinstance(part, list):
@@ -151,7 +151,7 @@ class Media:
 
 
 def _words(part: Any) -> str | None:
-    """The text that a part is, or that it holds; None for other parts."""
+    """Return the text that a part is, or that it holds; None for other parts."""
     if isinstance(part, dict) and part.get("type") in TEXTS:
         part = part.get("text")
     return part if isinstance(part, str) else None

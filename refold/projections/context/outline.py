@@ -237,7 +237,7 @@ class LayerState(NamedTuple):
         return spans_of(note.seq for note in notes if self._is_shown(note.seq))
 
     def taken(self, seq: int, summary: Summary) -> LayerState:
-        """The state after a layer summary with this seq in the derived stream."""
+        """Return the state after a layer summary with this seq in its stream."""
         live = _live(seq, summary)
         succeeded = self._replace(failures=0, failed_at=None)
         if summary.kind == "scope":
@@ -246,7 +246,7 @@ class LayerState(NamedTuple):
         return succeeded._replace(written=live, written_lines=lines)
 
     def compacted(self, decided_at: int) -> LayerState:
-        """The state after a compaction, which updates what views show."""
+        """Return the state after a compaction, which updates what views show."""
         earlier = [fact for fact in self.facts if fact.seq <= decided_at]
         later = [fact for fact in self.facts if fact.seq > decided_at]
         return self._replace(
@@ -268,7 +268,7 @@ def _after(notes: tuple[Note, ...], written: LiveSummary | None) -> tuple[Note, 
 
 
 def _current_facts(facts: Sequence[Fact]) -> list[Fact]:
-    """The facts that later facts have not replaced completely, oldest first."""
+    """Return the facts that later facts have not replaced completely, oldest first."""
     replaced: set[str] = set()
     current: list[Fact] = []
     for fact in reversed(facts):
@@ -523,7 +523,7 @@ class Outline(NamedTuple):
         return (first, self.through_seq) if first <= self.through_seq else None
 
     def reads(self, raw: Spans) -> Spans:
-        """The seqs that a view is rendered from.
+        """Return the seqs that a view is rendered from.
 
         raw: the seqs that the strategy shows raw.
         """
@@ -585,12 +585,12 @@ class Outline(NamedTuple):
 
 @cache
 def _adapter() -> TypeAdapter[Outline]:
-    """The validator of stored outlines, built on first use because it takes a while."""
+    """Return the validator of stored outlines, which the first use builds."""
     return TypeAdapter(Outline)
 
 
 def _lists(value: Any) -> Any:
-    """Tuples as lists, at every level."""
+    """Return a value with its tuples as lists, at every level."""
     if isinstance(value, tuple):
         return [_lists(item) for item in value]
     return value
@@ -669,8 +669,8 @@ class OutlineBuilder:
         self._units: list[Unit] | None = None
         self._next: tuple[Envelope, Thread, Place | None] | None = None
         # Events of a parent have seqs below those of an outline without events.
-        read = outline.through_seq if outline.events else -inf
-        later = [edit for edit in self._expected if edit.at > read]
+        through_seq = outline.through_seq if outline.events else -inf
+        later = [edit for edit in self._expected if edit.at > through_seq]
         self._edited = applied((*outline.edits, *later))
         self.is_edited = bool(outline.edits or later)
 
@@ -837,7 +837,7 @@ class OutlineBuilder:
                 self._protected.append(event)
 
     def _subject_of(self, event: Event) -> int:
-        """The seq of the event that explains this one; 0 for none."""
+        """Return the seq of the event that explains this one; 0 for none."""
         match event:
             case events.UserInput(text=text) if len(text.strip()) <= LONGEST_ANSWER:
                 return self.spoken
@@ -949,7 +949,7 @@ class OutlineBuilder:
             self.waiting = waiting.beyond(self.compacted_through)
 
     def _uncut_from(self) -> int | None:
-        """The first seq after which no cut can lie yet.
+        """Return the first seq after which no cut can lie yet.
 
         Exchanges from here on need no ties: one that ends while it is the newest was
         never open at a cut.
@@ -1014,7 +1014,7 @@ def is_client_summary(envelope: Envelope) -> bool:
 
 
 def _index(units: Sequence[Unit], first: int) -> int | None:
-    """The index of the exchange that begins at ``first``, searched from the end."""
+    """Search from the end for the exchange that begins at ``first``."""
     for index in range(len(units) - 1, -1, -1):
         if units[index].first <= first:
             return index if units[index].first == first else None
@@ -1086,7 +1086,7 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     through = summary.last_seq  # 0 or less in a fork, for events of its parent
     if outline.compacted_through is not None:
         through = max(through, outline.compacted_through)
-    kept, waiting = outline.waiting.compacted(
+    stay_raw, waiting = outline.waiting.compacted(
         through, decided_at, keeps_whole=outline.open_calls_after is not None
     )
     summaries = [live for live in outline.summaries if live.seq not in summary.absorbs]
@@ -1116,7 +1116,7 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         decided_at=decided_at,
         summaries=tuple(summaries),
         waiting=waiting,
-        kept=kept,
+        kept=stay_raw,
         layers=outline.layers.compacted(decided_at),
         failures=0,
         failed_at=None,

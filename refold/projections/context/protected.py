@@ -124,7 +124,7 @@ class Protected:
         return seq if self.turns is None else self.turns.get(seq, 0)
 
     def runs(self) -> list[list[Words]]:
-        """The words in their order; references of neighbors that differ alike join.
+        """Return the words in order, with references of neighbors joined.
 
         These are references to one message, or each to the message after the one that
         its predecessor names.
@@ -227,7 +227,7 @@ def _without_repetitions(
     *,
     only: Spans | None = None,
 ) -> list[Words]:
-    """The words, with a long message whole only where the user said it last.
+    """Return the words, with a long message whole only where the user said it last.
 
     A budget takes the oldest words first, so it takes references before their words.
 
@@ -252,7 +252,7 @@ def _without_repetitions(
 
 
 def _without_quote(part: Words, client_summaries: Iterable[str]) -> Words:
-    """The words, or a reference if a summary of the client quotes all of them."""
+    """Return the words, or a reference if a summary of the client quotes them all."""
     is_short = len(part.text) <= _LONGEST_REPETITION
     if part.label != "user" or part.is_repeated or is_short:
         return part
@@ -265,12 +265,12 @@ def _without_quote(part: Words, client_summaries: Iterable[str]) -> Words:
 
 
 def _named_turn(turn: int | None) -> str:
-    """A reference to the user's message of a turn."""
+    """Return a reference to the user's message of a turn."""
     return "(as in a later message)" if turn is None else f"(as in turn {turn})"
 
 
 def _with_joined_plan(words: Iterable[Words], rows: Sequence[Envelope]) -> list[Words]:
-    """The words, with the events of tasks as one plan at the newest of them.
+    """Return the words, with the events of tasks as one plan at the newest of them.
 
     Decisions get the reasons that people gave.
     """
@@ -438,7 +438,7 @@ def _task_status(task: Mapping[str, Any]) -> str:
 
 
 def _named(task: Mapping[str, Any], keys: Iterable[str]) -> str:
-    """The first text under these keys; empty if there is none."""
+    """Return the first text under these keys; empty if there is none."""
     for key in keys:
         value = task.get(key)
         if isinstance(value, str) and value.strip():
@@ -466,7 +466,7 @@ def words_of(row: Envelope) -> Words | None:
 
 
 def _of_judgment(seq: int, label: str, text: str) -> Words | None:
-    """The words of a reflection or a verdict, cut to their limit; None without any."""
+    """Return the words of a reflection or a verdict, within their limit."""
     if not text:
         return None
     return Words(seq, label, cut_to_sentences(text, _LONGEST_JUDGMENT), text)
@@ -497,7 +497,7 @@ def verdicts_text(verdicts: Iterable[events.Verdict]) -> str:
 
 
 def _joined_parts(*parts: str) -> str:
-    """The parts that are not empty, with colons between them."""
+    """Return the parts that are not empty, with colons between them."""
     return ": ".join(part for part in parts if part)
 
 
@@ -566,7 +566,7 @@ def _pasted(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Text between fenced parts; paragraphs that are output of programs are cut."""
+    """Return text between fenced parts, with cuts in the output of programs."""
     paragraphs = _PARAGRAPH.split(text)
     shown: list[str] = []
     for paragraph in paragraphs:
@@ -579,7 +579,7 @@ def _prose(text: str) -> str:
 
 
 def _document(text: str) -> str:
-    """Prose that is too long for a message: its beginning and its end."""
+    """Return the beginning and the end of prose that is too long for a message."""
     return cut_to_sentences(text, _LONGEST_PROSE)
 
 
@@ -623,7 +623,7 @@ def _without_oldest_judgments(content: Protected, most: int) -> Protected:
 
 
 def _without(content: Protected, judgments: Collection[int]) -> Protected:
-    """The content without the judgments of these seqs."""
+    """Return the content without the judgments of these seqs."""
     words = [part for part in content.words if part.seq not in judgments]
     left_out = sorted((*content.left_out_judgments, *judgments))
     return replace(content, words=tuple(words), left_out_judgments=tuple(left_out))
@@ -667,7 +667,7 @@ def _with_first_words(content: Protected, chars: int) -> Protected:
 
 
 def _with_shorter(content: Protected, words: Sequence[Words]) -> Protected:
-    """The content with these words in place of its own, some of them shorter."""
+    """Return the content with these words in place of its own, some of them shorter."""
     is_shorter = content.shortened or tuple(words) != content.words
     return replace(content, words=tuple(words), shortened=is_shorter)
 

@@ -1,4 +1,4 @@
-"""Blocks of the provider: they go back to it as they came, whole pairs only."""
+"""Blocks of the provider, which requests send back unchanged, in whole pairs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.domain.placeholders import STANDS_FOR
 from refold.domain.stubs import STUB_SIGN, Read, no_blobs, whole
 from refold.projections.context.text import THINKING, Block, Numbered
 
-# Blocks that a request may hold only if it asks for what they are part of.
+# Blocks that a request may contain only if it asks for their feature.
 _ON_REQUEST: Final = frozenset({"compaction"})
 # The provider recognizes only unchanged blocks with such a field, at any depth.
 _SEALED: Final = re.compile(r"encrypted_|signature")
@@ -53,7 +53,7 @@ class ProviderBlocks:
         requested: types of blocks that the request asks for.
         read:      returns the blobs of texts that the size guard moved.
         """
-        found = cls()
+        collected = cls()
         response: int | None = None
         waiting: Numbered = []
         for row in rows:
@@ -61,20 +61,20 @@ class ProviderBlocks:
                 case events.AgentResponse():
                     response = row.seq
                     if waiting:
-                        found.before[response] = waiting
+                        collected.before[response] = waiting
                     waiting = []
                 case events.ProviderEdit() as edit:
-                    blocks = found._usable(row.seq, edit, requested, read)
+                    blocks = collected._usable(row.seq, edit, requested, read)
                     if response is None:
                         waiting += [(row.seq, block) for block in blocks if block]
                     else:
-                        found._add(response, row.seq, edit, blocks)
+                        collected._add(response, row.seq, edit, blocks)
                         if edit.container is not None:
-                            found.container = _live(edit.container, rows[-1].at)
+                            collected.container = _live(edit.container, rows[-1].at)
                 case event if isinstance(event, _BEFORE_RESPONSE):
                     response = None
                     waiting = []
-        return found
+        return collected
 
     def _add(
         self,
@@ -113,7 +113,7 @@ class ProviderBlocks:
         requested: Collection[str],
         read: Read,
     ) -> list[Block | None]:
-        """The blocks of an edit, with None for each that cannot be sent back."""
+        """Return the blocks of an edit, with None for each that cannot be sent back."""
         usable: list[Block | None] = []
         for stored in edit.blocks:
             kind = str(stored.get("type"))
@@ -131,7 +131,7 @@ class ProviderBlocks:
 
 
 def _live(container: Any, at: int) -> str | None:
-    """The id of a container that has not expired at this time in microseconds."""
+    """Return the id of a container that has not expired at this time."""
     match container:
         case {"id": str(name), "expires_at": str(expires_at)}:
             try:
@@ -145,7 +145,7 @@ def _live(container: Any, at: int) -> str | None:
 
 
 def _restored(value: Any, read: Read) -> Any:
-    """A value with the whole texts in place of those that were cut."""
+    """Return a value with the whole texts in place of those that were cut."""
     if isinstance(value, str):
         return whole(value, read) if STUB_SIGN in value else value
     if isinstance(value, dict):

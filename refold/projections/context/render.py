@@ -439,7 +439,7 @@ class _Pieces:
     def _summaries_with(
         self, content: Protected | None, *, has_note: bool
     ) -> list[Piece]:
-        """The summaries, and behind them those of the client and protected content.
+        """Return the summaries, then those of the client and the protected content.
 
         has_note: as in ``with_protected``.
         """
@@ -500,7 +500,7 @@ class _Pieces:
         )
 
     def _protected_seqs(self, content: Protected | None) -> tuple[int, ...]:
-        """The protected events that the view shows."""
+        """Return the protected events that the view shows."""
         seqs = [summary.seq for summary in self.client_summaries if summary.text]
         if content is not None:
             seqs += [part.seq for part in content.words]
@@ -511,7 +511,7 @@ class _Pieces:
         return sum(piece.tokens for piece in self.raw)
 
     def _groups(self, summaries: Sequence[Piece]) -> list[Sequence[Piece]]:
-        """The pieces in the order of the view; spans of different groups never join."""
+        """Return the pieces in order; spans of different groups never join."""
         return [
             [*self.before_summaries, *summaries],
             *self.behind_summaries,
@@ -520,18 +520,18 @@ class _Pieces:
         ]
 
     def _all(self, summaries: Sequence[Piece]) -> list[Piece]:
-        """The pieces that the view consists of, with these summaries."""
+        """Return the pieces that the view consists of, with these summaries."""
         pieces = list(chain.from_iterable(self._groups(summaries)))
         return pieces if self.returned is None else _without_halves(pieces)
 
     def _tokens_of(self, pieces: Iterable[Piece]) -> int:
-        """The cost of the view with these pieces."""
+        """Return the cost of the view with these pieces."""
         tokens = self.system.tokens + estimate(self.extras.tools)
         tokens += sum(piece.tokens for piece in pieces)
         return tokens + sum(piece.tokens for piece in self.insertions)
 
     def _over(self, tokens: int) -> int:
-        """The tokens by which a view of this size is over a window or a limit."""
+        """Return by how many tokens a view of this size is over a window or a limit."""
         return max(
             0,
             tokens - self.extras.window_tokens,
@@ -562,7 +562,7 @@ class _Pieces:
 def _api_parameters(
     manner: Manner, returned: ProviderBlocks | None
 ) -> events.JsonObject:
-    """Parameters of the request from the strategy and from the provider's blocks."""
+    """Return the request's parameters from the strategy and the provider's blocks."""
     parameters = dict(manner.api_parameters or {})
     if returned is not None and returned.container is not None:
         parameters["container"] = returned.container
@@ -570,7 +570,7 @@ def _api_parameters(
 
 
 def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces without calls of the provider's tools that lack their result.
+    """Return the pieces without calls of the provider's tools that lack their result.
 
     Results that lack their call are left out as well.  At the end of the view, calls of
     an answer that the provider paused stay, because it continues them.
@@ -585,20 +585,20 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
         blocks = [block for piece in message for _, block in piece.blocks]
         half = halves(blocks, paused=is_last and message[-1].paused)
         for piece in message:
-            kept = [
+            readable = [
                 (seq, block)
                 for seq, block in piece.blocks
                 if not any(block is other for other in half)
             ]
-            if len(kept) == len(piece.blocks):
+            if len(readable) == len(piece.blocks):
                 whole.append(piece)
-            elif any(block["type"] not in THINKING for _, block in kept):
-                whole.append(piece._replace(blocks=kept))
+            elif any(block["type"] not in THINKING for _, block in readable):
+                whole.append(piece._replace(blocks=readable))
     return whole
 
 
 def _message_limit(manner: Manner, extras: budget.Extras) -> int:
-    """The most tokens of one message."""
+    """Return the most tokens of one message."""
     window = extras.window_tokens
     if manner.window:
         named = max(manner.window, _SMALLEST_WINDOW)
@@ -609,7 +609,7 @@ def _message_limit(manner: Manner, extras: budget.Extras) -> int:
 def _rows(
     strategy: Strategy, outline: Outline, shown: Shown, events: Iterable[Envelope]
 ) -> list[Envelope]:
-    """The events that the view needs, as the strategy sees them."""
+    """Return the events that the view needs, as the strategy sees them."""
     spans = outline.reads(shown.raw)
     edited = outline.edited
     rows: list[Envelope] = []
@@ -628,7 +628,7 @@ def _rows(
 def _protected_rows(
     strategy: Strategy, outline: Outline, events: Iterable[Envelope]
 ) -> list[Envelope]:
-    """The events that protected content consists of, as the strategy sees them.
+    """Return the events that protected content consists of, as the strategy sees them.
 
     Those that the client replaced by a summary are among them.
     """
@@ -649,7 +649,7 @@ def _within(rows: _Rows, spans: units.Spans) -> list[Envelope]:
 
 
 def _raw(outline: Outline, rows: _Rows, renderer: ExchangeRenderer) -> list[Piece]:
-    """The exchanges that stay raw.
+    """Return the exchanges that stay raw.
 
     Events that stand in the place of earlier ones come before the others.
     """
@@ -665,7 +665,7 @@ def _raw(outline: Outline, rows: _Rows, renderer: ExchangeRenderer) -> list[Piec
 
 
 def _left_out(shown: Shown, *, names_seqs: bool) -> list[Piece]:
-    """A note that counts the messages which are neither shown nor summarized."""
+    """Return a note that counts the messages which are neither shown nor summarized."""
     left_out = shown.left_out
     if left_out is None or not left_out.messages:
         return []
@@ -691,7 +691,7 @@ def _examples(extras: budget.Extras, renderer: ExchangeRenderer) -> Iterator[Pie
 def _memory(
     outline: Outline, rows: _Rows, payloads: _SummaryPayloads, extras: budget.Extras
 ) -> Iterator[Piece]:
-    """The memory before the summaries.
+    """Yield the memory before the summaries.
 
     It consists of the user's profile, advice and texts of the caller, the digest of the
     scope, and the agent's notes.  In each layer, texts from the user's other sessions
@@ -751,7 +751,7 @@ def _note(
     role: Role = "user",
     overhead: int = MESSAGE_OVERHEAD,
 ) -> Piece:
-    """A piece with a text that is no event's.
+    """Return a piece with a text that is no event's.
 
     overhead: the tokens that it costs besides those of its text.
     """
@@ -760,7 +760,7 @@ def _note(
 
 
 def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
-    """The most tokens of protected content: of the strategy, and of this window."""
+    """Return the most tokens of protected content, by strategy and by window."""
     of_window = limits.protected_tokens(extras.window_tokens)
     return min(outline.protected_budget, of_window)
 
@@ -772,7 +772,7 @@ def _protected_text(
     always_names_judgments: bool,
     explains: bool,
 ) -> str:
-    """The protected content as one text.
+    """Return the protected content as one text.
 
     joins_references: whether references of neighbors are one line.
     always_names_judgments: whether judgments that are left out are named even if no
@@ -815,7 +815,7 @@ def _protected_text(
 
 
 def _meanings(labels: Collection[str]) -> str:
-    """A sentence about these labels of protected words; empty if all are clear."""
+    """Return a sentence about these labels of protected words; empty if clear."""
     meanings = [meaning for label, meaning in _LABELS.items() if label in labels]
     if not meanings:
         return ""
@@ -824,7 +824,7 @@ def _meanings(labels: Collection[str]) -> str:
 
 
 def _judgments_left_out(content: Protected) -> str:
-    """A note that names the judgments which are not shown; empty if all are."""
+    """Return a note that names the judgments which are not shown; empty if all are."""
     if not content.left_out_judgments:
         return ""
     numbers = dict.fromkeys(map(content.number, content.left_out_judgments))
@@ -833,14 +833,14 @@ def _judgments_left_out(content: Protected) -> str:
 
 
 def _reference(run: Sequence[Words]) -> str:
-    """A reference for neighboring messages that later messages repeat."""
+    """Return a reference for neighboring messages that later messages repeat."""
     first = run[0].repeated_in
     last = run[-1].repeated_in
     return run[0].text if first == last else f"(as in turns {first}-{last})"
 
 
 def _client_summary_text(summary: ClientSummary) -> str:
-    """A summary of the client between its heading and the notes about it."""
+    """Return a summary of the client between its heading and the notes about it."""
     if not summary.text:
         return summary.notice
     parts = [
@@ -880,7 +880,7 @@ def _add_protected(pieces: list[Piece], first: int, text: str) -> None:
 
 
 def _named(seqs: Sequence[int]) -> str:
-    """Seqs in a sentence."""
+    """Return seqs as words of a sentence."""
     return ", ".join(_named_span(first, last) for first, last in units.spans_of(seqs))
 
 
@@ -950,7 +950,7 @@ def _summaries(
     names_seqs: bool,
     about: str,
 ) -> list[Piece]:
-    """The summaries, oldest first, and the agent's acknowledgement of them.
+    """Return the summaries, oldest first, and the agent's acknowledgement of them.
 
     about: sentences of the heading about their author and notation.
     """
@@ -974,7 +974,7 @@ def _summaries(
 
 
 def _about_summaries(rules: int) -> str:
-    """The sentences about the author and the notation of summaries."""
+    """Return the sentences about the author and the notation of summaries."""
     whose = _WHOSE if rules >= _RULES_WITH_PLAIN_HEADING else _WHOSE_BEFORE
     return f"{whose} {_NOTATION}" if rules >= _RULES_WITH_EXPLANATIONS else whose
 
@@ -991,7 +991,7 @@ def _summary_payload(
 def _from_template(
     live: units.LiveSummary, summary: events.Summary, template: str
 ) -> Piece:
-    """The summary in the words of the strategy's template."""
+    """Return the summary in the words of the strategy's template."""
     text = summary.text
     if not text and "{abridged_history}" not in template:
         text = summary.abridged
@@ -1026,7 +1026,7 @@ def _as_text(
 def _as_tool_result(
     live: units.LiveSummary, summary: events.Summary, about: str
 ) -> list[Piece]:
-    """The summary as the result of a call of ``memory_compress``.
+    """Return the summary as the result of a call of ``memory_compress``.
 
     about: sentences that tell who wrote it.
     """
@@ -1047,23 +1047,23 @@ def _as_tool_result(
 def _raw_behind_summaries(
     outline: Outline, rows: _Rows, renderer: ExchangeRenderer, pin_tokens: int
 ) -> list[list[Piece]]:
-    """The compacted exchanges that stay raw after the summaries, oldest first.
+    """Return the compacted exchanges that stay raw after the summaries, oldest first.
 
     These are exchanges that were open at the compaction, the newest user input, and
     pinned events.
     """
     if outline.compacted_through is None:
         return []
-    kept = list(outline.kept)
+    stay_raw = list(outline.kept)
     newest = outline.kept_input
-    if newest is not None and not any(units.holds(spans, newest) for spans in kept):
-        kept.append(((newest, newest),))
+    if newest is not None and not any(units.holds(spans, newest) for spans in stay_raw):
+        stay_raw.append(((newest, newest),))
     groups: list[list[Piece]] = []
-    for spans in kept:
+    for spans in stay_raw:
         exchanges = units.arrange(_within(rows, spans))
         groups += [renderer.pieces(exchange) for exchange in exchanges]
     pinned = units.upto(outline.pinned, outline.compacted_through)
-    pinned = units.without(pinned, units.joined(chain(*kept)))
+    pinned = units.without(pinned, units.joined(chain(*stay_raw)))
     groups += _pinned(_within(rows, pinned), renderer, pin_tokens)
     groups = [group for group in groups if group]
     return sorted(groups, key=lambda group: group[0].span.first or 0)
@@ -1072,7 +1072,7 @@ def _raw_behind_summaries(
 def _pinned(
     rows: _Rows, renderer: ExchangeRenderer, budget_tokens: int
 ) -> Iterator[list[Piece]]:
-    """Pinned exchanges, oldest first; a stub for each that is over the budget."""
+    """Return pinned exchanges, oldest first; a stub for each over the budget."""
     for exchange in units.arrange(rows):
         pieces = renderer.pieces(exchange, partial=True)
         tokens = sum(piece.tokens for piece in pieces)
@@ -1093,7 +1093,7 @@ def _pinned(
 
 
 def _first_call_id(exchange: units.Exchange) -> str | None:
-    """The id of the first call of an exchange, or of the call that it answers."""
+    """Return the id of the first call of an exchange, or of the call it answers."""
     for envelope in exchange:
         if isinstance(envelope.payload, events.ToolCall | events.ToolResult):
             return envelope.payload.call_id
@@ -1109,7 +1109,7 @@ class _System(NamedTuple):
 
 
 def _system(outline: Outline, rows: _Rows, extras: budget.Extras) -> _System:
-    """The system prompt of a view.
+    """Return the system prompt of a view.
 
     A prompt that the caller provides replaces the session's own.
     """
@@ -1128,7 +1128,7 @@ def _system(outline: Outline, rows: _Rows, extras: budget.Extras) -> _System:
 
 
 def _insertions(extras: budget.Extras) -> list[Piece]:
-    """Evidence and working memory, which go into the last user message."""
+    """Return evidence and working memory, which go into the last user message."""
     pieces: list[Piece] = []
     for document in extras.evidence:
         if document.strip():
@@ -1141,7 +1141,7 @@ def _insertions(extras: budget.Extras) -> list[Piece]:
 
 
 def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
-    """The spans in the order of the view.
+    """Yield the spans in the order of the view.
 
     Neighboring spans of events join if they are of the same kind and group.
     """
@@ -1243,7 +1243,7 @@ class ExchangeRenderer:
         return [piece._replace(tokens=piece.tokens + more) for piece in pieces]
 
     def _response(self, exchange: units.Exchange, *, partial: bool) -> list[Piece]:
-        """The pieces of a response with its calls and their results."""
+        """Return the pieces of a response with its calls and their results."""
         first = exchange[0]
         as_text: list[CallWithResult] = []
         calls: list[CallWithResult] = []
@@ -1295,7 +1295,7 @@ class ExchangeRenderer:
         calls: Sequence[CallWithResult],
         as_text: Sequence[CallWithResult],
     ) -> list[Piece]:
-        """The piece of a response with the provider's blocks in their places."""
+        """Return the piece of a response with the provider's blocks in their places."""
         returned = self.returned or ProviderBlocks()
         response = first.payload
         thinking: Numbered = []
@@ -1332,7 +1332,7 @@ class ExchangeRenderer:
         ]
 
     def _result(self, id_: str, call: CallWithResult) -> list[Piece]:
-        """The piece of a call's result, or of the note that there is none yet."""
+        """Return the piece of a call's result, or of the note that there is none."""
         if call.result is None:
             seq = call.envelope.seq
             block = markup.result_block(id_, None)
@@ -1371,7 +1371,7 @@ class ExchangeRenderer:
         return call.envelope.seq, block
 
     def _call_text(self, call: CallWithResult) -> tuple[int | None, Block]:
-        """A call as text, for a call that is shown without its result."""
+        """Return a call as text, for a call that is shown without its result."""
         seq = call.envelope.seq
         entry = markup.entry_of(call.event)
         if entry is None:
@@ -1403,7 +1403,7 @@ class ExchangeRenderer:
         return chosen
 
     def _piece(self, role: Role, blocks: Numbered, events: _Rows) -> list[Piece]:
-        """The piece with these blocks, shortened to the limit; none without blocks.
+        """Return the piece with these blocks, shortened to the limit; empty without.
 
         events: the events that the blocks show.
         """
@@ -1423,7 +1423,7 @@ class ExchangeRenderer:
 
 
 def _legal(text: str, length: int, empty: str = "") -> str:
-    """The text if the API accepts it as an id or a name, or a legal one made from it.
+    """Return the text if the API accepts it as an id or a name, else a legal one.
 
     The digest at its end keeps different texts different.
 
@@ -1441,7 +1441,7 @@ def _legal(text: str, length: int, empty: str = "") -> str:
 def _in_order(
     content: Iterable[tuple[int, Block]], thinking: Numbered, uses: Numbered
 ) -> Numbered:
-    """The blocks of a response in the order in which they came.
+    """Return the blocks of a response in the order in which they came.
 
     content:  blocks, and the numbers of calls and thinking.
     thinking: all of the response; empty if redaction dropped some.
@@ -1465,7 +1465,7 @@ def _in_order(
 
 
 def _sendable(blocks: Numbered) -> Numbered:
-    """The blocks without empty texts; none if only thinking is left."""
+    """Return the blocks without empty texts; none if only thinking is left."""
     filled = [
         (seq, block)
         for seq, block in blocks

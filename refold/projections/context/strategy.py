@@ -187,7 +187,7 @@ class Layers(BaseModel):
         return outline.layers.newest > newest
 
     def _decide_on_scope(self, outline: Outline) -> Compaction | None:
-        """The next digest of the scope: of the last digest and the turns after it."""
+        """Return the next digest of the scope, which adds the turns since the last."""
         if not self.scope:
             return None
         before = outline.layers.scope
@@ -212,7 +212,7 @@ class Layers(BaseModel):
         )
 
     def _decide_on_notes(self, outline: Outline) -> Compaction | None:
-        """The next rewriting of older notes, if there are too many lines."""
+        """Return the next rewriting of older notes, if there are too many lines."""
         rules = self.notes
         if rules is None or rules.compression_prompt is None:
             return None
@@ -241,7 +241,7 @@ class Layers(BaseModel):
 
 
 def _first_turns(turns: list[Turn], most: int) -> list[Turn]:
-    """The first turns within ``most`` tokens, at least one."""
+    """Return the first turns within ``most`` tokens, at least one."""
     tokens = 0
     for count, turn in enumerate(turns):
         tokens += turn.tokens
@@ -251,7 +251,7 @@ def _first_turns(turns: list[Turn], most: int) -> list[Turn]:
 
 
 def _older(notes: tuple[folded.Note, ...], keep: int) -> tuple[folded.Note, ...]:
-    """The notes before the newest ones, which have ``keep`` lines in all."""
+    """Return the notes before the newest ones, which have ``keep`` lines in all."""
     count = len(notes)
     lines = 0
     while count and lines < keep:
@@ -805,7 +805,7 @@ def valid_names(name: str, names: Iterable[str]) -> str:
 
 
 def _explain(kind: type[Strategy], error: pydantic.ValidationError) -> str:
-    """The problems of the parameters of a strategy, in one sentence."""
+    """Return the problems of the parameters of a strategy, in one sentence."""
     problems: list[str] = []
     for detail in error.errors(include_url=False):
         place = ".".join(str(part) for part in detail["loc"])

@@ -86,7 +86,7 @@ def _check(written: compaction.Written, source: Source) -> None:
 def _with_history(
     summarizer: Summarizer, source: Source, target_tokens: int, limits: Limits
 ) -> compaction.Written:
-    """The summary of a session with an abridged history within these limits."""
+    """Return the summary of a session with an abridged history within these limits."""
     if isinstance(summarizer, Abridged):
         written = compaction.Written("", made_by(limits))
         historian = replace(summarizer, limits=limits, newest_first=True)
@@ -103,7 +103,7 @@ def _with_history(
 def _rewritten_notes(
     strategy: Strategy, summarizer: Summarizer, source: Source, target_tokens: int
 ) -> compaction.Written:
-    """The notes in fewer lines."""
+    """Return the notes in fewer lines."""
     layers = strategy.manner.layers
     if layers is None or layers.notes is None:
         raise ValueError(f"{strategy.name} keeps no notes")
@@ -123,7 +123,7 @@ def _rewritten_notes(
 
 
 def _history(source: Source, historian: Abridged, text: str) -> str:
-    """An abridged history that goes with ``text``.
+    """Return an abridged history that goes with ``text``.
 
     Its limit is halved until text and history together have no more words than the
     source.  The newest turns remain longest.

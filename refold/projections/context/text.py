@@ -181,7 +181,7 @@ def _count_runs(text: str) -> int:
 
 @cache
 def _patterns_of_words() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The pattern of a run that is neither space nor CJK, and that of a CJK character.
+    """Return the patterns of a run without space and CJK, and of a CJK character.
 
     The group of the first is the first letter of a run, or empty without one.
     Characters before the letter match possessively, so that a long line of dashes takes
@@ -423,14 +423,14 @@ class Entry(NamedTuple):
     content: tuple[Any, ...]
 
     def text(self, **more: object) -> str:
-        """The body between its tags.
+        """Return the body between its tags.
 
         more: attributes that come before the entry's own.
         """
         return tagged(self.tag, self.body, **more, **self.attributes)
 
     def with_note(self, note: str) -> Entry:
-        """The entry with the note of the person who decided below it."""
+        """Return the entry with the note of the person who decided below it."""
         if not note:
             return self
         return self._replace(body="\n".join([self.body, tagged("note", note)]))
@@ -694,7 +694,7 @@ def result_block(
 
 
 def _image(media_type: object, data: object) -> Block | None:
-    """The block of an image, or None if the API would not accept it."""
+    """Return the block of an image, or None if the API would not accept it."""
     if media_type not in IMAGE_TYPES or not is_base64(data):
         return None
     source = {"type": "base64", "media_type": media_type, "data": data}
@@ -710,7 +710,7 @@ def is_base64(data: object) -> bool:
 
 
 def _thinking_block(thinking: events.Thinking) -> Block | None:
-    """The block of thinking, or None if the provider did not sign it."""
+    """Return the block of thinking, or None if the provider did not sign it."""
     if thinking.type == "redacted_thinking":
         if not thinking.data:
             return None
@@ -725,7 +725,7 @@ def _thinking_block(thinking: events.Thinking) -> Block | None:
 
 
 def _result_part(part: Any) -> Block | None:
-    """The block of a part of a result: {} for an empty text, None for other JSON."""
+    """Return the block of a part of a result: {} without text, None for other JSON."""
     match part:
         case {"type": "text", "text": str(text)}:
             return text_block(text) if text.strip() else {}
@@ -782,7 +782,7 @@ def violations(messages: Messages, system: str | None = None) -> list[str]:
 
 
 def _roles(messages: Messages) -> Iterator[str]:
-    """Roles alternate between user and assistant, and the user is first."""
+    """Yield a problem unless roles alternate, and the user is first."""
     if not messages:
         yield "messages: at least one message is needed"
     previous = None
@@ -800,7 +800,7 @@ def _roles(messages: Messages) -> Iterator[str]:
 
 
 def _contents(messages: Messages) -> Iterator[str]:
-    """Every message has content, in blocks that its role may have."""
+    """Yield a problem unless each message has content that its role allows."""
     allowed = _allowed()
     for index, message in enumerate(messages):
         content = message.get("content")
@@ -824,7 +824,7 @@ def _are_objects(content: list[Any]) -> bool:
 
 
 def _order(messages: Messages) -> Iterator[str]:
-    """Results and thinking come first in a message, and thinking is not its end."""
+    """Yield a problem unless results and thinking come first, and others last."""
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
         # Between the blocks of its own tools, the provider may have thought again.
@@ -844,7 +844,7 @@ def _true_first(flags: list[bool]) -> bool:
 
 
 def _pairs(messages: Messages) -> Iterator[str]:
-    """Each call has a result in the next message, and each result has such a call."""
+    """Yield a problem unless calls and results match in neighboring messages."""
     open_calls: Counter[str] = Counter()
     all_calls: Counter[str] = Counter()
     for index, message in enumerate(messages):
@@ -864,7 +864,7 @@ def _pairs(messages: Messages) -> Iterator[str]:
 
 
 def _each(messages: Messages) -> Iterator[str]:
-    """The fields of each block have values that the API accepts."""
+    """Yield a problem unless each field of a block has a value that the API accepts."""
     for index, message in enumerate(messages):
         for place, block in _blocks(index, message):
             for problem in _problems(block):
@@ -872,7 +872,10 @@ def _each(messages: Messages) -> Iterator[str]:
 
 
 def _ending(messages: Messages) -> Iterator[str]:
-    """A final message of the assistant, which the model continues, is trimmed."""
+    """Yield a problem unless a final message of the assistant is trimmed.
+
+    The model continues such a message.
+    """
     if not messages or messages[-1].get("role") != "assistant":
         return
     last = len(messages) - 1
@@ -888,7 +891,7 @@ RULES: Final = (_roles, _contents, _order, _pairs, _each, _ending)
 
 
 def _problems(block: Block) -> Iterator[str]:
-    """The problems of a block, each as a text that follows its place."""
+    """Yield the problems of a block, each as a text that follows its place."""
     match block.get("type"):
         case "text" if not _filled(block.get("text")):
             yield ": text must hold more than white space"
@@ -973,7 +976,7 @@ def _document_problems(source: Any) -> Iterator[str]:
 
 
 def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:
-    """The blocks of a message, each with its place.
+    """Yield the blocks of a message, each with its place.
 
     index: of the message.
     """
@@ -988,7 +991,7 @@ def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:
 
 
 def _ids(message: Message, kind: str, field: str) -> Counter[str]:
-    """The ids in this field of the message's blocks of one type, with their counts."""
+    """Return the ids in a field of the message's blocks of one type, with counts."""
     ids: Counter[str] = Counter()
     for _, block in _blocks(0, message):
         if block.get("type") == kind:

@@ -49,15 +49,15 @@ def upto(spans: Spans, seq: int) -> Spans:
 
 def without(spans: Spans, removed: Spans) -> Spans:
     """Return the seqs of ``spans`` that are not in ``removed``."""
-    rest = list(spans)
+    remaining = list(spans)
     for low, high in removed:
         pieces: list[Span] = []
-        for first, last in rest:
+        for first, last in remaining:
             below = (first, min(last, low - 1))
             above = (max(first, high + 1), last)
             pieces += [below, above]
-        rest = [(first, last) for first, last in pieces if first <= last]
-    return joined(rest)
+        remaining = [(first, last) for first, last in pieces if first <= last]
+    return joined(remaining)
 
 
 def holds(spans: Spans, seq: int) -> bool:
@@ -120,7 +120,7 @@ class Thread(NamedTuple):
         return max(self.turn, 1)
 
     def next_turn(self) -> Thread:
-        """The thread after a user input.  Calls that waited too long are closed."""
+        """Return the thread after a user input, without calls that waited too long."""
         after = self._replace(direct=False, text_key=None, turn=self.turn + 1)
         waiting = tuple([call for call in self.open if after.waits(call.turn)])
         return after._replace(open=waiting)
@@ -270,7 +270,7 @@ def _is_own_message(envelope: Envelope, placed: Place) -> bool:
 
 
 def _respond(thread: Thread, envelope: Envelope, text_key: str | None) -> Thread:
-    """The thread after the first event of a response."""
+    """Return the thread after the first event of a response."""
     return Thread(
         response=envelope.seq,
         response_key=_response_key(envelope),
@@ -288,7 +288,7 @@ def _response_key(envelope: Envelope) -> str | None:
 
 
 def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
-    """The thread after a call, and the call's place.
+    """Return the thread after a call, and the call's place.
 
     The call belongs to the newest response if both have the same id, or if it follows
     directly and one of them has no id.  Otherwise it begins a response of its own.
@@ -420,7 +420,7 @@ class Unit(NamedTuple):
         return self.spans or ((self.first, self.last),)
 
     def joined(self, new: Unit, *, newest: bool) -> Unit:
-        """The exchange with one more of its events.
+        """Return the exchange with one more of its events.
 
         newest: whether no later exchange has begun.
         """
@@ -443,7 +443,7 @@ class Unit(NamedTuple):
 
 
 def unit_of(envelope: Envelope, placed: Place) -> Unit:
-    """The event as an exchange of its own."""
+    """Return the event as an exchange of its own."""
     return Unit(
         type=envelope.type,
         first=envelope.seq,
@@ -457,7 +457,7 @@ def unit_of(envelope: Envelope, placed: Place) -> Unit:
 
 
 def size_of(event: events.Event) -> int:
-    """The characters of an event: of its text, and of compact JSON for other values."""
+    """Return the characters of an event: of its text, and of other values as JSON."""
     match event:
         case UserInput(text=text, attachments=parts):
             return len(text) + sum(_size(part.model_dump()) for part in parts)
@@ -637,7 +637,7 @@ class Waiting(NamedTuple):
         keeps_whole: whether an exchange that the cut separates stays raw as a whole.
         """
         holds: list[Hold] = []
-        kept: list[Hold] = []
+        raw: list[Hold] = []
         for hold in self.holds:
             was_open = hold.closed is None or hold.closed > decided_at
             is_separated = keeps_whole and hold.spans[-1][1] > through
@@ -646,12 +646,12 @@ class Waiting(NamedTuple):
             elif was_open or is_separated:
                 holds.append(hold)
                 if hold.opened <= decided_at:
-                    kept.append(hold)
+                    raw.append(hold)
         waiting = self._replace(holds=tuple(holds)).beyond(through)
         if not keeps_whole:
-            return tuple([upto(hold.spans, through) for hold in kept]), waiting
+            return tuple([upto(hold.spans, through) for hold in raw]), waiting
         # An exchange that opened again has two holds; the later one has all of it.
-        whole = {hold.first: upto(hold.spans, decided_at) for hold in kept}
+        whole = {hold.first: upto(hold.spans, decided_at) for hold in raw}
         return tuple(whole.values()), waiting
 
     def beyond(self, through: int | None) -> Waiting:

@@ -231,7 +231,7 @@ class View:
         )
 
     def _repr_html_(self) -> str:
-        """The view as a table for notebooks.
+        """Return the view as a table for notebooks.
 
         It has figures only, because notebooks store their outputs.
         """

@@ -134,7 +134,7 @@ def parts_of(
 
 
 def _part_of(origin: Origin) -> tuple[ViewSpan | None, bool]:
-    """The span of a block, and whether it shows an event beside a summary."""
+    """Return the span of a block, and whether it shows an event beside a summary."""
     span = origin.span
     is_summary = span is not None and span.kind == "summary"
     return span, is_summary and origin.seq is not None
@@ -148,7 +148,7 @@ def _seqs(
     *,
     is_cleared: bool,
 ) -> tuple[int, ...]:
-    """The events that a part shows."""
+    """Return the events that a part shows."""
     if cause == "memory" and span is not None and span.summary is None:
         return _layer_seqs(span, outline)
     if is_cleared:
@@ -160,7 +160,7 @@ def _seqs(
 
 
 def _layer_seqs(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
-    """The events of the memory layer with this span."""
+    """Return the events of the memory layer with this span."""
     layers = outline.layers
     # No two layers have the same ends, so the ends identify a layer.
     for spans in (layers.facts_shown, layers.notes_shown):
@@ -225,7 +225,7 @@ def _cause(
 
 
 def _cause_of_raw(first: int | None, outline: Outline) -> Cause:
-    """The cause of a raw part that begins at the seq ``first``."""
+    """Return the cause of a raw part that begins at the seq ``first``."""
     through = outline.compacted_through
     if through is None or first is None or first > through:
         return "raw"
@@ -357,7 +357,7 @@ def unshown(
 def _summaries_of(
     outline: Outline, nodes: Mapping[int, Node], events: Sequence[Envelope]
 ) -> dict[int, tuple[int, int]]:
-    """By event, the live summary that stands for it and the one made from it."""
+    """Return for each event the live summary of it, and the one made from it."""
     summaries_of: dict[int, tuple[int, int]] = {}
     for live in outline.summaries:
         for _, node in with_absorbed(nodes, live.seq):
@@ -369,7 +369,7 @@ def _summaries_of(
 def _unshown_without_source(
     envelope: Envelope, outline: Outline, raw: Spans
 ) -> Unshown:
-    """The reason for an event from which no live summary was made.
+    """Return the reason for an event from which no live summary was made.
 
     raw: the spans that the view reads.
     """
@@ -385,7 +385,7 @@ def _unshown_without_source(
 
 
 def _ends(part: Part) -> Span:
-    """The first and the last seq of a stub."""
+    """Return the first and the last seq of a stub."""
     span = part.span
     if span is None or span.first is None or span.last is None:
         raise ValueError("a stub stands for events")
@@ -393,7 +393,7 @@ def _ends(part: Part) -> Span:
 
 
 def _never_shown(envelope: Envelope) -> Reason | None:
-    """The reason why no context shows such an event, or None if one may show it."""
+    """Return why no context shows such an event; None if one may show it."""
     if is_restated(envelope):
         return "restated"
     match envelope.payload:
@@ -412,7 +412,7 @@ def _never_shown(envelope: Envelope) -> Reason | None:
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
-    """The reason for an event without a text of its own.
+    """Return the reason for an event without a text of its own.
 
     A final repeats the text of the response before it ("said"), or has none.
     """
@@ -470,7 +470,7 @@ def ask_again(
 def _same(
     strategy: Strategy, outline: Outline, summary: Summary, now: datetime
 ) -> Compaction | None:
-    """The strategy's decision at this time, if ``summary`` records it."""
+    """Return the strategy's decision at this time, if ``summary`` records it."""
     for ask in (strategy.decide, strategy.follow_up):
         decision = ask(outline, now)
         if decision and recorded_fields(decision) == recorded_fields(summary):

@@ -56,17 +56,19 @@ _CHANGED: Final = re.compile(
 class Shown(NamedTuple):
     """An event shows lines of a file.
 
-    first:  the number of the first line.
-    lines:  None for a line that is cut.  Empty if the form of the result is not known.
-    to_end: whether they go to the end of the file.
-    read:   whether the agent asked for them; otherwise a result of an edit shows them.
+    first:     the number of the first line.
+    lines:     None for a line that is cut.  Empty if the form of the result is not
+               known.
+    to_end:    whether they go to the end of the file.
+    requested: whether the agent asked for them; otherwise a result of an edit shows
+               them.
     """
 
     path: str
     first: int
     lines: tuple[str | None, ...]
     to_end: bool = False
-    read: bool = True
+    requested: bool = True
 
 
 class Written(NamedTuple):
@@ -433,4 +435,4 @@ def _snippet(path: str, text: str) -> list[Use]:
     if not rows:
         return []
     lines = tuple(line for _, line in rows)
-    return [Shown(path, rows[0][0], lines, read=False)]
+    return [Shown(path, rows[0][0], lines, requested=False)]

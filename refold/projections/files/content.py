@@ -292,8 +292,8 @@ class Content:
         end = 0
         for old, new, count in blocks:
             for offset in range(count):
-                kept = known[old + offset]
-                lines[new + offset] = kept._replace(seen=step)
+                unchanged = known[old + offset]
+                lines[new + offset] = unchanged._replace(seen=step)
             if count:
                 start = min(start, old)
                 end = max(end, old + count)

@@ -371,8 +371,8 @@ class FileHistories:
             removed = 0
             changes = _changes_of(use, file.content)
             for change in changes:
-                found = file.content.find(change.old) if change.old else []
-                first = _number_of(file.content, found[0].first) if found else None
+                matches = file.content.find(change.old) if change.old else []
+                first = _number_of(file.content, matches[0].first) if matches else None
                 if not change.old or isinstance(use, calls.Written):
                     first = 1
                 diff, more, fewer = _diff(change.old, change.new, first=first)
@@ -518,7 +518,7 @@ class FileHistories:
     def _show(self, file: FileHistory, use: calls.Shown, entry: Entry) -> None:
         """Compare the lines that an event shows with those known, and take them."""
         compared, moved = self._compare(file, use, entry.place)
-        if use.read:
+        if use.requested:
             self.compared.append(compared)
             first = use.first
             last = first + len(use.lines) - 1
@@ -695,16 +695,16 @@ class FileHistories:
             content.write(new, place, self._step)
             file.doubt = None
             return None, 1
-        found = content.find(old)
+        matches = content.find(old)
         if takes_line_ends and not new and not old.endswith("\n"):
             whole_lines = content.find(old + "\n")
             if whole_lines:
-                found = whole_lines
+                matches = whole_lines
                 old += "\n"
-        if len(found) == 1 or (found and change.every):
-            line = _number_of(content, found[0].first)
-            for where in reversed(found):
-                content.replace(where, new, place, self._step)
+        if len(matches) == 1 or (matches and change.every):
+            line = _number_of(content, matches[0].first)
+            for match in reversed(matches):
+                content.replace(match, new, place, self._step)
             more = new.count("\n") - old.count("\n")
             if change.every and more and not content.is_whole:
                 first_gap = next(
@@ -717,13 +717,13 @@ class FileHistories:
                     file.doubt = Doubt("not_read", place, 0)
             return None, line
         reason: Reason = "not_read"
-        if found:
+        if matches:
             reason = "ambiguous"
         elif content.is_whole:
             reason = "not_found"
         if has_placeholder(old) or has_placeholder(new):
             reason = "redacted"
-        if found or content.is_whole:
+        if matches or content.is_whole:
             self._doubt(file, reason, place)
         else:
             content.grow_gap(old, new.count("\n") - old.count("\n"))

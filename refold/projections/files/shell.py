@@ -114,7 +114,7 @@ def _without_heredocs(command: str) -> str:
     ends: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         ends.setdefault(line.strip(" \t"), []).append(number)
-    kept: list[str] = []
+    remaining: list[str] = []
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -126,8 +126,8 @@ def _without_heredocs(command: str) -> str:
             if index < len(later):
                 line = line[: start.start()] + line[start.end() :]
                 number = later[index] + 1
-        kept.append(line)
-    return "\n".join(kept)
+        remaining.append(line)
+    return "\n".join(remaining)
 
 
 def _substitutions(command: str, depth: int) -> list[str] | None:

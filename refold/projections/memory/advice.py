@@ -56,13 +56,13 @@ def describe(item: Item) -> str:
 
 
 def path_text(item: Item) -> str:
-    """The steps of a path, joined by arrows; ``+`` joins tools called at once."""
+    """Return the steps of a path with arrows; ``+`` joins tools called at once."""
     path: Any = item.content["path"]
     return " → ".join("+".join(step) for step in path)
 
 
 def advice_line(item: Item) -> str:
-    """The item as one line of advice for a model, with its support and evidence."""
+    """Return the item as a line of advice for a model, with support and evidence."""
     content: dict[str, Any] = dict(item.content)
     success = item.success or 0.0
     if item.success is None:
@@ -93,14 +93,14 @@ def advice_line(item: Item) -> str:
 
 
 def _fix(content: Mapping[str, Any], *, same_tool: str) -> str:
-    """The tool that helped after a failure, or ``same_tool`` if it was the same."""
+    """Return the tool that helped after a failure, or ``same_tool`` for the same."""
     if content["fix"] == content["tool"]:
         return same_tool
     return str(content["fix"])
 
 
 def citation(item: Item) -> str:
-    """The item's id and the places of its cited evidence."""
+    """Return the item's id and the places of its cited evidence."""
     places = [
         f"{evidence.session_id} #{evidence.seqs[0]}-{evidence.seqs[-1]}"
         for evidence in cited_evidence(item)
@@ -109,7 +109,7 @@ def citation(item: Item) -> str:
 
 
 def cited_evidence(item: Item) -> list[Evidence]:
-    """The evidence that a line cites: at most two places whose ids are plain."""
+    """Return the evidence that a line cites: at most two places whose ids are plain."""
     citable = [
         evidence
         for evidence in item.evidence
@@ -224,7 +224,7 @@ class Candidate(NamedTuple):
     cited: Sequence[str] = ()
 
     def value(self, now: int) -> float:
-        """How useful the item is now: its confidence, weight, and freshness."""
+        """Return how useful the item is now, by confidence, weight, and freshness."""
         age = max(0, now - self.updated_at)
         freshness: float = 0.5 ** (age / _HALF_LIFE)
         return round(self.confidence * self.weight * freshness, 9)
@@ -288,7 +288,7 @@ def why_not(
 
 
 def confidence(item: Item) -> float:
-    """The confidence in the item's statement: that a path works, or that it fails."""
+    """Return the confidence in the item's statement that a path works, or fails."""
     if item.kind == "path":
         return max(item.confidence, item.against)
     return item.confidence
@@ -445,13 +445,13 @@ def _fit(
             else:
                 ids_left_out.append(line.memory_id)
     text = _section(kept_lines, kept_profile)
-    kept = [*kept_lines, *kept_profile]
+    all_kept = [*kept_lines, *kept_profile]
     cited: set[str] = set()
-    for line in kept:
+    for line in all_kept:
         cited.update(line.cited)
     return Advice(
         text,
-        _unique(line.memory_id for line in kept),
+        _unique(line.memory_id for line in all_kept),
         cost(text),
         _unique(ids_left_out),
         tuple(sorted(cited)),
@@ -472,7 +472,7 @@ def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
 
 
 def _ranked(candidates: Iterable[Candidate], now: int) -> list[tuple[float, Candidate]]:
-    """Candidates with their value, the best first.
+    """Return the candidates with their value, the best first.
 
     Of two paths with the same value, the longer one comes first: it says more.
     """

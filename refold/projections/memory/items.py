@@ -231,7 +231,7 @@ def weights(sessions: Sequence[SessionFacts]) -> dict[str, float]:
 
 
 def _usual_weights(values: Sequence[float]) -> list[float]:
-    """A weight for each value: 1 if it is usual among these, less if it is far off."""
+    """Return a weight for each value: 1 for a usual one, less for an outlier."""
     if len(values) < _FEWEST_FOR_SPREAD:
         return [1.0] * len(values)
     middle = median(values)
@@ -315,9 +315,9 @@ def _items_of_scenario(
     counting = [session for session in sessions if not session.taints]
     weight_of = weights(counting)
     exposed = _exposed(counting, weight_of)
-    ended = [session for session in counting if session.success is not None]
-    outcomes = _outcomes(ended, weight_of)
-    all_ended = _by_scenario(ended, outcomes)
+    with_outcome = [session for session in counting if session.success is not None]
+    outcomes = _outcomes(with_outcome, weight_of)
+    all_outcomes = _by_scenario(with_outcome, outcomes)
     for claim in _claims(sessions):
         item = _item(user_id, scenario, claim, weight_of, exposed)
         if claim.kind == "path":
@@ -327,7 +327,7 @@ def _items_of_scenario(
                 item,
                 failed=round(share_failed, 6),
                 otherwise=_success_without(
-                    _by_scenario(witnesses, outcomes), all_ended
+                    _by_scenario(witnesses, outcomes), all_outcomes
                 ),
             )
         yield item
@@ -400,7 +400,7 @@ class _Exposed(NamedTuple):
     every: float
 
     def to(self, claim: _Claim) -> float:
-        """The weight of the sessions that could have shown a claim."""
+        """Return the weight of the sessions that could have shown a claim."""
         if claim.kind == "warning":
             return self.every
         tool = str(claim.content["tool"])
@@ -429,7 +429,7 @@ def _exposed(
 def _weight_by_tool(
     sessions: Iterable[SessionFacts], weight_of: Mapping[str, float]
 ) -> dict[str, float]:
-    """By tool, the total weight of the sessions that call it."""
+    """Return the total weight of the sessions that call a tool, by tool."""
     callers: dict[str, list[SessionFacts]] = defaultdict(list)
     for session in sessions:
         tools: set[str] = set()
@@ -441,11 +441,11 @@ def _weight_by_tool(
 
 
 def _outcomes(
-    ended: Sequence[SessionFacts], weight_of: Mapping[str, float]
+    sessions: Sequence[SessionFacts], weight_of: Mapping[str, float]
 ) -> dict[str, _Weighted]:
-    """By session id, the outcomes of a scenario's sessions that ended."""
+    """Return the outcomes of a scenario's sessions, by session id."""
     outcomes: dict[str, _Weighted] = {}
-    for session, share in zip(ended, _shares(ended, weight_of), strict=True):
+    for session, share in zip(sessions, _shares(sessions, weight_of), strict=True):
         earned = share * (session.success or 0.0)
         outcomes[session.session_id] = _Weighted(share, earned)
     return outcomes
@@ -466,7 +466,7 @@ def _by_scenario(
 
 
 def _success_without(with_it: _ByScenario, all_ended: _ByScenario) -> float | None:
-    """The mean outcome of the other sessions of the same scenarios.
+    """Return the mean outcome of the other sessions of the same scenarios.
 
     Each scenario weighs as much as among the sessions with the item, so that a hard
     scenario is compared with itself.  None if most of them have nothing to compare
@@ -492,7 +492,7 @@ _NOTHING: Final = 1e-9  # a weight that rounding may leave behind
 def _shares(
     sessions: Sequence[SessionFacts], weight_of: Mapping[str, float]
 ) -> list[float]:
-    """The weight of each session: those of one family share the weight of one."""
+    """Return the weight of each session; those of a family share the weight of one."""
     members = Counter(session.family for session in sessions)
     return [
         weight_of[session.session_id] / members[session.family] for session in sessions
@@ -514,12 +514,12 @@ def _item(
     kind = claim.kind
     sessions = [witness.session for witness in claim.witnesses]
     seen = sessions or claim.tainted
-    ended = [session for session in sessions if session.success is not None]
-    shares = _shares(ended, weight_of)
+    with_outcome = [session for session in sessions if session.success is not None]
+    shares = _shares(with_outcome, weight_of)
     samples = sum(shares)
     good = sum(
         share * (session.success or 0.0)
-        for share, session in zip(shares, ended, strict=True)
+        for share, session in zip(shares, with_outcome, strict=True)
     )
     if kind in ("failure", "warning"):
         # How certainly a session that calls the tool meets this failure, or any session
@@ -575,7 +575,7 @@ def _item(
 
 
 def _followed(sessions: Iterable[SessionFacts], content: JsonObject) -> list[float]:
-    """The share of such failures that the tool of a recovery ended, by session."""
+    """Return the share of failures that the tool of a recovery ended, by session."""
     shares: list[float] = []
     for session in sessions:
         fixes = [
@@ -734,20 +734,24 @@ def lifts(sessions: Iterable[SessionFacts]) -> list[Lift]:
     The item shown most often comes first.  Tainted sessions, and those without a known
     outcome, are left out.
     """
-    ended = [session for session in untainted(sessions) if session.success is not None]
+    with_outcome = [
+        session for session in untainted(sessions) if session.success is not None
+    ]
     shown_ids: set[str] = set()
-    for session in ended:
+    for session in with_outcome:
         shown_ids.update(session.advised)
-    lifts = [_lift(memory_id, ended) for memory_id in sorted(shown_ids)]
+    lifts = [_lift(memory_id, with_outcome) for memory_id in sorted(shown_ids)]
     lifts.sort(key=lambda lift: (-lift.shown, lift.memory_id))
     return lifts
 
 
-def _lift(memory_id: str, ended: Sequence[SessionFacts]) -> Lift:
-    scenarios = {session.scenario for session in ended if memory_id in session.advised}
+def _lift(memory_id: str, sessions: Sequence[SessionFacts]) -> Lift:
+    scenarios = {
+        session.scenario for session in sessions if memory_id in session.advised
+    }
     shown: list[SessionFacts] = []
     without: list[SessionFacts] = []
-    for session in ended:
+    for session in sessions:
         if session.scenario in scenarios:
             group = shown if memory_id in session.advised else without
             group.append(session)
@@ -768,7 +772,7 @@ def _lift(memory_id: str, ended: Sequence[SessionFacts]) -> Lift:
 def _difference_interval(
     shown: Sequence[SessionFacts], without: Sequence[SessionFacts]
 ) -> tuple[float | None, float | None]:
-    """The interval of the difference between two mean outcomes.
+    """Return the interval of the difference between two mean outcomes.
 
     R. G. Newcombe, Interval estimation for the difference between independent
     proportions, Statistics in Medicine 17 (1998), 873-890, method 10.

@@ -59,7 +59,7 @@ def name_of(label: str) -> str | None:
 
 
 def _word_count(word: str) -> int:
-    """The number of words in a text without separators."""
+    """Return the number of words in a text without separators."""
     for script, characters_per_word in _CHARACTERS_PER_WORD:
         characters = len(script.findall(word))
         if characters:
@@ -122,7 +122,7 @@ def merged(samples: Mapping[str, int]) -> dict[str, str]:
 
 
 def _prefixes(name: str) -> tuple[str, ...]:
-    """The first three letters of each word: names that are alike share them.
+    """Return the first three letters of each word: names that are alike share them.
 
     A ratio over 0.9 for two different words requires at least five letters, and so
     equal halves of at least three.
@@ -157,7 +157,7 @@ class Taxonomy:
     known: Mapping[str, str]
 
     def error_of(self, name: str) -> str:
-        """The error type with this spelling, or with one that is over 90 % alike.
+        """Return the error type with this spelling, or with one over 90 % alike.
 
         Of several, the first in alphabetical order.  An unknown name stays as it is.
         """
@@ -169,11 +169,11 @@ class Taxonomy:
         return name
 
     def category_of(self, error: str) -> str:
-        """The category of an error type; ``other`` if it is unknown."""
+        """Return the category of an error type; ``other`` if it is unknown."""
         return self.category.get(error, OTHER)
 
     def advice_on(self, error: str) -> str:
-        """The verb that says what helps against the error."""
+        """Return the verb that says what helps against the error."""
         return self.advice.get(self.category_of(error), _DEFAULT_ADVICE)
 
     @classmethod
@@ -209,7 +209,7 @@ def packaged() -> Taxonomy:
 
 
 def _error_types(category: str, table: Any, where: str) -> Iterator[_ErrorType]:
-    """The error types of one table: the category itself, then those in ``types``."""
+    """Yield the error types of a table: the category itself, then its ``types``."""
     if not isinstance(table, Mapping) or not table.keys() <= _KEYS:
         _refuse(where, "must be a table of advice, also and types")
     advice = table.get("advice", _DEFAULT_ADVICE)

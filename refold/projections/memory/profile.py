@@ -199,7 +199,7 @@ def profile(
 
 
 def _newest_folds(sessions: Iterable[Judged]) -> list[Judged]:
-    """The newest fold of each session with verdicts, in order of session ids."""
+    """Return the newest fold of each session with verdicts, in order of session ids."""
 
     def age(session: Judged) -> tuple[int, bytes]:
         return session.upto_seq, canonical(session.dump())
@@ -286,7 +286,7 @@ def levels(items: Sequence[Item], sessions: Sequence[Judged], now: int) -> Level
 
 
 def _removed_ids(merged: Names, forgotten: frozenset[str]) -> frozenset[str]:
-    """The forgotten ids, and those that the same labels have under their merged names.
+    """Return the forgotten ids, and those of the same labels under merged names.
 
     The name that similar labels merge into depends on which one is used most, so an id
     may change after the user removed the item.
@@ -331,7 +331,7 @@ class Witness:
 
     @classmethod
     def of(cls, judged: Judged, tallies: Sequence[Tally]) -> Witness:
-        """The session as evidence for a topic, or for all topics of a subject."""
+        """Return the session as evidence for a topic, or for all of a subject."""
         seqs: list[int] = []
         for tally in tallies:
             seqs += tally.seqs
@@ -643,7 +643,7 @@ def _standings(witnesses: Sequence[Witness]) -> Iterator[tuple[_Window, bool]]:
 
 
 def _window(witnesses: Sequence[Witness]) -> _Window:
-    """The window that ends with the last of these sessions."""
+    """Return the window that ends with the last of these sessions."""
     oldest = witnesses[-1].last_at - lasting("topic")
     inside = [witness for witness in witnesses[-WINDOW:] if witness.last_at > oldest]
     weight_of_each = weights([witness.verdicts for witness in inside])
@@ -706,7 +706,7 @@ def _subjects_of(session: Judged) -> Iterator[tuple[str, Witness]]:
 
 
 def _preference_items(user_id: str, stated: Mapping[str, Stated]) -> Iterator[Item]:
-    """The user's own statements, which need no further evidence."""
+    """Yield the user's own statements, which need no further evidence."""
     for key, (value, seq, at) in sorted(stated.items()):
         claim = Claim("preference", {"key": key, "value": value}, {}, 1.0, 1.0)
         witness = Witness(Judged(USER_SESSION, seq), (seq,), at, at)
@@ -761,7 +761,7 @@ def _mistake_lines(
 
 
 def _line(text: str, because: Sequence[Item], confidence: float) -> Line:
-    """A line that cites the items it follows from; the first of them identifies it."""
+    """Return a line that cites its items, the first of which identifies the line."""
     citations = ", ".join(citation(item) for item in because)
     sessions: list[str] = []
     for item in because:
@@ -826,7 +826,7 @@ def place(content: dict[str, Any]) -> str:
 def _examples(
     items: Sequence[Item], mistakes: Iterable[Item]
 ) -> list[tuple[Item, float]]:
-    """The mistakes that exemplify an established error type or weak topic.
+    """Return the mistakes that exemplify an established error type or weak topic.
 
     Each comes with the confidence of the error type or topic, the higher of the two.
     """

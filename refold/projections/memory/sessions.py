@@ -224,7 +224,7 @@ _EXIT: Final = re.compile(r"\s*exit code \d+\s*\n[^\n]*", re.IGNORECASE)
 
 
 def _beginning(content: JsonValue) -> str:
-    """The beginning of a result, in which a failure and its reason are looked for.
+    """Return the beginning of a result, which may name a failure and its reason.
 
     Of a command with an exit status, that is the first line of the output: the others
     say what a test or a linter found.
@@ -390,7 +390,7 @@ class SessionFold:
                 if passed is not None:
                     self._agent_outcome = _Outcome(float(passed), seq)
             case events.Aggregate(results=results) if results:
-                correct = [one for one in results if one.verdict == "correct"]
+                correct = [result for result in results if result.verdict == "correct"]
                 self._agent_outcome = _Outcome(len(correct) / len(results), seq)
             case events.Final(reward=float(reward)) if isfinite(reward):
                 self._environment_outcome = _Outcome(min(1.0, max(0.0, reward)), seq)
@@ -607,7 +607,7 @@ def may_trigger_rebuild(event: events.Event, meta: Meta) -> bool:
     """
     match event:
         case events.Aggregate(results=results):
-            has_mistake = any(one.verdict == "incorrect" for one in results)
+            has_mistake = any(result.verdict == "incorrect" for result in results)
             return has_mistake or _is_degraded(meta)
         case events.Reflection() | events.AgentError() | events.Final():
             return True
@@ -623,6 +623,8 @@ def _is_degraded(meta: Meta) -> bool:
 
 
 def _codes_of_run(meta: Meta) -> list[str]:
-    """The codes of the warnings about the run; those about the recording are none."""
-    warnings = [one for one in meta.warnings if one.code not in CODES_OF_RECORDING]
+    """Return the codes of the warnings about the run, except those on the recording."""
+    warnings = [
+        warning for warning in meta.warnings if warning.code not in CODES_OF_RECORDING
+    ]
     return codes_of(warnings)

@@ -159,7 +159,7 @@ def _procedural(
 
 
 def _scenario_named(subject: str, items: Sequence[Item]) -> str:
-    """The scenario with this name, or ``general``, which always applies."""
+    """Return the scenario with this name, or ``general``, which always applies."""
     for scenario in sorted({item.scenario for item in items}):
         if name_of(scenario) == subject:
             return scenario

@@ -62,7 +62,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def of(cls, place: Mistake, verdict: Verdict) -> Tally:
-        """The tally of a single verdict.
+        """Return the tally of a single verdict.
 
         place: the place and names of the verdict, whether it is a mistake or not.
         """
@@ -144,7 +144,7 @@ class Judge:
         return name
 
     def judged(self, taints: Iterable[str] = ()) -> Judged:
-        """The verdicts so far.
+        """Return the verdicts so far.
 
         taints: further reasons, by code, that the session must not count as evidence.
         """
@@ -166,7 +166,7 @@ class Judge:
 
 
 def credit_of(verdict: Verdict) -> float:
-    """The credit of a verdict, 0 to 1: its score, if the score agrees with it.
+    """Return the credit of a verdict, 0 to 1: its score, if the score agrees with it.
 
     The scale of a score is not known.  A score from 0 to 1 on the verdict's side of one
     half is used; otherwise correct is 1, uncertain one half, and incorrect 0.
@@ -180,7 +180,7 @@ def credit_of(verdict: Verdict) -> float:
 
 
 def newest(seqs: Iterable[int]) -> tuple[int, ...]:
-    """The newest seqs, at most ``EVIDENCE``, in order and without duplicates."""
+    """Return the newest seqs, at most ``EVIDENCE``, in order and without duplicates."""
     return tuple(sorted(set(seqs))[-EVIDENCE:])
 
 
@@ -232,7 +232,7 @@ class Names:
     errors: Mapping[str, str]
 
     def placed(self, value: Placed) -> Placed:
-        """The same mistake or tally under the merged names of subject and topic."""
+        """Return the same mistake or tally under merged names of subject and topic."""
         subject = self.subjects.get(value.subject, value.subject)
         topic = self.topics.get((subject, value.topic), value.topic)
         return value._replace(subject=subject, topic=topic)
@@ -280,7 +280,7 @@ def _merged(samples: Iterable[tuple[str, int]]) -> dict[str, str]:
 
 
 def named(session: Judged, names: Names, *, without: frozenset[str]) -> Judged:
-    """The session's verdicts under merged names.
+    """Return the session's verdicts under merged names.
 
     without: error types to leave out.
     """

@@ -142,7 +142,7 @@ def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
 
 def _first_entries(entries: _Entries, room: int, items: int, depth: int) -> _Entries:
     """Keep the first entries, each within its share of the room, and count the rest."""
-    kept: _Entries = []
+    first: _Entries = []
     keys: set[str] = set()
     room_left = room - _SPARE
     count = min(len(entries), items)
@@ -156,11 +156,11 @@ def _first_entries(entries: _Entries, room: int, items: int, depth: int) -> _Ent
         keys.add(short_key)
         key_size = _size(short_key) + 2
         short_value = _squeezed(value, share - key_size, items, depth - 1)
-        kept.append((short_key, short_value))
+        first.append((short_key, short_value))
         room_left -= key_size + _size(short_value)
-    if len(kept) < len(entries):
-        kept.append(("…", _MORE.format(len(entries) - len(kept))))
-    return kept
+    if len(first) < len(entries):
+        first.append(("…", _MORE.format(len(entries) - len(first))))
+    return first
 
 
 def deeper(value: Any, most: int) -> bool:
@@ -174,7 +174,7 @@ def deeper(value: Any, most: int) -> bool:
 
 
 def _size(value: Any) -> int:
-    """The bytes of a value as JSON."""
+    """Return the bytes of a value as JSON."""
     return len(canonical(value))
 
 
@@ -297,9 +297,9 @@ def _with_failure(result: events.ToolResult, content: Any, fit: Fit) -> Any:
     """
     if reason_of(result) is None or _fails(result, content):
         return content
-    failure, rest = said_failed(result.content)
+    failure, detail = said_failed(result.content)
     room = max(fit.bytes - _size(failure), 0)
-    for shortened in (cut(rest, room), ""):
+    for shortened in (cut(detail, room), ""):
         if _fails(result, f"{failure} {shortened}"):
             return f"{failure} {shortened}"
     return failure
@@ -441,7 +441,7 @@ _NOT_SHOWN: Final = frozenset(
 def _fitting_entries(
     source: Source, visible: Sequence[Envelope], fit: Fit, most: int
 ) -> list[Entry] | None:
-    """The entries for these events, or None if the required ones do not fit."""
+    """Return the entries for these events, or None if the required ones do not fit."""
     calls = answered(visible)
     question = source.question
     entries = {e.seq: _entry(e, calls, fit, question) for e in visible}
@@ -522,7 +522,7 @@ def _head(
 
 
 def _request_fields(source: Source) -> dict[str, Any]:
-    """The fields about the last request, as digests: the log has the contents."""
+    """Return the last request's fields as digests, because the log has the contents."""
     fields: dict[str, Any] = {}
     match source.system and source.system.payload:
         case events.SystemPrompt(text=str(text), where=None):

@@ -136,14 +136,14 @@ def file_facts(call: events.ToolCall) -> list[str]:
 
     A file has one fact for each end of its path, and one for each folder.
     """
-    found: list[str] = []
+    facts: list[str] = []
     if not isinstance(call.arguments, dict):
-        return found
+        return facts
     for name in _path_arguments():
         value = call.arguments.get(name)
         if isinstance(value, str) and value:
-            found += path_facts(value)
-    return found
+            facts += path_facts(value)
+    return facts
 
 
 def path_facts(path: str) -> list[str]:

@@ -123,14 +123,14 @@ def rank(segments: Sequence[SegmentMatches], query: Query, most: int) -> Ranking
 
 
 def _newest(segments: Sequence[SegmentMatches], most: int) -> list[Ranked]:
-    def places() -> list[tuple[int, int, int]]:
-        found: list[tuple[int, int, int]] = []
+    def by_time() -> list[tuple[int, int, int]]:
+        places: list[tuple[int, int, int]] = []
         for number, segment in enumerate(segments):
             for place in segment.matching():
-                found.append((segment.times[place], -number, place))
-        return found
+                places.append((segment.times[place], -number, place))
+        return places
 
-    newest = heapq.nlargest(most, places())
+    newest = heapq.nlargest(most, by_time())
     return [Ranked(0.0, -number, place) for _, number, place in newest]
 
 
@@ -207,10 +207,10 @@ class _Scores:
 
     def best(self) -> list[Ranked]:
         """Return the events with the highest scores."""
-        found: list[tuple[float, int, int, int]] = []
+        scored: list[tuple[float, int, int, int]] = []
         for event, score in self._scores.items():
             number, place = divmod(event, SEGMENT)
             time = self._segments[number].times[place]
-            found.append((round(score, _DIGITS), time, -number, place))
-        best = heapq.nlargest(self._most, found)
+            scored.append((round(score, _DIGITS), time, -number, place))
+        best = heapq.nlargest(self._most, scored)
         return [Ranked(score, -number, place) for score, _, number, place in best]

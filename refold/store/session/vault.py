@@ -50,5 +50,7 @@ class SessionVault(SessionPart):
         """
         state = self.session.head().state
         now = self.writer.time.now()
-        kept = vault.unexpired(state.kept, self.writer.redactor.plan, now)
-        return partial(self.writer.vault.reveal, self.stream, state.numbers, kept=kept)
+        values = vault.unexpired(state.kept, self.writer.redactor.plan, now)
+        return partial(
+            self.writer.vault.reveal, self.stream, state.numbers, kept=values
+        )

@@ -98,7 +98,7 @@ def spread(
         return
     open_again = pickle.dumps(store.open_again)
     waiting = iter(items)
-    ended: SimpleQueue[futures.Future[Any]] = SimpleQueue()
+    finished: SimpleQueue[futures.Future[Any]] = SimpleQueue()
     # Items in progress, and how often their process has died.
     running: dict[futures.Future[Any], tuple[Any, int]] = {}
     # An executor of threads uses the store of this process.
@@ -107,7 +107,7 @@ def spread(
     def submit(item: Any, deaths: int = 0) -> None:
         future = executor.submit(work_on_item, open_again, work, item)
         running[future] = (item, deaths)
-        future.add_done_callback(ended.put)
+        future.add_done_callback(finished.put)
 
     try:
         while True:
@@ -118,7 +118,7 @@ def spread(
                 submit(item)
             if not running:
                 return
-            future = ended.get()
+            future = finished.get()
             item, deaths = running[future]
             try:
                 result = future.result()
@@ -138,23 +138,23 @@ def spread(
         in_progress = {future for future in running if not future.cancel()}
         try:
             if in_progress:
-                after_stop(_as_they_end(in_progress, ended))
+                after_stop(_as_they_end(in_progress, finished))
         finally:
             if is_shared_by_this:
                 _open_stores.pop(open_again, None)  # another thread may have removed it
 
 
 def _as_they_end(
-    in_progress: set[futures.Future[Any]], ended: SimpleQueue[futures.Future[Any]]
+    in_progress: set[futures.Future[Any]], finished: SimpleQueue[futures.Future[Any]]
 ) -> Iterator[futures.Future[Any]]:
-    """Yield each future when it has ended; ``ended`` may have others, too."""
+    """Yield each future when it has finished; ``finished`` may have others, too."""
     waiting = set(in_progress)
     for future in in_progress:
         if future.done():
             waiting.remove(future)
             yield future
     while waiting:
-        future = ended.get()
+        future = finished.get()
         if future in waiting:
             waiting.remove(future)
             yield future

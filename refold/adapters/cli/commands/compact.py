@@ -608,15 +608,15 @@ def _rebuilt(
             _show_session(screen, report, to_make)
         summaries = counted(totals["compactions"], "summary", "summaries")
         events = counted(totals["events"], "event")
-        rest = [
+        details = [
             f" from {events} of {counted(len(reports), 'session')}",
             f", {totals['there_before']:,} already there",
         ]
         if totals["failures"]:
-            rest.append(f", {totals['failures']:,} failed")
+            details.append(f", {totals['failures']:,} failed")
         for action, count in switched.items():
-            rest.append(f", {count:,} {action}")
-        screen.line((f"{summaries} {to_make}", "bold"), *rest)
+            details.append(f", {count:,} {action}")
+        screen.line((f"{summaries} {to_make}", "bold"), *details)
         if model:
             price = "price unknown" if cost is None else f"about ${cost:,.2f}"
             screen.line(

@@ -230,8 +230,10 @@ def _moment(microseconds: int | None) -> str | None:
 def _show_erasure(screen: output.Screen, erased: ErasureResult) -> None:
     """Print the result of an erasure: the certificate, and what is left."""
     if erased.due_at is not None:
-        due = values.moment(erased.due_at)
-        screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
+        destroyed_at = values.moment(erased.due_at)
+        screen.line(
+            output.mark(True), f"unreadable from now on, destroyed at {destroyed_at}"
+        )
         screen.line("  until then, `refold restore --user …` undoes it")
         _show_copies(screen, erased.copies)
         return

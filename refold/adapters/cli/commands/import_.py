@@ -734,8 +734,8 @@ def _write_file(
     events = 0  # of the sessions that are written
     try:
         places = [outline.place for outline in file]
-        read = at_places(file[0].path, places, format=form, strict=strict)
-        for outline, transcript in zip(file, read, strict=True):
+        transcripts = at_places(file[0].path, places, format=form, strict=strict)
+        for outline, transcript in zip(file, transcripts, strict=True):
             session = store.session(user_id=user, session_id=outline.session)
             before = _head(session)
             result = append_transcript(

@@ -369,9 +369,9 @@ def _check_session(store: SessionStore, user: str, session: str) -> None:
             raise RefoldError(f"the run was not shared: {rechecked.problem}")
         if not rechecked.exposures:
             continue
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for exposure in rechecked.exposures:
-            found.update(exposure.types)
+            counts.update(exposure.types)
         found_at = [
             "names in its state" if exposure.seq is None else f"seq {exposure.seq}"
             for exposure in rechecked.exposures
@@ -383,7 +383,7 @@ def _check_session(store: SessionStore, user: str, session: str) -> None:
         run = f"--user {shlex.quote(user)} --session {shlex.quote(session)}"
         raise RefoldError(
             f"the run was not shared: the rules of all packs find "
-            f"{values.type_counts(found)} ({places}).  Redact it again first: `refold "
+            f"{values.type_counts(counts)} ({places}).  Redact it again first: `refold "
             f"redact --recheck --apply {run} --packs {packs}`"
         )
 

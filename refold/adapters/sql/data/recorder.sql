@@ -294,7 +294,7 @@ GROUP BY user_id, session_id, stream LIMIT ?
 INSERT INTO {seals} (user_id, session_id, stream, seq, leaf, positions, receipts)
 SELECT user_id, session_id, stream, :seq, :leaf, :positions, :receipts FROM {heads}
 WHERE user_id=:user_id AND session_id=:session_id AND stream=:stream
-  AND status<>'erased' {kept}
+  AND status<>'erased' {locked}
 
 -- name: tree_head
 SELECT size, root, sealed_at, position, key_id, signature, peaks FROM {tree_heads}

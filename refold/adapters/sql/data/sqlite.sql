@@ -109,7 +109,7 @@ BEGIN INSERT INTO settings (name, value) VALUES ('floor', OLD.position)
 
 -- name: refuse_write
 CREATE TRIGGER moved_{table}_{act} BEFORE {act} ON {table}
-BEGIN SELECT RAISE(ABORT, '{said}'); END
+BEGIN SELECT RAISE(ABORT, '{message}'); END
 
 -- The events of each span that a column of a view names; a CROSS JOIN is done in the
 -- order in which it is written.

@@ -163,8 +163,8 @@ class HistorySummary(Pinning):
             return None
         if _total_chars(outline.units) < limit:
             return None
-        due = outline.called_at + self._buffer_begins_ms * 1_000
-        return from_microseconds(due) if due > microseconds(now) else None
+        due_at = outline.called_at + self._buffer_begins_ms * 1_000
+        return from_microseconds(due_at) if due_at > microseconds(now) else None
 
     @property
     def _buffer_begins_ms(self) -> int:
@@ -172,7 +172,7 @@ class HistorySummary(Pinning):
         return self.cache_ttl_ms - self.buffer_time_before_cache_expiration_ms
 
     def _reason(self, outline: Outline, now: datetime) -> str:
-        """The reason for a compaction, or an empty text."""
+        """Return the reason for a compaction, or an empty text."""
         chars = _total_chars(outline.units)
         limit = self.trigger_on_history_size_chars
         if limit and chars >= limit:
@@ -185,7 +185,7 @@ class HistorySummary(Pinning):
         return ""
 
     def _head(self, outline: Outline, reason: str) -> Compaction | None:
-        """The compaction of the head, within the second guard."""
+        """Return the compaction of the head, within the second guard."""
         before_tail = self._units_before_tail(outline)
         units = compaction.oldest_units(outline, before_tail)
         limit = self.second_guard_chars
@@ -212,7 +212,7 @@ class HistorySummary(Pinning):
         return replace(decision, omitted=omitted)
 
     def _units_before_tail(self, outline: Outline) -> int:
-        """The number of the oldest units that do not belong to the tail."""
+        """Return the number of the oldest units that do not belong to the tail."""
         tail_chars = 0
         before = len(outline.units)
         newest_first = reversed(list(exchanges(outline.units)))
@@ -244,7 +244,7 @@ def _total_chars(units: Iterable[Unit]) -> int:
 
 
 def _truncated(units: Sequence[Unit], limit: int) -> Spans:
-    """The seqs of the oldest segments, which the summary omits.
+    """Return the seqs of the oldest segments, which the summary omits.
 
     A segment has about a third of ``limit``: a new one begins when the next exchange
     would exceed that.  Of n segments, four or more, those from 2 * ((n - 2) // 2) on
@@ -315,7 +315,7 @@ def _renamed(params: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
 
 
 def _object(value: object) -> Mapping[str, Any]:
-    """An object, or that in a JSON text.  None and an empty text have no fields."""
+    """Return an object, or the one in a JSON text; empty for None and an empty text."""
     if value is None:
         return {}
     if isinstance(value, str):

@@ -116,17 +116,17 @@ class MessageWindow(Pinning):
         return strategy.everything(outline)
 
     def _before_tail(self, outline: Outline) -> int:
-        """The number of raw messages before the tail; negative if it is not full."""
+        """Return the number of raw messages before the tail; negative if not full."""
         return outline.messages - self.tail_keep_size - outline.compacted_messages
 
     def _cooldown_begins(self, outline: Outline) -> int | None:
-        """The time of the last compaction, or of the first event without one."""
+        """Return the time of the last compaction, or of the first event without one."""
         if outline.compacted_at is None:
             return outline.began_at
         return outline.compacted_at
 
     def _reason(self, outline: Outline, before_tail: int, now: datetime) -> str:
-        """The reason for a batch, or an empty text."""
+        """Return the reason for a batch, or an empty text."""
         if before_tail <= 0:
             return ""
         size = self._batch_size
@@ -148,7 +148,7 @@ class MessageWindow(Pinning):
 
 
 def _units_within(outline: Outline, messages: int) -> int:
-    """The number of the oldest exchanges that have at most this many messages."""
+    """Return how many of the oldest exchanges have at most this many messages."""
     count = 0
     total = 0
     for unit in outline.units:

@@ -1,4 +1,4 @@
-"""native: the provider compacts by itself, and Refold records what it did."""
+"""native: the provider compacts by itself, and Refold records its compactions."""
 
 from __future__ import annotations
 

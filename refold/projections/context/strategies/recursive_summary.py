@@ -60,7 +60,7 @@ class RecursiveSummary(Pinning):
         return distance(self.name, older, "exchange", size, last=self.keep_last)
 
     def _batch_size(self, outline: Outline) -> int:
-        """The number of older exchanges that make a batch."""
+        """Return the number of older exchanges that make a batch."""
         smaller = self.every - self.keep_last
         neighbors = 0
         for summary in reversed(outline.summaries):

@@ -281,7 +281,7 @@ def strategy(
 def _in_version(
     kind: type[Strategy], version: object, params: Mapping[str, Any]
 ) -> type[Strategy]:
-    """The class of a strategy in this version, with the rules of that time."""
+    """Return the class of a strategy in this version, with the rules of that time."""
     is_built_in = kind.__module__ == f"{_PACKAGE}.{kind.name}"
     by_version = {earlier.version: earlier for earlier in kind.earlier}
     if is_built_in:

@@ -94,7 +94,7 @@ class ToolClearing(Pinning, Weighed):
         return True
 
     def _stub_tokens(self, seq: int, tokens: int) -> int:
-        """The tokens of the stub for a result."""
+        """Return the tokens of the stub for a result."""
         return estimate_text(cleared_text(seq, tokens, names_seq=self.names_seqs))
 
     def _is_triggered(self, builder: OutlineBuilder) -> bool:

@@ -143,7 +143,7 @@ def from_settings(
 
 
 def _from_env(env: Mapping[str, str], explicit: Mapping[str, Any]) -> dict[str, int]:
-    """The numbers of turns in the environment that no explicit parameter overrides."""
+    """Return the numbers of turns in the environment that no parameter overrides."""
     from_env: dict[str, int] = {}
     for param, variable in VARIABLES.items():
         text = env.get(variable, "")
