@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import refold as library
+from refold import events
 from refold.adapters.display.events import DIGEST
 from refold.domain.envelope import Draft
 from refold.domain.events import Summary
@@ -160,6 +161,55 @@ def test_a_recorded_request_is_explained_as_it_was_sent(
         == view.digest
     )
     assert explained["parts"][0]["cause"] == "handed_in"
+
+
+def test_a_request_that_sent_something_else_says_where_and_why(
+    refold: Refold, sample: Path
+) -> None:
+    with library.open(f"sqlite:///{sample}") as store:
+        session = store.session(user_id="lin", session_id="own")
+        session.append(library.UserInput(text="Two calls."))
+        session.append(library.AgentResponse(text="Of whom?"))
+        session.append(library.UserInput(text="Of ada@example.org."))
+        warned = {"warnings": [{"code": "thinking_dropped"}]}
+        session.append(library.AgentResponse(text="Yes."), meta=warned)
+        for call_id in ("c1", "c2"):
+            call = events.ToolCall(call_id=call_id, tool_name="Bash", arguments={})
+            session.append(call)
+        for call_id in ("c2", "c1"):
+            session.append(events.ToolResult(call_id=call_id, content="done"))
+        view = session.context(system="Write to bob@example.org.")
+        at = session.record_request(view, model="m-1", matches=False).last_seq
+        session.append(library.UserInput(text="Go on."))
+        unknown = session.context()
+        session.record_request(unknown, matches=False)
+        other = store.session(user_id="lin", session_id="plain")
+        other.append(library.UserInput(text="Hello"))
+        other.record_request(other.context(), matches=False)
+
+    user = ("--user", "lin")
+    ran = refold("why", *user, "--session", "own", "--at", at)
+    explained = refold("why", *user, "--session", "own", "--at", at, "--json").json()
+    later = refold("why", *user, "--session", "own", "-v").out
+    plain = refold("why", *user, "--session", "plain").out
+
+    shown = " ".join(ran.out.split())
+    assert "m-1, sent with other content" in shown
+    assert "message 3 (seq 3): redaction replaced 1 value (EMAIL)" in shown
+    assert "thinking with a redacted value was left out" in shown
+    differences = explained["request"]["differences"]
+    assert [(each["message"], each["seq"]) for each in differences] == [
+        (3, 3),
+        (4, 4),
+        (5, 8),
+        (None, at),
+    ]
+    assert "another order than the calls" in differences[2]["reason"]
+    assert "replaced 1 value of the system prompt" in differences[3]["reason"]
+    assert "and 1 more difference: -v lists all" in shown
+    assert "message 3 (seq 3): redaction replaced 1 value (EMAIL)" in later
+    assert "more difference" not in later
+    assert "the log has no reason" in " ".join(plain.split())
 
 
 def test_an_adopted_summary_names_its_origin(

@@ -39,6 +39,7 @@ from refold.store.contexts import (
     with_derived,
 )
 from refold.store.history import History, WithBlobs
+from refold.store.proofs.differences import Difference, differences
 from refold.store.proofs.provenance import (
     ASSUMED,
     Bill,
@@ -97,6 +98,8 @@ class Sent(NamedTuple):
     digest: the digest of that view.
     proof:  whether it is the recorded digest.
     shown:  whether the explained context has the digest of that view.
+    differences: the reasons for which the provider got other bytes than the view; none
+                 if it got exactly these, or if it is not known.
     """
 
     envelope: Envelope
@@ -104,6 +107,7 @@ class Sent(NamedTuple):
     digest: str
     proof: Proof
     shown: bool
+    differences: tuple[Difference, ...] = ()
 
 
 class Chain(NamedTuple):
@@ -370,6 +374,7 @@ def _request_json(sent: Sent) -> dict[str, Any]:
         "derived_seq": sent.request.derived_seq,
         "digest": sent.request.digest,
         "matches": sent.request.matches,
+        "differences": [difference.to_json() for difference in sent.differences],
         "derived_again": sent.digest,
         "proof": sent.proof,
         "is_this_view": sent.shown,
@@ -437,7 +442,7 @@ class Explainer:
             at=at,
             message=message,
             view=view,
-            sent=self._proved_request(recorded, view, superseded),
+            sent=self._proved_request(recorded, view, superseded, events),
             parts=tuple(parts),
             records=tuple(self._records(nodes, live, events, derived, superseded)),
             unshown=tuple(unshown),
@@ -496,11 +501,13 @@ class Explainer:
         recorded: RecordedRequest | None,
         view: View,
         superseded: Superseded,
+        events: Mapping[int, Envelope],
     ) -> Sent | None:
         """Derive the view of a request again, and compare it with its digest."""
         if recorded is None:
             return None
-        derived_view = RequestedViews(self.viewer).view(recorded.request)
+        views = RequestedViews(self.viewer)
+        derived_view = views.view(recorded.request)
         proof: Proof = "holds"
         if changed_part(derived_view, recorded.request):
             proof = "broken"
@@ -512,7 +519,27 @@ class Explainer:
             digest=derived_view.digest,
             proof=proof,
             shown=view.digest == derived_view.digest,
+            differences=self._differences(recorded, views, derived_view, events),
         )
+
+    def _differences(
+        self,
+        recorded: RecordedRequest,
+        views: RequestedViews,
+        view: View,
+        events: Mapping[int, Envelope],
+    ) -> tuple[Difference, ...]:
+        """Return the reasons for which a request did not send exactly its view.
+
+        view: the view of the request.
+        """
+        if recorded.request.matches is not False:
+            return ()
+        outline = views.outline(self.strategy, recorded.request)
+        parts = why.parts_of(self.strategy, outline, view, events)
+        last = recorded.request.through_seq
+        seen = [event for seq, event in sorted(events.items()) if seq <= last]
+        return tuple(differences(recorded.envelope, seen, parts))
 
     def _records(
         self,

@@ -30,6 +30,7 @@ from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.context.why import Asked, Part as ContextPart
+    from refold.store.proofs.differences import Difference
     from refold.store.proofs.explanations import Explanation, SummaryRecord
 
 
@@ -331,13 +332,41 @@ def _show_request(screen: Screen, explained: Explanation, *, verbose: bool) -> N
         _PROOFS[sent.proof],
         remark,
     )
-    matches = {True: "sent unchanged", False: "sent with other bytes", None: ""}
+    matches = {True: "sent unchanged", False: "sent with other content", None: ""}
     revealed = sent.request.revealed
     values = ", ".join(f"{count} {kind}" for kind, count in revealed.items())
     vault = f"with {values} from the vault" if values else ""
     details = (sent.request.model or "", matches[sent.request.matches], vault)
     text = ", ".join(detail for detail in details if detail)
     _show_wrapped(screen, visible(text), " " * 14)
+    if sent.request.matches is False:
+        _show_differences(screen, sent.differences, verbose=verbose)
+
+
+_FEW_DIFFERENCES: Final = 3
+_WITHOUT_REASON: Final = (
+    "the log has no reason: the caller reported that it sent something else"
+)
+
+
+def _show_differences(
+    screen: Screen, differences: Sequence[Difference], *, verbose: bool
+) -> None:
+    """Print where a provider got something else than the context, and why."""
+    if not differences:
+        _show_wrapped(screen, _WITHOUT_REASON, " " * 14)
+    listed = differences if verbose else differences[:_FEW_DIFFERENCES]
+    for difference in listed:
+        place = f"seq {difference.seq}"
+        if difference.message == 0:
+            place = f"system prompt ({place})"
+        elif difference.message is not None:
+            place = f"message {difference.message} ({place})"
+        _show_wrapped(screen, visible(f"{place}: {difference.reason}"), " " * 14)
+    more = len(differences) - len(listed)
+    if more > 0:
+        text = f"and {counted(more, 'more difference')}: -v lists all"
+        _show_wrapped(screen, text, " " * 14)
 
 
 def _show_part(screen: Screen, explained: Explanation, part: ContextPart) -> None:
