@@ -324,3 +324,26 @@ def test_a_terminal_shows_the_lines_that_say_why_a_call_failed(
     assert "package/12" not in shown
     assert "more characters (--full)" in shown
     assert "package/12" in full
+
+
+def test_failed_selects_exactly_what_lists_count_as_failures(
+    refold: Refold, sample: Path
+) -> None:
+    statuses: tuple[Literal["ok", "unknown", "error"], ...]
+    statuses = ("ok", "unknown", "error")
+    with package.open("sqlite:///refold.db") as store:
+        session = store.session(user_id="lin", session_id="own")
+        session.append(events.UserInput(text="Try."))
+        for status in statuses:
+            call = events.ToolCall(call_id=status, tool_name="Bash", arguments={})
+            session.append(call)
+            result = events.ToolResult(call_id=status, content="x", status=status)
+            session.append(result)
+        session.append(events.Reflection(pass_=False))
+
+    failed = refold("log", "--session", "own", "--failed", "--json").lines()
+    listed = refold("sessions", "--json").json()
+
+    assert [event["seq"] for event in failed] == [6, 7]
+    failures = {session["session_id"]: session["failures"] for session in listed}
+    assert failures["own"] == 1

@@ -1,5 +1,6 @@
 """Codex's rollouts become events, from current lines and those of old versions."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,41 @@ def test_a_sub_agents_rollout_belongs_to_its_session(tmp_path: Path) -> None:
 
     assert transcript.session_id == "main~child"
     assert transcript.parent_session_id == "main"
+
+
+def test_a_sub_agent_with_its_parents_history_has_its_own_title(
+    tmp_path: Path,
+) -> None:
+    spawned = {"thread_spawn": {"parent_thread_id": "main", "depth": 1}}
+    meta = framed("session_meta", id="child", source={"subagent": spawned})
+    name = {"type": "thread_name_updated", "thread_id": "main", "thread_name": "Tea"}
+    task = "Count the cups.\nAll of them."
+    call = {
+        "type": "function_call",
+        "call_id": "c",
+        "name": "spawn_agent",
+        "arguments": json.dumps({"message": task, "fork_context": True}),
+    }
+    lines = [
+        meta,
+        framed("session_meta", id="main"),
+        framed("response_item", **user_item("Make some tea.")),
+        framed("event_msg", **name),
+        framed("response_item", **call),
+        framed("response_item", **user_item(task)),
+        framed("response_item", **user_item("And the pots.")),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+    parent = read_one(write_lines(tmp_path, lines[1:4], "parent.jsonl"))
+
+    assert transcript.title == "Count the cups."
+    assert parent.title == "Tea"
+
+
+def user_item(text: str) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": text}]
+    return {"type": "message", "role": "user", "content": content}
 
 
 def test_provider_blocks_stay_unchanged(tmp_path: Path) -> None:

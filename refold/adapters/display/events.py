@@ -235,7 +235,7 @@ def _result(event: events.ToolResult) -> Preview:
     return Preview(
         note=_note(event.tool_name, status, duration, trust),
         body=result_text(event.content),
-        failed=event.status != "ok" and not rejected,
+        failed=event.status == "error" and not rejected,
         rejected=rejected,
     )
 

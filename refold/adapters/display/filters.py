@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from refold.adapters.display.events import Numbering, preview_of
+from refold.adapters.display.events import Numbering
 from refold.domain import events
 from refold.projections.context.text import leaves
+from refold.projections.overview import is_failure
 
 if TYPE_CHECKING:
     from refold.adapters.display.events import Numbered
@@ -23,7 +24,7 @@ class RunFilter:
 
     A call and its result match together: a failed result also selects its call.
 
-    failed: only failures.
+    failed: only failures, as totals count them.
     tools:  only calls of a tool with one of these names, in any case.
     files:  only calls whose arguments name one of these files.  A path without its
             first folders is enough.
@@ -43,7 +44,7 @@ class RunFilter:
         selected = Selected()
         calls: dict[int, _Call] = {}
         for item in Numbering().number(envelopes):
-            has_failed = preview_of(item.envelope).failed
+            has_failed = is_failure(item.envelope)
             if item.call is not None:
                 call = calls.setdefault(item.call, _Call())
                 self._take(call, item, has_failed=has_failed)

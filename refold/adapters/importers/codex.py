@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.importers import base, decisions, messages, openai
+from refold.adapters.importers import base, decisions, exit_codes, messages, openai
 from refold.adapters.importers.codex_history import Change, History
 from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Format, Mark
 from refold.domain.events import EditReason, JsonObject, ProviderEdit, is_busy
+from refold.projections.instructions import title_of
 
 NAME = "codex"
 # Notes that repeat an item.
@@ -27,9 +28,6 @@ _NOTHING_TAKEN_BACK: Final = "the user took back turns, and none stands before"
 _OF_CLIENT: Final = "record of the client, no message"
 # Text that the client writes in the user's name, between tags.
 _CONTEXT: Final = re.compile(r"\s*<(environment_context|user_instructions)\b")
-# The exit code of a command, in the lines before its output.
-_EXIT_CODE: Final = re.compile(r"(?m)^(?:Process exited with code|Exit code:) (-?\d+)$")
-_OUTPUT: Final = re.compile(r"(?m)^Output:")
 
 
 def recognises(source: base.Source) -> bool:
@@ -123,6 +121,7 @@ class _Rollout:
         self._session = ""
         self._model = model
         self.parent: str | None = None
+        self._tasks: set[str] = set()  # of the agents that the conversation spawned
         self._counted: Any = None  # the total of the last count of tokens
         self._whole = whole
         self._answer: _Answer | None = None
@@ -237,6 +236,8 @@ class _Rollout:
             origin = replace(origin, model=self._model)
         elif context is not None:
             origin = replace(origin, source={"meta": True, "context": context})
+        if self.parent:
+            self._take_task(kind, item)
         is_result = kind.endswith("_output")
         pieces = list(openai.response_item(item))
         if is_result and pieces:
@@ -251,6 +252,24 @@ class _Rollout:
             self._take_of_model(pieces, origin)
         else:
             self._take_of_others(pieces, origin)
+
+    def _take_task(self, kind: str, item: dict[str, Any]) -> None:
+        """Give a sub-agent the title of its task, if it has its parent's history.
+
+        The history ends with the call that spawned the agent, and the task follows.
+        """
+        if kind == "function_call" and item.get("name") == "spawn_agent":
+            arguments, _ = base.parsed(base.text(item, "arguments") or "")
+            task = base.text(arguments, "message")
+            if task:
+                self._tasks.add(task)
+        elif kind == "message" and not self.title:
+            texts = [
+                base.text(part, "text") or "" for part in base.each(item, "content")
+            ]
+            task = "\n".join(texts)
+            if task in self._tasks:
+                self.title = title_of(task)
 
     def _event(self, payload: dict[str, Any], origin: base.Origin) -> None:
         """Take a note of the client: tokens, errors, and plans; skip the others."""
@@ -267,7 +286,9 @@ class _Rollout:
             plan = base.text(payload, "item", "text") or ""
             self._take([decisions.plan(plan)], origin)
         elif kind == "thread_name_updated":
-            self.title = base.text(payload, "thread_name") or self.title
+            # A sub-agent's rollout may begin with the history of its parent.
+            if payload.get("thread_id") in (None, self._session):
+                self.title = base.text(payload, "thread_name") or self.title
             self._take([base.Skipped("", "name of the session", note=True)], origin)
         elif kind not in _REPETITIONS and kind != "thread_rolled_back":
             self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
@@ -323,30 +344,11 @@ def returned(item: dict[str, Any]) -> base.Piece:
     metadata = base.mapping(output_json, "metadata")
     failed = (
         base.at(output, "success") is False
-        or bool(metadata.get("exit_code"))
-        or _exit_code(content) != 0
+        or exit_codes.states_failure(content)
         or decisions.refused_in_codex(content)
     )
     took = base.milliseconds(metadata, "duration_seconds", per_unit=1000.0)
     return messages.tool_result(item["call_id"], content, failed=failed, took=took)
-
-
-def _exit_code(content: Any) -> int:
-    """Return the exit code in the lines before a command's output; 0 without one."""
-    text = content
-    if isinstance(content, list):
-        texts = [base.text(part, "text") for part in content]
-        text = next((text for text in texts if text), None)
-    # A search for a word is faster than one for a line, and most outputs lack it.
-    if not isinstance(text, str) or "Output:" not in text:
-        return 0
-    output = _OUTPUT.search(text)
-    if output is None:
-        return 0
-    code = _EXIT_CODE.search(text, 0, output.start())
-    if code is None:
-        return 0
-    return int(code[1])
 
 
 def _developer_message(item: dict[str, Any]) -> base.PieceOrSkipped:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.importers import base, messages
+from refold.adapters.importers import base, exit_codes, messages
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 
-_EXIT_CODE: Final = re.compile(r"^Exit Code: (-?[0-9]+)", re.MULTILINE)
 _UNKNOWN: Final = "part that is neither text, thought, call, result nor file"
 
 
@@ -133,8 +131,7 @@ def output(response: dict[str, Any]) -> Output:
     else:
         text = canonical(body).decode()
         failed = "error" in body
-    code = _EXIT_CODE.search(text)
-    if code is not None and int(code[1]) != 0:
+    if exit_codes.of_gemini(text):
         failed = True
     blocks: list[JsonObject] = []
     for part in base.each(response, "parts"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from refold.adapters.importers import base
+from refold.adapters.importers import base, exit_codes
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 
@@ -83,6 +83,12 @@ def tool_result(
     if took is not None:
         fields["duration_ms"] = took
     return base.Piece("tool_result", fields)
+
+
+def result_of_command(call_id: str, content: Any) -> base.Piece:
+    """Return the result of a call in a form that does not say whether it failed."""
+    failed = exit_codes.states_failure(content)
+    return tool_result(call_id, content, failed=failed)
 
 
 def user_parts(

@@ -165,12 +165,12 @@ def tool_calls(
 
 
 def result(value: dict[str, Any], calls: UnnamedCalls) -> base.PieceOrSkipped:
-    """The result of a tool; OpenAI's messages do not record whether it failed."""
+    """The result of a tool, which failed if it states an exit code other than 0."""
     call_id = base.text(value, "tool_call_id")
     call_id = call_id or calls.take(base.text(value, "name"))
     if call_id is None:
         return messages.NO_CALL
-    return messages.tool_result(call_id, value.get("content"))
+    return messages.result_of_command(call_id, value.get("content"))
 
 
 def call_of(
@@ -204,7 +204,7 @@ def response_item(item: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
         function = {"name": item.get("name") or kind, "arguments": arguments_in(item)}
         yield from call_of(call_id, function, "")
     elif kind.endswith("_output") and call_id:
-        yield messages.tool_result(call_id, item.get("output"))
+        yield messages.result_of_command(call_id, item.get("output"))
 
 
 def arguments_in(item: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from refold.adapters.importers import base, openai
+from refold.adapters.importers import base, exit_codes, openai
 from refold.adapters.importers.response import events_of
 from refold.adapters.proxy.conversation import Role, WireAnswer, WireMessage
 from refold.adapters.proxy.protocols import openai_shared
@@ -123,6 +123,7 @@ class Reading:
             call_id=call_id,
             tool_name=tool,
             content="" if content is None else content,
+            status="error" if exit_codes.states_failure(content) else "ok",
         )
 
     def _note_fields(self, message: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from refold.adapters.importers import base
+from refold.adapters.importers import base, exit_codes
 from refold.adapters.importers.response import events_of
 from refold.adapters.proxy.conversation import WireAnswer, WireMessage, WireRequest
 from refold.adapters.proxy.protocols import clients, errors
@@ -220,11 +220,15 @@ class _Reading:
         if files:
             content = [{"type": "text", "text": _text(content)}]
             content += [_file_block(part) for part in files]
+        failed = bool(base.at(response, "error"))
+        output = base.text(response, "output")
+        if output is not None and exit_codes.of_gemini(output):
+            failed = True
         return ToolResult(
             call_id=call_id,
             tool_name=tool,
             content=content,
-            status="error" if base.at(response, "error") else "ok",
+            status="error" if failed else "ok",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from refold.adapters.importers import base, codex, openai
+from refold.adapters.importers import base, codex, exit_codes, openai
 from refold.adapters.importers.response import events_of
 from refold.adapters.proxy.conversation import WireAnswer, WireMessage, WireRequest
 from refold.adapters.proxy.protocols import clients, errors, openai_shared
@@ -210,7 +210,9 @@ class _Reading:
             return event_of(piece.type, piece.fields)
         output = item.get("output")
         return ToolResult(
-            call_id=item["call_id"], content="" if output is None else output
+            call_id=item["call_id"],
+            content="" if output is None else output,
+            status="error" if exit_codes.states_failure(output) else "ok",
         )
 
     def _add(self, role: Any, events: tuple[Event, ...], place: str) -> None:
