@@ -225,6 +225,15 @@ def test_an_edit_at_a_place_that_was_not_read_moves_the_lines_behind_the_gap() -
         "find . -name '*.py' -exec sed -i s/1/2/ {} +",
         "gofmt -w ./...",
         "bash -c 'unfinished",
+        "cd /work && sed -i s/1/2/ app.py",
+        "cd /work/lib && sed -i s/1/2/ ../app.py",
+        "cd /work/lib; cd .. && sed -i s/1/2/ app.py",
+        "test -d x || cd /other && sed -i s/1/2/ app.py",
+        "(cd /other && ls) && sed -i s/1/2/ app.py",
+        "ls | cd /other && sed -i s/1/2/ app.py",
+        "cd /other; sed -i s/1/2/ app.py",
+        "cd $FOLDER && sed -i s/1/2/ app.py",
+        "cd /other && cd - && sed -i s/1/2/ app.py",
     ],
 )
 def test_a_command_that_may_change_a_file_puts_it_in_doubt(command: str) -> None:
@@ -257,6 +266,11 @@ def test_a_command_that_may_change_a_file_puts_it_in_doubt(command: str) -> None
         "make test",
         "git commit -m \"$(cat <<'EOF'\nFix > all\nEOF\n)\"",
         "gh pr view 1 --json title",
+        "cd /other && sed -i s/1/2/ app.py",
+        "cd /other && cat x | tee app.py > y && rm -r .",
+        "cd /other && cd lib && mv app.py ../app.py",
+        "cd lib && sed -i s/1/2/ app.py",
+        "(cd /other && rm app.py)",
     ],
 )
 def test_a_command_that_leaves_a_file_alone_does_not(command: str) -> None:

@@ -44,6 +44,12 @@ _WRITES_IN_AWK: Final = re.compile(
 _SETUP_SCRIPTS: Final = frozenset(
     {"activate", ".bashrc", ".profile", ".zshrc", ".env", "nvm.sh"}
 )
+# The operators after which a program runs only if the one before it succeeded.
+_NEXT_NEEDS_SUCCESS: Final = frozenset({"&&", "&&\n", "&&("})
+# Those after which a program runs in the folder of the one before it.
+_NEXT_IN_SAME_FOLDER: Final = frozenset({"|", "|&", "|\n"})
+# A folder whose place is not known: a pattern, a variable, the one before.
+_UNKNOWN_FOLDER: Final = re.compile(r"[$`*?\[{~]|^-")
 _DEEPEST: Final = 5  # commands within commands
 _LONGEST: Final = 20_000  # characters of a command that are read
 
@@ -100,12 +106,46 @@ def touched_by(command: str) -> Touched:
         words = _words(part)
         if words is None:
             return EVERYTHING
+        folder = _Folder()
         for step in _steps(words):
-            touched = _by_step(step)
+            touched = _by_step(step.words)
             if touched.everything:
                 return EVERYTHING
-            paths += touched.paths
+            paths += map(folder.path, touched.paths)
+            folder.follow(step)
     return Touched(paths=tuple(paths))
+
+
+class _Folder:
+    """The folder in which the next program of a command runs, as far as it is known.
+
+    Only a ``cd`` whose success the next program needs is sure to set it.
+    """
+
+    def __init__(self) -> None:
+        self._path = ""  # relative to where the command began; empty if not known
+        self._operator = ""  # before the next program
+
+    def path(self, path: str) -> str:
+        """Return a path as it is from where the command began."""
+        if not self._path or path.startswith(("/", "~")):
+            return path
+        return posixpath.normpath(posixpath.join(self._path, path))
+
+    def follow(self, step: _Step) -> None:
+        """Take the folder from a program that has run."""
+        words = step.words
+        # After || it may not run, and after | it runs in a shell of its own.
+        is_sure = "|" not in self._operator
+        self._operator = step.end
+        if step.end not in _NEXT_NEEDS_SUCCESS:
+            if step.end not in _NEXT_IN_SAME_FOLDER or "cd" in words:
+                self._path = ""
+        elif words[0] == "cd":
+            is_plain = len(words) == 2 and not _UNKNOWN_FOLDER.search(words[1])
+            self._path = self.path(words[1]) if is_plain and is_sure else ""
+        elif "cd" in words:
+            self._path = ""
 
 
 def _without_heredocs(command: str) -> str:
@@ -218,19 +258,29 @@ def _words(command: str) -> list[str] | None:
         return None
 
 
-def _steps(words: list[str]) -> Iterator[list[str]]:
-    """Yield the words of each program that a command runs."""
+class _Step(NamedTuple):
+    """A program that a command runs, with the operators behind it."""
+
+    words: list[str]
+    end: str
+
+
+def _steps(words: list[str]) -> Iterator[_Step]:
+    """Yield each program that a command runs."""
     step: list[str] = []
+    end = ""
     for word in words:
         is_substitution = word in ("<(", ">(")  # of a process
         if word in _SEPARATORS or is_substitution or set(word) <= set(";&|()\n"):
-            if step:
-                yield step
+            end += word
+            continue
+        if end and step:
+            yield _Step(step, end)
             step = []
-        else:
-            step.append(word)
+        end = ""
+        step.append(word)
     if step:
-        yield step
+        yield _Step(step, end)
 
 
 def _by_step(words: list[str]) -> Touched:
