@@ -158,7 +158,7 @@ def test_a_sub_agent_with_its_parents_history_has_its_own_title(
     transcript = read_one(write_lines(tmp_path, lines))
     parent = read_one(write_lines(tmp_path, lines[1:4], "parent.jsonl"))
 
-    assert transcript.title == "Count the cups."
+    assert transcript.title == "Count the cups. All of them."
     assert parent.title == "Tea"
 
 
