@@ -44,6 +44,7 @@ def file_histories(sessions: Iterable[Session]) -> FileHistories:
     histories = FileHistories()
     for _, _, envelope in heapq.merge(*streams, key=lambda timed: timed[:2]):
         histories.take(envelope)
+    histories.end()
     return histories
 
 

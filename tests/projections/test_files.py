@@ -142,7 +142,6 @@ def test_a_write_keeps_the_origin_of_unchanged_lines() -> None:
     ("status", "result"),
     [
         ("error", "String to replace not found in file."),
-        ("unknown", ""),
         ("ok", "<tool_use_error>File has not been read yet.</tool_use_error>"),
         ("ok", "No replacement was performed, old_str `n` is in several lines."),
     ],
@@ -290,6 +289,53 @@ def test_a_command_without_a_result_puts_files_in_doubt_too() -> None:
     run.read("other\n")
 
     assert run.outcomes() == [("unknown", "command")]
+
+
+def edit_call(call_id: str) -> ToolCall:
+    arguments = {"file_path": PATH, "old_string": "n + 1", "new_string": "n + 2"}
+    return ToolCall(call_id=call_id, tool_name="Edit", arguments=arguments)
+
+
+def test_an_edit_without_a_result_puts_its_file_in_doubt() -> None:
+    run = Run()
+    run.write()
+    run.write("x", path="/work/other.py")
+    called = run.add(edit_call("late")).seq
+    at_end = run.file()
+    run.add(UserInput(text="Go on."))
+    run.read("other\n")
+
+    for file in (at_end, run.file()):
+        assert file.entries[1].reason == "no_result"
+        assert file.entries[1].place.seq == called
+    assert [line.doubt is not None for line in at_end.blame()] == [True] * 5
+    assert run.outcomes() == [("unknown", "no_result")]
+    assert run.line(1, "/work/other.py").doubt is None
+
+
+def test_an_interrupted_edit_puts_its_file_in_doubt() -> None:
+    run = Run()
+    run.write()
+    run.add(edit_call("cut"))
+    run.add(ToolResult(call_id="cut", content="interrupted", status="unknown"))
+
+    file = run.file()
+
+    assert texts(file) == TEXT.split("\n")
+    assert {line.doubt.reason for line in file.blame() if line.doubt} == {"no_result"}
+
+
+def test_a_result_in_time_leaves_no_doubt() -> None:
+    run = Run()
+    run.write()
+    run.add(edit_call("c"))
+    run.add(AgentResponse(text="And one more."))
+    run.add(edit_call("d"))
+    run.add(ToolResult(call_id="c", content="ok"))
+    run.add(ToolResult(call_id="d", content="not found", status="error"))
+    run.read(TEXT.replace("n + 1", "n + 2"))
+
+    assert run.outcomes() == [("equal", None)]
 
 
 def test_a_full_read_ends_the_doubt() -> None:

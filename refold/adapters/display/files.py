@@ -28,6 +28,7 @@ _REASONS: Final[dict[str, str]] = {
     "redacted": "the edit contains redacted values",
     "not_read": "the edit is at a place that no event shows",
     "other_path": "an event changed a file whose path may mean this one",
+    "no_result": "no result says whether a change of the file took place",
 }
 
 

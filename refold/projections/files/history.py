@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from difflib import unified_diff
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -55,6 +55,7 @@ Reason: TypeAlias = Literal[
     "redacted",
     "not_read",
     "other_path",
+    "no_result",
 ]
 """Why a file or a line may differ from what is shown."""
 
@@ -235,11 +236,13 @@ class _Open(NamedTuple):
     """A call without its result.
 
     agent_events: the number of events of sub-agents before it.
+    is_doubted:   whether the files are in doubt that it may have changed.
     """
 
     call: Envelope
     asked: Asked
     agent_events: int
+    is_doubted: bool = False
 
 
 class _Session:
@@ -272,6 +275,7 @@ class FileHistories:
         histories = cls()
         for envelope in envelopes:
             histories.take(envelope)
+        histories.end()
         return histories
 
     def matching(self, name: str) -> list[str]:
@@ -297,12 +301,14 @@ class FileHistories:
         event = envelope.payload
         match event:
             case UserInput(text=text) if _is_of_user(envelope):
+                self._doubt_unanswered(session)
                 asked = Asked(user=envelope.seq, text=_beginning(text))
                 session.asked = asked
                 self._take_note(envelope, text)
             case UserInput(text=text) | SystemPrompt(text=str(text)):
                 self._take_note(envelope, text)
             case Request() if not envelope.activates_strategy:
+                self._doubt_unanswered(session)
                 session.asked = session.asked._replace(request=envelope.seq)
             case AgentResponse():
                 session.asked = session.asked._replace(response=envelope.seq)
@@ -338,8 +344,10 @@ class FileHistories:
         if not isinstance(call, ToolCall):
             return
         if is_rejected(event):
-            self._take_rejected(opened, result, event)
+            self._take_rejected(opened, result)
             return
+        if event.status == "unknown":
+            self._doubt_changed_files(opened, result)
         for use in calls.uses_of(call, event):
             self._step += 1
             if isinstance(use, calls.Delegated):
@@ -352,17 +360,12 @@ class FileHistories:
         for reported in calls.reported_in(calls.text_of(event.content)):
             self._report(reported.path, opened.call, result)
 
-    def _take_rejected(
-        self, opened: _Open, result: Envelope, event: ToolResult
-    ) -> None:
+    def _take_rejected(self, opened: _Open, result: Envelope) -> None:
         """Add the changes that a person rejected; they change no content."""
         call = opened.call.payload
         if not isinstance(call, ToolCall):
             return
-        accepted = event.model_copy(update={"status": "ok", "content": ""})
-        for use in calls.uses_of(call, accepted):
-            if isinstance(use, calls.Shown | calls.Commanded | calls.Delegated):
-                continue
+        for use in _changes_by(call):
             file = self._file(use.path)
             if file is None:
                 continue
@@ -394,6 +397,34 @@ class FileHistories:
                     removed=removed,
                 )
             )
+
+    def end(self) -> None:
+        """Take the end of the events: calls without a result may have had an effect."""
+        for session in self._sessions.values():
+            self._doubt_unanswered(session)
+
+    def _doubt_unanswered(self, session: _Session) -> None:
+        """Put the files in doubt that calls without a result may have changed."""
+        for call_id, opened in session.open_calls.items():
+            if opened.is_doubted:
+                continue
+            session.open_calls[call_id] = opened._replace(is_doubted=True)
+            self._doubt_changed_files(opened, opened.call)
+
+    def _doubt_changed_files(self, opened: _Open, result: Envelope) -> None:
+        """Put the files in doubt that a call names, without knowing its result."""
+        call = opened.call.payload
+        if not isinstance(call, ToolCall):
+            return
+        for use in _changes_by(call):
+            file = self._file(use.path)
+            if file is None:
+                continue
+            self._step += 1
+            self._doubt(
+                file, "no_result", Place(opened.call.session_id, opened.call.seq)
+            )
+            self._add_unknown(file, opened.call, result, opened.asked, "no_result", "")
 
     def _take_delegated(self, opened: _Open, result: Envelope) -> None:
         """Put all files in doubt after a sub-agent whose events are not recorded."""
@@ -818,6 +849,14 @@ def _is_of_user(envelope: Envelope) -> bool:
 
 def _beginning(text: str) -> str:
     return " ".join(text[:800].split())[:200]
+
+
+def _changes_by(call: ToolCall) -> Iterator[FileUse]:
+    """Yield the changes of files that a call makes if it succeeds."""
+    accepted = ToolResult(call_id=call.call_id)
+    for use in calls.uses_of(call, accepted):
+        if not isinstance(use, calls.Shown | calls.Commanded | calls.Delegated):
+            yield use
 
 
 def _changes_of(use: calls.FileUse, content: Content) -> list[Change]:
