@@ -20,7 +20,7 @@ from tests.support.wire import WireClient, check_contexts
 
 ID = "5c0f3f6e-7a0b-4a53-9a58-0d5f8d1f2a11"
 RUN = ("--user", "ada", "--session", "s")
-CLIENTS = {"claude-code": "claude", "codex": "codex"}
+CLIENTS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def recorded(refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A command line with the sample session, and without installed clients."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path / "gemini"))
     monkeypatch.setenv("PATH", "")
     refold("import", SAMPLE, *RUN)
     return refold
@@ -58,7 +59,7 @@ def test_resume_writes_the_session_and_prints_the_command(
     session = ran.out.split()[-1]
     assert ran.code == 0, ran.err
     assert ran.out.split()[0] == CLIENTS[client]
-    assert session in path.name
+    assert session[:8] in path.name
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert "is not installed" in ran.err
@@ -111,6 +112,7 @@ def test_resume_writes_to_the_home_if_no_variable_names_a_folder(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     monkeypatch.delenv("CODEX_HOME")
+    monkeypatch.delenv("GEMINI_CLI_HOME")
 
     ran = recorded("resume", "s", "--user", "ada", "--in", client, "--print-command")
 
@@ -126,6 +128,7 @@ def test_resume_reports_a_home_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "file" / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "file" / "codex"))
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path / "file" / "gemini"))
 
     ran = recorded("resume", "s", "--user", "ada", "--in", client)
 
@@ -150,7 +153,34 @@ def test_resume_starts_an_installed_client_in_this_folder(
     assert ran.code == 7
     assert ran.out == ""
     assert os.path.samefile(folder, tmp_path)
-    assert arguments[-1] in path.name
+    assert arguments[-1][:8] in path.name
+
+
+def test_gemini_finds_the_session_under_its_name_for_the_folder(
+    recorded: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def project() -> str:
+        recorded("resume", "s", "--user", "ada", "--in", "gemini", "--print-command")
+        newest = max(transcripts(tmp_path), key=lambda path: path.stat().st_mtime_ns)
+        marker = newest.parent.parent / ".project_root"
+        assert marker.read_text() == str(Path.cwd().resolve())
+        return marker.parent.name
+
+    monkeypatch.setenv("REFOLD_DB", f"sqlite:///{tmp_path / 'refold.db'}")
+    settings = tmp_path / "gemini" / ".gemini"
+    folders = [tmp_path / "one" / "My Shop", tmp_path / "two" / "my_shop"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    names = []
+    for folder in [*folders, folders[0]]:
+        monkeypatch.chdir(folder)
+        names.append(project())
+    of_client = {"projects": {str(folders[1]): "chosen-by-the-client"}}
+    (settings / "projects.json").write_text(json.dumps(of_client))
+    monkeypatch.chdir(folders[1])
+    names.append(project())
+
+    assert names == ["my-shop", "my-shop-1", "my-shop", "chosen-by-the-client"]
 
 
 def test_a_missing_session_and_one_of_another_user_cannot_be_resumed(

@@ -19,26 +19,40 @@ from tests.support.provider import Provider, answer
 
 def test_gemini_cli_continues_an_exported_session(tmp_path: Path) -> None:
     with Provider() as provider:
-        _check_gemini(Desk(tmp_path, provider))
+        desk = Desk(tmp_path, provider)
+        record(desk)
+        settings = desk.home / ".gemini"
+        chats = settings / "tmp/work/chats"
+        chats.mkdir(parents=True)
+        projects = {"projects": {str(desk.work): "work"}}
+        (settings / "projects.json").write_text(json.dumps(projects))
+        (settings / "tmp/work/.project_root").write_text(str(desk.work))
+        session_id = "5c0f3f6e-7a0b-4a53-9a58-0d5f8d1f2a11"
+        file = chats / f"session-2026-01-01T00-00-{session_id}.jsonl"
+        export = ("export", "--user", "ada", "--session", "s", "--format", "gemini")
+        desk.refold(*export, "--out", str(file))
+
+        _check_continued(desk, file, "latest")
 
 
-def _check_gemini(desk: Desk) -> None:
-    record(desk)
-    settings = desk.home / ".gemini"
-    chats = settings / "tmp/work/chats"
-    chats.mkdir(parents=True)
+def test_gemini_cli_continues_a_session_that_refold_resumes(tmp_path: Path) -> None:
+    with Provider() as provider:
+        desk = Desk(tmp_path, provider)
+        record(desk)
+        session_id = desk.export("s", "gemini")
+        (file,) = desk.home.rglob("session-*.jsonl")
+
+        _check_continued(desk, file, session_id)
+
+
+def _check_continued(desk: Desk, file: Path, name: str) -> None:
+    """Check what Gemini CLI sends that resumes a session by this name."""
     chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
-    (settings / "settings.json").write_text(json.dumps(chosen))
-    projects = {"projects": {str(desk.work): "work"}}
-    (settings / "projects.json").write_text(json.dumps(projects))
-    (settings / "tmp/work/.project_root").write_text(str(desk.work))
-    name = "session-2026-01-01T00-00-5c0f3f6e-7a0b-4a53-9a58-0d5f8d1f2a11.jsonl"
-    export = ("export", "--user", "ada", "--session", "s", "--format", "gemini")
-    desk.refold(*export, "--out", str(chats / name))
+    (desk.home / ".gemini/settings.json").write_text(json.dumps(chosen))
     desk.provider.reply(answer("The tests pass."))
 
     desk.run(
-        [str(program("gemini")), "-p", PROMPT, "-r", "latest", "--yolo", "--skip-trust"]
+        [str(program("gemini")), "-p", PROMPT, "-r", name, "--yolo", "--skip-trust"]
     )
 
     contents = desk.provider.requests[-1].json["contents"]
@@ -53,7 +67,7 @@ def _check_gemini(desk: Desk) -> None:
     assert [(one["id"], one["name"], one["args"]) for one in calls] == made
     assert [one["id"] for one in results] == [call_id for call_id, _, _ in made]
     assert sum("inlineData" in part for part in parts) == 2
-    desk.refold("import", str(chats / name), "--user", "ada")
+    desk.refold("import", str(file), "--user", "ada")
     (fork,) = [one for one in desk.sessions().values() if one.session_id != "s"]
     assert origin_of(fork) == "s"
     assert answers_of(fork) == ["The tests pass."]

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC
+from itertools import count
+from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from refold.adapters.exporters import base
 from refold.adapters.exporters.base import Entry
@@ -17,6 +23,11 @@ IS_LINES = True
 # or for a context of its own.
 _DROPPED: Final = ("/", "?", "<session_context>", "<hook_context>")
 _BEFORE_DROPPED: Final = "(The user:)\n"
+# The client's list of folders with their names, and the file that names the folder of a
+# name.
+_PROJECTS: Final = "projects.json"
+_PROJECT_FILE: Final = ".project_root"
+_ID_IN_NAME: Final = 8  # characters of a session's id in the name of its file
 
 
 def write(conversation: base.Conversation, target: base.Target) -> base.Written:
@@ -147,3 +158,69 @@ def _part(block: Block) -> Entry:
     if block["type"] != "text":
         block = base.in_words(block)
     return {"text": block["text"]}
+
+
+def place(home: Path, target: base.Target) -> Path:
+    """Return the file in which the client looks for a session.
+
+    home: the folder with the client's settings.
+    """
+    chats = home / "tmp" / _project(home, target.folder) / "chats"
+    started = target.at.astimezone(UTC)
+    session_id = str(target.session_id)[:_ID_IN_NAME]
+    return chats / f"session-{started:%Y-%m-%dT%H-%M}-{session_id}.jsonl"
+
+
+def claim_folder(path: Path, target: base.Target) -> None:
+    """Note the folder of the project, by which the client finds the session's file.
+
+    path: the file of the session, whose folder exists.
+    """
+    marker = path.parent.parent / _PROJECT_FILE
+    if not marker.exists():
+        marker.write_text(str(target.folder))
+
+
+def _project(home: Path, folder: Path) -> str:
+    """Return the client's name for a folder: the one that it has, or a new one."""
+    names = _projects(home)
+    name = names.get(str(folder))
+    if name is not None and _owner(home, name) in (None, str(folder)):
+        return name
+    for marker in sorted((home / "tmp").glob(f"*/{_PROJECT_FILE}")):
+        if _owner(home, marker.parent.name) == str(folder):
+            return marker.parent.name
+    words = re.sub("[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "project"
+    for number in count():
+        name = f"{words}-{number}" if number else words
+        if name not in names.values() and _owner(home, name) is None:
+            return name
+    raise AssertionError
+
+
+def _projects(home: Path) -> dict[str, str]:
+    """Return the client's names of folders, by their paths."""
+    try:
+        projects = json.loads((home / _PROJECTS).read_bytes())["projects"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    if not isinstance(projects, dict):
+        return {}
+    names: dict[str, str] = {}
+    for path, name in projects.items():
+        if isinstance(name, str) and re.fullmatch("[a-z0-9-]+", name):
+            names[path] = name
+    return names
+
+
+def _owner(home: Path, name: str) -> str | None:
+    """Return the folder that has this name; None if none has it."""
+    try:
+        return (home / "tmp" / name / _PROJECT_FILE).read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def command(session_id: UUID) -> list[str]:
+    """Return the command that continues a session."""
+    return ["gemini", "--resume", str(session_id)]

@@ -130,7 +130,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         ),
         "resume": _own(
             "resume:resume",
-            "Continue a session in Claude Code or Codex, in the current folder.",
+            "Continue a session in another program, in the current folder.",
         ),
         "repair": _own("verify:repair", "Report damage, and repair derived data."),
         "move": _own(

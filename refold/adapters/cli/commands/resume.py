@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from refold.projections.context.view import View
     from refold.store import Session
 
-Client = Literal["claude-code", "codex"]
+Client = Literal["claude-code", "codex", "gemini"]
 _UUID_LENGTH: Final = 36
 
 AtOption = Annotated[
@@ -62,7 +63,7 @@ def resume(
         typer.Option(
             "--in",
             metavar="CLIENT",
-            help="Continue in this client: claude-code or codex.",
+            help="Continue in this client: claude-code, codex, or gemini.",
         ),
     ],
     user: options.ReaderOption = None,
@@ -76,7 +77,7 @@ def resume(
         ),
     ] = False,
 ) -> output.Result:
-    """Continue a session in Claude Code or Codex, in the current folder.
+    """Continue a session in another program, in the current folder.
 
     Writes the session's context where the client looks for its sessions, and starts
     the client with it.  Prints the command instead if the client is not installed.  The
@@ -85,15 +86,15 @@ def resume(
 
     The access log records the export, and a later erasure names the file.
     """
-    from refold.adapters.importers.follower import folder_of
-
     store = call.store()
     opened = options.found_session(store, user, session)
     view = _context(opened, strategy, at, reveal=reveal)
     module: Any = exporters.writer(client)
     target = base.Target(folder=Path.cwd().resolve())
-    path: Path = module.place(folder_of(client).parent, target)
+    path: Path = module.place(_settings_of(client), target)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if client == "gemini":
+        module.claim_folder(path, target)
     conversation = base.conversation_of(opened, view)
     written = _write(opened, conversation, client, target, path, overwrite=False)
     _fork(opened, conversation.origin, client, target)
@@ -118,6 +119,16 @@ def resume(
             f"{command[0]} is not installed: install it, and run its command"
         )
     return output.Result(value, shlex.join(command), acted=True)
+
+
+def _settings_of(client: Client) -> Path:
+    """Return the folder with the settings and sessions of a client."""
+    if client == "gemini":
+        home = os.environ.get("GEMINI_CLI_HOME") or "~"
+        return Path(home, ".gemini").expanduser()
+    from refold.adapters.importers.follower import folder_of
+
+    return folder_of(client).parent
 
 
 def export_context(
