@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -134,16 +135,24 @@ def load_own(group: Group, name: str) -> Any:
     Raises InvalidConfiguration if the installed package does not name it, because it
     was installed before the name was added.
     """
+    place = _own_places().get((group.name, name))
+    if place is None:
+        raise InvalidConfiguration(
+            f"the {group.noun} {name} is missing in the installed package {_OWN}: "
+            "install it again"
+        )
+    return Plugin(group, name, place, _OWN).load()
+
+
+@cache
+def _own_places() -> dict[tuple[str, str], str]:
+    """Return the places that Refold's own package names, by group and name."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     with suppress(PackageNotFoundError):
-        points = distribution(_OWN).entry_points.select(group=group.name, name=name)
-        for point in points:
-            return Plugin(group, name, point.value, _OWN).load()
-    raise InvalidConfiguration(
-        f"the {group.noun} {name} is missing in the installed package {_OWN}: install "
-        "it again"
-    )
+        points = distribution(_OWN).entry_points
+        return {(point.group, point.name): point.value for point in points}
+    return {}
 
 
 def find(group: Group, name: str, built_in: Collection[str]) -> Plugin | None:
@@ -197,12 +206,30 @@ def _is_named(group: Group) -> bool:
     --help``, so it is not used.
     """
     header = group.name.encode()
-    for folder in sys.path:
-        path = Path(folder or ".")
-        if path.is_file():  # a zip file, which only importlib.metadata reads
+    for name in sys.path:
+        folder = Path(name or ".")
+        if folder.is_file():  # a zip file, which only importlib.metadata reads
             return True
-        for listing in path.glob("*-info/entry_points.txt"):
-            package = listing.parent.name.partition("-")[0]
-            if package != _OWN and header in listing.read_bytes():
+        with suppress(OSError):
+            # Installing or removing a package changes the time of the folder.
+            modified = folder.stat().st_mtime_ns
+            if any(header in text for text in _plugin_listings(folder, modified)):
                 return True
     return False
+
+
+@lru_cache(maxsize=64)
+def _plugin_listings(folder: Path, _modified: int) -> list[bytes]:
+    """Return the texts of ``entry_points.txt`` in ``folder`` that name a group of ours.
+
+    _modified: when the folder was last changed, so that a changed one is read again.
+    """
+    texts: list[bytes] = []
+    for listing in folder.glob("*-info/entry_points.txt"):
+        package = listing.parent.name.partition("-")[0]
+        if package == _OWN:
+            continue
+        text = listing.read_bytes()
+        if any(group.name.encode() in text for group in _GROUPS):
+            texts.append(text)
+    return texts

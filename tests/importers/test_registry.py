@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,21 @@ def test_each_built_in_importer_is_an_entry_point_of_its_name() -> None:
 
 def test_importers_of_refold_are_no_plugins() -> None:
     assert plugins.installed(plugins.IMPORTERS, ()).usable == {}
+
+
+def test_the_entry_points_of_refold_are_read_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Reading them takes longer than a small file, so each process does it once."""
+    path = write_sample(tmp_path, "chatgpt")
+    importers.read(path)
+
+    def unexpected(name: str) -> None:
+        raise AssertionError(f"the package {name} is read again")
+
+    monkeypatch.setattr(metadata, "distribution", unexpected)
+
+    assert importers.read(path)
 
 
 def test_an_importer_that_the_installed_package_lacks_is_refused(

@@ -51,6 +51,27 @@ def test_plugins_are_found_and_not_loaded(install: Install) -> None:
     assert packs.refused == {}
 
 
+def test_packages_are_read_once_until_one_is_installed(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("notes", {"refold.importers": {"notes": "notes"}})
+    assert importers.formats() == [*FORMATS, "notes"]
+    listings: list[Path] = []
+    read_bytes = Path.read_bytes
+
+    def counted(path: Path) -> bytes:
+        listings.append(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+
+    assert importers.formats() == [*FORMATS, "notes"]
+    assert listings == []
+
+    install("diary", {"refold.importers": {"diary": "diary"}})
+    assert importers.formats() == [*FORMATS, "diary", "notes"]
+
+
 def test_a_plugin_that_cannot_be_imported_is_named_with_its_package(
     install: Install,
 ) -> None:
