@@ -538,7 +538,7 @@ class CompactionNote(Event):
 
 
 EditReason: TypeAlias = Literal[
-    "compaction", "rewind", "fork", "rollback", "clearing", "removal", ""
+    "compaction", "rewind", "fork", "rollback", "clearing", "removal", "rewriting", ""
 ]
 
 
@@ -558,10 +558,14 @@ class ProviderEdit(Event):
     reason:        the cause of a change that a client made in its own history.
     left_out:      the events that contexts leave out.
     restored:      events that were left out and that contexts show again.
-    cleared:       tool results that contexts show with ``cleared_text`` as content, and
-                   responses that contexts show without their thinking.
+    cleared:       tool results that contexts show with ``cleared_text`` as content,
+                   responses that contexts show without their thinking, and calls that
+                   contexts show with other arguments.
     in_place:      the events that stand in the place of those left out, such as the
                    client's own summary.  Contexts show them before all other events.
+    arguments:     of the calls in ``cleared``: these arguments take the place of those
+                   with the same names.  A text takes the place of all arguments.
+    without_arguments: the names of the arguments that these calls lose.
     """
 
     version: ClassVar[int] = 2
@@ -576,6 +580,8 @@ class ProviderEdit(Event):
     cleared: tuple[Span, ...] = ()
     cleared_text: str = ""
     in_place: tuple[Span, ...] = ()
+    arguments: JsonObject | str | None = None
+    without_arguments: tuple[str, ...] | None = None
 
     @property
     def spans(self) -> tuple[Span, ...]:

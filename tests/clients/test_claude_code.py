@@ -57,6 +57,28 @@ class TestClaudeCode(TranscriptContract):
         session = with_answer(trial.check(), "It is 48.")
         assert events_of(session, "provider_edit")
 
+    def test_a_call_to_which_it_adds_a_default_is_recorded_once(
+        self, trial: Trial
+    ) -> None:
+        note = trial.work / "note.txt"
+        note.write_text("It is five.\n")
+        edit = {"file_path": str(note), "old_string": "five", "new_string": "six"}
+        trial.begin(
+            "Change the note.",
+            answer("I read it.", call("Read", {"file_path": str(note)})),
+            answer("I change it.", call("Edit", edit)),
+            answer("It is changed."),
+        )
+        trial.import_transcripts(trial.home / ".claude/projects")
+
+        session = with_answer(trial.check(), "It is changed.")
+        calls = events_of(session, "tool_call")
+        assert [made.tool_name for made in calls] == ["Read", "Edit"]
+        assert calls[1].arguments == edit
+        (rewritten,) = events_of(session, "provider_edit")
+        assert rewritten.arguments == {"replace_all": False}
+        assert note.read_text() == "It is six.\n"
+
     def test_images_are_recorded(self, trial: Trial) -> None:
         (trial.work / "square.png").write_bytes(PNG)
         path = str(trial.work / "square.png")

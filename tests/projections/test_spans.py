@@ -8,7 +8,9 @@ from hypothesis import given, strategies as st
 
 from refold.projections.context.units import (
     Spans,
+    SpanSet,
     holds,
+    is_among,
     joined,
     spans_of,
     upto,
@@ -32,7 +34,26 @@ def test_spans_behave_like_sets_of_seqs(
     assert seqs_of(joined((*spans, *taken))) == left | right
     assert seqs_of(without(spans, taken)) == left - right
     assert seqs_of(upto(spans, cut)) == {seq for seq in left if seq <= cut}
-    assert holds(spans, cut) == (cut in left)
+    assert holds(spans, cut) == is_among(spans, cut) == (cut in left)
+
+
+@given(steps=st.lists(st.tuples(st.booleans(), SEQS), max_size=8), cut=SEQS)
+def test_a_span_set_behaves_like_a_set_of_seqs(
+    steps: list[tuple[bool, set[int]]], cut: set[int]
+) -> None:
+    spans = SpanSet()
+    seqs: set[int] = set()
+    for is_added, changed in steps:
+        if is_added:
+            spans.add(spans_of(changed))
+            seqs |= changed
+        else:
+            spans.remove(spans_of(changed))
+            seqs -= changed
+
+    assert spans.spans == spans_of(seqs)
+    assert spans.missing(spans_of(cut)) == spans_of(cut - seqs)
+    assert all(spans.holds(seq) == (seq in seqs) for seq in range(-7, 28))
 
 
 @given(left=SEQS, right=SEQS)

@@ -135,9 +135,20 @@ class Conversation:
         if with_text:
             content.insert(0, self.word("calling"))
         client.say(self.word("ask"), *content)
+        if number == 2:
+            self.rewrite(client.messages[-1])
         results = [result(name, self.word("output")) for name in ids]
         client.messages.append(user(*results))
         client.send(self.word("answer"))
+
+    def rewrite(self, message: dict[str, Any]) -> None:
+        """Send a call back with other arguments than the model's."""
+        for block in message["content"]:
+            if block["type"] == "tool_use":
+                block["input"] = {**block["input"], "all": False}
+                if self.number % 2:
+                    block["input"]["command"] = self.word("instead")
+                return
 
     def think(self, *, dropped: bool) -> None:
         client = self.client

@@ -97,6 +97,31 @@ def test_the_clients_summary_comes_before_the_events_that_it_preserved(
 
 
 @pytest.mark.parametrize("spec", ["keep_all", "hybrid", "turn_window"])
+def test_a_call_is_shown_with_the_arguments_of_the_client(
+    session: Session, spec: str
+) -> None:
+    say(session, UserInput(text="q"), AgentResponse(text="I change it."))
+    say(session, ToolCall(call_id="c", tool_name="Edit", arguments={"a": 1, "b": 2}))
+    changed = ProviderEdit(cleared=((3, 3),), arguments={"a": 2})
+    removed = ProviderEdit(cleared=((3, 3),), without_arguments=("b",))
+    say(session, changed, removed, ToolResult(call_id="c", content="done"))
+
+    def arguments(at: int | None) -> list[Any]:
+        shown = []
+        for message in session.context(spec, at=at).messages:
+            for block in message["content"]:
+                if block["type"] == "tool_use":
+                    shown.append(block["input"])
+        return shown
+
+    assert arguments(3) == [{"a": 1, "b": 2}]
+    assert arguments(None) == [{"a": 2}]
+    fork = session.fork(at=6, session_id="fork")
+    (view,) = [fork.context(spec)]
+    assert '"a":2' in str(view.messages).replace(" ", "").replace("'", '"')
+
+
+@pytest.mark.parametrize("spec", ["keep_all", "hybrid", "turn_window"])
 def test_a_cleared_result_is_shown_with_the_text_of_the_client(
     session: Session, spec: str
 ) -> None:

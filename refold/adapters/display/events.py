@@ -267,10 +267,12 @@ def _span(first: int | None, last: int | None) -> str:
 
 def _changes(edit: events.ProviderEdit) -> str:
     """Return the changes of a client's edit, with a line for each kind of change."""
+    has_arguments = edit.arguments is not None or bool(edit.without_arguments)
     changes = {
         "leaves out": edit.left_out,
         "shows again": edit.restored,
-        "clears the results": edit.cleared,
+        "clears the results": () if has_arguments else edit.cleared,
+        "changes the arguments of": edit.cleared if has_arguments else (),
         "puts in their place": edit.in_place,
     }
     lines: list[str] = []
@@ -278,6 +280,10 @@ def _changes(edit: events.ProviderEdit) -> str:
         if spans:
             places = [seqs(*span).removeprefix("seq ") for span in spans]
             lines.append(f"{change} seq {', '.join(places)}")
+    if edit.arguments is not None:
+        lines.append(readable(edit.arguments))
+    if edit.without_arguments:
+        lines.append(f"without {', '.join(edit.without_arguments)}")
     return _lines(*lines)
 
 

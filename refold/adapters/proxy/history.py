@@ -20,7 +20,7 @@ from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Envelope
 from refold.domain.events import EditReason, Event, JsonObject
 from refold.projections.context.edits import Edited, applied, edits_in
-from refold.projections.context.units import holds
+from refold.projections.context.units import is_among
 
 # Returns the keyed digest of an identity.
 Digest = Callable[[bytes], str]
@@ -200,32 +200,39 @@ class Entry:
     """An event of the session that a request may repeat.
 
     digest:  as in ``Item``, of what contexts show in its place.
+    digests: its digest and its former ones.
     bare:    as in ``Item``.
+    tool:    of a call.
     status:  of a result.
-    cleared: whether contexts show it with another content already.
-    changed: whether the session has it redacted or cut.
+    changed: whether contexts show it redacted or cut.
+    edits:   the seqs of the edits that change its content.
     """
 
     seq: int
     type: str
     digest: str
+    digests: frozenset[str]
     bare: str = ""
     call_id: str = ""
+    tool: str = ""
     status: str = ""
-    cleared: bool = False
     changed: bool = False
+    edits: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, seq: int, item: Item, *, changed: bool = False) -> Entry:
         """Return the entry of an item that was appended at ``seq``."""
         event = item.event
         status = event.status if isinstance(event, kinds.ToolResult) else ""
+        tool = event.tool_name if isinstance(event, kinds.ToolCall) else ""
         return cls(
             seq=seq,
             type=item.type,
             digest=item.digest,
+            digests=frozenset({item.digest}),
             bare=item.bare,
             call_id=item.call_id,
+            tool=tool,
             status=status,
             changed=changed,
         )
@@ -258,16 +265,23 @@ class History:
     def put(self, entry: Entry) -> None:
         """Add an event that contexts may show anywhere."""
         self.entries[entry.seq] = entry
-        self.digests.add(entry.digest)
+        self.digests |= entry.digests
         if entry.bare:
             self.digests.add(entry.bare)
 
-    def clear(self, seq: int, item: Item) -> None:
-        """Note that contexts show an event with the content of an item from now on."""
+    def clear(self, seq: int, item: Item, edit_seq: int, *, changed: bool) -> None:
+        """Note that contexts show an event with the content of an item from now on.
+
+        edit_seq: of the edit that records this.
+        changed:  whether the edit is redacted or cut.
+        """
         entry = self.entries[seq]
         entry.digest = item.digest
+        entry.digests |= {item.digest}
         entry.bare = ""
-        entry.cleared = True
+        entry.edits = (*entry.edits, edit_seq)
+        if entry.type != "agent_response":  # its text stays as it was
+            entry.changed = changed
         self.digests.add(item.digest)
 
     @classmethod
@@ -279,10 +293,10 @@ class History:
         """
         edited = applied(edits_in(envelopes))
         history = cls()
-        cleared_digests: dict[int, str] = {}
+        cleared_digests: dict[int, list[str]] = {}
         for envelope in envelopes:
             for seq, cleared in cleared_in(envelope).items():
-                cleared_digests.setdefault(seq, cleared)
+                cleared_digests.setdefault(seq, []).append(cleared)
         for envelope in envelopes:
             if not envelope.meta.in_context:
                 continue
@@ -291,12 +305,25 @@ class History:
                 continue
             _clear(entry, envelope, edited, cleared_digests, digest)
             history.put(entry)
-            if holds(edited.in_place, entry.seq):
+            if is_among(edited.in_place, entry.seq):
                 history.front.add(entry.seq)
         history.shown = history.order(
-            seq for seq in history.entries if not holds(edited.left_out, seq)
+            seq for seq in history.entries if not is_among(edited.left_out, seq)
         )
         return history
+
+    def matches(self, entry: Entry, item: Item) -> bool:
+        """Whether an item is an event of the session, also with another content.
+
+        The content may be cleared.  A call may have other arguments than the model's:
+        clients add defaults, and people change commands.  An id can come again with
+        another call, so arguments that another event has are not such a change.
+        """
+        if entry.digest == item.digest or _is_cleared(entry, item):
+            return True
+        if not _is_same_call(entry, item):
+            return False
+        return item.digest in entry.digests or item.digest not in self.digests
 
     def found(self, items: Sequence[Item]) -> tuple[int, ...]:
         """Return the seqs of the first items that the log has in this order."""
@@ -342,7 +369,7 @@ def _clear(
     entry: Entry,
     envelope: Envelope,
     edited: Edited,
-    digests: Mapping[int, str],
+    digests: Mapping[int, Sequence[str]],
     digest: Digest,
 ) -> None:
     """Give an entry the digest of its cleared form, if contexts show it cleared.
@@ -352,10 +379,15 @@ def _clear(
     shown = edited.cleared_form(envelope)
     if shown is None:
         return
-    entry.cleared = True
+    entry.edits = tuple(edit.at for edit in edited.cleared[entry.seq])
     item = item_of(shown.payload, digest)
-    entry.digest = digests.get(entry.seq) or (item.digest if item else "")
+    shown_digest = item.digest if item else ""
+    recorded = digests.get(entry.seq, ())
+    entry.digest = recorded[-1] if recorded else shown_digest
+    entry.digests |= {*recorded, entry.digest}
     entry.bare = ""
+    if entry.type != "agent_response":
+        entry.changed = entry.digest != shown_digest
 
 
 def wire_of(envelope: Envelope) -> JsonObject:
@@ -499,7 +531,7 @@ def _shared_beginning(
     for seq, item in zip(history.shown, items, strict=False):
         entry = history.entries[seq]
         if entry.digest != item.digest:
-            if not _is_cleared(entry, item):
+            if not history.matches(entry, item):
                 break
             cleared.append((seq, item))
         shared += 1
@@ -508,7 +540,7 @@ def _shared_beginning(
 
 def _is_cleared(entry: Entry, item: Item) -> bool:
     """Whether the client sent the same event with less content."""
-    if entry.cleared:
+    if entry.edits:
         return False
     event = item.event
     if isinstance(event, kinds.ToolResult):
@@ -522,8 +554,15 @@ def _is_cleared(entry: Entry, item: Item) -> bool:
     return bool(entry.bare) and entry.bare == item.digest
 
 
-def _matches(entry: Entry, item: Item) -> bool:
-    return entry.digest == item.digest or _is_cleared(entry, item)
+def _is_same_call(entry: Entry, item: Item) -> bool:
+    """Whether both are calls of the same tool with the same id."""
+    event = item.event
+    return (
+        isinstance(event, kinds.ToolCall)
+        and entry.type == "tool_call"
+        and entry.call_id == event.call_id
+        and entry.tool == event.tool_name
+    )
 
 
 def _places(
@@ -559,7 +598,7 @@ def _subsequence(
     matched: list[int] = []
     at = 0
     for item in items:
-        while at < len(seqs) and not _matches(history.entries[seqs[at]], item):
+        while at < len(seqs) and not history.matches(history.entries[seqs[at]], item):
             at += 1
         if at == len(seqs):
             break
@@ -740,12 +779,41 @@ def _has_order(history: History, items: Sequence[Item], candidate: Plan) -> bool
 def differing_texts(
     cleared: Iterable[tuple[int, Item]],
 ) -> dict[str, list[tuple[int, Item]]]:
-    """Group cleared events by the text that contexts show from now on."""
+    """Group cleared events by the text that contexts show from now on.
+
+    Calls are left out: contexts show these with other arguments.
+    """
     groups: dict[str, list[tuple[int, Item]]] = {}
     for seq, item in cleared:
         event = item.event
+        if isinstance(event, kinds.ToolCall):
+            continue
         text = ""
         if isinstance(event, kinds.ToolResult):
             text = str(event.content)
         groups.setdefault(text, []).append((seq, item))
     return groups
+
+
+def differing_arguments(
+    shown: kinds.ToolCall, sent: kinds.ToolCall
+) -> kinds.ProviderEdit:
+    """Return the edit by which contexts show a call with the arguments that were sent.
+
+    It has no seqs yet.
+
+    shown: the call as contexts show it, after redaction.
+    sent:  the call of the client.
+    """
+    before = shown.arguments
+    after = sent.arguments
+    if isinstance(before, str) or isinstance(after, str):
+        return kinds.ProviderEdit(reason="rewriting", arguments=after)
+    changed: JsonObject = {}
+    for name, value in after.items():
+        if name not in before or canonical([before[name]]) != canonical([value]):
+            changed[name] = value
+    removed = tuple(name for name in before if name not in after)
+    return kinds.ProviderEdit(
+        reason="rewriting", arguments=changed, without_arguments=removed or None
+    )

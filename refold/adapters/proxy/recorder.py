@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,6 +22,7 @@ from refold.adapters.proxy.history import (
     Item,
     Plan,
     are_in_order,
+    differing_arguments,
     differing_texts,
     identity,
     item_of,
@@ -31,7 +32,7 @@ from refold.adapters.proxy.macs import BodyMacs, body_mac as body_mac
 from refold.adapters.proxy.sessions import Thread, Threads, tool_names
 from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain import errors
-from refold.domain.envelope import Draft, Meta, from_microseconds, with_id
+from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds, with_id
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -45,8 +46,8 @@ from refold.domain.events import (
 )
 from refold.domain.session import SessionState, labelling
 from refold.projections.context.budget import WINDOW_TOKENS
-from refold.projections.context.edits import Edited
-from refold.projections.context.units import Spans, spans_of
+from refold.projections.context.edits import Edit, applied, edit_of, edits_in
+from refold.projections.context.units import spans_of
 from refold.projections.models import window_of
 from refold.redaction.chokepoint import RedactedEvent, repeating
 from refold.redaction.guard import Limits
@@ -328,7 +329,7 @@ class StoreRecorder:
         contents = _contents(thread, items, changes, state, exchange)
         new: list[_Prepared] = []
         is_appended = False
-        if state.head_seq == 0 or not _edit_tail(thread, changes, contents):
+        if state.head_seq == 0 or not _can_edit_tail(thread, changes, contents):
             # The session has no key yet, or its views must be read again.
             appended = self._append(thread, contents, state) if contents else []
             _follow(thread, changes, appended)
@@ -337,6 +338,7 @@ class StoreRecorder:
             is_appended = True
         elif contents:
             new = self._prepare(thread, contents, state)
+            _edit_tail(thread, new, state)
         sent_bytes = exchange.body if redacted is None else redacted.body
         request = self._request(
             thread, wire, items, exchange, sent_bytes, new, state, changes
@@ -380,8 +382,14 @@ class StoreRecorder:
         if any(part.changed for part in new):
             is_unchanged = False
         entries = thread.history.entries
+        # The edits among the new events have all content of these events.
+        rewritten = {
+            seq for seq, item in changes.cleared if item.type != "agent_response"
+        }
         for place in changes.places:
-            if place is not None and entries[place].changed:
+            if place is None or place in rewritten:
+                continue
+            if entries[place].changed:
                 is_unchanged = False
                 break
         request = request.model_copy(
@@ -678,8 +686,11 @@ def _contents(
         left_out.append(thread.head_seq + len(contents))
     front = list(changes.front)
     for item in new[: changes.new_in_front]:
-        contents += _contents_of(item, exchange)
-        front.append(thread.head_seq + len(contents))
+        parts = _contents_of(item, exchange)
+        start = thread.head_seq + len(contents) + 1
+        # The beginning of an answer without text comes with it.
+        front += range(start, start + len(parts))
+        contents += parts
     rest = new[changes.new_in_front :]
     if changes.has_summary:
         # A summary stands directly before the edit that leaves out what it replaces.
@@ -699,12 +710,40 @@ def _contents(
             cleared=spans_of(seq for seq, _ in cleared),
             cleared_text=text,
         )
-        digests = {str(seq): item.digest for seq, item in cleared}
-        meta = Meta.of({"wire": {"cleared": digests}})
-        contents.append(_Content(Draft(edit, ts=exchange.began_at, meta=meta)))
+        contents.append(_edit_of_content(edit, cleared, exchange))
+    for seq, item in changes.cleared:
+        if isinstance(item.event, ToolCall):
+            edit = differing_arguments(_shown_call(thread, seq), item.event)
+            edit = edit.model_copy(update={"cleared": ((seq, seq),)})
+            contents.append(_edit_of_content(edit, [(seq, item)], exchange))
     for item in rest:
         contents += _contents_of(item, exchange)
     return contents
+
+
+def _edit_of_content(
+    edit: ProviderEdit, cleared: Iterable[tuple[int, Item]], exchange: Exchange
+) -> _Content:
+    """Return the draft of an edit, with the digests of what contexts show from now on.
+
+    cleared: the seqs whose content it changes, each with the item that was sent.
+    """
+    digests = {str(seq): item.digest for seq, item in cleared}
+    meta = Meta.of({"wire": {"cleared": digests}})
+    return _Content(Draft(edit, ts=exchange.began_at, meta=meta))
+
+
+def _shown_call(thread: Thread, seq: int) -> ToolCall:
+    """Return a call of the session as contexts show it."""
+    shown = None if thread.views is None else thread.views.in_tail(seq)
+    if shown is None:
+        session = thread.session
+        seqs = (seq, *thread.history.entries[seq].edits)
+        call, *edits = session.writer.log.read(session.stream, spans=spans_of(seqs))
+        shown = applied(edits_in(edits)).cleared_form(call) or call
+    if not isinstance(shown.payload, ToolCall):
+        raise AssertionError(f"seq {seq} is no call")
+    return shown.payload
 
 
 def _called_again(new: Sequence[Item], state: SessionState) -> list[str]:
@@ -743,12 +782,19 @@ def _follow(
     """Bring the history in memory to the content of a request."""
     history = thread.history
     new: list[int] = []
+    edits: dict[int, tuple[int, _Prepared]] = {}  # by the seq whose content they change
     for seq, part in appended:
         if part.item is not None:
             history.put(Entry.of(seq, part.item, changed=part.changed))
             new.append(seq)
+        event = part.redacted.event
+        if isinstance(event, ProviderEdit):
+            for first, last in event.cleared:
+                for cleared in range(first, last + 1):
+                    edits[cleared] = (seq, part)
     for seq, item in changes.cleared:
-        history.clear(seq, item)
+        edit_seq, edit = edits[seq]
+        history.clear(seq, item, edit_seq, changed=edit.changed)
     history.front.update(changes.front, new[: changes.new_in_front])
     seqs = iter(new)
     history.shown = [next(seqs) if seq is None else seq for seq in changes.places]
@@ -788,8 +834,8 @@ def _accepted(
     return accepted_contents
 
 
-def _edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) -> bool:
-    """Apply a change to the views; returns False if they must be read again."""
+def _can_edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) -> bool:
+    """Whether the views can follow a change; otherwise they must be read again."""
     views = thread.views
     if views is None:
         return not contents
@@ -804,12 +850,25 @@ def _edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) -> b
         return False
     if changes.has_summary:
         return False
-    cleared: list[tuple[Spans, str]] = []
-    for text, group in differing_texts(changes.cleared).items():
-        cleared.append((spans_of(seq for seq, _ in group), text))
-    edited = Edited(left_out=spans_of(changes.left_out), cleared=tuple(cleared))
-    seqs = {*changes.left_out, *(seq for seq, _ in changes.cleared)}
-    return views.edit(edited, seqs)
+    return views.has_in_tail({*changes.left_out, *(seq for seq, _ in changes.cleared)})
+
+
+def _edit_tail(thread: Thread, new: Sequence[_Prepared], state: SessionState) -> None:
+    """Apply the edits among new events to the views, as the log will have them.
+
+    state: of the session before the new events.
+    """
+    edits: list[Edit] = []
+    blobs: dict[str, bytes] = {}
+    for seq, part in enumerate(new, start=state.head_seq + 1):
+        if not isinstance(part.redacted.event, ProviderEdit):
+            continue
+        edit = edit_of(_future(part, seq, state))
+        if edit is not None:
+            edits.append(edit)
+            blobs |= {blob.sha256: blob.data for blob in part.redacted.blobs}
+    if edits and thread.views is not None:
+        thread.views.edit(applied(edits), blobs)
 
 
 def _repeats_id(thread: Thread, event: Event) -> bool:
@@ -822,12 +881,15 @@ def _repeats_id(thread: Thread, event: Event) -> bool:
 
 def _add_to_view(views: Views, seq: int, part: _Prepared, state: SessionState) -> None:
     """Add an event to the views as the log will have it."""
+    blobs = {blob.sha256: blob.data for blob in part.redacted.blobs}
+    views.add(_future(part, seq, state), blobs)
+
+
+def _future(part: _Prepared, seq: int, state: SessionState) -> Envelope:
+    """Return an event as the log will have it."""
     redacted = part.redacted
-    envelope = future_envelope(
-        redacted, seq, state.stream, from_microseconds(redacted.ts)
-    )
-    blobs = {blob.sha256: blob.data for blob in redacted.blobs}
-    views.add(envelope, blobs)
+    ts = from_microseconds(redacted.ts)
+    return future_envelope(redacted, seq, state.stream, ts)
 
 
 def _numbers(thread: Thread, state: SessionState) -> Mapping[str, int]:
@@ -881,6 +943,8 @@ def _prepared(
         is_changed = False
         if item is not None and redacted.event is not item.event:
             is_changed = not _shows_the_same(redacted.event, item.event)
+        elif isinstance(draft.event, ProviderEdit):
+            is_changed = _new_content(redacted.event) != _new_content(draft.event)
         prepared.append(_Prepared(draft, redacted, item, is_changed))
     _keep_numbers(thread, tag, is_sent=is_sent)
     return prepared
@@ -925,6 +989,13 @@ def _shows_the_same(stored: Event, event: Event | None) -> bool:
     return identity(stored) == identity(event)
 
 
+def _new_content(edit: Event) -> object:
+    """Return the content that contexts show from an edit on."""
+    if not isinstance(edit, ProviderEdit):
+        return None
+    return edit.cleared_text, edit.arguments, edit.without_arguments
+
+
 def _note(event: Event) -> Event | None:
     """Return the event with a note in the place of its content."""
     match event:
@@ -947,6 +1018,8 @@ def _note(event: Event) -> Event | None:
             )
         case ProviderEdit(cleared_text=text) if text:
             return event.model_copy(update={"cleared_text": _NOT_RECORDED})
+        case ProviderEdit(arguments=arguments) if arguments is not None:
+            return event.model_copy(update={"arguments": _NOT_RECORDED})
         case StoredItem(format=form, kind=kind):
             return StoredItem(format=form, kind=kind)
     return None

@@ -159,7 +159,9 @@ class Thread:
         count = 0
         for seq, item in zip(self.history.shown, items, strict=False):
             entry = self.history.entries[seq]
-            if item.digest not in (entry.digest, entry.bare):
+            is_same = item.digest in (entry.digest, entry.bare)
+            # Most items are the same, so they call no function.
+            if not is_same and not self.history.matches(entry, item):
                 break
             count += 1
         if count or not items:

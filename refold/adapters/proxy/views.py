@@ -135,17 +135,26 @@ class Views:
             self.rendered = None
             self.blobs.update(blobs)
 
-    def edit(self, edited: Edited, seqs: Collection[int]) -> bool:
-        """Apply an edit to the tail; returns False if it changes other events.
+    def has_in_tail(self, seqs: Collection[int]) -> bool:
+        """Whether all events with these seqs are in the tail."""
+        return {envelope.seq for envelope in self.tail}.issuperset(seqs)
 
-        seqs: of the events that it leaves out or clears.
+    def in_tail(self, seq: int) -> Envelope | None:
+        """Return an event of the tail, as contexts show it; None if it is not there."""
+        for envelope in self.tail:
+            if envelope.seq == seq:
+                return envelope
+        return None
+
+    def edit(self, edited: Edited, blobs: Mapping[str, bytes]) -> None:
+        """Apply edits to the tail.
+
+        blobs: of the edits.
         """
-        if not {envelope.seq for envelope in self.tail}.issuperset(seqs):
-            return False
         shown = [edited.shown(envelope) for envelope in self.tail]
         self.tail = [envelope for envelope in shown if envelope is not None]
         self.rendered = None
-        return True
+        self.blobs.update(blobs)
 
     def request(self, sent: SentExtras, *, through_seq: int, window: int) -> Request:
         """Return the event that records a request with all messages."""

@@ -7,13 +7,28 @@ that event on follow all edits so far, under every strategy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import AgentResponse, ProviderEdit, ToolResult
+from refold.domain.events import (
+    AgentResponse,
+    JsonObject,
+    ProviderEdit,
+    ToolCall,
+    ToolResult,
+)
 from refold.domain.tokens import estimate, estimate_text
-from refold.projections.context.units import Spans, holds, joined, spans_of, without
+from refold.projections.context.units import (
+    Spans,
+    SpanSet,
+    holds,
+    is_among,
+    joined,
+    spans_of,
+    without,
+)
 
 
 class Edit(NamedTuple):
@@ -29,6 +44,8 @@ class Edit(NamedTuple):
     cleared_text: str = ""
     in_place: Spans = ()
     is_compaction: bool = False
+    arguments: JsonObject | str | None = None
+    without_arguments: tuple[str, ...] = ()
 
     @property
     def changed(self) -> Spans:
@@ -52,6 +69,8 @@ class Edit(NamedTuple):
             cleared_text=self.cleared_text,
             in_place=moved(self.in_place),
             is_compaction=self.is_compaction,
+            arguments=self.arguments,
+            without_arguments=self.without_arguments,
         )
 
 
@@ -74,6 +93,8 @@ def edit_of(envelope: Envelope) -> Edit | None:
         cleared_text=event.cleared_text,
         in_place=joined(event.in_place),
         is_compaction=event.reason == "compaction",
+        arguments=event.arguments,
+        without_arguments=event.without_arguments or (),
     )
 
 
@@ -91,8 +112,7 @@ class Edited(NamedTuple):
     """The result of several edits.
 
     left_out: the events that contexts leave out.
-    cleared:  results whose content contexts replace, each group with the new text, and
-              responses that contexts show without thinking.
+    cleared:  by seq, the edits that change the content of an event, in their order.
     in_place: the events that contexts show before all others.
     replaced: of the events left out, those that a compaction of the client replaced.
               Events of branches that it abandoned are not among them.
@@ -100,26 +120,28 @@ class Edited(NamedTuple):
     """
 
     left_out: Spans = ()
-    cleared: tuple[tuple[Spans, str], ...] = ()
+    cleared: Mapping[int, Sequence[Edit]] = MappingProxyType({})
     in_place: Spans = ()
     replaced: Spans = ()
     summaries: Spans = ()
 
     def shown(self, envelope: Envelope) -> Envelope | None:
         """Return the event as contexts show it, or None if they leave it out."""
-        if holds(self.left_out, envelope.seq):
+        if is_among(self.left_out, envelope.seq):
             return None
         return self.cleared_form(envelope) or envelope
 
     def cleared_form(self, envelope: Envelope) -> Envelope | None:
-        """Return a cleared result or response; None for an event that stays."""
-        for spans, text in self.cleared:
-            if not holds(spans, envelope.seq):
-                continue
-            if envelope.type == "tool_result":
-                return _cleared(envelope, text)
-            if envelope.type == "agent_response":
-                return _without_thinking(envelope)
+        """Return the event with its new content; None for an event that stays."""
+        edits = self.cleared.get(envelope.seq)
+        if edits is None:
+            return None
+        if envelope.type == "tool_result":
+            return _cleared(envelope, edits[-1].cleared_text)
+        if envelope.type == "agent_response":
+            return _without_thinking(envelope)
+        if envelope.type == "tool_call":
+            return _rewritten(envelope, edits)
         return None
 
 
@@ -129,28 +151,29 @@ NOTHING: Final = Edited()
 def applied(edits: Iterable[Edit]) -> Edited:
     """Return the result of edits, which are in the order of the log."""
     edits = tuple(edits)
-    left_out: Spans = ()
-    in_place: Spans = ()
-    cleared: list[tuple[Spans, str]] = []
+    left_out = SpanSet()
+    in_place = SpanSet()
+    cleared: dict[int, list[Edit]] = {}
     for edit in edits:
-        left_out = joined((*left_out, *edit.left_out))
-        left_out = without(left_out, edit.restored)
-        in_place = joined((*in_place, *edit.in_place))
-        if edit.cleared:
-            cleared.append((edit.cleared, edit.cleared_text))
-    if not (left_out or in_place or cleared):
+        left_out.add(edit.left_out)
+        left_out.remove(edit.restored)
+        in_place.add(edit.in_place)
+        for first, last in edit.cleared:
+            for seq in range(first, last + 1):
+                cleared.setdefault(seq, []).append(edit)
+    if not (left_out.spans or in_place.spans or cleared):
         return NOTHING
     replaced, summaries = _replaced(edits, left_out)
     return Edited(
-        left_out=left_out,
-        cleared=tuple(cleared),
-        in_place=without(in_place, left_out),
+        left_out=left_out.spans,
+        cleared=cleared,
+        in_place=left_out.missing(in_place.spans),
         replaced=replaced,
         summaries=summaries,
     )
 
 
-def _replaced(edits: Sequence[Edit], left_out: Spans) -> tuple[Spans, Spans]:
+def _replaced(edits: Sequence[Edit], left_out: SpanSet) -> tuple[Spans, Spans]:
     """Return the events that compactions of the client replaced, and its summaries.
 
     A compaction counts as long as contexts show its summary, or as a later compaction
@@ -160,28 +183,30 @@ def _replaced(edits: Sequence[Edit], left_out: Spans) -> tuple[Spans, Spans]:
     left_out: by all edits.
     """
     by_compaction: dict[int, Spans] = {}
-    earlier: Spans = ()  # the events that were left out before an edit
+    earlier = SpanSet()  # the events that were left out before an edit
     for edit in edits:
         if edit.is_compaction:
-            by_compaction[edit.at] = without(edit.left_out, earlier)
-        for at, spans in by_compaction.items():
-            by_compaction[at] = without(spans, edit.restored)
-        earlier = without(joined((*earlier, *edit.left_out)), edit.restored)
-    replaced: Spans = ()
+            by_compaction[edit.at] = earlier.missing(edit.left_out)
+        if edit.restored:
+            for at, spans in by_compaction.items():
+                by_compaction[at] = without(spans, edit.restored)
+        earlier.add(edit.left_out)
+        earlier.remove(edit.restored)
+    replaced = SpanSet()
     summaries: list[int] = []
     for edit in reversed(edits):
         if not edit.is_compaction:
             continue
         summary = _summary_seq(edit)
-        is_abandoned = summary is not None and holds(left_out, summary)
-        if summary is not None and holds(replaced, summary):
+        is_abandoned = summary is not None and left_out.holds(summary)
+        if summary is not None and replaced.holds(summary):
             is_abandoned = False
         if is_abandoned:
             continue
-        replaced = joined((*replaced, *by_compaction[edit.at]))
-        if summary is not None and not holds(left_out, summary):
+        replaced.add(by_compaction[edit.at])
+        if summary is not None and not left_out.holds(summary):
             summaries.append(summary)
-    return replaced, spans_of(summaries)
+    return replaced.spans, spans_of(summaries)
 
 
 def _summary_seq(edit: Edit) -> int | None:
@@ -237,4 +262,23 @@ def _without_thinking(envelope: Envelope) -> Envelope:
         return envelope
     shortened = event.model_copy(update={"thinking": ()})
     changes = {"payload": shortened, "token_estimate": estimate(shortened.payload())}
+    return envelope.model_copy(update=changes)
+
+
+def _rewritten(envelope: Envelope, edits: Iterable[Edit]) -> Envelope:
+    """The call with the arguments that the client sent in place of the model's."""
+    event = envelope.payload
+    if not isinstance(event, ToolCall):
+        return envelope
+    arguments: JsonObject | str = event.arguments
+    for edit in edits:
+        if isinstance(edit.arguments, str):
+            arguments = edit.arguments
+            continue
+        before = arguments if isinstance(arguments, dict) else {}
+        arguments = {**before, **(edit.arguments or {})}
+        for name in edit.without_arguments:
+            arguments.pop(name, None)
+    rewritten = event.model_copy(update={"arguments": arguments})
+    changes = {"payload": rewritten, "token_estimate": estimate(rewritten.payload())}
     return envelope.model_copy(update=changes)

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from math import inf
 from typing import Final as TypingFinal, Literal, NamedTuple, assert_never
 
 from refold.domain import events
@@ -69,6 +71,72 @@ def holds(spans: Spans, seq: int) -> bool:
 
 
 Kind = Literal["user", "response", "call", "result", "late", "entry"]
+
+
+def is_among(spans: Spans, seq: int) -> bool:
+    """The same as ``holds`` for many spans, which are in order and do not overlap."""
+    index = bisect_right(spans, (seq, inf)) - 1
+    return index >= 0 and seq <= spans[index][1]
+
+
+class SpanSet:
+    """A set of seqs as spans, which are in order and do not touch.
+
+    A change takes time that hardly depends on the number of spans.
+    """
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self.add(spans)
+
+    @property
+    def spans(self) -> Spans:
+        """Its spans."""
+        return tuple(zip(self._firsts, self._lasts, strict=True))
+
+    def holds(self, seq: int) -> bool:
+        """Whether it has this seq."""
+        index = bisect_right(self._firsts, seq) - 1
+        return index >= 0 and seq <= self._lasts[index]
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """Add the seqs of these spans."""
+        for first, last in spans:
+            # The spans that overlap or touch the new one become one with it.
+            start = bisect_left(self._lasts, first - 1)
+            end = bisect_right(self._firsts, last + 1)
+            if start < end:
+                first = min(first, self._firsts[start])
+                last = max(last, self._lasts[end - 1])
+            self._firsts[start:end] = [first]
+            self._lasts[start:end] = [last]
+
+    def remove(self, spans: Iterable[Span]) -> None:
+        """Remove the seqs of these spans."""
+        for first, last in spans:
+            start = bisect_left(self._lasts, first)
+            end = bisect_right(self._firsts, last)
+            if start >= end:
+                continue
+            rest: list[Span] = []
+            if self._firsts[start] < first:
+                rest.append((self._firsts[start], first - 1))
+            if self._lasts[end - 1] > last:
+                rest.append((last + 1, self._lasts[end - 1]))
+            self._firsts[start:end] = [piece[0] for piece in rest]
+            self._lasts[start:end] = [piece[1] for piece in rest]
+
+    def missing(self, spans: Iterable[Span]) -> Spans:
+        """Return the seqs of these spans that it does not have."""
+        rest = SpanSet(spans)
+        for first, last in rest.spans:
+            start = bisect_left(self._lasts, first)
+            end = bisect_right(self._firsts, last)
+            rest.remove(
+                zip(self._firsts[start:end], self._lasts[start:end], strict=True)
+            )
+        return rest.spans
 
 
 class OpenCall(NamedTuple):
