@@ -105,6 +105,7 @@ class EncryptedLog(EncryptedStreams):
         labels: Mapping[str, str] = ports.NO_LABELS,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[ports.SessionInfo]:
         hashes: list[bytes] = []
         if labels:
@@ -114,7 +115,12 @@ class EncryptedLog(EncryptedStreams):
                 if label.hash:
                     hashes.append(label.hash)
         return self.recorder.sessions(
-            user_id, session_id, labels=hashes, after=after, limit=limit
+            user_id,
+            session_id,
+            labels=hashes,
+            after=after,
+            limit=limit,
+            newest_first=newest_first,
         )
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:

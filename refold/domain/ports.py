@@ -610,12 +610,14 @@ class EventLog(Protocol):
         labels: Mapping[str, str] = NO_LABELS,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[SessionInfo]:
         """Return the sessions of a user or of all, ordered by user and session id.
 
         labels: only sessions with all of these labels; requires a user.
         after:  only sessions after this user and session id.
         limit:  the most sessions.
+        newest_first: orders them by their last change instead, without ``after``.
         """
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:

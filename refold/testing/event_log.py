@@ -714,6 +714,15 @@ class EventLogContract(RewritingContract, LeaseContract):
 
         assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
+    def test_sessions_can_be_listed_from_the_newest_change(self, log: EventLog) -> None:
+        for later, name in enumerate(["b", "c", "a"]):
+            order = append_to(log.head(StreamId("ada", name)), *user_inputs("x"))
+            log.append(order._replace(now=NOW + later))
+
+        newest = log.sessions("ada", limit=2, newest_first=True)
+
+        assert [info.session_id for info in newest] == ["a", "c"]
+
     def test_a_session_is_found_by_all_of_its_labels(self, log: EventLog) -> None:
         for stream in (ADA, BOB, _OTHER):
             write(log, stream, *user_inputs("x"))

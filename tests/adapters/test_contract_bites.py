@@ -136,6 +136,7 @@ class NoopLog:
         labels: Mapping[str, str] = NO_LABELS,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[SessionInfo]:
         return []
 

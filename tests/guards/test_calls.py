@@ -21,6 +21,7 @@ import refold
 from refold.adapters.proxy.exchange import Answer, Exchange
 from refold.adapters.proxy.protocols import anthropic
 from refold.adapters.proxy.recorder import StoreRecorder
+from refold.adapters.proxy.sessions import Threads
 from refold.domain import canonical
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
@@ -207,11 +208,19 @@ def test_a_context(session: Session) -> None:
 class Client:
     """An agent behind the proxy whose every request repeats all messages."""
 
-    def __init__(self, recorder: StoreRecorder) -> None:
+    def __init__(self, recorder: StoreRecorder, session: str | None = "s-1") -> None:
         self._recorder = recorder
+        self._fields: dict[str, Any] = {}
+        self._headers = {"x-claude-code-session-id": session} if session else {}
         self._messages: list[dict[str, Any]] = []
         self._number = 0
         self._input("begin")
+
+    def forget(self) -> None:
+        """Begin a new history in the same session."""
+        self._fields = {"tools": [{"name": "bash", "input_schema": {}}]}
+        self._messages.clear()
+        self._input(f"begin {self._number}")
 
     def turn(self) -> None:
         """Send a request, and get an answer."""
@@ -219,6 +228,7 @@ class Client:
         blocks = [{"type": "text", "text": f"Step {self._number}. {PROSE}"}]
         message = {"role": "assistant", "content": blocks}
         fields = {"model": "claude-opus-4-5", "messages": self._messages}
+        fields |= self._fields
         now = datetime(2026, 1, 1, tzinfo=UTC)
         exchange = Exchange(
             exchange_id=f"{self._number:032x}",
@@ -226,7 +236,7 @@ class Client:
             protocol=anthropic,
             method="POST",
             path="/v1/messages",
-            headers={"x-claude-code-session-id": "s-1"},
+            headers=self._headers,
             body=json.dumps(fields).encode(),
             truncated=False,
             began_at=now,
@@ -268,3 +278,43 @@ def test_a_proxied_request_calls_no_function_for_an_old_message(
     # A late request repeats 150 messages more than an early one.
     assert min(late) <= min(early) + 60
     assert median(late) <= PROXIED
+
+
+def test_a_request_of_another_history_calls_no_function_for_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    redactor = Redactor(Plan(engine="vectorscan"))
+    with refold.open(f"sqlite:///{tmp_path / 'refold.db'}", redactor=redactor) as store:
+        client = Client(StoreRecorder(store, user_id="ada"))
+
+        def begin_again() -> None:
+            client.forget()
+            client.turn()
+
+        costs = [calls(begin_again) for _ in range(60)]
+
+    # A late request leaves out the same as an early one: the last exchange.
+    assert min(costs[40:]) <= min(costs[5:25]) + 60
+
+
+def test_a_new_conversation_reads_few_of_those_that_began_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    with refold.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
+        for _ in range(30):
+            Client(StoreRecorder(store, user_id="ada"), session=None).turn()
+        reads: list[str] = []
+        read = Threads.read
+
+        def counted(threads: Threads, session: Any, group: str, *, main: bool) -> Any:
+            reads.append(session.session_id)
+            return read(threads, session, group, main=main)
+
+        monkeypatch.setattr(Threads, "read", counted)
+        Client(StoreRecorder(store, user_id="ada"), session=None).turn()
+
+        assert len(store.sessions("ada")) == 31
+
+    assert len(reads) <= 8

@@ -193,7 +193,7 @@ def test_long_first_body_is_known_after_some_requests() -> None:
     body = json.dumps({"model": "m", "messages": messages}).encode()
     for _ in range(6):
         assert len(reader.read(body).messages()) == 10
-    (known,) = reader._known
+    ((_, known),) = reader._known
     assert len(known.pieces) == 10
     assert known.closing == b"]}"
 
@@ -204,5 +204,5 @@ def test_known_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         message = {"role": "user", "content": f"{number}" + "y" * 3_000}
         reader.read(json.dumps({"messages": [message]}).encode())
-    assert sum(known.length for known in reader._known) <= 10_000
+    assert sum(known.length for _, known in reader._known) == reader._bytes <= 10_000
     assert len(reader._known) == 3

@@ -25,6 +25,8 @@ from refold.projections.context.units import is_among
 # Returns the keyed digest of an identity.
 Digest = Callable[[bytes], str]
 _DIGEST_BYTES: Final = 16
+# Calls and results, which may have another content than the event that they continue.
+MATCHED_BY_ID: Final = ("tool_call", "tool_result")
 # The most messages whose items are remembered, and the most bytes of their content.
 _MOST_MESSAGES: Final = 10_000
 _MOST_BYTES: Final = 32 << 20
@@ -250,12 +252,20 @@ class History:
     shown:   the seqs that contexts show, in their order.
     front:   the seqs that contexts show before all others (``in_place``).
     digests: those of all entries, also their former ones.
+    silent:  the seqs of events that no request repeats, such as the beginning of an
+             answer without text, each with the seq of the entry that it belongs to; 0
+             for none.
+    leads:   of these, the beginnings of answers whose first entry comes next.
+    last:    the seq of the newest entry.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     shown: list[int] = field(default_factory=list)
     front: set[int] = field(default_factory=set)
     digests: set[str] = field(default_factory=set)
+    silent: dict[int, int] = field(default_factory=dict)
+    leads: list[int] = field(default_factory=list)
+    last: int = 0
 
     def add(self, entry: Entry) -> None:
         """Add an event that was appended to the end."""
@@ -266,8 +276,42 @@ class History:
         """Add an event that contexts may show anywhere."""
         self.entries[entry.seq] = entry
         self.digests |= entry.digests
+        self.last = entry.seq
+        for seq in self.leads:
+            self.silent[seq] = entry.seq
+        self.leads.clear()
         if entry.bare:
             self.digests.add(entry.bare)
+
+    def add_silent(self, seq: int, event: object) -> None:
+        """Add an event that contexts may show, and that no request repeats."""
+        if isinstance(event, kinds.Request | kinds.StateUpdate):
+            return
+        if isinstance(event, kinds.ProviderEdit) and event.spans:
+            return
+        self.silent[seq] = self.last
+        if isinstance(event, kinds.AgentResponse):
+            self.silent[seq] = 0
+            self.leads.append(seq)
+
+    def with_silent(self, seqs: Iterable[int]) -> list[int]:
+        """Return seqs, and those of the silent events that belong to them."""
+        chosen = set(seqs)
+        if not chosen:
+            return []
+        silent = [seq for seq, owner in self.silent.items() if owner in chosen]
+        return sorted(chosen.union(silent))
+
+    def seqs_of_view(self) -> list[int]:
+        """Return the seqs of the events that contexts show, and of their edits."""
+        shown = set(self.with_silent([*self.shown, 0])) - {0}
+        for seq in self.shown:
+            shown.update(self.entries[seq].edits)
+        return sorted(shown)
+
+    def front_of_view(self) -> list[int]:
+        """Return the seqs that contexts show before all others."""
+        return self.with_silent(self.front.intersection(self.shown))
 
     def clear(self, seq: int, item: Item, edit_seq: int, *, changed: bool) -> None:
         """Note that contexts show an event with the content of an item from now on.
@@ -302,6 +346,7 @@ class History:
                 continue
             entry = _entry_of(envelope, digest)
             if entry is None:
+                history.add_silent(envelope.seq, envelope.payload)
                 continue
             _clear(entry, envelope, edited, cleared_digests, digest)
             history.put(entry)
@@ -325,13 +370,15 @@ class History:
             return False
         return item.digest in entry.digests or item.digest not in self.digests
 
+    def may_have(self, item: Item) -> bool:
+        """Whether an event of the session may match an item."""
+        return item.digest in self.digests or item.type in MATCHED_BY_ID
+
     def found(self, items: Sequence[Item]) -> tuple[int, ...]:
         """Return the seqs of the first items that the log has in this order."""
         if not items:
             return ()
-        first = items[0]
-        # A result that the client cleared has another digest.
-        if first.type != "tool_result" and first.digest not in self.digests:
+        if not self.may_have(items[0]):
             return ()
         return _subsequence(self, sorted(self.entries), items)
 
@@ -579,10 +626,11 @@ def _candidates(history: History, items: Sequence[Item], shared: int) -> Iterato
     # Whole histories, with gaps where the client left something out.
     in_order = _subsequence(history, shown, items)
     yield _changed(history, items, in_order)
-    behind = [seq for seq in history.entries if seq not in history.front]
-    with_restored = _subsequence(history, [*shown[:front_length], *behind], items)
-    if len(with_restored) > len(in_order):
-        yield _changed(history, items, with_restored)
+    if items and history.may_have(items[0]):
+        behind = [seq for seq in history.entries if seq not in history.front]
+        with_restored = _subsequence(history, [*shown[:front_length], *behind], items)
+        if len(with_restored) > len(in_order):
+            yield _changed(history, items, with_restored)
     # New messages before old ones.
     for head in dict.fromkeys((in_order[:shared], in_order, ())):
         yield from _with_tail(history, items, list(head))
@@ -598,6 +646,8 @@ def _subsequence(
     matched: list[int] = []
     at = 0
     for item in items:
+        if not history.may_have(item):
+            break
         while at < len(seqs) and not history.matches(history.entries[seqs[at]], item):
             at += 1
         if at == len(seqs):
@@ -758,7 +808,7 @@ def _has_order(history: History, items: Sequence[Item], candidate: Plan) -> bool
     Results are shown behind their calls wherever they are in the log.
     """
     front = history.front | set(candidate.front)
-    newest = max(history.entries, default=0)
+    newest = history.last
     new_items = 0
     place = (False, -newest)  # before all others
     for item, seq in zip(items, candidate.places, strict=True):

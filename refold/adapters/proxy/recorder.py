@@ -372,7 +372,14 @@ class StoreRecorder:
         sent = self._sent(thread, wire, state)
         views = thread.views
         if views is None:
-            views = Views.read(session.writer.log, state, window)
+            history = thread.history
+            views = Views.read(
+                session.writer.log,
+                state,
+                window,
+                seqs=history.seqs_of_view(),
+                front=history.front_of_view(),
+            )
             thread.views = views
         for seq, part in enumerate(new, start=state.head_seq + 1):
             _add_to_view(views, seq, part, state)
@@ -513,6 +520,8 @@ class StoreRecorder:
         for seq, part in appended:
             if part.item is not None:
                 thread.history.add(Entry.of(seq, part.item, changed=part.changed))
+            elif part.draft.meta.in_context:
+                thread.history.add_silent(seq, part.redacted.event)
             if thread.views is not None:
                 _add_to_view(thread.views, seq, part, state)
         if any(_repeats_id(thread, part.draft.event) for _, part in appended):
@@ -674,7 +683,8 @@ def _contents(
 ) -> list[_Content]:
     """Return the drafts that bring a session to the content of a request."""
     contents = _first(thread)
-    left_out = list(changes.left_out)
+    left_out = thread.history.with_silent(changes.left_out)
+    restored = thread.history.with_silent(changes.restored)
     new = [
         item
         for item, seq in zip(items, changes.places, strict=True)
@@ -684,7 +694,7 @@ def _contents(
         result = ToolResult(call_id=call_id, content=_SENT_AGAIN, status="unknown")
         contents.append(_Content(Draft(result, ts=exchange.began_at)))
         left_out.append(thread.head_seq + len(contents))
-    front = list(changes.front)
+    front = thread.history.with_silent(changes.front)
     for item in new[: changes.new_in_front]:
         parts = _contents_of(item, exchange)
         start = thread.head_seq + len(contents) + 1
@@ -696,11 +706,11 @@ def _contents(
         # A summary stands directly before the edit that leaves out what it replaces.
         contents += _contents_of(rest[0], exchange)
         rest = rest[1:]
-    if left_out or changes.restored or front:
+    if left_out or restored or front:
         edit = ProviderEdit(
             reason=changes.reason,
             left_out=spans_of(left_out),
-            restored=spans_of(changes.restored),
+            restored=spans_of(restored),
             in_place=spans_of(front),
         )
         contents.append(_Content(Draft(edit, ts=exchange.began_at)))
@@ -787,6 +797,8 @@ def _follow(
         if part.item is not None:
             history.put(Entry.of(seq, part.item, changed=part.changed))
             new.append(seq)
+        elif part.draft.meta.in_context:
+            history.add_silent(seq, part.redacted.event)
         event = part.redacted.event
         if isinstance(event, ProviderEdit):
             for first, last in event.cleared:

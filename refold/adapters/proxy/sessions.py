@@ -19,6 +19,7 @@ from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import WireRequest
 from refold.adapters.proxy.hiding import Hiding
 from refold.adapters.proxy.history import (
+    MATCHED_BY_ID,
     Digest,
     History,
     Item,
@@ -323,12 +324,19 @@ class Threads:
         return thread
 
     def _stored_with(self, start: str) -> Iterator[Thread]:
-        """Yield the sessions of the store that begin with the same message."""
-        log = self._store.writer.log
-        labels = {START: start}
-        infos = log.sessions(self._user_id, labels=labels, after=None, limit=None)
-        for info in infos[-_MOST_READ:]:
-            if info.session_id not in self._threads and info.status != "erased":
+        """Yield the newest sessions of the store that begin with the same message.
+
+        Those in memory are left out.
+        """
+        infos = self._store.writer.log.sessions(
+            self._user_id,
+            labels={START: start},
+            limit=_MOST_READ + len(self._threads),
+            newest_first=True,
+        )
+        others = [info for info in infos if info.session_id not in self._threads]
+        for info in others[:_MOST_READ]:
+            if info.status != "erased":
                 yield self._thread(info.session_id, "")
 
     # Any session.
@@ -354,7 +362,14 @@ class Threads:
         best: Thread | None = None
         longest = 0
         tools = tool_names(wire)
+        if not items:
+            return None
+        first = items[0]
+        may_match_by_id = first.type in MATCHED_BY_ID
         for thread in threads:
+            # Most threads are other conversations, which cost no call of a function.
+            if not may_match_by_id and first.digest not in thread.history.digests:
+                continue
             shared = thread.shared(items)
             if shared <= longest:
                 continue
@@ -387,10 +402,13 @@ class Threads:
         if name is not None:
             return self._thread(name, self._name(group) if group else "")
         log = self._store.writer.log
-        labels = {RECORDED_BY: PROXY}
-        infos = log.sessions(self._user_id, labels=labels, after=None, limit=None)
-        newest = sorted(infos, key=lambda info: info.updated_at, reverse=True)
-        for info in newest[:_MOST_READ]:
+        newest = log.sessions(
+            self._user_id,
+            labels={RECORDED_BY: PROXY},
+            limit=_MOST_READ,
+            newest_first=True,
+        )
+        for info in newest:
             if info.status == "erased":
                 continue
             stream = StreamId(self._user_id, info.session_id)

@@ -26,7 +26,13 @@ from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Message, text_block
-from refold.projections.context.units import Exchange, Spans, arrange, holds
+from refold.projections.context.units import (
+    Exchange,
+    Spans,
+    arrange,
+    holds,
+    spans_of,
+)
 from refold.projections.context.view import View
 from refold.store.appends import Writer
 from refold.store.contexts import redact_parts
@@ -111,20 +117,30 @@ class Views:
     rendered: tuple[int, View] | None = None
 
     @classmethod
-    def read(cls, log: EventLog, state: SessionState, window: int) -> Views:
+    def read(
+        cls,
+        log: EventLog,
+        state: SessionState,
+        window: int,
+        *,
+        seqs: Iterable[int],
+        front: Iterable[int],
+    ) -> Views:
         """Read the views of a session from its log.
 
         window: the tokens of the model's window; a message over a quarter is shortened.
+        seqs:   of the events that contexts show, and of the edits of their content.
+        front:  of the events that contexts show before all others.
         """
-        events = list(History.of(log, state).events())
+        events = History.of(log, state).read_spans(spans_of(seqs))
         edited = applied(edits_in(events))
-        shown: list[Envelope] = []
-        for envelope in events:
-            visible = edited.shown(envelope)
-            if visible is not None and _is_shown(envelope):
-                shown.append(visible)
+        shown = [
+            edited.cleared_form(envelope) or envelope
+            for envelope in events
+            if _is_shown(envelope)
+        ]
         whole = WithBlobs.read(log, shown)
-        views = cls(tail=whole.events, front=edited.in_place, blobs=dict(whole.blobs))
+        views = cls(tail=whole.events, front=spans_of(front), blobs=dict(whole.blobs))
         views.settle(window)
         return views
 

@@ -427,11 +427,13 @@ class Recorder(ApplicationRecorder):
         labels: Sequence[bytes] = (),
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[SessionInfo]:
         """Return sessions of a user, or of all users, in order of user and name.
 
         labels: the addresses of labels, all of which a session must have.
         after:  the user and the name of the session before the first.
+        newest_first: orders them by their last change instead.
         """
         query = _SQL["sessions"]
         values: list[Any] = [MAIN]
@@ -444,7 +446,10 @@ class Recorder(ApplicationRecorder):
         if after is not None:
             query += " AND (user_id, session_id)>(?, ?)"
             values += after
-        query += " ORDER BY user_id, session_id"
+        if newest_first:
+            query += " ORDER BY updated_at DESC, user_id, session_id"
+        else:
+            query += " ORDER BY user_id, session_id"
         if limit is not None:
             query += " LIMIT ?"
             values.append(limit)

@@ -32,6 +32,8 @@ _MOST_BYTES: Final = 32 << 20
 _MOST_BODIES: Final = 32
 # The most bytes of one request in which the ends of messages are searched for.
 _MOST_SEARCHED: Final = 256 << 10
+# The most bytes of a first message by which other conversations are recognized.
+_SAMPLE_BYTES: Final = 64
 # Stands for the messages that are known.  No client can send it.
 _MARK: Final = secrets.token_hex(16)
 _MARK_JSON: Final = orjson.dumps(_MARK)
@@ -107,6 +109,14 @@ class Body(NamedTuple):
         return settings
 
 
+class _Sample(NamedTuple):
+    """Bytes at a place of a body."""
+
+    start: int
+    end: int
+    bytes: bytes
+
+
 class _Beginning(NamedTuple):
     """The bytes of a body, and what they say.
 
@@ -122,6 +132,13 @@ class _Beginning(NamedTuple):
     closing: bytes | None
     frame: Frame
     length: int
+
+    @property
+    def sample(self) -> _Sample:
+        """The end of its first message."""
+        end = len(self.head) + len(self.pieces[0])
+        ending = self.pieces[0][-_SAMPLE_BYTES:]
+        return _Sample(end - len(ending), end, ending)
 
     def shared(self, body: bytes) -> tuple[int, int]:
         """Return the number of messages with which a body begins, and their end."""
@@ -159,7 +176,9 @@ class Beginnings:
         self._message = message
         self._settings = settings
         self._conversions = Conversions()
-        self._known: list[_Beginning] = []  # those that were used last come first
+        # Those that were used last come last.
+        self._known: list[tuple[_Sample, _Beginning]] = []
+        self._bytes = 0
         self._lock = Lock()
 
     def read(self, body: bytes) -> Body:
@@ -180,7 +199,10 @@ class Beginnings:
         longest: _Beginning | None = None
         most = 0
         end_of_most = 0
-        for known in self._known:
+        for sample, known in self._known:
+            # Most bodies are of other conversations, which cost no call of a function.
+            if body[sample.start : sample.end] != sample.bytes:
+                continue
             count, end = known.shared(body)
             if count > most:
                 longest = known
@@ -293,13 +315,18 @@ class Beginnings:
         """Remember a body, in the place of one that it continues."""
         if not beginning.pieces:
             return
-        self._known = [known for known in self._known if known is not replaced]
-        self._known.insert(0, beginning)
-        total = sum(known.length for known in self._known)
+        for index, (_, known) in enumerate(self._known):
+            if known is replaced:
+                del self._known[index]
+                self._bytes -= known.length
+                break
+        self._known.append((beginning.sample, beginning))
+        self._bytes += beginning.length
         while len(self._known) > 1 and (
-            total > _MOST_BYTES or len(self._known) > _MOST_BODIES
+            self._bytes > _MOST_BYTES or len(self._known) > _MOST_BODIES
         ):
-            total -= self._known.pop().length
+            _, oldest = self._known.pop(0)
+            self._bytes -= oldest.length
 
 
 def _json(data: bytes) -> Any:
