@@ -252,6 +252,57 @@ def test_finds_an_unnamed_session_by_its_history(
     assert check_contexts(store, other, USER) == 1
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_unnamed_client_that_leaves_out_a_reminder_continues_its_session(
+    store: SessionStore, recorder: StoreRecorder, *, restarts: bool
+) -> None:
+    client = WireClient(recorder, session=None)
+    client.messages += [user("Use tools."), user("It is Friday."), user("Hello.")]
+    client.send("I look.", call("c1"))
+    client.say(result("c1"), "Hi.")
+    del client.messages[1]
+    if restarts:
+        client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Go on.", "Gladly.")
+
+    (info,) = store.sessions(USER)
+    assert types(store, info.session_id).count("user_input") == 4
+    assert check_contexts(store, client, USER) == 3
+
+
+def test_an_unnamed_agent_with_the_history_of_another_gets_a_linked_session(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder, session=None)
+    client.say("Hello.", "Hi.")
+    client.say("My name is Ada.", "Noted.")
+    memory = WireClient(
+        recorder,
+        session=None,
+        system="You extract memories.",
+        tools=TOOLS_OF_SUB,
+        messages=list(client.messages),
+    )
+    memory.say("Extract the memories.", call("m1"))
+    client.say("How are you?", "Well.")
+    memory.say(result("m1"), "There is one.")
+    client.recorder = memory.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Bye.", "See you.")
+    memory.say("Thanks.", "Done.")
+
+    first, second = store.sessions(USER)
+    parents = {}
+    for info in (first, second):
+        session = store.session(user_id=USER, session_id=info.session_id)
+        parents[info.session_id] = session.delegation.parent()
+    (main,) = [name for name, parent in parents.items() if parent is None]
+    (parent,) = [parent for parent in parents.values() if parent is not None]
+    assert parent.session_id == main
+    assert check_contexts(store, client, USER) == 4
+    assert check_contexts(store, memory, USER) == 3
+    assert types(store, main).count("user_input") == 4
+
+
 def test_conversations_that_begin_alike_at_once_become_two_sessions(
     store: SessionStore, recorder: StoreRecorder
 ) -> None:

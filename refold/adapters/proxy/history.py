@@ -382,6 +382,13 @@ class History:
             return ()
         return _subsequence(self, sorted(self.entries), items)
 
+    def in_order(self, items: Sequence[Item]) -> tuple[int, ...]:
+        """Return the seqs of the first items that contexts show in this order.
+
+        The client may have left out events between them.
+        """
+        return _subsequence(self, self.shown, items)
+
     def order(self, seqs: Iterable[int]) -> list[int]:
         """Return seqs in the order in which contexts show them."""
         return sorted(seqs, key=lambda seq: (seq not in self.front, seq))

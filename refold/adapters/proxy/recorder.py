@@ -29,7 +29,12 @@ from refold.adapters.proxy.history import (
     plan,
 )
 from refold.adapters.proxy.macs import BodyMacs, body_mac as body_mac
-from refold.adapters.proxy.sessions import Thread, Threads, tool_names
+from refold.adapters.proxy.sessions import (
+    Thread,
+    Threads,
+    beginning_of_system,
+    tool_names,
+)
 from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain import errors
 from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds, with_id
@@ -347,6 +352,7 @@ class StoreRecorder:
         if not is_appended:
             _follow(thread, changes, appended[:-1])
         thread.tools = tool_names(wire)
+        thread.system = beginning_of_system(wire)
         thread.answered = False
         return thread.head_seq
 

@@ -60,6 +60,7 @@ _LONGEST_SUMMARY: Final = 200_000
 _ANSWERS: Final = ("agent_response", "tool_call")
 # Requests belong to one thread if they share this part of their tools.
 _SAME_TOOLS: Final = 0.5
+_SYSTEM_CHARACTERS: Final = 64
 
 
 class Link(NamedTuple):
@@ -87,6 +88,7 @@ class Thread:
     head_seq:  the newest seq of the session that the proxy knows; 0 for a new one.
     tools:     the names of the tools in its last request; None if no request is
                recorded, as in a session that a capture began.
+    system:    the beginning of the system prompt in its last request.
     last_text: the last text of the model, which may be a summary.
     prompts:   calls without a result, by call id.
     answered:  whether its last request has a complete answer.
@@ -109,6 +111,7 @@ class Thread:
     history: History = field(default_factory=History)
     head_seq: int = 0
     tools: frozenset[str] | None = None
+    system: str = ""
     last_text: str = ""
     prompts: dict[str, Prompt] = field(default_factory=dict)
     answered: bool = False
@@ -154,8 +157,9 @@ class Thread:
     def shared(self, items: Sequence[Item]) -> int:
         """Return the number of items at the beginning that both have.
 
-        Without any, an earlier history of the thread may have some: a client can return
-        to a branch that it left.
+        If no answer is among them, the client may have left out an earlier message, as
+        some do when they continue a conversation.  Without any, an earlier history of
+        the thread may have some: a client can return to a branch that it left.
         """
         count = 0
         for seq, item in zip(self.history.shown, items, strict=False):
@@ -165,9 +169,14 @@ class Thread:
             if not is_same and not self.history.matches(entry, item):
                 break
             count += 1
-        if count or not items:
+        if not items or has_answer(items[:count]):
             return count
-        return len(self.history.found(items))
+        if not count:
+            return len(self.history.found(items))
+        if not self.history.may_have(items[min(count, len(items) - 1)]):
+            return count
+        in_order = self.history.in_order(items)
+        return len(in_order) if has_answer(items[: len(in_order)]) else count
 
 
 class Threads:
@@ -307,21 +316,39 @@ class Threads:
         start = self._beginning(items[:1], frozenset())
         best = self._best(wire, items, unnamed, names_session=False)
         if best is None:
-            best = self._best(
-                wire, items, self._stored_with(start), names_session=False
-            )
+            stored_threads = [*self._stored_with(start)]
+            best = self._best(wire, items, stored_threads, names_session=False)
+            unnamed += stored_threads
         if best is not None:
             return best
         for thread in reversed(unnamed):
             if _repeats_summary(thread, items):
                 return thread
-        link = self._link(items, unnamed)
+        link = self._link(items, unnamed) or self._link_to_history(wire, items, unnamed)
         session_id = self._name(
             f"{wire.hint.agent or wire.protocol}-{uuid.uuid4().hex}"
         )
         thread = Thread(self._session(session_id), link=link, main=link is None)
         thread.labels = {**self._labels(wire), START: start}
         return thread
+
+    def _link_to_history(
+        self, wire: WireRequest, items: Sequence[Item], threads: Sequence[Thread]
+    ) -> Link | None:
+        """Return the thread of another agent whose history a request begins with.
+
+        Such a request extracts memories from a conversation, for example.
+        """
+        best: Thread | None = None
+        longest = 0
+        for thread in threads:
+            if not _is_of_other_agent(thread, wire):
+                continue
+            shared = thread.shared(items)
+            if shared > longest and has_answer(items[:shared]):
+                best = thread
+                longest = shared
+        return None if best is None else _link_to(best)
 
     def _stored_with(self, start: str) -> Iterator[Thread]:
         """Yield the newest sessions of the store that begin with the same message.
@@ -370,11 +397,12 @@ class Threads:
             # Most threads are other conversations, which cost no call of a function.
             if not may_match_by_id and first.digest not in thread.history.digests:
                 continue
+            if not names_session and _is_of_other_agent(thread, wire):
+                continue
             shared = thread.shared(items)
             if shared <= longest:
                 continue
-            has_answer = any(item.type in _ANSWERS for item in items[:shared])
-            if not has_answer:
+            if not has_answer(items[:shared]):
                 if not _same_kind(thread.tools, tools):
                     continue
                 if not names_session and not _is_retry(thread, shared):
@@ -475,6 +503,7 @@ class Threads:
         if request is not None:
             extras = stored.read_extras(log, session.stream, request)
             thread.tools = frozenset(str(tool.get("name")) for tool in extras.tools)
+            thread.system = (extras.system or "")[:_SYSTEM_CHARACTERS]
         return thread
 
     def _beginning(self, items: Sequence[Item], tools: frozenset[str]) -> str:
@@ -503,6 +532,16 @@ def tool_names(wire: WireRequest) -> frozenset[str]:
     return frozenset(str(tool.get("name")) for tool in wire.tools)
 
 
+def beginning_of_system(wire: WireRequest) -> str:
+    """Return the beginning of the system prompt, which names the agent."""
+    return (wire.system or "")[:_SYSTEM_CHARACTERS]
+
+
+def has_answer(items: Sequence[Item]) -> bool:
+    """Whether an answer of the model, or a part of one, is among the items."""
+    return any(item.type in _ANSWERS for item in items)
+
+
 def first_text(items: Sequence[Item]) -> str:
     """Return the text of the first messages of the user."""
     texts: list[str] = []
@@ -525,6 +564,16 @@ def _same_kind(one: frozenset[str] | None, other: frozenset[str]) -> bool:
     if not one or not other:
         return one == other
     return len(one & other) >= _SAME_TOOLS * len(one | other)
+
+
+def _is_of_other_agent(thread: Thread, wire: WireRequest) -> bool:
+    """Whether a request is of another agent than the thread.
+
+    Its system prompt and its tools are others.  An agent may change one of them.
+    """
+    if thread.tools is None or thread.system == beginning_of_system(wire):
+        return False
+    return not _same_kind(thread.tools, tool_names(wire))
 
 
 def _is_retry(thread: Thread, shared: int) -> bool:
