@@ -80,7 +80,7 @@ def run(folder: Path, sessions: int) -> None:
         used("seal", sessions, "a session", store.seal)
         new = max(1, sessions // 100)
         fill(store, sessions, new)
-        listed = lambda: drained(store.sessions(limit=sessions))  # noqa: E731
+        listed = lambda: drained(store.sessions(limit=sessions))  # noqa: E731  # ``used`` calls it
         used("list the sessions", sessions, "a session", listed)
         some = [
             store.session(user_id=f"user-{n // OF_A_USER}", session_id=f"s-{n}")

@@ -359,8 +359,8 @@ class Format(NamedTuple):
 
     name: str
     view: TypedView = lambda kind, value, calls: ()  # noqa: ARG005  # as views are called
-    kind: Callable[[Any], str] = lambda value: ""  # noqa: ARG005
-    id: Callable[[Any], str | None] = lambda value: None  # noqa: ARG005
+    kind: Callable[[Any], str] = lambda value: ""  # noqa: ARG005  # no value has a kind
+    id: Callable[[Any], str | None] = lambda value: None  # noqa: ARG005  # no value has an id
 
 
 @dataclass(frozen=True, slots=True)

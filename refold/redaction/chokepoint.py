@@ -309,7 +309,7 @@ class JudgedItem:
             for part in value.values() if isinstance(value, dict) else value:
                 self._collect(part)
 
-    def holds(self, type: str, payload: PayloadJsonObject) -> bool:  # noqa: A002
+    def holds(self, type: str, payload: PayloadJsonObject) -> bool:  # noqa: A002 - the event's own word
         """Whether the item has every value of ``payload``, so that all were judged."""
         if _shared_context(payload):
             return False

@@ -172,7 +172,7 @@ def tagger(user_key: bytes) -> Tagger:
     return partial(tag, user_key)
 
 
-def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: A002
+def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: A002 - what it is called
     """The tag of a value under a key that is read only when a value is found."""
     return tag(user_key(), type, value)
 

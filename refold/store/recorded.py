@@ -153,7 +153,7 @@ def _recorded(
     def call(
         self: _Owner, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
     ) -> _Result:
-        audit: AccessTrail | None = self.writer.audit  # type: ignore[attr-defined]
+        audit: AccessTrail | None = self.writer.audit  # type: ignore[attr-defined]  # all owners have one
         if audit is None or recording.get() is not None:
             return method(self, *args, **kwargs)
         from refold.domain.access_log import Access

@@ -238,7 +238,7 @@ def test_any_answer_of_the_other_agent_is_stored_or_refused(
         else:
             answer = odd
         with suppress(refold.RefoldError):
-            deliver(session_here, "c1", lambda _, answer=answer: answer)  # type: ignore[misc]
+            deliver(session_here, "c1", lambda _, answer=answer: answer)  # type: ignore[misc]  # mypy infers no type from a default
 
     assert session_here.verify().problems == []
 

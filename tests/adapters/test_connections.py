@@ -196,7 +196,7 @@ def test_an_engine_closes_a_connection_that_cannot_be_prepared(tmp_path: Path) -
         opened.append(connection)
         raise OSError("the disk is gone")
 
-    database._on_connect = refuse  # type: ignore[method-assign]
+    database._on_connect = refuse  # type: ignore[method-assign]  # no connection is made
 
     with pytest.raises(OSError, match="the disk is gone"):
         database.engine().connect()
@@ -285,7 +285,7 @@ def test_a_setting_that_the_tables_refuse_is_an_error_of_the_key_store(
     store = SqlKeyStore(url_of_file(tmp_path / "keys.db"))
 
     with pytest.raises(KeyUnavailable, match="not written by Refold"):
-        store.remember("name", None)  # type: ignore[arg-type]
+        store.remember("name", None)  # type: ignore[arg-type]  # what the test passes on purpose
 
     store.close()
 

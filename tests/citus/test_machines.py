@@ -112,7 +112,7 @@ def test_users_of_other_machines_continue_while_one_is_down(
             before = dict(acknowledged)
             for user in down:
                 until(
-                    lambda name=user: acknowledged.get(name, 0) > before.get(name, 0),  # type: ignore[misc]
+                    lambda name=user: acknowledged.get(name, 0) > before.get(name, 0),  # type: ignore[misc]  # mypy infers no type from a default
                     f"an append of {user} on the machine that came back",
                 )
         finally:

@@ -98,7 +98,7 @@ REFUSED: dict[str, Callable[[Capture], Any]] = {
     "no JSON in a header": lambda ask: ask.create(
         "Go.", options={"extra_headers": {"a": object()}}
     ),
-    "no type": lambda ask: ask.parse("Go.", object()),  # type: ignore[arg-type]
+    "no type": lambda ask: ask.parse("Go.", object()),  # type: ignore[arg-type]  # the wrong type on purpose
     "two formats": lambda ask: ask.parse(
         "Go.", City, options={"output_config": {"format": {}}}
     ),
@@ -205,7 +205,7 @@ def test_a_stream_parses_an_answer_as_the_sdk_does(
 
     assert whole.parsed_output == City(name="Paris", country="France")
     recorded = session.events()[1].meta.dump()["options"]
-    assert recorded["output_format"]["required"] == ["name", "country"]  # type: ignore[index, call-overload]
+    assert recorded["output_format"]["required"] == ["name", "country"]  # type: ignore[index, call-overload]  # JSON
 
 
 def test_a_tool_runner_runs_tools_and_records_their_results(

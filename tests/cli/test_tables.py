@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -137,8 +138,8 @@ def test_every_cell_of_a_command_is_printed(
     cells: list[str] = []
     table = output.Terminal.table
 
-    def keep_heads(screen: output.Terminal, columns: list[str], rows: object) -> None:
-        plain_rows = [[output._plain(cell) for cell in row] for row in rows]  # type: ignore[attr-defined]
+    def keep_heads(screen: output.Terminal, columns: list[str], rows: Any) -> None:
+        plain_rows = [[output._plain(cell) for cell in row] for row in rows]
         cells.extend(cell for row in plain_rows for cell in row)
         table(screen, columns, plain_rows)
 

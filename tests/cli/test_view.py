@@ -97,7 +97,7 @@ class Frame(NamedTuple):
         text = re.search(r"seq (\d+) · ", "\n".join(row[36:] for row in self.rows[1:]))
         cursor = re.search(r"\d+", self.cursor_row)
         matches = (position and position[1], text and text[1], cursor and cursor[0])
-        return tuple(match or "" for match in matches)  # type: ignore[return-value]
+        return tuple(match or "" for match in matches)  # type: ignore[return-value]  # three groups match
 
 
 class FilmedViewer(Viewer):
@@ -163,7 +163,7 @@ class Reader:
 
     def __init__(self, pilot: Pilot[Any]) -> None:
         self.pilot = pilot
-        self.viewer: FilmedViewer = pilot.app  # type: ignore[assignment]
+        self.viewer: FilmedViewer = pilot.app  # type: ignore[assignment]  # the app of this test
 
     async def settle(self) -> None:
         """Wait until all work is done and painted."""
@@ -442,7 +442,7 @@ def test_tree_text_and_position_change_in_one_refresh(store: SessionStore) -> No
         for seq in range(34, 38):
             session.append(refold.AgentResponse(text=f"More {seq}."))
             await reader.until(
-                lambda end=f"seq {seq} / {seq}": end in reader.place,  # type: ignore[misc]
+                lambda end=f"seq {seq} / {seq}": end in reader.place,  # type: ignore[misc]  # mypy infers no type from a default
                 f"event {seq}",
             )
             await reader.settle()

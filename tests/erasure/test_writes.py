@@ -157,7 +157,8 @@ class Scenario:
     def serve(self, *arguments: str) -> str:
         """Run a command that serves until SIGTERM; return its output."""
         with self.popen("-m", "refold", "--db", self.url, *arguments) as process:
-            first = (process.stdout or open(os.devnull)).readline()  # noqa: SIM115
+            assert process.stdout is not None
+            first = process.stdout.readline()
             process.send_signal(signal.SIGTERM)
             rest, _ = process.communicate()
         return first + rest

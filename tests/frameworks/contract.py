@@ -422,7 +422,7 @@ def together(*stores: refold.SessionStore) -> None:
         return append(request)
 
     for store in stores:
-        store.log.append = partial(delayed_append, store.log.append, [True])  # type: ignore[method-assign]
+        store.log.append = partial(delayed_append, store.log.append, [True])  # type: ignore[method-assign]  # to slow one append
 
 
 def all_stored_text(store: refold.SessionStore) -> str:

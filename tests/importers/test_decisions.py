@@ -350,7 +350,7 @@ def test_a_line_of_codex_alone_gives_the_decisions_of_the_file(tmp_path: Path) -
     view = codex.format_of(None).view
 
     transcript = read_one(write_lines(tmp_path, lines))
-    alone = [draft.event for line in lines for draft in view("", line, {})]  # type: ignore[union-attr]
+    alone = [draft.event for line in lines for draft in view("", line, {})]  # type: ignore[union-attr]  # all are drafts
 
     types = (HumanReview, Planner)
     whole = [e for e in events(transcript) if isinstance(e, types)]

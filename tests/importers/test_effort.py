@@ -116,6 +116,6 @@ def test_twice_the_entries_take_twice_the_work(
         folder.mkdir()
         path = write(folder, size)
         importers.read(path)  # loads the importer
-        counts.append(lines_run(lambda path=path: importers.read(path)))  # type: ignore[misc]
+        counts.append(lines_run(lambda path=path: importers.read(path)))  # type: ignore[misc]  # mypy infers no type from a default
 
     assert counts[1] < 2.3 * counts[0]

@@ -59,7 +59,7 @@ def test_each_stage_stops_when_the_steps_are_used_up(stage: str) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_stage_fits_into_the_usual_budget(stage: str, engine: str) -> None:
     half = Redactor(
-        Plan(engine=engine, work_per_kb=WORK_PER_KB // 2)  # type: ignore[arg-type]
+        Plan(engine=engine, work_per_kb=WORK_PER_KB // 2)  # type: ignore[arg-type]  # a parametrized name
     )
 
     clean, _ = half.value({"content": STAGES[stage]})
@@ -154,7 +154,7 @@ def test_arrays_of_values_take_less_than_half_of_the_budget(
     engine: str, kind: str
 ) -> None:
     half = Redactor(
-        Plan(engine=engine, work_per_kb=WORK_PER_KB // 2)  # type: ignore[arg-type]
+        Plan(engine=engine, work_per_kb=WORK_PER_KB // 2)  # type: ignore[arg-type]  # a parametrized name
     )
     lines: Any = dense(kind).split("\n")
 

@@ -13,10 +13,10 @@ os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
 )
 
-import sys  # noqa: E402
+import sys  # noqa: E402  # after the hook
 
-import refold  # noqa: E402
-from refold.adapters.sql import forks  # noqa: E402
+import refold  # noqa: E402  # the same
+from refold.adapters.sql import forks  # noqa: E402  # the same
 
 
 def main(url: str) -> None:

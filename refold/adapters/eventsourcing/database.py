@@ -302,7 +302,7 @@ class EventsTable:
         """Return the values of a row in the form that the driver takes."""
         if self._has_uuids and not self._joins_rows:
             # SQLite has no type for them.  SQLAlchemy stores and reads these digits.
-            return (row.originator_id.hex, *row[1:])  # type: ignore[union-attr]
+            return (row.originator_id.hex, *row[1:])  # type: ignore[union-attr]  # a UUID, as ``_has_uuids`` says
         return row
 
 

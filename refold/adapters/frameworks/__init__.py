@@ -59,7 +59,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         raise
 
 
-def redact_unstored(session: Session, format: Format, value: Any) -> Any:  # noqa: A002
+def redact_unstored(session: Session, format: Format, value: Any) -> Any:  # noqa: A002  # the field of items
     """Redact a value that is never appended, such as a prompt.
 
     Its placeholders get no numbers: another value could get the same numbers when it

@@ -722,7 +722,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         for entry in await asyncio.to_thread(lambda: [*self.list(config, **options)]):
             yield entry
 
-    def get_next_version(self, current: Any, channel: None) -> str:  # noqa: ARG002
+    def get_next_version(self, current: Any, channel: None) -> str:  # noqa: ARG002  # the signature of LangGraph
         """A version greater than ``current``; two concurrent ones differ."""
         number = 0 if current is None else int(str(current).split(".", 1)[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311  # no secret

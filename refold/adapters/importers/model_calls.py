@@ -438,10 +438,10 @@ def _pieces(
             pieces = [piece for piece in pieces if piece is not messages.EMPTY]
         return [*pieces, *of_calls]
     pieces = list(openai.pieces_of(value, calls))
+    has_failed = message.get("status") == "error"
     for piece in pieces:
-        is_result = isinstance(piece, base.Piece) and piece.type == "tool_result"
-        if is_result and message.get("status") == "error":
-            piece.fields["status"] = "error"  # type: ignore[union-attr]
+        if has_failed and isinstance(piece, base.Piece) and piece.type == "tool_result":
+            piece.fields["status"] = "error"
     return pieces
 
 

@@ -175,7 +175,7 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest: 
 
 def answer(
     status: int,  # noqa: ARG001  # as all protocols
-    headers: Mapping[str, str],  # noqa: ARG001
+    headers: Mapping[str, str],  # noqa: ARG001  # the same
     body: bytes,
     *,
     complete: bool,

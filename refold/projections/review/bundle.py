@@ -32,7 +32,7 @@ _TOO_DEEP: Final = "[… too deep to show …]"
 # JSON in JSON in JSON: cutting each level would take too long.
 _NESTED_JSON: Final = '\\\\\\"'
 # Punctuation that ends words in scripts that use no spaces.
-_STOPS: Final = "，。；：！？、"  # noqa: RUF001
+_STOPS: Final = "，。；：！？、"  # noqa: RUF001  # ends of Chinese sentences
 # Characters around a cut in which the neighboring words are looked for.
 _NEAR: Final = 80
 # Bytes: the least room for an entry, the reserve for the ``_MORE`` entry, and the most
