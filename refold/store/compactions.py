@@ -68,7 +68,7 @@ class HeldLease:
     expires at the end of its period.  In the block, this thread's writes raise
     LeaseLost if another owner has taken the lease.
 
-    was_requested: after the block, whether others requested the lease in vain.
+    was_requested: after the block, whether others requested the lease during it.
     """
 
     _leases: Leases

@@ -26,7 +26,7 @@ from refold.projections.search.terms import folded
 from refold.store.history import read_pages
 from refold.store.memory.views import keep_view
 
-# The names of the stored views: of an overview, and of a fold that goes on from it.
+# The names of the stored views: of an overview, and of a fold that continues it.
 OVERVIEW: Final = f"overview{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
 _FOLD: Final = f"overview_fold{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
 # A shorter session is folded again as a whole, and needs no stored fold.
@@ -486,8 +486,8 @@ class Overviews:
     ) -> Overview:
         """Fold a session up to ``head_seq``, and store the overview.
 
-        most_events: fold no more new events than this; the next fold goes on with the
-                     rest.  None folds all.
+        most_events: fold at most this number of new events; the next fold continues
+                     with the others.  None folds all.
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
@@ -530,7 +530,7 @@ class Overviews:
     def _stored_fold(
         self, stream: StreamId
     ) -> tuple[OverviewFold, int, dict[str, int]]:
-        """Return a fold to go on from, its seq, and the ends of derived streams."""
+        """Return a fold to continue, its seq, and the ends of derived streams."""
         stored = self._log.load_view(stream, _FOLD)
         if stored is not None:
             body: dict[str, Any] = dict(stored.body)

@@ -88,7 +88,7 @@ class SearchResult(NamedTuple):
     total_is_exact: False if some of these events may lack a phrase of the search, and
                     only have its words.
     not_searched:   the number of events that have no index yet, because the search was
-                    to index only so many.  The next search goes on with them.
+                    to index only so many.  The next search indexes them.
     unreadable:     the ids of the sessions that were left out, because a key of theirs
                     is missing or an event is damaged.
     """

@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 @repr_without_texts
 class Share(NamedTuple):
-    """A run that a link shows, as it was when it was shared.
+    """A run that a link shows, with its state at the time of sharing.
 
     creator: the name of the person who shared it, redacted.
     ends:    the seq of each stream of the session at that time, by stream.
@@ -69,7 +69,7 @@ class Share(NamedTuple):
         return envelope.seq <= self.ends.get(envelope.stream, 0)
 
     def head_of(self, head: Head) -> Head:
-        """Return the session's head as it was when the run was shared.
+        """Return the session's head at the time when the run was shared.
 
         head: its head now.
         """

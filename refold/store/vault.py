@@ -53,7 +53,7 @@ def escape_placeholders(text: str) -> str:
 
 
 def unnumbered(text: str) -> str:
-    """Empty each placeholder, so that texts with tags and with numbers are equal."""
+    """Empty each placeholder, which makes texts with tags and with numbers equal."""
     return _TAGGED.sub("[]", NUMBERED.sub("[]", text.replace("[~", "[")))
 
 
@@ -87,7 +87,7 @@ def _number_in(placeholder: str, kind: str) -> int:
 
 # An entry of the table of numbers: ``type:tag``, and what follows the tag.  ``.2`` to
 # ``.9`` is another spelling of the value, ``#`` a number of JSON instead of a text, and
-# ``=`` the decoded value of an encoded spelling, which has no placeholder of its own.
+# ``=`` the decoded value of an encoded spelling, for which no text has a placeholder.
 _ENTRY: Final = re.compile(r"([^:]+):[a-z2-7]{8}(\.[2-9])?(#?)")
 _MOST_SPELLINGS: Final = 9
 # A placeholder that stands for a number of JSON, with the quotes that it needs there.
@@ -213,7 +213,7 @@ class Numbering:
 
         written:   the characters that the placeholder replaces.
         is_number: they are a number of JSON, which the placeholder replaces by a text.
-                   The tag of a number stays one of a number.
+                   The result is the tag of a number, too.
         """
         tagged = self._tagged[tag]
         mark = "#" if is_number else tagged.mark

@@ -169,13 +169,7 @@ def _remember_duration(calls: ModelCalls, observation: dict[str, Any]) -> None:
     began_at = base.moment(observation, "startTime")
     ended_at = base.moment(observation, "endTime")
     call_id = base.text(observation, "metadata", "tool_call_id")
-    if (
-        call_id
-        and began_at is not None
-        and ended_at is not None
-        and ended_at >= began_at
-    ):
-        calls.took(call_id, round((ended_at - began_at).total_seconds() * 1000, 3))
+    calls.ran(call_id, began_at, ended_at)
 
 
 def _call(place: str, observation: dict[str, Any]) -> ModelCall:

@@ -145,13 +145,7 @@ def _remember_duration(calls: ModelCalls, run: dict[str, Any]) -> None:
     output = base.mapping(run, "outputs", "output")
     call_id = base.text(output, "tool_call_id")
     call_id = call_id or base.text(output, "kwargs", "tool_call_id")
-    if (
-        call_id
-        and began_at is not None
-        and ended_at is not None
-        and ended_at >= began_at
-    ):
-        calls.took(call_id, round((ended_at - began_at).total_seconds() * 1000, 3))
+    calls.ran(call_id, began_at, ended_at)
 
 
 def _call(place: str, run: dict[str, Any]) -> ModelCall:

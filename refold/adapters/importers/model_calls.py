@@ -134,6 +134,19 @@ class ModelCalls:
         if milliseconds is not None:
             self._took[call_id] = milliseconds
 
+    def ran(
+        self, call_id: str | None, began_at: datetime | None, ended_at: datetime | None
+    ) -> None:
+        """Remember the duration of a tool's call between two times, if both are known.
+
+        call_id: None for a call that the file does not name.
+        """
+        if call_id is None or began_at is None or ended_at is None:
+            return
+        if ended_at >= began_at:
+            milliseconds = (ended_at - began_at).total_seconds() * 1000
+            self.took(call_id, round(milliseconds, 3))
+
     def add(self, call: ModelCall) -> None:
         """Record the messages of a call that no call before it had."""
         history = [each for message in call.history for each in normal(message)]

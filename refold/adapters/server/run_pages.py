@@ -841,7 +841,7 @@ def marked(text: str) -> Markup:
 
 
 class Cut(NamedTuple):
-    """A text of a page in parts.
+    """A text of a page, as HTML in parts.
 
     shown: its beginning.
     rest:  the next part, which the reader can unfold.
@@ -881,23 +881,8 @@ def _outside_mark(text: str, end: int) -> int:
     return end
 
 
-class CutProse(NamedTuple):
-    """A text of a person or a model, as HTML in parts.
-
-    shown: its beginning.
-    rest:  the next part, which the reader can unfold.
-    lines: how many lines the rest has.
-    left:  how many characters are in neither.
-    """
-
-    shown: Markup
-    rest: Markup
-    lines: int
-    left: int
-
-
-def cut_prose(text: str, *, whole: bool = False) -> CutProse:
-    """Render the Markdown of a text, and cut it between paragraphs.
+def cut_prose(text: str, *, whole: bool = False) -> Cut:
+    """Render the Markdown of a person's or a model's text; cut it between paragraphs.
 
     A text that is too long to be parsed stays as it was written.
     """
@@ -906,12 +891,12 @@ def cut_prose(text: str, *, whole: bool = False) -> CutProse:
     text = values.visible(text).strip("\n")
     if whole and len(text) > _LONGEST_MARKDOWN:
         written = Markup('<pre class="words">{}</pre>').format(marked(text))
-        return CutProse(written, Markup(), 0, 0)
+        return Cut(written, Markup(), 0, 0)
     end = len(text)
     if not whole:
         end = _outside_mark(text, min(end, _SHOWN + _FOLDED))
     prose = markdown.render(text[:end], marked, limit=None if whole else _SHOWN)
-    return CutProse(prose.shown, prose.rest, prose.lines, len(text) - end)
+    return Cut(prose.shown, prose.rest, prose.lines, len(text) - end)
 
 
 class StoredFile(NamedTuple):

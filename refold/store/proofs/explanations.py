@@ -172,7 +172,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Return a table of the parts for notebooks, without their content.
 
-        Notebooks store what they show.
+        The content is left out because notebooks store their outputs.
         """
         names = ("message", "role", "kind", "events", "why")
         rows = []

@@ -122,14 +122,16 @@ def spread(
             item, deaths = running[future]
             try:
                 result = future.result()
-            except futures.BrokenExecutor:  # fails every item that was submitted to it
+            except futures.BrokenExecutor:  # every item of the executor fails
                 if deaths == _MOST_DEATHS:
                     raise
                 submit(item, deaths + 1)
-                del running[future]  # not sooner: what it wrote is not known
+                # Only now, because what the item wrote is unknown.
+                del running[future]
                 continue
             progress(item, getattr(item, "head_seq", 1))
-            del running[future]  # not sooner: an interrupt must not lose its result
+            # Only now, so that an interrupt does not lose its result.
+            del running[future]
             yield result
     except futures.BrokenExecutor:
         remedy = "run it again to do the rest"
