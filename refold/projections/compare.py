@@ -186,7 +186,9 @@ class WantedNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         words_of = {name: _WORD.findall(name) for name in names}
-        counts = Counter(word for words in words_of.values() for word in set(words))
+        counts: Counter[str] = Counter()  # the number of names with each word
+        for words in words_of.values():
+            counts.update(set(words))
         self._by_word: dict[str, list[str]] = {}
         for name, words in words_of.items():
             rarest = min(words, key=counts.__getitem__, default="")

@@ -354,7 +354,8 @@ class OverviewFold:
             model = event.summarizer.model or model
         totals = self._totals
         if earlier is None:
-            counted, characters = Usage(), 0
+            counted = Usage()
+            characters = 0
             model = model or self._requested_model
             cost_before: float | None = 0.0
             totals = totals._replace(answers=totals.answers + 1)

@@ -213,10 +213,10 @@ def measured() -> Mapping[str, tuple[float, ...]]:
     """Return the weights of each measured tokenizer, in the order of the features."""
     tables = load_packaged_toml("refold.projections", "data", "tokenizers.toml")
     names = Features._fields[:-1]
-    return {
-        tokenizer: tuple(float(weights[name]) for name in names)
-        for tokenizer, weights in tables.items()
-    }
+    measured_weights: dict[str, tuple[float, ...]] = {}
+    for tokenizer, weights in tables.items():
+        measured_weights[tokenizer] = tuple(float(weights[name]) for name in names)
+    return measured_weights
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

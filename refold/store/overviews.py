@@ -495,7 +495,10 @@ class Overviews:
         stored = log.load_view(stream, OVERVIEW)
         fold, through, ends = self._stored_fold(stream)
         if through > head_seq:
-            fold, through, ends = OverviewFold(), 0, {}
+            # The stored fold has events after this seq.
+            fold = OverviewFold()
+            through = 0
+            ends = {}
         end_seq = head_seq
         if most_events is not None:
             end_seq = min(head_seq, through + most_events)

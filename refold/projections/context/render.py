@@ -282,7 +282,9 @@ class _Pieces:
             for seq, kind, reason in returned.left_out:
                 sentence = f"{kind} of seq {seq}: {reason}"
                 cuts.append(budget.Cut("provider", 0, 0, sentence))
-        has_whole_placeholders = strategy.rules >= _RULES_WITH_WHOLE_PLACEHOLDERS
+        shortener = markup.cut_middle
+        if strategy.rules >= _RULES_WITH_WHOLE_PLACEHOLDERS:
+            shortener = markup.cut_around_placeholders
         renderer = ExchangeRenderer(
             media=Media(read, cuts) if has_media else None,
             limit=_message_limit(manner, extras),
@@ -293,11 +295,7 @@ class _Pieces:
             returned=returned,
             names_seqs=strategy.names_seqs,
             shows_notes=strategy.keeps_judgments,
-            shortener=(
-                markup.cut_around_placeholders
-                if has_whole_placeholders
-                else markup.cut_middle
-            ),
+            shortener=shortener,
         )
         before_summaries = [
             # The examples come first, so that the ids of their calls stay unchanged.
@@ -462,10 +460,12 @@ class _Pieces:
         drafts = _drafts(whole.pieces)
         if self.insertions:
             _insert(drafts, self.insertions, self.outline.user_seq)
-        messages = [
-            {"role": draft.role, "content": [block for _, block in draft.placed]}
-            for draft in drafts
-        ]
+        messages: list[dict[str, Any]] = []
+        origins: list[tuple[Origin, ...]] = []
+        for draft in drafts:
+            blocks = [block for _, block in draft.placed]
+            messages.append({"role": draft.role, "content": blocks})
+            origins.append(tuple([origin for origin, _ in draft.placed]))
         return View(
             messages=messages,
             system=self.system.text,
@@ -483,9 +483,7 @@ class _Pieces:
             ref=strategy.ref,
             derived_seq=self.outline.derived_seq,
             raw_tokens=self._raw_tokens,
-            origins=tuple(
-                tuple([origin for origin, _ in draft.placed]) for draft in drafts
-            ),
+            origins=tuple(origins),
             extras=self.extras,
             protected=self._protected_seqs(content),
             tools=self.extras.tools,
@@ -582,7 +580,9 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
             whole += message
             continue
         is_last = message[-1] is pieces[-1]
-        blocks = [block for piece in message for _, block in piece.blocks]
+        blocks: list[Block] = []
+        for piece in message:
+            blocks += [block for _, block in piece.blocks]
         half = halves(blocks, paused=is_last and message[-1].paused)
         for piece in message:
             readable = [

@@ -721,7 +721,8 @@ class FileHistories:
     ) -> tuple[Reason | None, int | None]:
         """Replay one replacement; return why it failed, and where it begins."""
         content = file.content
-        old, new = change.old, change.new
+        old = change.old
+        new = change.new
         if not old:  # creates the file
             content.write(new, place, self._step)
             file.doubt = None

@@ -599,15 +599,15 @@ def effort(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, float]]:
 
     Tainted sessions are left out.
     """
-    return {
-        scenario: {
+    medians: dict[str, dict[str, float]] = {}
+    for scenario, members in by_scenario(untainted(sessions)).items():
+        medians[scenario] = {
             "sessions": float(len(members)),
             "tokens": median(session.tokens for session in members),
             "milliseconds": median(session.milliseconds for session in members),
             "iterations": median(session.iterations for session in members),
         }
-        for scenario, members in by_scenario(untainted(sessions)).items()
-    }
+    return medians
 
 
 FEWEST: Final = 5
@@ -640,11 +640,11 @@ def shared(
                 items_of_users[item.memory_id].append(item)
         for scenario, members in by_scenario(untainted(sessions)).items():
             callers.update((scenario, tool) for tool in _tools_of(members))
-    merged = [
-        _merge(equal_items, callers)
-        for equal_items in items_of_users.values()
-        if len(equal_items) >= k and sum(item.sessions for item in equal_items) >= k
-    ]
+    merged: list[Item] = []
+    for equal_items in items_of_users.values():
+        session_count = sum(item.sessions for item in equal_items)
+        if len(equal_items) >= k and session_count >= k:
+            merged.append(_merge(equal_items, callers))
     merged.sort(key=lambda item: (-item.confidence, item.memory_id))
     return merged
 

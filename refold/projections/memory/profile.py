@@ -36,6 +36,7 @@ from refold.projections.memory.sessions import GENERAL
 from refold.projections.memory.verdicts import (
     EXTRACTOR_VERSION,
     Judged,
+    Mistake,
     Names,
     Tally,
     named,
@@ -556,11 +557,9 @@ def mistakes(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
 
     An item states the place and the names of a mistake, not the question or the answer.
     """
-    placed = [
-        (session, mistake)
-        for session in untainted(sessions)
-        for mistake in session.mistakes
-    ]
+    placed: list[tuple[Judged, Mistake]] = []
+    for session in untainted(sessions):
+        placed += [(session, mistake) for mistake in session.mistakes]
     placed.sort(key=lambda it: (-it[1].at, it[0].session_id, -it[1].seq, -it[1].nr))
     for session, mistake in placed[:RECENT]:
         claim = Claim(

@@ -72,10 +72,9 @@ def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
 
     scenarios: by scenario, its words; the first scenario with a match wins.
     """
-    lowered = {
-        scenario: [word.lower() for word in words]
-        for scenario, words in scenarios.items()
-    }
+    lowered: dict[str, list[str]] = {}
+    for scenario, words in scenarios.items():
+        lowered[scenario] = [word.lower() for word in words]
 
     def classify(envelope: Envelope) -> str | None:
         if not isinstance(envelope.payload, events.UserInput):

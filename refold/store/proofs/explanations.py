@@ -352,13 +352,14 @@ def _group_json(first: why.Unshown, events: list[Envelope]) -> dict[str, Any]:
 
     first: the entry of the first event, which has the facts of the group.
     """
+    spans = spans_of(event.seq for event in events)
     return {
         "why": first.why,
         "meaning": LEFT_OUT[first.why],
         "summary": first.summary,
         "edit": first.edit,
         "via": first.via,
-        "spans": [list(span) for span in spans_of(event.seq for event in events)],
+        "spans": [list(span) for span in spans],
         "events": len(events),
         "types": dict(Counter(event.type for event in events)),
     }
