@@ -9,28 +9,10 @@ import refold as package
 from refold import events
 from tests.cli.conftest import Refold
 from tests.cli.test_terminal import on_terminal, plain
+from tests.support.payloads import ENVELOPE_FIELDS
 from tests.support.rewritten import tamper
 
 SESSION = ("--user", "lin", "--session", "run")
-CONTRACT = [
-    "event_id",
-    "seq",
-    "ts",
-    "type",
-    "user_id",
-    "session_id",
-    "stream",
-    "request_id",
-    "agent",
-    "payload",
-    "redacted",
-    "redaction",
-    "token_estimate",
-    "prev_hash",
-    "hash",
-    "schema_version",
-    "meta",
-]
 
 
 def session_of(sample: Path) -> package.Session:
@@ -41,7 +23,7 @@ def test_envelopes_have_the_documented_keys(refold: Refold, sample: Path) -> Non
     envelopes = refold("log", *SESSION, "--json").lines()
 
     assert [envelope["seq"] for envelope in envelopes] == list(range(1, 58))
-    assert all(list(envelope) == CONTRACT for envelope in envelopes)
+    assert all(list(envelope) == ENVELOPE_FIELDS for envelope in envelopes)
 
 
 def test_a_range_of_events_can_be_selected(refold: Refold, sample: Path) -> None:

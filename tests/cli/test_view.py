@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -35,6 +36,7 @@ from refold.domain import errors
 from refold.store import Session, SessionStore
 from tests.cli.conftest import ROOT, Refold
 from tests.server.hostile import events_with
+from tests.support.talking import session_with_turns
 from tests.support.waiting import (
     PATIENCE_SEC,
     read_to_end,
@@ -42,7 +44,7 @@ from tests.support.waiting import (
     until_async,
 )
 
-SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
+session_without_agents = partial(session_with_turns, agent=None)
 HOSTILE = (
     "\x1b]0;ran\x07\x1b[2J\x1b[31m",
     "[bold red]ran[/bold red][@click=app.quit]go[/] [/nothing]",
@@ -56,32 +58,6 @@ HOSTILE = (
 def store(tmp_path: Path) -> Iterator[SessionStore]:
     with refold.open(tmp_path / "refold.db") as opened:
         yield opened
-
-
-def session_with_turns(store: SessionStore, turns: int = 4) -> Session:
-    """Record turns with requests, parallel calls and summaries."""
-    session = store.session(user_id="ada", session_id="run")
-    session.append(refold.SystemPrompt(text="Answer briefly."))
-    for n in range(turns):
-        session.append(refold.UserInput(text=f"Question {n}: what is in file {n}?"))
-        session.record_request(session.prepare(SPEC), model="claude-sonnet-5-5")
-        usage = {"input_tokens": 1000, "output_tokens": 100}
-        session.append(
-            [
-                refold.AgentResponse(text="I look.", usage=usage),
-                refold.ToolCall(call_id=f"a{n}", tool_name="read", arguments={"n": n}),
-                refold.ToolCall(call_id=f"b{n}", tool_name="list", arguments={}),
-            ],
-            meta={"model": "claude-sonnet-5-5"},
-        )
-        session.append(
-            [
-                refold.ToolResult(call_id=f"a{n}", content=f"content of file {n}"),
-                refold.ToolResult(call_id=f"b{n}", content="no", status="error"),
-            ]
-        )
-        session.append(refold.AgentResponse(text=f"Answer {n}: mail a{n}@b.example."))
-    return session
 
 
 class Frame(NamedTuple):
@@ -250,7 +226,7 @@ def without_line_breaks(text: str) -> str:
 def test_turns_open_to_events_with_results_next_to_their_calls(
     store: SessionStore,
 ) -> None:
-    session = session_with_turns(store)
+    session = session_without_agents(store)
 
     async def script(reader: Reader) -> None:
         assert reader.lines[0].startswith("1 before the first input")
@@ -282,13 +258,13 @@ def test_a_turn_shows_its_cost_and_redactions(store: SessionStore) -> None:
         assert "Answers: 1. Tokens: 1,000 in, 0 from cache" in shown
         assert "Answer 0: mail [REDACTED:EMAIL]." in shown
 
-    assert run_script(store, session_with_turns(store), script) is None
+    assert run_script(store, session_without_agents(store), script) is None
 
 
 def test_keys_move_between_requests_and_show_their_contexts(
     store: SessionStore,
 ) -> None:
-    session = session_with_turns(store)
+    session = session_without_agents(store)
     requests = [event.seq for event in session.events(types=["request"])]
 
     async def script(reader: Reader) -> None:
@@ -349,7 +325,7 @@ def test_keys_move_between_responses_if_no_request_was_recorded(
 
 
 def test_the_context_is_shown_at_the_selected_event(store: SessionStore) -> None:
-    session = session_with_turns(store)
+    session = session_without_agents(store)
 
     async def script(reader: Reader) -> None:
         assert "content of file 2" in reader.shown_text
@@ -366,7 +342,7 @@ def test_a_run_opens_at_the_requested_seq(store: SessionStore) -> None:
         opened = [line for line in reader.lines if "request" in line]
         assert [line.split()[0] for line in opened] == ["19"]
 
-    assert run_script(store, session_with_turns(store), script, seq=24) is None
+    assert run_script(store, session_without_agents(store), script, seq=24) is None
 
 
 def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> None:
@@ -385,7 +361,7 @@ def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> No
         assert any("request" in line for line in reader.lines)
         assert "type:" not in reader.place
 
-    assert run_script(store, session_with_turns(store), script) is None
+    assert run_script(store, session_without_agents(store), script) is None
 
 
 def test_a_search_shows_the_events_that_match(store: SessionStore) -> None:
@@ -405,11 +381,11 @@ def test_a_search_shows_the_events_that_match(store: SessionStore) -> None:
         await reader.note("search for 1 to 50 words")
         assert reader.lines[0].startswith("1 before")
 
-    assert run_script(store, session_with_turns(store), script) is None
+    assert run_script(store, session_without_agents(store), script) is None
 
 
 def test_new_events_of_a_run_appear(store: SessionStore) -> None:
-    session = session_with_turns(store)
+    session = session_without_agents(store)
 
     async def script(reader: Reader) -> None:
         await reader.press("f")
@@ -432,7 +408,7 @@ def test_new_events_of_a_run_appear(store: SessionStore) -> None:
 
 
 def test_tree_text_and_position_change_in_one_refresh(store: SessionStore) -> None:
-    session = session_with_turns(store)
+    session = session_without_agents(store)
 
     async def script(reader: Reader) -> None:
         viewer = reader.viewer
@@ -541,7 +517,7 @@ def test_keys_are_named_on_a_screen_of_80_by_24(store: SessionStore) -> None:
             assert key in last
         assert {cell_len(row) for row in reader.rows} == {80}
 
-    assert run_script(store, session_with_turns(store), script) is None
+    assert run_script(store, session_without_agents(store), script) is None
 
 
 def test_an_erased_run_disappears(store: SessionStore) -> None:
@@ -555,7 +531,7 @@ def test_an_erased_run_disappears(store: SessionStore) -> None:
         )
 
     assert isinstance(
-        run_script(store, session_with_turns(store), script), errors.Erased
+        run_script(store, session_without_agents(store), script), errors.Erased
     )
 
 

@@ -31,18 +31,6 @@ Target = Callable[[bytes], None]
 # Grown together with other letters it is no token any more.
 _APART: Final = re.compile(rf"(?<![A-Za-z0-9_-]){SECRET}(?![A-Za-z0-9_-])")
 _REDACTOR: Final = Redactor(Plan(engine="stdlib"))
-_DOCUMENTS: Final[Mapping[str, Any]] = {
-    "claude-code": samples.CLAUDE_CODE,
-    "codex": samples.CODEX,
-    "openai": samples.OPENAI,
-    "anthropic": samples.ANTHROPIC,
-    "tau-bench": samples.TAU_BENCH,
-    "swe-agent": samples.SWE_AGENT,
-    "letta": samples.LETTA,
-    "inspect": samples.INSPECT,
-    "atif": samples.ATIF,
-    "otlp": samples.OTLP,
-}
 
 
 class Fault(AssertionError):
@@ -211,10 +199,12 @@ FUZZED: Final[Mapping[str, Fuzzed]] = {
     "strategy": Fuzzed(strategy, _SPECS),
     **{
         f"import-{form}": Fuzzed(importer(form), (_seed(document),))
-        for form, document in _DOCUMENTS.items()
+        for form, document in samples.DOCUMENTS.items()
     },
     **{name: Fuzzed(target, seeds) for name, target, seeds in wire.targets()},
-    "import-auto": Fuzzed(importer("auto"), tuple(map(_seed, _DOCUMENTS.values()))),
+    "import-auto": Fuzzed(
+        importer("auto"), tuple(map(_seed, samples.DOCUMENTS.values()))
+    ),
     "review-rules": Fuzzed(review_rules, (_RULES,)),
     "replay-bundle": Fuzzed(command("replay", "{file}"), (_seed(_BUNDLE),), 30),
     "redact-command": Fuzzed(command("redact", "--format", "jsonl"), _TEXTS, 30),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import refold
 from refold.adapters import importers
@@ -647,3 +647,17 @@ OTLP: Entry = spans(
     ),
     _chat(5, 6, [_ASKED, _CALLED, _GIVEN], _DONE),
 )
+
+DOCUMENTS: Final[dict[str, Any]] = {
+    "claude-code": CLAUDE_CODE,
+    "codex": CODEX,
+    "openai": OPENAI,
+    "anthropic": ANTHROPIC,
+    "tau-bench": TAU_BENCH,
+    "swe-agent": SWE_AGENT,
+    "letta": LETTA,
+    "inspect": INSPECT,
+    "atif": ATIF,
+    "otlp": OTLP,
+}
+"""Samples of single files, by the names of their formats."""

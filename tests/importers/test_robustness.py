@@ -44,16 +44,7 @@ ODD = st.sampled_from(
     max_leaves=4,
 )
 DOCUMENTS: dict[str, Any] = {
-    "claude-code": samples.CLAUDE_CODE,
-    "codex": samples.CODEX,
-    "openai": samples.OPENAI,
-    "anthropic": samples.ANTHROPIC,
-    "tau-bench": samples.TAU_BENCH,
-    "swe-agent": samples.SWE_AGENT,
-    "letta": samples.LETTA,
-    "inspect": samples.INSPECT,
-    "atif": samples.ATIF,
-    "otlp": samples.OTLP,
+    **samples.DOCUMENTS,
     "chatgpt": samples.CHATGPT,
     "claude-ai": samples.CLAUDE_AI,
     "openai-responses": samples.OPENAI_RESPONSES,

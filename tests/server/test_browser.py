@@ -20,7 +20,8 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Gate
 from refold.store import Session, SessionStore
 from tests.server.hostile import MARKDOWN_PAYLOADS, PAYLOADS, append_events_with
-from tests.server.test_pages import page_paths, session_with_turns
+from tests.server.test_pages import page_paths
+from tests.support.talking import session_with_turns
 from tests.support.waiting import PATIENCE_SEC, until
 
 AXE = Path(__file__).parent / "vendored" / "axe.min.js"

@@ -12,7 +12,7 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE
 from refold.store import Session, SessionStore
 from tests.server.test_browser import UNFOLD, browser, complete_page_paths, served
-from tests.server.test_pages import session_with_turns
+from tests.support.talking import session_with_turns
 
 __all__ = ["browser", "served"]  # fixtures
 

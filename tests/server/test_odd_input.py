@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from refold.adapters.server.access_tokens import SCOPES, verifier_of
 from refold.adapters.server.app import COOKIE, application, csrf_of_token
 from tests.server.conftest import QUICK
-from tests.server.test_pages import session_with_turns
 from tests.support.stores import open_at
+from tests.support.talking import session_with_turns
 
 # Percent-encoded query values: empty, no text, no number, of another kind.
 ODD: Final = (

@@ -32,8 +32,8 @@ from refold.store.appends import Order
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 from tests.server.conftest import ClientFor
 from tests.server.hostile import MARKDOWN, PAYLOADS, append_events_with
+from tests.support.talking import TURNS_SPEC, session_with_turns
 
-SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
 SECRET = "sk-ant-api03-" + "Zx9Qk2" * 12
 # The hostile texts in each session whose strategies are compared.
 PAYLOADS_TO_COMPARE = 16
@@ -80,35 +80,6 @@ class ParsedPage(HTMLParser):
             self.inline.append((self._raw, data))
         else:
             self.text += data
-
-
-def session_with_turns(
-    store: SessionStore, name: str = "run", turns: int = 4
-) -> Session:
-    """Create a session of ada with turns, parallel calls, requests and summaries."""
-    session = store.session(user_id="ada", session_id=name)
-    session.append(refold.SystemPrompt(text="Answer briefly."))
-    for n in range(turns):
-        session.append(refold.UserInput(text=f"Question {n}: what is in file {n}?"))
-        session.record_request(session.prepare(SPEC), model="claude-sonnet-5-5")
-        usage = {"input_tokens": 1000, "output_tokens": 100}
-        session.append(
-            [
-                refold.AgentResponse(text="I look.", usage=usage),
-                refold.ToolCall(call_id=f"a{n}", tool_name="read", arguments={"n": n}),
-                refold.ToolCall(call_id=f"b{n}", tool_name="list", arguments={}),
-            ],
-            agent="worker",
-            meta={"model": "claude-sonnet-5-5"},
-        )
-        session.append(
-            [
-                refold.ToolResult(call_id=f"a{n}", content=f"content of file {n}"),
-                refold.ToolResult(call_id=f"b{n}", content="no", status="error"),
-            ]
-        )
-        session.append(refold.AgentResponse(text=f"Answer {n}: mail a{n}@b.example."))
-    return session
 
 
 def page_text(client: TestClient, path: str, status: int = 200) -> str:
@@ -477,9 +448,9 @@ def test_a_comparison_plots_tokens_and_dollars_of_both_strategies(
     ada: TestClient, store: SessionStore
 ) -> None:
     session = session_with_turns(store, turns=8)
-    first, second = session.proofs.compare(["keep_all", SPEC]).outcomes
+    first, second = session.proofs.compare(["keep_all", TURNS_SPEC]).outcomes
 
-    read = page_text(ada, f"/run/run/compare?a=keep_all&b={quote(SPEC)}")
+    read = page_text(ada, f"/run/run/compare?a=keep_all&b={quote(TURNS_SPEC)}")
 
     (plot,) = [text for kind, text in ParsedPage(read).inline if "json" in kind]
     keep_all, compared = json.loads(plot)

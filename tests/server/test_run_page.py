@@ -16,7 +16,8 @@ from refold.domain.envelope import Envelope
 from refold.domain.ids import StreamId
 from refold.store import Session, SessionStore
 from tests.server.conftest import ClientFor
-from tests.server.test_pages import ParsedPage, page_text, session_with_turns
+from tests.server.test_pages import ParsedPage, page_text
+from tests.support.talking import session_with_turns
 
 
 def with_edits(store: SessionStore) -> Session:

@@ -24,7 +24,7 @@ from tests.server.test_browser import (
     page_width,
     served,
 )
-from tests.server.test_pages import session_with_turns
+from tests.support.talking import session_with_turns
 
 __all__ = ["browser", "served"]  # fixtures
 DAY = timedelta(days=1)

@@ -21,7 +21,7 @@ from refold.domain.events import Event
 from refold.domain.ports import Conflict
 from refold.store import Session, SessionStore
 from refold.store.appends import hash_at
-from tests.support.payloads import payload
+from tests.support.payloads import ENVELOPE_FIELDS, payload
 
 SECRET = "sk-ant-api03-Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6s"
 MAIL = "ada.lovelace@analytical.org"
@@ -66,25 +66,7 @@ def test_the_envelope_has_the_documented_keys(session: Session) -> None:
 
     envelope = session.events()[0].to_json()
 
-    assert list(envelope) == [
-        "event_id",
-        "seq",
-        "ts",
-        "type",
-        "user_id",
-        "session_id",
-        "stream",
-        "request_id",
-        "agent",
-        "payload",
-        "redacted",
-        "redaction",
-        "token_estimate",
-        "prev_hash",
-        "hash",
-        "schema_version",
-        "meta",
-    ]
+    assert list(envelope) == ENVELOPE_FIELDS
     assert envelope["redacted"] is True
     assert isinstance(envelope["redaction"], dict)
     assert envelope["redaction"]["n"] == 0
