@@ -23,8 +23,8 @@ _WORD: Final = "(?:[Tt]rue|[Ff]alse|null|None)"
 # A quote in a text, with the backslashes of up to five levels of JSON around it.
 ESCAPED_QUOTE: Final = r"\\{0,31}[\"']"
 _QUOTE: Final = rf"(?P<quote>(?<!\\){ESCAPED_QUOTE})"
-# The key of a number, or of the array that holds it; an array without a key; or the
-# string, object, array or word before a number in an array.
+# The owner of a number: its key, the key of its array, or an array without a key; in an
+# array, also the string, object, array or word before the number.
 _OWNER: Final = re.compile(
     rf"(?:{_QUOTE}{_WHITE}{{0,8}}:{_INDENT}(?P<array>\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*)?"
     rf"|(?:\A|\n)[ \t]{{0,64}}\[(?:{_WHITE}|[0-9.,eE+\-\[\]])*"
@@ -57,7 +57,7 @@ class Quoted(NamedTuple):
 
 
 def quoted(text: str, start: int, end: int, last: Quoted | None) -> Quoted | None:
-    """The quotes for the number from ``start`` to ``end``; None if it needs none.
+    """Return the quotes for the number at ``start`` to ``end``; None if it needs none.
 
     A text outside of JSON needs none, and neither does a part of a string.
 
@@ -88,7 +88,7 @@ def quoted(text: str, start: int, end: int, last: Quoted | None) -> Quoted | Non
 
 
 def _without_content(quote: str) -> str:
-    """A quote without the backslashes before it that end its string.
+    """Return a quote without the backslashes before it that end its string.
 
     A quote that is escaped n times has 2**n - 1 backslashes, and each backslash of its
     string is 2**(n + 1) of them.
@@ -99,7 +99,7 @@ def _without_content(quote: str) -> str:
 
 
 def _owner_before_numbers(text: str, start: int) -> re.Match[str] | None:
-    """The owner of a number that stands behind many others in an array."""
+    """Return the owner of a number that follows many others in an array."""
     first = max(0, start - _MOST_NUMBERS)
     numbers = _NUMBERS_BACKWARDS.match(text[first:start][::-1])
     place = start - numbers.end() if numbers else start

@@ -22,7 +22,7 @@ Learning: TypeAlias = "Callable[[Order], Callable[[], object] | None]"
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Which work an append starts, and how it runs.
+    """The work that an append starts, and how it runs.
 
     automatic:  whether a compaction follows an event that may end a turn.  ``off``: no;
                 ``background``: in another thread; ``wait``: before the append returns.

@@ -115,7 +115,7 @@ def _step(state: Any, item: NativeItem) -> Any:
 
 
 class _Conversation:
-    """A conversation's session as it was read: its record, and where its entries are.
+    """The session of a conversation: its record, and the places of its entries.
 
     record: None if there is none, or if it was deleted.
     """
@@ -188,7 +188,7 @@ class _Conversation:
         return Draft(ProviderEdit(reason="fork"), mark=mark)
 
     def read(self, ids: Sequence[str]) -> list[Any]:
-        """These entries, in the order of the ids."""
+        """Return these entries, in the order of the ids."""
         spans = sorted(tuple(self._places[entry_id][:2]) for entry_id in ids)
         values = {item.id: item.value for item in self.session.native.read(spans=spans)}
         entry_messages = _load([values[entry_id] for entry_id in ids])
@@ -206,7 +206,7 @@ def _key(entry_id: str) -> str:
 
 
 def _dump(history: Sequence[Any]) -> list[Any]:
-    """Messages as JSON, as they are stored in entries."""
+    """Return messages as the JSON that entries store."""
     dumped = ModelMessagesTypeAdapter.dump_python([*history], mode="json")
     return [{"message": message} for message in dumped]
 

@@ -1,7 +1,7 @@
 """The thread that records exchanges, and the limits on the copies that it gets.
 
-The recorder is synchronous and can wait for a database.  It runs in a thread of its
-own, so that requests of all clients go on.
+The recorder is synchronous and can wait for a database.  It runs in its own thread, so
+that no request of a client waits for it.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class Recording:
 
     report: called with a warning in that thread.
     strict: whether ``begin`` raises an error for a request that is not recorded.
-    redacts_upstream: whether the provider gets only what the recorder returns.  This
-            includes ``strict``.
+    redacts_upstream: whether the provider gets only what the recorder returns.  Then
+            ``begin`` raises as with ``strict``.
     """
 
     def __init__(
