@@ -103,7 +103,7 @@ def _placeholder_of(entry: str, number: int) -> str | None:
 
 
 def _spelling(number: int) -> str:
-    """Return what a name or a placeholder has for a spelling: nothing for the first."""
+    """Return the suffix of a spelling in a name or placeholder; empty for the first."""
     return "" if number == 1 else f".{number}"
 
 
@@ -309,7 +309,7 @@ class Numbering:
         return number
 
     def _add(self, kind: str, entry: str, number: int, spelling: str = "") -> None:
-        """Add an entry to the table, and to the indexes that were made of it."""
+        """Add an entry to the table, and to the indexes of the table."""
         last_numbers = self._last()
         last_numbers[kind] = max(number, last_numbers.get(kind, 0))
         if self._spellings is not None:
@@ -326,7 +326,7 @@ class Numbering:
         return None
 
     def _next_spelling(self, kind: str, number: int) -> str | None:
-        """Return what the next spelling of a value has; None if all are taken."""
+        """Return the suffix of a value's next spelling; None if all are taken."""
         taken = self._spellings_by_number().get((kind, number), ())
         for spelling in map(_spelling, range(1, _MOST_SPELLINGS + 1)):
             if spelling not in taken:
