@@ -521,9 +521,9 @@ class RedactedEvent:
     A log accepts nothing else, and only ``redact`` makes one, so no event bypasses
     redaction.
 
-    event: the event as readers will get it.
-    data:  the canonical JSON that is recorded: payload, meta, receipt, blobs.
-    found: counts of redacted values by type, as far as the policy reveals them.
+    event:   the event as readers will get it.
+    data:    the canonical JSON that is recorded: payload, meta, receipt, blobs.
+    counts:  the redacted values by type, as far as the policy reveals them.
     secrets: (type, value) of each value that the session may learn.
     """
 
@@ -531,7 +531,7 @@ class RedactedEvent:
     ts: int
     token_estimate: int
     data: bytes
-    found: Mapping[str, int]
+    counts: Mapping[str, int]
     blobs: tuple[Blob, ...]
     passed: object
     secrets: tuple[tuple[str, str], ...] = ()
@@ -634,7 +634,7 @@ def redact(
         ts=_microseconds(draft.ts) if draft.ts else now,
         token_estimate=tokens,
         data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
-        found=receipt.get("types", {}),
+        counts=receipt.get("types", {}),
         blobs=blobs,
         passed=_PASS,
         secrets=tuple(clean.tally.secrets),
@@ -702,7 +702,7 @@ def repeating(
         ts=_microseconds(draft.ts) if draft.ts else before.ts,
         token_estimate=before.token_estimate,
         data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
-        found=content["redaction"].get("types", {}),
+        counts=content["redaction"].get("types", {}),
         blobs=before.blobs,
         passed=_PASS,
         secrets=tuple(tally.secrets),

@@ -62,7 +62,7 @@ def test_a_long_text_of_a_small_event_is_redacted_and_kept() -> None:
 
     done = redact(draft, now=1, redactor=counting([]), limits=limits)
 
-    assert done.found == {"X": 1000}
+    assert done.counts == {"X": 1000}
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -308,13 +308,13 @@ class _Captured:
 
         Raises InvalidConfiguration.
         """
-        rest: dict[str, Any] = {**arguments}
-        request_id = rest.pop("request_id", None)
-        call_options = dict(rest.pop("options", None) or {})
+        others: dict[str, Any] = {**arguments}
+        request_id = others.pop("request_id", None)
+        call_options = dict(others.pop("options", None) or {})
         options.check_settable(call_options)
         recorded_options = options.recorded(call_options)
         api = options.api_for(self.client, method, call_options)
-        context_args: Any = {**self._window(), **self._defaults, **rest}
+        context_args: Any = {**self._window(), **self._defaults, **others}
         blocks = context_args.get("system")
         if isinstance(blocks, str | None):
             blocks = None

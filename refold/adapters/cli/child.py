@@ -124,8 +124,8 @@ def _ended(pid: int) -> int | None:
     If it has stopped itself, this process stops too, so that the shell gets the
     terminal.
     """
-    ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
-    if not ended:
+    ended_pid, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+    if not ended_pid:
         return None
     if os.WIFSTOPPED(status):
         if _is_in_foreground():

@@ -312,9 +312,9 @@ class Outline(NamedTuple):
     forked_from: str | None = None
 
 
-def outlines(path: Path, read: Iterable[Transcript]) -> Iterator[Outline]:
+def outlines(path: Path, transcripts: Iterable[Transcript]) -> Iterator[Outline]:
     """Yield the outlines of the transcripts in a file."""
-    for place, transcript in enumerate(read):
+    for place, transcript in enumerate(transcripts):
         yield _outline(path, place, transcript)
 
 

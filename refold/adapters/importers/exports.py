@@ -426,10 +426,10 @@ class Reports:
         self._recording.take(recorded, origin)
 
     def add_fields(
-        self, owner: str, value: dict[str, Any], read: frozenset[str], place: str
+        self, owner: str, value: dict[str, Any], imported: frozenset[str], place: str
     ) -> None:
         """Report the fields of an object that are not imported and not empty."""
-        unread = sorted(name for name in value.keys() - read if value[name])
+        unread = sorted(name for name in value.keys() - imported if value[name])
         if unread:
             why = f"fields of the {owner}: {base.field_names(unread)}"
             self.add(why, place, note=True)

@@ -242,11 +242,11 @@ def _is_about_others(sentence: str) -> bool:
 
 def _is_standing(sentence: str) -> bool:
     """Whether an instruction follows an adverbial such as "every time"."""
-    rest = _without(_OPENING, sentence)
-    adverbial = _ADVERBIAL.match(rest)
-    if adverbial is None or not _STANDING.match(rest):
+    without_opening = _without(_OPENING, sentence)
+    adverbial = _ADVERBIAL.match(without_opening)
+    if adverbial is None or not _STANDING.match(without_opening):
         return False
-    main = _without(_OPENING, rest[adverbial.end() :])
+    main = _without(_OPENING, without_opening[adverbial.end() :])
     return any(
         mood.match(main) for mood in (_IMPERATIVE, _WISH, _OBLIGATION, _NEGATIVE)
     )
@@ -281,8 +281,8 @@ def _without(opening: re.Pattern[str], clause: str) -> str:
 
 
 def _kind_of_clause(clause: str) -> Kind | None:
-    rest = _without(_OPENING, clause)
-    for candidate in dict.fromkeys((clause, rest)):
+    without_opening = _without(_OPENING, clause)
+    for candidate in dict.fromkeys((clause, without_opening)):
         kind = _kind_of_instruction(candidate)
         if kind is not None:
             return kind

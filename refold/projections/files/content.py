@@ -164,19 +164,19 @@ class Content:
         if texts:
             yield first, texts
 
-    def replace(self, found: Found, new: str, place: Place, step: int) -> None:
+    def replace(self, match: Found, new: str, place: Place, step: int) -> None:
         """Replace the text at a place; unchanged lines keep their origin."""
         old_lines = [
             item
-            for item in self.items[found.first : found.last + 1]
+            for item in self.items[match.first : match.last + 1]
             if isinstance(item, Line)
         ]
-        before = (old_lines[0].text or "")[: found.start]
-        after = (old_lines[-1].text or "")[found.end :]
+        before = (old_lines[0].text or "")[: match.start]
+        after = (old_lines[-1].text or "")[match.end :]
         new_lines = lines_of(f"{before}{new}{after}")
         written = Origin("written", place)
         carried = _carried(old_lines, new_lines, written, step)
-        self.items[found.first : found.last + 1] = carried
+        self.items[match.first : match.last + 1] = carried
 
     def replace_lines(
         self, first: int, last: int, new: Sequence[str], place: Place, step: int

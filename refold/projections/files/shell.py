@@ -380,20 +380,24 @@ def _names(tasks: list[str]) -> list[str]:
 def _by_git(arguments: list[str]) -> Touched | None:
     """Return the files that Git may change; None if its sub-command decides."""
     verb = _verb(arguments)
-    rest = arguments[arguments.index(verb) + 1 :] if verb else []
-    if verb in ("checkout", "restore") and "--" in rest:
-        return Touched(paths=tuple(rest[rest.index("--") + 1 :]))
-    if verb in ("checkout", "switch") and len(rest) == 2 and rest[0] in ("-b", "-c"):
+    operands = arguments[arguments.index(verb) + 1 :] if verb else []
+    if verb in ("checkout", "restore") and "--" in operands:
+        return Touched(paths=tuple(operands[operands.index("--") + 1 :]))
+    if (
+        verb in ("checkout", "switch")
+        and len(operands) == 2
+        and operands[0] in ("-b", "-c")
+    ):
         return NOTHING  # a new branch at the current commit
-    if verb == "stash" and rest[:1] in (["list"], ["show"]):
+    if verb == "stash" and operands[:1] in (["list"], ["show"]):
         return NOTHING
     return None
 
 
 def _verb(arguments: list[str]) -> str:
     """Return the sub-command among a program's arguments."""
-    rest = list(arguments)
-    while rest and rest[0].startswith("-"):
-        has_value = rest[0] in ("-C", "-c", "--git-dir", "--work-tree")
-        rest = rest[2:] if has_value else rest[1:]
-    return rest[0] if rest else ""
+    words = list(arguments)
+    while words and words[0].startswith("-"):
+        has_value = words[0] in ("-C", "-c", "--git-dir", "--work-tree")
+        words = words[2:] if has_value else words[1:]
+    return words[0] if words else ""

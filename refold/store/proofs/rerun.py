@@ -825,24 +825,24 @@ class _LiveRun:
     ) -> None:
         self._events = [*events[:begin]]
         self._read_blob = read
-        rest = events[begin:]
-        self._first = rest[0]
+        run_events = events[begin:]
+        self._first = run_events[0]
         self._seq = self._first.seq
         self._strategy = strategy
         self._recorded = recorded
         self._extras = extras
         self._moments: list[compare.Moment] = []
         self._inputs: list[UserInput] = []
-        self._recorded_answers = list(_answers(rest))
+        self._recorded_answers = list(_answers(run_events))
         results: dict[str, ToolResult] = {}  # by the ids of their calls
-        for envelope in rest:
+        for envelope in run_events:
             if isinstance(envelope.payload, UserInput):
                 self._inputs.append(envelope.payload)
             elif isinstance(envelope.payload, ToolResult):
                 results[envelope.payload.call_id] = envelope.payload
         # Each recorded result with its call, in the order of the calls.
         self._results: list[tuple[bytes, ToolResult]] = []
-        for envelope in rest:
+        for envelope in run_events:
             call = envelope.payload
             if isinstance(call, ToolCall) and call.call_id in results:
                 result = results[call.call_id]

@@ -214,7 +214,7 @@ def _redaction_finds(session: SessionCore, drafts: Sequence[Draft]) -> bool:
     no_secrets = session.writer.learned(SessionState(session.stream))
     for draft in drafts:
         _, redacted = _redacted_or_as_text(session, draft, tag, no_secrets)
-        if redacted.found:
+        if redacted.counts:
             return True
     return False
 
@@ -592,7 +592,7 @@ def _append(
         )
         order = order._replace(expected_seq=receipt.last_seq)
         for event in redacted:
-            findings.update(event.found)
+            findings.update(event.counts)
         done += len(batch)
         progress(done)
     labels: dict[str, str | None] = {}

@@ -220,8 +220,8 @@ def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
                 return f"result (failed) of {call}", body, "red"
             return f"result of {call}", body, "green"
         case kind:
-            rest = {key: item for key, item in block.items() if key != "type"}
-            return str(kind), readable(rest), "magenta"
+            fields = {key: item for key, item in block.items() if key != "type"}
+            return str(kind), readable(fields), "magenta"
 
 
 def show_replacements(

@@ -386,13 +386,13 @@ def _show_part(screen: Screen, explained: Explanation, part: ContextPart) -> Non
     summary_of_events = ""
     if events:
         summary_of_events = f"{_types(events)}  {events[0].ts:%H:%M:%S}"
-    rest = f"  {place:<16}  {summary_of_events}".rstrip()
+    details = f"  {place:<16}  {summary_of_events}".rstrip()
     remark = ""
     if explained.superseded.intersection(part.seqs):
         remark = "  shorter than what was sent: redacted since"
-    if rest:
+    if details:
         name = f"{name:<10}"
-    screen.line("  ", (name, style), rest, (remark, "yellow"))
+    screen.line("  ", (name, style), details, (remark, "yellow"))
 
 
 def _whole_reason(explained: Explanation, part: ContextPart) -> str:

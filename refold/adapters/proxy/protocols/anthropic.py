@@ -310,12 +310,12 @@ def _answer(
         else:
             notes.add(NOT_CONVERTED, "content: block without a type")
             items.append(_item("block", block))
-    rest: JsonObject = {}
+    others: JsonObject = {}
     for name, value in message.items():
         if name not in _ANSWER_FIELDS and value is not None:
-            rest[name] = value
-    if rest:
-        items.append(_item("response", rest))
+            others[name] = value
+    if others:
+        items.append(_item("response", others))
     normal_message: JsonObject = {**message, "content": content}
     return answer_of(
         normal_message, NAME, notes, complete=complete, error=error, items=items

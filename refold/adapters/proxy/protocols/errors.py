@@ -86,9 +86,9 @@ def error_in(
     request_id = base.text(value, "request_id")
     if request_id:
         context["request_id"] = request_id
-    rest = {name: fields[name] for name in fields if name not in _NOT_SHOWN}
-    if rest:
-        context["error"] = rest
+    others = {name: fields[name] for name in fields if name not in _NOT_SHOWN}
+    if others:
+        context["error"] = others
     retryable = is_unreached(code) or (status is not None and is_busy(status))
     return AgentError(
         code=code,

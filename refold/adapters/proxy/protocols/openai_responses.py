@@ -382,13 +382,13 @@ def _answer(
     elif error is None and status in ("cancelled", "failed"):
         error = AgentError(code=status, message=f"the response {status}", where=NAME)
     reason = base.text(response, "incomplete_details", "reason") or status
-    rest: JsonObject = {}
+    others: JsonObject = {}
     for name, value in response.items():
         if name not in _ANSWER_FIELDS and value not in (None, [], {}, ""):
-            rest[name] = value
+            others[name] = value
     items = output.items
-    if rest:
-        items = [*items, Item(format=NAME, kind="response", value=storable(rest))]
+    if others:
+        items = [*items, Item(format=NAME, kind="response", value=storable(others))]
     message: JsonObject = {
         "id": response.get("id"),
         "model": response.get("model"),
