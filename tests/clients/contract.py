@@ -116,7 +116,7 @@ class ClientContract:
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=60)
 
-        trial.check()
+        trial.check(interrupted=True)
 
     def _runs(self) -> Callable[[str], Call]:
         if self.program.runs is None:

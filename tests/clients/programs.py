@@ -19,7 +19,7 @@ from npm; without it, Claude Code and Codex with pinned versions."""
 KEY: Final = "sk-test-Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6sVb1nQw0e"
 """The key of the provider in every client.  It must be nowhere on disk."""
 
-_PYTHON: Final = ROOT / ".venv/clients-python/bin"
+PYTHON: Final = ROOT / ".venv/clients-python/bin"
 _AIDER: Final = ROOT / ".venv/clients-aider/bin"
 
 
@@ -39,6 +39,8 @@ class Program:
                  names it.
     last:        the answers that a client needs after the last one of a scenario.
     rewrites:    whether a resumed conversation is not sent as it was, but rewritten.
+    has_ids:     whether calls have ids.  Without them, the recorder counts the calls of
+                 each answer.
     """
 
     command: Path
@@ -52,6 +54,7 @@ class Program:
     base: str = ""
     last: tuple[Reply, ...] = ()
     rewrites: bool = False
+    has_ids: bool = True
 
 
 def _npm(name: str) -> Path:
@@ -229,7 +232,7 @@ def _mini_environment(home: Path) -> Mapping[str, str]:
 
 
 MINI_SWE_AGENT: Final = Program(
-    command=_PYTHON / "mini",
+    command=PYTHON / "mini",
     upstream="openai",
     variable="OPENAI_BASE_URL",
     base="/v1",
@@ -269,7 +272,7 @@ def run_command(command: str) -> str:
     return subprocess.run(command, shell=True, capture_output=True, text=True).stdout
 """
 LLM: Final = Program(
-    command=_PYTHON / "llm",
+    command=PYTHON / "llm",
     upstream="openai",
     variable="OPENAI_BASE_URL",
     base="/v1",

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -41,21 +41,58 @@ class Part(NamedTuple):
     images: tuple[str, ...] = ()
 
 
-def sent(request: Seen) -> list[Part]:
-    """Return the parts of a request as the provider received it."""
+def sent(request: Seen, earlier: Sequence[Seen] = ()) -> list[Part]:
+    """Return the parts of a request as the provider received it.
+
+    earlier: the requests before it.  If it continues a response that the provider has
+             stored, the parts begin with those of that request, and its answer.
+    """
+    return numbered(_parts(request, earlier))
+
+
+def _parts(request: Seen, earlier: Sequence[Seen]) -> list[Part]:
+    """Return the parts of a request, with the ids of its calls."""
     body = request.json
     match request.protocol:
         case "anthropic-messages":
-            return numbered(_messages(body["messages"]))
+            return [*_messages(body["messages"])]
         case "openai-chat":
-            return numbered(_chat(body["messages"]))
+            return [*_chat(body["messages"])]
         case "openai-responses":
-            return numbered(_responses(_without_system(body)))
+            own = _responses(_without_system(body))
+            return [*_stored(body.get("previous_response_id"), earlier), *own]
         case "gemini":
-            return numbered(_gemini(body["contents"]))
+            return [*_gemini(body["contents"])]
         case "ollama":
-            return numbered(_chat(body["messages"]))
+            return [*_chat(body["messages"])]
     raise AssertionError(request.path)
+
+
+def _stored(response_id: str | None, earlier: Sequence[Seen]) -> list[Part]:
+    """Return the parts of the request with this response, and of the response."""
+    if response_id is None:
+        return []
+    for place, request in enumerate(earlier):
+        response = _response(bytes(request.sent))
+        if response.get("id") == response_id:
+            before = _parts(request, earlier[:place])
+            return [*before, *_responses(response["output"])]
+    raise AssertionError(f"no request was answered with {response_id}")
+
+
+def _response(answer: bytes) -> Json:
+    """Return the whole response in an answer, which may be a stream."""
+    for line in answer.splitlines():
+        if line.startswith(b"data: {"):
+            event = json.loads(line.removeprefix(b"data: "))
+            if event["type"] == "response.completed":
+                response: Json = event["response"]
+                return response
+    try:
+        whole: Json = json.loads(answer)
+    except ValueError:
+        return {}
+    return whole
 
 
 def shown(messages: Iterable[Any]) -> list[Part]:

@@ -213,6 +213,22 @@ def test_a_resumed_session_changes_nothing(tmp_path: Path) -> None:
     assert events(after)[-1] == UserInput(text="Go on.")
 
 
+def test_a_resumed_client_lists_all_results_at_each_parallel_call(
+    tmp_path: Path,
+) -> None:
+    calls = [dict(call) for call in GEMINI[5]["toolCalls"]]
+    both = [part for call in calls for part in call["result"]]
+    for call in calls:
+        call["result"] = both
+    listed = gemini_answer("g2", "I run them.", toolCalls=calls)
+    resumed = history(GEMINI_CONTEXT, GEMINI[2], listed, GEMINI[7])
+    before = read_one(write_lines(tmp_path, GEMINI))
+
+    after = read_one(write_lines(tmp_path, [*GEMINI, resumed, gemini_user("g5", "?")]))
+
+    assert events(after)[:-1] == events(before)
+
+
 def test_a_refused_call_is_a_decision(tmp_path: Path) -> None:
     refused = "[Operation Cancelled] Reason: User did not allow tool call"
     path = write_lines(

@@ -396,7 +396,9 @@ def _results_of(call: dict[str, Any], call_id: str) -> Iterator[_Unit]:
         base.mapping(part, "functionResponse")
         for part in gemini_parts.parts_of(call.get("result"))
     ]
-    for response in responses:
+    # A resumed client lists the results of all parallel calls at each of them.
+    own = [each for each in responses if base.text(each, "id") == call_id]
+    for response in own or responses:
         if response:
             yield _result_unit({**response, "id": call_id}, failed=failed)
             return
