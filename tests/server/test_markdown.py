@@ -157,6 +157,19 @@ def test_a_text_of_signs_is_rendered_in_little_time(part: str) -> None:
     assert time.process_time() - began < 3
 
 
+@pytest.mark.parametrize("columns", [6_000, 1_000, 200, 50])
+def test_a_table_that_lacks_most_cells_stays_text(columns: int) -> None:
+    head = f"|{'a|' * columns}\n|{'-|' * columns}\n"
+    text = head + "|\n" * ((39_900 - len(head)) // 2)
+
+    shown = html_of(text)
+    with_small = html_of(f"{text}\n\n|a|b|\n|-|-|\n|1|\n")
+
+    assert "<table" not in shown
+    assert with_small.count("<table") == 1
+    assert with_small.count("<td>") == 2
+
+
 def test_a_switch_shows_texts_as_written_and_is_remembered(
     ada: TestClient, store: SessionStore
 ) -> None:

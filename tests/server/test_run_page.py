@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -179,8 +180,22 @@ def test_the_totals_of_a_long_run_are_counted_when_asked(
     (link,) = (link for link in ParsedPage(asked).links if "sure=1" in link)
 
     assert "Files changed" not in asked
+    assert f'hx-get="{link}" hx-trigger="load" hx-select=".totals"' in unescape(asked)
     assert "Files changed" in page_text(ada, f"/run/edits{link}")
     assert "Files changed" in page_text(ada, "/run/edits")
+
+
+def test_the_totals_of_a_very_long_run_are_counted_only_when_asked(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_edits(store)
+    monkeypatch.setattr(run_pages, "_MOST_COUNTED", 5)
+    monkeypatch.setattr(run_pages, "MOST_READ", 6)
+
+    asked = page_text(ada, "/run/edits")
+
+    assert "sure=1" in asked
+    assert 'hx-trigger="load"' not in asked
 
 
 def test_the_head_of_a_long_run_reads_no_events_that_its_overview_includes(

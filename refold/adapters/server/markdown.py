@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markupsafe import Markup, escape
@@ -41,6 +42,7 @@ _CLASSES: Final = {
 _ALIGNED: Final = {"text-align:center": "center", "text-align:right": "right"}
 # Nested quotes and lists beyond this depth stay text.
 _DEEPEST: Final = 20
+_MOST_ADDED_CELLS: Final = 2_000  # of a table whose rows lack cells
 
 
 class Prose(NamedTuple):
@@ -123,6 +125,7 @@ def _parser() -> MarkdownIt:
         renderer_cls=_Renderer,
     )
     parser.enable(["table", "strikethrough"])
+    parser.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
     parser.disable("reference")
     parser.inline.ruler.before("link", "placeholder", _placeholder)
     return parser
@@ -133,6 +136,35 @@ class _Parser(MarkdownIt):
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802  # its base names it
         return url
+
+
+def _table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """Read a table, unless most of its cells would have to be added.
+
+    The parser fills short rows up to the number of columns, which takes a second for a
+    head of many columns with many short rows.  Such a text stays as it was written.
+    """
+    if first < state.env.get("no_table_before", 0):
+        return False
+    if not silent and first + 2 < end:
+        columns = _line(state, first).count("|")
+        missing = 0
+        for number in range(first + 2, end):
+            row = _line(state, number)
+            if not row.strip():
+                break
+            missing += max(0, columns - row.count("|"))
+            if missing > _MOST_ADDED_CELLS:
+                # Its other lines are not tried again, so that this takes linear time.
+                state.env["no_table_before"] = number
+                return False
+    return table(state, first, end, silent)
+
+
+def _line(state: StateBlock, number: int) -> str:
+    """Return a line of the source."""
+    begin = state.bMarks[number] + state.tShift[number]
+    return state.src[begin : state.eMarks[number]]
 
 
 def _placeholder(state: StateInline, silent: bool) -> bool:

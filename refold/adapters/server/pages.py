@@ -460,6 +460,7 @@ def timeline(
         wanted=event_filter,
         missed=missed,
         totals=run_pages.totals_of(session, part.head, sure=sure),
+        counts_by_itself=part.head.seq <= run_pages.MOST_READ,
     )
 
 
