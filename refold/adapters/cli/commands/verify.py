@@ -74,6 +74,20 @@ def verify(
             metavar="DIR", help="Check only this folder of `refold export --out`."
         ),
     ] = None,
+    body: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Check only which recorded request of the proxy had exactly this "
+            "body.",
+        ),
+    ] = None,
+    request: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEQ", help="Check --body against this request of --session."
+        ),
+    ] = None,
     public_key: Annotated[
         Path | None,
         typer.Option(
@@ -96,6 +110,10 @@ def verify(
         return _verify_proof(call, proof, public_key)
     if export is not None:
         return _verify_export(export)
+    if body is not None:
+        return _verify_body(call, body, user, session, request)
+    if request is not None:
+        raise typer.BadParameter("use --request with --body")
     if certificate is not None:
         return _verify_certificate(call, certificate, public_key, user, session, salt)
     if since_seal and (chain_only or user is not None or session is not None):
@@ -285,6 +303,63 @@ def _read_key(file: Path) -> bytes:
     from refold.adapters.keys.signatures import read_public_key
 
     return read_public_key(file.read_text("utf-8", errors="replace"))
+
+
+def _verify_body(
+    call: Call, file: Path, user: str | None, session: str | None, seq: int | None
+) -> Result:
+    """Look for the requests that had exactly the bytes of a file as their body.
+
+    seq: only this request of the session.
+    """
+    from refold.adapters.proxy.history import wire_of
+    from refold.adapters.proxy.macs import body_mac
+
+    if seq is not None and session is None:
+        raise typer.BadParameter("name the session of the request with --session")
+    content = file.read_bytes()
+    store = call.store()
+    session = optional_session_name(store, user, session)
+    matches: list[tuple[str, str, int]] = []
+    checked = 0
+    for info in sessions(store, user, session):
+        if info.status == "erased":
+            continue
+        opened = store.session(user_id=info.user_id, session_id=info.session_id)
+        codes: dict[int, Any] = {}
+        for envelope in opened.events(types=("request",)):
+            code = wire_of(envelope).get("mac")
+            if code is not None and seq in (None, envelope.seq):
+                codes[envelope.seq] = code
+        if not codes:
+            continue
+        checked += len(codes)
+        expected = body_mac(opened, content)
+        for request_seq, code in codes.items():
+            if code == expected:
+                matches.append((info.user_id, info.session_id, request_seq))
+    if seq is not None and not checked:
+        raise RefoldError(f"seq {seq} is no request that the proxy recorded")
+
+    def show(screen: Screen) -> None:
+        size = counted(len(content), "byte")
+        for user_id, session_id, request_seq in matches:
+            place = shown(f"{user_id} / {session_id} seq {request_seq}")
+            screen.line(mark(True), place, f": the body had exactly these {size}")
+        if not matches:
+            requests = counted(checked, "request")
+            screen.line(mark(False), f"no body had exactly these {size}: {requests}")
+
+    value = {
+        "ok": bool(matches),
+        "bytes": len(content),
+        "requests": checked,
+        "matches": [
+            {"user_id": user_id, "session_id": session_id, "seq": request_seq}
+            for user_id, session_id, request_seq in matches
+        ],
+    }
+    return Result(value, show, int(not matches))
 
 
 def _verify_export(folder: Path) -> Result:
