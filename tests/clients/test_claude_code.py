@@ -12,6 +12,8 @@ from tests.clients.trial import (
     Trial,
     answers_of,
     events_of,
+    parents_of,
+    seqs_of,
     sessions_of,
     with_answer,
 )
@@ -36,7 +38,10 @@ class TestClaudeCode(TranscriptContract):
     form = "claude-code"
 
     def test_parallel_sub_agents_become_linked_sessions(self, trial: Trial) -> None:
-        both = (_delegate("One", "Greet Ada."), _delegate("Two", "Greet Grace."))
+        both = (
+            _delegate("One", "Greet Ada in one sentence."),
+            _delegate("Two", "Greet Grace in one sentence."),
+        )
 
         trial.begin("Delegate.", answer("I ask two.", *both), answer("Both greeted."))
 
@@ -46,6 +51,10 @@ class TestClaudeCode(TranscriptContract):
         for session in sessions:
             if session.session_id != main.session_id:
                 assert answers_of(session) == ["Nothing to add."]
+        delegations = seqs_of(main, "tool_call")
+        assert sorted(parents_of(sessions)) == [
+            (main.session_id, seq) for seq in delegations
+        ]
 
     def test_a_compacted_conversation_goes_on(self, trial: Trial) -> None:
         long_answer = answer("It is 42, because seven and seven make fourteen. " * 20)

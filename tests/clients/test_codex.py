@@ -6,7 +6,14 @@ import json
 
 from tests.clients.contract import TranscriptContract
 from tests.clients.programs import CODEX
-from tests.clients.trial import PNG, Trial, answers_of, events_of, with_answer
+from tests.clients.trial import (
+    PNG,
+    Trial,
+    answers_of,
+    events_of,
+    parents_of,
+    with_answer,
+)
 from tests.support.provider import Failure, answer, call
 
 _FLAGS = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
@@ -21,7 +28,7 @@ class TestCodex(TranscriptContract):
     failure = Failure(500)
 
     def test_a_sub_agent_becomes_a_linked_session(self, trial: Trial) -> None:
-        task = {"task_name": "greeting", "message": "Greet Ada."}
+        task = {"task_name": "greeting", "message": "Greet Ada in one sentence."}
         space = "collaboration"
 
         trial.begin(
@@ -39,6 +46,11 @@ class TestCodex(TranscriptContract):
         for session in sessions:
             if session.session_id != main.session_id:
                 assert "Nothing to add." in answers_of(session)
+        # Both may ask at the same time, so either may get the last answer.
+        ((parent_id, seq),) = parents_of(sessions)
+        (parent,) = [one for one in sessions if one.session_id == parent_id]
+        (spawned,) = [event for event in parent.events() if event.seq == seq]
+        assert getattr(spawned.payload, "tool_name", spawned.type) == "spawn_agent"
 
     def test_a_compacted_conversation_goes_on(self, trial: Trial) -> None:
         limit = "model_auto_compact_token_limit=20000"

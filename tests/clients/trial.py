@@ -326,6 +326,21 @@ def events_of(session: Session, kind: str) -> list[Any]:
     return [event.payload for event in session.events() if event.type == kind]
 
 
+def seqs_of(session: Session, kind: str) -> list[int]:
+    """Return the seqs of all events of a type."""
+    return [event.seq for event in session.events() if event.type == kind]
+
+
+def parents_of(sessions: list[Session]) -> list[tuple[str, int]]:
+    """Return the links of linked sessions: the session and the seq that began each."""
+    links = []
+    for session in sessions:
+        parent = session.delegation.parent()
+        if parent is not None:
+            links.append((parent.session_id, parent.seq))
+    return links
+
+
 def answers_of(session: Session) -> list[str]:
     """Return the texts of all answers of the model."""
     return [payload.text for payload in events_of(session, "agent_response")]

@@ -236,6 +236,26 @@ TOOLS_OF_SUB = (
 )
 
 
+def test_links_a_sub_agent_that_repeats_the_history_to_its_call(
+    store: SessionStore, recorder: StoreRecorder
+) -> None:
+    client = WireClient(recorder)
+    client.say("Delegate it.", "I do.", call("t1", "task", prompt="Say hi to Ada."))
+    history = list(client.messages)
+    # The call has its result before the sub-agent begins.
+    client.say(result("t1", "It runs."), "I wait.")
+    sub = WireClient(recorder, thread="sub", messages=history)
+    sub.messages.append(user(result("t1", "aborted")))
+    sub.say("Say hi to Ada.", "Hi, Ada.")
+
+    linked = store.session(user_id=USER, session_id="s-1~sub")
+    parent = linked.delegation.parent()
+    assert parent is not None
+    assert parent.session_id == "s-1"
+    assert parent.seq == types(store).index("tool_call") + 1
+    assert check_contexts(store, sub, USER) == 1
+
+
 def test_finds_an_unnamed_session_by_its_history(
     store: SessionStore, recorder: StoreRecorder
 ) -> None:

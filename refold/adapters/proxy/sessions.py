@@ -266,7 +266,10 @@ class Threads:
             name = self._name(f"{group}~{hint.thread}")
             thread = self._thread(name, group, main=False)
             if not thread.head_seq:
-                thread.link = self._link(items, self._of_group(group)) or _link_to(main)
+                others = self._of_group(group)
+                link = self._link(items, others)
+                link = link or _link_to_last_call(items, [main, *others])
+                thread.link = link or _link_to(main)
                 thread.labels = self._labels(wire)
             return thread
         best = self._best(wire, items, [main, *self._of_group(group)])
@@ -551,6 +554,24 @@ def first_text(items: Sequence[Item]) -> str:
             break
         texts.append(event.text)
     return "\n".join(texts)
+
+
+def _link_to_last_call(items: Sequence[Item], threads: Iterable[Thread]) -> Link | None:
+    """Return the last call in a request that a thread has; None without one.
+
+    The request of a sub-agent may begin with the history up to the call that began it.
+    """
+    call_id = ""
+    for item in items:
+        if item.type == "tool_call":
+            call_id = item.call_id
+    if not call_id:
+        return None
+    for thread in threads:
+        for entry in reversed(thread.history.entries.values()):
+            if entry.type == "tool_call" and entry.call_id == call_id:
+                return Link(thread.session_id, entry.seq, call_id)
+    return None
 
 
 def _link_to(main: Thread) -> Link:
