@@ -56,7 +56,9 @@ def build(source: Path, target: Path) -> Built:
 
 def _run_hatchling(source: Path, target: Path, *options: str) -> None:
     """Build the distributions of a source tree into a folder."""
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(target), *options]
+    # Hatchling runs in the source tree, so a relative folder would be there.
+    folder = str(target.resolve())
+    command = [sys.executable, "-m", "hatchling", "build", "-d", folder, *options]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(
         command, cwd=source, env=environment, check=True, capture_output=True

@@ -37,6 +37,17 @@ def test_a_second_build_gives_the_same_files(built: Built, tmp_path: Path) -> No
     assert again.sdist.read_bytes() == built.sdist.read_bytes()
 
 
+def test_a_build_into_a_relative_folder_is_in_the_working_directory(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = unpacked(built.sdist, tmp_path / "unpacked")
+    monkeypatch.chdir(tmp_path)
+
+    again = build(source, Path("again"))
+
+    assert again.wheel.parent.samefile(tmp_path / "again")
+
+
 def test_the_source_distribution_builds_the_same_wheel(
     built: Built, tmp_path: Path
 ) -> None:
