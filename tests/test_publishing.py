@@ -104,12 +104,14 @@ def test_all_files_name_the_same_version() -> None:
     cited = re.search(r"^version: (.+)$", _text("CITATION.cff"), re.MULTILINE)
     status = re.search(r"^Version (\d+\.\d+),", _text("README.md"), re.MULTILINE)
     image = re.search(r"^  image: refold:(.+)$", _text("compose.yaml"), re.MULTILINE)
+    wheel = re.search(r"refold-(.+?)-py3-none", _text("docs/how-to/install.md"))
 
     assert newest is not None
     assert cited is not None
     assert status is not None
     assert image is not None
-    assert newest[1] == cited[1] == image[1] == refold.__version__
+    assert wheel is not None
+    assert newest[1] == cited[1] == image[1] == wheel[1] == refold.__version__
     assert status[1] == ".".join(refold.__version__.split(".")[:2])
 
 

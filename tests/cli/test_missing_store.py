@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from refold.adapters.cli import main
 from refold.adapters.cli.commands import COMMANDS
 from tests.cli.conftest import Refold
 
@@ -68,6 +70,17 @@ USES: Final[dict[str, list[str]]] = {
     "worker": ["worker", "--do", "verify"],
 }
 CREATES_STORE: Final = {"import", "capture", "serve", "run", "proxy"}
+# Wrong uses of the commands that create a store.
+REFUSED: Final[dict[str, list[str]]] = {
+    "a file that is not there": ["import", "absent.jsonl", "--user", "ada"],
+    "a folder that is not there": ["capture", "absent", "--user", "ada"],
+    "an unknown provider": ["run", "--upstream", "openai=nowhere", "--", "true"],
+    "another machine's address": ["serve", "--host", "nowhere.invalid"],
+    "a server for others without keys": ["serve", "--host", "0.0.0.0"],  # noqa: S104
+    "a key without a certificate": ["serve", "--tls-key", "key.pem"],
+    "an origin with a path": ["serve", "--origin", "https://a.test/b"],
+    "every client as a proxy": ["serve", "--trusted-proxy", "0.0.0.0/0"],
+}
 USES_NO_STORE: Final = {"bench", "redact", "replay", "schema", "warm"}
 
 
@@ -87,3 +100,26 @@ def test_a_command_creates_no_store(refold: Refold, tmp_path: Path, use: str) ->
     assert "`refold import` or `refold run` makes one" in ran.err
     assert ran.code == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("use", REFUSED)
+def test_a_command_that_is_refused_creates_no_store(
+    refold: Refold, tmp_path: Path, use: str
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+
+    ran = refold("--db", "sqlite:///new.db", *REFUSED[use])
+
+    assert ran.code in (1, 2)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "markdown_it", "uvicorn"])
+def test_a_server_without_its_extra_creates_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    assert main(["--db", f"sqlite:///{tmp_path}/new.db", "serve"]) == 2
+
+    assert list(tmp_path.iterdir()) == []

@@ -625,6 +625,26 @@ def test_without_the_extra_view_names_the_package_to_install(
     assert "pip install 'refold[tui]'" in printed
 
 
+@pytest.mark.parametrize("missing", ["jinja2", "markdown_it", "nh3"])
+@pytest.mark.parametrize(
+    "command", ["view --html run.html", "share --yes --out a.html"]
+)
+def test_without_the_extra_a_page_names_the_package_to_install(
+    missing: str,
+    command: str,
+    sample: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    name, *options = command.split()
+
+    assert main(["--db", f"sqlite:///{sample}", name, *OF[1:], *options]) == 2
+
+    printed = capsys.readouterr().err
+    assert f"{missing} is not installed: pip install 'refold[server]'" in printed
+
+
 def test_a_missing_seq_is_refused_before_a_screen_is_opened(
     sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import refold
 from tests.support.warm import ROOT
+from tools import public_api
 
 BY_HAND = (
     "the changelog describes every change of the public API and of the stores",
@@ -31,7 +32,7 @@ def open_points(changelog: str, pyproject: str, version: str) -> list[str]:
     elif not re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2]):
         points.append(f"CHANGELOG.md has no date for {version}: {newest[2]}")
     if "github.com/OWNER/" in pyproject:
-        points.append("pyproject.toml names no owner of the repository")
+        points.append("pyproject.toml names no owner of the repository: replace OWNER")
     return points
 
 
@@ -45,6 +46,11 @@ def main(arguments: Sequence[str]) -> int:
         (ROOT / "pyproject.toml").read_text("utf-8"),
         refold.__version__,
     )
+    if public_api.DUMP.read_text("utf-8") != public_api.dump(public_api.load()):
+        points.append(
+            "tools/public_api.txt is not of this version: run "
+            "`python -m tools.public_api`"
+        )
     if tag is not None and tag != f"v{refold.__version__}":
         points.append(f"the tag {tag} is not v{refold.__version__}")
     for point in points:

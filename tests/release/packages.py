@@ -48,6 +48,8 @@ def source_copy(folder: Path) -> Path:
 
 def build(source: Path, target: Path) -> Built:
     """Build the sdist and the wheel of a source tree into a folder."""
+    # Hatchling runs in the source tree, where a relative path leads elsewhere.
+    target = target.resolve()
     _run_hatchling(source, target)
     (wheel,) = target.glob("*.whl")
     (sdist,) = target.glob("*.tar.gz")
@@ -56,9 +58,7 @@ def build(source: Path, target: Path) -> Built:
 
 def _run_hatchling(source: Path, target: Path, *options: str) -> None:
     """Build the distributions of a source tree into a folder."""
-    # Hatchling runs in the source tree, so a relative folder would be there.
-    folder = str(target.resolve())
-    command = [sys.executable, "-m", "hatchling", "build", "-d", folder, *options]
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(target), *options]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(
         command, cwd=source, env=environment, check=True, capture_output=True

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.release.checklist import main, open_points
+from tools import public_api
 
 DATED = "# Changelog\n\n## [1.2.0] – 2026-12-01\n\n## [1.1.0] – 2026-01-02\n"
 OWNED = 'repository = "https://github.com/refold/refold"'
@@ -36,3 +39,16 @@ def test_a_tag_with_open_points_is_refused(capsys: pytest.CaptureFixture[str]) -
 
     assert main([]) == 0
     assert "by hand:" in capsys.readouterr().out
+
+
+def test_a_stored_api_of_an_earlier_version_is_an_open_point(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = tmp_path / "public_api.txt"
+    earlier.write_text("# module refold\n")
+    monkeypatch.setattr(public_api, "DUMP", earlier)
+
+    main([])
+
+    printed = capsys.readouterr().out
+    assert "open: tools/public_api.txt is not of this version" in printed

@@ -49,6 +49,10 @@ class ServerOptions(NamedTuple):
         return False
 
 
+# The packages of the extra ``server`` that pages need, and those that it adds to them.
+_OF_PAGES: Final = ("jinja2", "markdown_it", "nh3")
+_OF_SERVER: Final = ("fastapi", "jwt", "uvicorn")
+
 GRACE_SEC: Final = 3
 """The time that requests in progress have to end when the server stops."""
 
@@ -251,6 +255,37 @@ def _end_process_in(seconds: float) -> None:
     timer.start()
 
 
+def check_page_extra() -> None:
+    """Raise InvalidConfiguration if a package that pages need is not installed."""
+    for module in _OF_PAGES:
+        import_extra(module, "server")
+
+
+def check(options: ServerOptions) -> None:
+    """Raise InvalidConfiguration if a server cannot start with these options.
+
+    The check needs no store, so a program can make it before it creates one.
+    """
+    check_page_extra()
+    for module in _OF_SERVER:
+        import_extra(module, "server")
+    from refold.adapters.server.access_tokens import verifier_of
+
+    if (options.certificate is None) != (options.key is None):
+        raise InvalidConfiguration("TLS needs both --tls-certificate and --tls-key")
+    _check_tls(options)
+    if not (verifier_of().configured or options.is_loopback):
+        raise InvalidConfiguration(
+            "a server that others reach needs keys that verify their tokens: set "
+            "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
+        )
+    for origin in options.origins:
+        checked_origin(origin)
+    for proxy in options.proxies:
+        checked_proxy(proxy)
+    _check_address(options)
+
+
 def serve(
     store: SessionStore, options: ServerOptions, print_line: Callable[[str], object]
 ) -> None:
@@ -274,23 +309,13 @@ def _serve(
     store: SessionStore, options: ServerOptions, print_line: Callable[[str], object]
 ) -> None:
     """Serve the store until uvicorn ends."""
+    check(options)
     uvicorn = import_extra("uvicorn", "server")
-    for module in ("fastapi", "jinja2", "jwt"):
-        import_extra(module, "server")
     from refold.adapters.server.access_tokens import SCOPES, verifier_of
     from refold.adapters.server.app import Limits, application
 
-    if (options.certificate is None) != (options.key is None):
-        raise InvalidConfiguration("TLS needs both --tls-certificate and --tls-key")
-    _check_tls(options)
     verifier = verifier_of()
-    if not (verifier.configured or options.is_loopback):
-        raise InvalidConfiguration(
-            "a server that others reach needs keys that verify their tokens: set "
-            "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
-        )
     origins = tuple(checked_origin(origin) for origin in options.origins)
-    _check_address(options)
     limits = Limits(secure=options.certificate is not None, origins=origins)
 
     class Server(uvicorn.Server):  # type: ignore[misc,name-defined]  # it is loaded late

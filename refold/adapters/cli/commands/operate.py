@@ -117,7 +117,7 @@ def serve(
     machine and prints a token that is valid for one day.  It records each use of
     the store in the access log, unless REFOLD_ACCESS_LOG says otherwise.
     """
-    from refold.adapters.server import ServerOptions, serve as run_server
+    from refold.adapters.server import ServerOptions, check, serve as run_server
 
     server_options = ServerOptions(
         host=host,
@@ -128,6 +128,7 @@ def serve(
         origins=tuple(origin or ()),
         proxies=tuple(trusted_proxy or ()),
     )
+    check(server_options)  # before it creates a store and a master key
     access_log = os.environ.get("REFOLD_ACCESS_LOG") or "table"
     store = call.store(new=True, serves=True, access_log=access_log)
     print_on_stderr = partial(typer.echo, err=True)
@@ -913,9 +914,12 @@ def view(
     says so.  It is plain text with file permissions for you alone, without redacted
     values.
     """
-    from refold.adapters.frameworks import import_extra
+    if html is None:
+        _check_terminal_extra()
+    else:
+        from refold.adapters.server import check_page_extra
 
-    import_extra("jinja2", "server" if html else "tui")
+        check_page_extra()
     store = call.store()
     opened = options.found_session(store, user, session)
     if html is None:
@@ -931,16 +935,21 @@ def view(
     return _written(html, size(len(page)), {"bytes": len(page)})
 
 
+def _check_terminal_extra() -> None:
+    """Raise InvalidConfiguration if a package of the terminal is not installed."""
+    from refold.adapters.frameworks import import_extra
+
+    for module in ("jinja2", "textual"):
+        import_extra(module, "tui")
+
+
 def _view_in_terminal(
     call: Call, store: SessionStore, session: Session, seq: int | None
 ) -> NoReturn:
     """Show a run in the terminal, then exit, or raise the error that ended it."""
-    from refold.adapters.frameworks import import_extra
-
     streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on stderr
     if call.as_json or not all(stream.isatty() for stream in streams):
         raise InvalidConfiguration("no terminal here: use --html or `refold log`")
-    import_extra("textual", "tui")
     from refold.adapters.cli.terminal import Viewer
 
     session.at(seq or 1)  # raises if there is no such event

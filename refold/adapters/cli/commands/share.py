@@ -305,9 +305,9 @@ def _opened(
     call: options.Call, user: str | None, session: str
 ) -> tuple[SessionStore, Session]:
     """Open the store with the rules of all packs, and a session that exists."""
-    from refold.adapters.frameworks import import_extra
+    from refold.adapters.server import check_page_extra
 
-    import_extra("jinja2", "server")
+    check_page_extra()
     store = call.store(policy=_strictest())
     opened = options.found_session(store, user, session)
     opened.head()  # raises if the session was erased
