@@ -231,6 +231,29 @@ def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
     assert answer.status is None
 
 
+def test_a_client_that_closes_its_sending_half_counts_as_gone() -> None:
+    """Nothing tells it apart from a client that closes its connection."""
+    is_asked = Event()
+    is_closed = Event()
+
+    def respond(peer: Peer, _: Request) -> None:
+        is_asked.set()
+        peer.wait_until_closed()
+        is_closed.set()
+
+    with proxied(respond) as (proxy, _):
+        peer = proxy.connect()
+        peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
+        assert is_asked.wait(60)
+        peer.socket.shutdown(socket.SHUT_WR)
+        assert is_closed.wait(60)
+        (answer,) = proxy.recorder.answers(1)
+        peer.wait_until_closed()
+        peer.close()
+
+    assert answer.ending == "cancelled"
+
+
 def test_a_client_that_closes_before_the_end_of_its_request_sends_nothing() -> None:
     with proxied(reply(b"")) as (proxy, server):
         peer = proxy.connect()

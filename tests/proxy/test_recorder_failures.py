@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 import refold
 from refold.adapters.proxy.recorder import NOT_RECORDED, StoreRecorder
+from refold.adapters.proxy.recording import Recording
 from refold.adapters.sql import sqlite
 from refold.domain import errors
 from refold.store import SessionStore
-from tests.support.wire import WireClient, check_contexts, reply, stored_texts, user
+from tests.support.wire import (
+    WireClient,
+    agent,
+    check_contexts,
+    reply,
+    stored_texts,
+    user,
+)
 
 USER = "ada"
 
@@ -50,6 +60,32 @@ def test_the_next_request_heals_what_a_store_missed(sqlite_url: str) -> None:
         assert check_contexts(store, client, USER) == 2
         (session,) = client.recorder.sessions()
         assert session.requests == 2  # of three
+
+
+def test_a_body_beyond_the_limit_is_reported_and_healed_later(sqlite_url: str) -> None:
+    warnings: list[str] = []
+    with refold.open(sqlite_url) as store:
+        client = WireClient(StoreRecorder(store, user_id=USER))
+        recording = Recording(client.recorder, warnings.append)
+        for words in ("One.", "Two."):
+            client.messages.append(user(words))
+            exchange = client.exchange()
+            exchange = replace(exchange, body=exchange.body[:20], truncated=True)
+            asyncio.run(recording.begin(exchange))
+            recording.finish(exchange, reply("Yes."), lambda: None)
+            client.messages.append(agent("Yes."))
+        recording.close()
+        client.recorder = StoreRecorder(store, user_id=USER)
+        client.say("Three.", "3")
+
+        assert warnings == [
+            "a request was not recorded, and the agent goes on: the request cannot be "
+            "recorded: it is larger than the limit of the proxy"
+        ]
+        assert recording.problems.count == 2
+        counts = stored_texts(store, USER)
+        assert counts["One."] == counts["Two."] == counts["Three."] == 1
+        assert check_contexts(store, client, USER) == 1
 
 
 def test_a_request_that_failed_is_recorded_with_its_answer(sqlite_url: str) -> None:
