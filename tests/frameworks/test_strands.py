@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from strands import Agent
 from strands.models import Model
+from strands.multiagent import GraphBuilder
 from strands.session.repository_session_manager import RepositorySessionManager
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
@@ -109,6 +110,69 @@ class TestContract(RedactedContract):
             repository.update_message(
                 "t", "desk", session_message(SampleMessage("user", "x"), 9)
             )
+
+
+class Answering(Model):
+    """A model that gives one answer, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(self, *_: Any, **__: Any) -> Any:
+        self.asked += 1
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": f"{ANSWER} {MAIL}"}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn"}}
+
+    def structured_output(self, *_: Any, **__: Any) -> Any: ...
+    def update_config(self, **_: Any) -> None: ...
+    def get_config(self) -> Any:
+        return {}
+
+
+def test_a_graph_continues_with_the_state_of_another_process(url: str) -> None:
+    def run(repository: RefoldSessionRepository, model: Model) -> Any:
+        builder = GraphBuilder()
+        for name in ("first", "second"):
+            agent = Agent(model, agent_id=name, callback_handler=None)
+            builder.add_node(agent, name)
+        builder.add_edge("first", "second")
+        builder.set_entry_point("first")
+        builder.set_max_node_executions(10)
+        builder.set_graph_id("both")
+        builder.set_session_manager(
+            RepositorySessionManager("t", session_repository=repository)
+        )
+        return builder.build()("Go.")
+
+    model = Answering()
+    with refold.open(url) as store:
+        run(RefoldSessionRepository(store, user_id="ada"), model)
+    with refold.open(url) as store:
+        repository = RefoldSessionRepository(store, user_id="ada")
+        state = repository.read_multi_agent("t", "both")
+        assert state is not None
+        assert state["status"] == "completed"
+        assert sorted(state["completed_nodes"]) == ["first", "second"]
+        assert MAIL not in str(state)
+        assert repository.read_multi_agent("t", "other") is None
+        assert model.asked == 2
+        run(repository, model)
+        repository.delete_session("t")
+        assert repository.read_multi_agent("t", "both") is None
+
+
+def test_the_state_of_an_unknown_graph_is_not_updated(url: str) -> None:
+    builder = GraphBuilder()
+    builder.add_node(Agent(Answering(), agent_id="a", callback_handler=None), "a")
+    builder.set_max_node_executions(10)
+    graph = builder.build()
+    with refold.open(url) as store:
+        repository = RefoldSessionRepository(store, user_id="ada")
+        with pytest.raises(SessionException):
+            repository.update_multi_agent("t", graph)
 
 
 class TestFilter(FilterContract):

@@ -208,6 +208,32 @@ class RefoldSessionRepository(SessionRepository):
         end = None if limit is None else offset + limit
         return ordered[offset:end]
 
+    def create_multi_agent(self, session_id: str, multi_agent: Any, **_: Any) -> None:
+        """Store the state of a graph or swarm of agents."""
+        session = self._session_of_group(session_id, multi_agent.id)
+        state = kinds.encode_bytes_values(multi_agent.serialize_state())
+        self._append(session, "multi_agent", state)
+
+    def read_multi_agent(
+        self, session_id: str, multi_agent_id: str, **_: Any
+    ) -> dict[str, Any] | None:
+        """The newest state of a graph or swarm; None if there is none."""
+        session = self._session_of_group(session_id, multi_agent_id)
+        state = self._newest(session, "multi_agent")
+        if state is None:
+            return None
+        decoded: dict[str, Any] = kinds.decode_bytes_values(state)
+        return decoded
+
+    def update_multi_agent(self, session_id: str, multi_agent: Any, **_: Any) -> None:
+        """Store a newer state.
+
+        Raises SessionException if the graph or swarm does not exist.
+        """
+        if self.read_multi_agent(session_id, multi_agent.id) is None:
+            raise SessionException(f"multi-agent {multi_agent.id} does not exist")
+        self.create_multi_agent(session_id, multi_agent)
+
     def filter(self, session_id: str) -> Any:
         """A hook that redacts what the model is sent; pass it in ``hooks=[…]``.
 
@@ -238,6 +264,10 @@ class RefoldSessionRepository(SessionRepository):
         labels = {"framework": "strands", "strands_session": session_id}
         name = f"strands\0{session_id}\0{agent_id}"
         return self._store.named(name, user_id=self._user_id, labels=labels)
+
+    def _session_of_group(self, session_id: str, multi_agent_id: str) -> Session:
+        """The Refold session of a graph or swarm; no agent has its name."""
+        return self._session(session_id, f"multi-agent\0{multi_agent_id}")
 
     def _append(
         self, session: Session, kind: str, value: Any, item_id: str | None = None
