@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from eventsourcing.persistence import (
@@ -43,6 +43,7 @@ class EncryptedLog(EncryptedStreams):
         self.streams = recorder.streams
         self.view_names = recorder.view_names
         self.derived_seqs = recorder.derived_seqs
+        self.names_in_lists = recorder.names_in_lists
         self.drop_views = recorder.drop_views
         self.share_places = recorder.share_places
         self.lagging = recorder.lagging
@@ -107,13 +108,11 @@ class EncryptedLog(EncryptedStreams):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[ports.SessionInfo]:
-        hashes: list[bytes] = []
+        hashes: Sequence[bytes] | None = ()
         if labels:
-            if user_id is None or not self.recorder.knows(user_id):
-                return []
-            for label in _hashed_labels(self.keys, user_id, labels):
-                if label.hash:
-                    hashes.append(label.hash)
+            hashes = None if user_id is None else self._addresses(user_id, labels)
+        if hashes is None:
+            return []
         return self.recorder.sessions(
             user_id,
             session_id,
@@ -122,6 +121,50 @@ class EncryptedLog(EncryptedStreams):
             limit=limit,
             newest_first=newest_first,
         )
+
+    def sessions_in_lists(
+        self,
+        user_id: str,
+        *,
+        order: ports.ListOrder,
+        descending: bool,
+        labels: Mapping[str, str] = ports.NO_LABELS,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> list[ports.ListedSession]:
+        addresses = self._addresses(user_id, labels)
+        if addresses is None:
+            return []
+        return self.recorder.sessions_in_lists(
+            user_id,
+            order=order,
+            descending=descending,
+            labels=addresses,
+            after=after,
+            limit=limit,
+        )
+
+    def count_in_lists(
+        self, user_id: str, *, labels: Mapping[str, str] = ports.NO_LABELS
+    ) -> int:
+        addresses = self._addresses(user_id, labels)
+        return (
+            0 if addresses is None else self.recorder.count_in_lists(user_id, addresses)
+        )
+
+    def _addresses(
+        self, user_id: str, labels: Mapping[str, str]
+    ) -> Sequence[bytes] | None:
+        """Return the keyed hashes of labels; None if the user has no session."""
+        if not labels:
+            return ()
+        if not self.recorder.knows(user_id):
+            return None
+        addresses: list[bytes] = []
+        for label in _hashed_labels(self.keys, user_id, labels):
+            if label.hash:
+                addresses.append(label.hash)
+        return addresses
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         hashes = dict(_hashed_labels(self.keys, stream.user_id, labels))

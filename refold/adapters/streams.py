@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
@@ -43,7 +43,7 @@ from refold.adapters.rows import (
 from refold.adapters.sql.recorder import Recorder
 from refold.domain import errors, ports
 from refold.domain.canonical import canonical
-from refold.domain.chain import length_prefixed
+from refold.domain.chain import length_prefixed, pack_length
 from refold.domain.envelope import Blob, Envelope
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId, quoted_id, written
@@ -55,6 +55,7 @@ T = TypeVar("T")
 # Precedes the idempotency key of a draft, which may equal that of an append.
 _OF_DRAFT: Final = "draft\0"
 _EXPIRED: Final = b"\xffexpired"  # the mark of no codec
+_FEW: Final = 500  # sessions whose keys are read by their names
 
 
 # A head row, or a tuple with its columns.
@@ -567,32 +568,29 @@ class EncryptedStreams:
             return ports.StoredView(through_seq, derived_seq)
         return ports.StoredView(through_seq, derived_seq, body, shows, shows_derived)
 
-    def views_named(self, user_id: str, name: str) -> dict[str, ports.StoredView]:
-        rows = self.recorder.view_rows(user_id, name)
+    def views_named(
+        self, user_id: str, name: str, session_ids: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, ports.StoredView]]:
+        rows = self.recorder.view_rows(user_id, name, session_ids)
+        # SQLite stores any type in any column.
+        rows = [row for row in rows if type(row[1]) is type(row[2]) is int]
         if not rows:
-            return {}
-        readable_rows: list[tuple[str, int, int, bytes]] = []
-        encrypted_rows: list[tuple[str, bytes, bytes]] = []
-        # ``written`` would push the streams of appends out of its cache.
-        quoted_user = quoted_id(user_id)
-        for session_id, through_seq, derived_seq, body in rows:
-            if not (isinstance(through_seq, int) and isinstance(derived_seq, int)):
-                continue  # SQLite stores any type in any column
-            stream = f"{quoted_user}/{quoted_id(session_id)}/{MAIN}"
-            context = _view_context(stream, name, through_seq, derived_seq)
-            readable_rows.append((session_id, through_seq, derived_seq, body))
-            encrypted_rows.append((session_id, body, context))
-        views: dict[str, ports.StoredView] = {}
-        plain_rows = self.keys.decrypt_each(user_id, encrypted_rows)
+            return
+        context = _view_contexts(user_id, name)
+        encrypted_rows = (
+            (session_id, body, context(session_id, through_seq, derived_seq))
+            for session_id, through_seq, derived_seq, body in rows
+        )
+        few = None if len(rows) > _FEW else [row[0] for row in rows]
+        plain_rows = self.keys.decrypt_each(user_id, encrypted_rows, few)
         for (session_id, through_seq, derived_seq, _), packed in zip(
-            readable_rows, plain_rows, strict=True
+            rows, plain_rows, strict=True
         ):
             if packed is None:
                 continue
             with suppress(ValueError):
                 body = orjson.loads(unpack(packed))
-                views[session_id] = ports.StoredView(through_seq, derived_seq, body)
-        return views
+                yield session_id, ports.StoredView(through_seq, derived_seq, body)
 
     def save_view(
         self, stream: StreamId, name: str, view: ports.StoredView, *, replaces: int
@@ -754,6 +752,31 @@ def _view_context(stream: str, name: str, through_seq: int, derived_seq: int) ->
     """
     seqs = b"%d %d" % (through_seq, derived_seq)
     return length_prefixed((b"view", stream.encode(), name.encode(), seqs))
+
+
+def _view_contexts(user_id: str, name: str) -> Callable[[str, int, int], bytes]:
+    """Return ``_view_context`` for views of one name of many sessions of a user.
+
+    The parts that all of them share are made once.  ``written`` would push the streams
+    of appends out of its cache.
+    """
+    kind = length_prefixed((b"view",))
+    quoted_user = quoted_id(user_id)
+    length_and_name = length_prefixed((name.encode(),))
+
+    def context(session_id: str, through_seq: int, derived_seq: int) -> bytes:
+        stream = f"{quoted_user}/{quoted_id(session_id)}/{MAIN}".encode()
+        seqs = b"%d %d" % (through_seq, derived_seq)
+        return b"%b%b%b%b%b%b" % (
+            kind,
+            pack_length(len(stream)),
+            stream,
+            length_and_name,
+            pack_length(len(seqs)),
+            seqs,
+        )
+
+    return context
 
 
 def _spans(text: Any) -> tuple[Span, ...]:

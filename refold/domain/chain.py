@@ -16,10 +16,10 @@ from typing import Final, NamedTuple, Self, TypeAlias
 from refold.domain.ids import StreamId
 
 GENESIS = bytes(32)
-_pack_length = Struct(">I").pack
+pack_length = Struct(">I").pack
 _ID_SIZE: Final = 16
 # The encoded lengths of numbers; no number of a header has more than 63 digits.
-_PACKED_LENGTHS: Final = tuple(_pack_length(size) for size in range(64))
+_PACKED_LENGTHS: Final = tuple(pack_length(size) for size in range(64))
 _DOMAIN = b"refold:event:1"
 _REENCRYPTED = b"refold:resealed:1"
 # The root of a tree without leaves.
@@ -102,7 +102,7 @@ def _encoded_type(event_type: str) -> bytes:
 
 def length_prefixed(parts: Iterable[bytes]) -> bytes:
     """Join parts after their lengths, so that different parts give different bytes."""
-    return b"".join([_pack_length(len(part)) + part for part in parts])
+    return b"".join([pack_length(len(part)) + part for part in parts])
 
 
 def event_hash(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:

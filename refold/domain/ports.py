@@ -291,6 +291,21 @@ class SessionInfo:
         return self.status == "erased" or self.is_internal
 
 
+ListOrder: TypeAlias = Literal["newest_event", "name"]
+
+
+class ListedSession(NamedTuple):
+    """A session in a page of a list.
+
+    newest_event: the time of its newest event, in microseconds since 1970.  Events that
+                  record a state, such as a label, or a redaction do not count, if they
+                  are fewer than 16; 0 if the list is ordered by name.
+    """
+
+    info: SessionInfo
+    newest_event: int
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that failed a verification, with its place."""
@@ -620,6 +635,33 @@ class EventLog(Protocol):
         newest_first: orders them by their last change instead, without ``after``.
         """
 
+    def sessions_in_lists(
+        self,
+        user_id: str,
+        *,
+        order: ListOrder,
+        descending: bool,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> list[ListedSession]:
+        """Return a page of a user's sessions in this order, in one statement.
+
+        Erased and internal sessions are left out.
+
+        labels: only sessions with all of these labels.
+        after:  only sessions after this time and name; an order of names ignores the
+                time.
+        """
+
+    def count_in_lists(
+        self, user_id: str, *, labels: Mapping[str, str] = NO_LABELS
+    ) -> int:
+        """Return the number of a user's sessions that are not erased or internal."""
+
+    def names_in_lists(self, user_id: str, names: Sequence[str]) -> set[str]:
+        """Return those of these names that such sessions of the user have."""
+
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         """Index a session by these labels, and remove those that are None.
 
@@ -654,14 +696,22 @@ class EventLog(Protocol):
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """Return the stored state of a projection of this session."""
 
-    def views_named(self, user_id: str, name: str) -> dict[str, StoredView]:
-        """Return the views of this name of all sessions of a user, by session.
+    def views_named(
+        self, user_id: str, name: str, session_ids: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, StoredView]]:
+        """Yield the views of this name of a user's sessions, each with its session.
+
+        session_ids: only of these sessions; None means all.
 
         Their hints of shown events are empty.  Views that were changed are left out.
         """
 
-    def derived_seqs(self, user_id: str) -> dict[str, int]:
+    def derived_seqs(
+        self, user_id: str, session_ids: Sequence[str] | None = None
+    ) -> dict[str, int]:
         """Return the sum of the seqs of the derived streams, by session of a user.
+
+        session_ids: only of these sessions; None means all.
 
         Sessions without derived streams are left out.
         """

@@ -124,13 +124,14 @@ class Overview(NamedTuple):
     def load(cls, dumped: Iterable[Any]) -> Self:
         """Read what ``dump`` returned; raises TypeError or ValueError otherwise."""
         values = list(dumped)
-        if len(values) != len(cls._fields):
+        if len(values) != _FIELDS:
             raise ValueError("the overview was stored by another version")
-        values[_USAGE] = Usage(*values[_USAGE])
-        return cls(*values)
+        values[_USAGE] = Usage._make(values[_USAGE])
+        return cls._make(values)
 
 
 _USAGE: Final = Overview._fields.index("usage")
+_FIELDS: Final = len(Overview._fields)
 
 
 def is_failure(envelope: Envelope) -> bool:

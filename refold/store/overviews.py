@@ -54,6 +54,7 @@ class SessionOverview(NamedTuple):
     is_live:    whether the session accepts events, and got its newest one in the last
                 hour.
     parent:     the session that delegated this one, or that it was forked from.
+    listed_at:  the time by which its page was read; 0 if all sessions were read.
     """
 
     info: ports.SessionInfo
@@ -61,10 +62,13 @@ class SessionOverview(NamedTuple):
     is_current: bool
     is_live: bool
     parent: str = ""
+    listed_at: int = 0
 
     @property
     def last_at(self) -> int:
         """The time of the newest event; without an overview, that of the last write."""
+        if self.listed_at:
+            return self.listed_at
         return self.overview.last_at or microseconds(self.info.updated_at)
 
     @property
@@ -174,7 +178,8 @@ class OverviewPage(NamedTuple):
     sessions: in their order.
     next:     the value of ``after`` for the next page; None on the last one.
     total:    the number of sessions that the filter matches.
-    unread:   the number of sessions with events that no overview includes yet.
+    unread:   the number of sessions with events that no overview includes yet, of all
+              sessions; of those of the page if only these were read (``read_page``).
     """
 
     sessions: list[SessionOverview]
@@ -204,12 +209,13 @@ def page_of(
     if descending is None:
         descending = sort not in ASCENDING
     key = _KEYS[sort]
+    is_unfiltered = matching == EVERY_SESSION
     unread = 0
     selected: list[SessionOverview] = []
     for session in sessions:
         if not session.is_current:
             unread += 1
-        if matching.matches(session):
+        if is_unfiltered or matching.matches(session):
             selected.append(session)
     selected.sort(key=lambda session: _order(session, key), reverse=descending)
     if sort in _TEXTS:  # sessions without the text come last in both directions
@@ -234,6 +240,7 @@ def page_of(
 _Key: TypeAlias = Callable[[SessionOverview], Any]
 _TEXTS: Final = ASCENDING - {"session"}
 # The number of a row, and the head of its session; both are below 10^15.
+_LATEST: Final = 2**63 - 1  # the latest time that a database stores
 _ROW: Final = re.compile(r"row([1-9][0-9]{0,14})\.([0-9]{1,15})")
 
 
@@ -345,11 +352,92 @@ def _no_place() -> errors.InvalidEvent:
     )
 
 
+def read_page(
+    overviews: Overviews,
+    user_id: str,
+    *,
+    sort: Sort,
+    descending: bool | None,
+    labels: Mapping[str, str],
+    after: str | None,
+    limit: int,
+) -> OverviewPage | None:
+    """Return a page for which the database has the order; None for other orders.
+
+    These are the orders of the newest event and of names.  No overview of a session
+    outside the page is read, so this takes as long in a large store as in a small one,
+    except that the database looks at the head of each session.
+
+    Raises InvalidEvent for an ``after`` of another order.
+    """
+    if sort not in ("last", "session"):
+        return None
+    if descending is None:
+        descending = sort not in ASCENDING
+    place: tuple[int, str] | None = None
+    if after and sort == "session":
+        place = (0, after)
+    elif after:
+        place = _time_and_name(after)
+    rows = overviews.log.sessions_in_lists(
+        user_id,
+        order="newest_event" if sort == "last" else "name",
+        descending=descending,
+        labels=labels,
+        after=place,
+        limit=limit + 1,
+    )
+    page = rows[:limit]
+    following: str | None = None
+    if len(rows) > limit:
+        last = page[-1]
+        following = last.info.session_id
+        if sort == "last":
+            following = f"{last.newest_event}~{following}"
+    times = {row.info.session_id: row.newest_event for row in page}
+    sessions: list[SessionOverview] = []
+    for session in overviews.of_page(user_id, [row.info for row in page]):
+        listed_at = times[session.info.session_id]
+        sessions.append(session._replace(listed_at=listed_at))
+    return OverviewPage(
+        sessions,
+        following,
+        total=overviews.log.count_in_lists(user_id, labels=labels),
+        unread=sum(1 for session in sessions if not session.is_current),
+    )
+
+
+def _time_and_name(after: str) -> tuple[int, str]:
+    """Return the time and the name in a place in the order of the newest event.
+
+    Raises InvalidEvent for another text.
+    """
+    place, separator, session_id = after.partition("~")
+    try:
+        time = int(float(place))
+    except (ValueError, OverflowError):
+        raise _no_place() from None
+    if not separator:
+        raise _no_place()
+    return max(-_LATEST, min(time, _LATEST)), session_id
+
+
+class _Stored(NamedTuple):
+    """A stored overview, with the seqs up to which it has folded the session."""
+
+    through_seq: int
+    derived_seq: int
+    overview: Overview
+
+
+_NO_OVERVIEW: Final = Overview()
+
+
 class Overviews:
     """The overviews of a log's sessions."""
 
     def __init__(self, log: ports.EventLog, *, now: int) -> None:
-        self._log = log
+        self.log = log
         self._now = now
         # A view that was stored with other prices is folded again.
         self._prices = digest_of_prices()
@@ -369,39 +457,71 @@ class Overviews:
         sessions: list[SessionOverview] = []
         left = most_events
         for user_id, of_user in by_user.items():
-            listed, folded_events = self._of_user(user_id, of_user, left)
+            names = {info.session_id for info in of_user}
+            listed, folded_events = self._of_user(user_id, of_user, names, left)
             left -= folded_events
             sessions += listed
         return sessions
 
+    def of_page(
+        self, user_id: str, infos: Sequence[ports.SessionInfo]
+    ) -> list[SessionOverview]:
+        """Return the overviews of some sessions of a user, and read no others."""
+        if not infos:
+            return []
+        names = {info.session_id for info in infos}
+        mains = {name.rpartition("~")[0] for name in names} - names - {""}
+        if mains:
+            names |= self.log.names_in_lists(user_id, sorted(mains))
+        listed, _ = self._of_user(user_id, infos, names, MOST_EVENTS, are_all=False)
+        return listed
+
     def _of_user(
-        self, user_id: str, infos: Sequence[ports.SessionInfo], most_events: int
+        self,
+        user_id: str,
+        infos: Sequence[ports.SessionInfo],
+        names: set[str],
+        most_events: int,
+        *,
+        are_all: bool = True,
     ) -> tuple[list[SessionOverview], int]:
+        """Return the overviews of sessions of a user, and the number of folded events.
+
+        names:   sessions of the user, which may be parents of these.
+        are_all: whether these are most of the user's sessions, so that the views of all
+                 are read.
+        """
+        session_ids: list[str] | None = None
+        if not are_all:
+            session_ids = [info.session_id for info in infos]
+        stored: dict[str, _Stored] = {}
         try:
-            stored = self._log.views_named(user_id, OVERVIEW)
+            for name, view in self.log.views_named(user_id, OVERVIEW, session_ids):
+                overview = _loaded(view, self._prices)
+                if overview is not None:
+                    stored[name] = _Stored(view.through_seq, view.derived_seq, overview)
         except errors.Erased:
             return [], 0
         except errors.KeyUnavailable:
-            stored = {}  # the list has the plain facts about the sessions
-        derived = self._log.derived_seqs(user_id)
-        overviews: dict[str, Overview] = {}
+            pass  # the list has the plain facts about the sessions
+        derived = self.log.derived_seqs(user_id, session_ids)
         stale: list[ports.SessionInfo] = []
         for info in infos:
-            view = stored.get(info.session_id)
-            overview = None if view is None else _loaded(view, self._prices)
-            if overview is not None:
-                overviews[info.session_id] = overview
-            ends = (info.head_seq, derived.get(info.session_id, 0))
-            if overview is None or (view.through_seq, view.derived_seq) != ends:  # type: ignore[union-attr]  # it has an overview
+            of_session = stored.get(info.session_id)
+            derived_seq = derived.get(info.session_id, 0)
+            if (
+                of_session is None
+                or of_session.through_seq != info.head_seq
+                or of_session.derived_seq != derived_seq
+            ):
                 stale.append(info)
         stale.sort(key=lambda info: info.updated_at, reverse=True)
         unread: set[str] = set()
         erased: set[str] = set()
         folded_events = 0
         for info in stale:
-            view = stored.get(info.session_id)
-            is_stored = info.session_id in overviews
-            through = view.through_seq if view is not None and is_stored else 0
+            of_session = stored.get(info.session_id)
+            through = 0 if of_session is None else of_session.through_seq
             new = info.head_seq - through
             left = most_events - folded_events
             is_whole = new <= left
@@ -411,22 +531,23 @@ class Overviews:
                     continue
             folded_events += min(new, left)
             try:
-                overviews[info.session_id] = self.fold(
+                overview = self.fold(
                     StreamId(user_id, info.session_id),
                     info.head_seq,
                     most_events=None if is_whole else left,
                 )
+                stored[info.session_id] = _Stored(info.head_seq, 0, overview)
             except errors.Erased:
                 erased.add(info.session_id)
             except (errors.CorruptEvent, errors.KeyUnavailable):
                 # The session is listed without an overview; `verify` names the damage.
                 unread.add(info.session_id)
-        names = {info.session_id for info in infos}
         listed: list[SessionOverview] = []
         for info in infos:
             if info.session_id in erased:
                 continue
-            overview = overviews.get(info.session_id, Overview())
+            of_session = stored.get(info.session_id)
+            overview = _NO_OVERVIEW if of_session is None else of_session.overview
             is_current = info.session_id not in unread
             listed.append(self._listed(info, overview, names, is_current=is_current))
         return listed, folded_events
@@ -465,7 +586,7 @@ class Overviews:
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
-        log = self._log
+        log = self.log
         derived_seq = 0
         for name in log.streams(stream.user_id, stream.session_id):
             if name != ids.MAIN:
@@ -491,7 +612,7 @@ class Overviews:
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
-        log = self._log
+        log = self.log
         stored = log.load_view(stream, OVERVIEW)
         fold, through, ends = self._stored_fold(stream)
         if through > head_seq:
@@ -534,7 +655,7 @@ class Overviews:
         self, stream: StreamId
     ) -> tuple[OverviewFold, int, dict[str, int]]:
         """Return a fold to continue, its seq, and the ends of derived streams."""
-        stored = self._log.load_view(stream, _FOLD)
+        stored = self.log.load_view(stream, _FOLD)
         if stored is not None:
             body: dict[str, Any] = dict(stored.body)
             with suppress(KeyError, TypeError, ValueError):
@@ -542,7 +663,7 @@ class Overviews:
                 fold = OverviewFold.load(body["fold"])
                 return fold, stored.through_seq, dict(body["derived"])
             with suppress(errors.StoreUnavailable):  # a program that may only read
-                self._log.drop_view(stream, _FOLD)
+                self.log.drop_view(stream, _FOLD)
         return OverviewFold(), 0, {}
 
 

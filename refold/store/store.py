@@ -91,6 +91,25 @@ def _saved_params(log: ports.EventLog, user_id: str) -> Mapping[str, int]:
     return saved_turns(log, user_id).params()
 
 
+# Sorts after the names of all sessions.
+_AFTER_ALL_NAMES: Final = "\U0010ffff"
+
+
+def _checked_labels(
+    user_id: str | None, label: Mapping[str, str] | None
+) -> Mapping[str, str]:
+    """Return the labels of a list.
+
+    Raises InvalidConfiguration for other values, and for labels without their user.
+    """
+    labels = {} if label is None else label
+    if not _is_texts_by_name(labels):
+        raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
+    if user_id is None and labels:
+        raise InvalidConfiguration("name the user whose sessions they are, too")
+    return labels
+
+
 def _size_of_list(page: OverviewPage) -> tuple[int | None, dict[str, int]]:
     return None, {"sessions": len(page.sessions)}
 
@@ -263,10 +282,8 @@ class SessionStore:
         for an id that no session can have.
         """
         user_id = ports.scope(user_id).user_id
-        labels = {} if label is None else label
-        if not _is_texts_by_name(labels):
-            raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
-        if user_id is None and (labels or isinstance(after, str)):
+        labels = _checked_labels(user_id, label)
+        if user_id is None and isinstance(after, str):
             raise InvalidConfiguration("name the user whose sessions they are, too")
         last_listed: tuple[str, str] | None = None  # user and session
         if isinstance(after, ports.SessionInfo):
@@ -308,7 +325,8 @@ class SessionStore:
 
         A call reads at most 50,000 new events, those of the sessions with the newest
         writes first.  ``unread`` of the page counts the sessions that have more: call
-        this again to read them.
+        this again to read them.  Sorted by ``last`` or ``session``, and without a
+        filter, it reads only the sessions of the page.
 
         sort, descending, after, limit: options that ``page_of`` documents.
         matching: only sessions that this filter matches.
@@ -317,19 +335,53 @@ class SessionStore:
         Raises InvalidConfiguration for a label or ``after`` without its user, and for
         an unknown sort; InvalidEvent for an ``after`` of another order.
         """
-        from refold.store.overviews import EVERY_SESSION, Overviews, page_of
+        from refold.store.overviews import (
+            EVERY_SESSION,
+            Overviews,
+            page_of,
+            read_page,
+        )
 
         if user_id is None and after:
             raise InvalidConfiguration("name the user whose sessions they are, too")
-        infos = self.sessions(user_id, label=label)
+        user_id = ports.scope(user_id).user_id
+        labels = _checked_labels(user_id, label)
+        overviews = Overviews(self.log, now=self.clock())
+        matching = matching or EVERY_SESSION
+        if limit is not None:
+            limit = ids.bounded("limit", limit)
+        is_text = isinstance(after, str | None)
+        if limit and matching == EVERY_SESSION and is_text:
+            owner = self._only_user() if user_id is None else user_id
+            if owner is not None:
+                page = read_page(
+                    overviews,
+                    owner,
+                    sort=sort,
+                    descending=descending,
+                    labels=labels,
+                    after=after,
+                    limit=limit,
+                )
+                if page is not None:
+                    return page
         return page_of(
-            Overviews(self.log, now=self.clock()).of(infos),
+            overviews.of(self.sessions(user_id, label=label)),
             sort=sort,
             descending=descending,
-            matching=matching or EVERY_SESSION,
+            matching=matching,
             after=after,
-            limit=None if limit is None else ids.bounded("limit", limit),
+            limit=limit,
         )
+
+    def _only_user(self) -> str | None:
+        """Return the user if the store has sessions of exactly one."""
+        first = self.log.sessions(limit=1)
+        if not first:
+            return None
+        user_id = first[0].user_id
+        others = self.log.sessions(after=(user_id, _AFTER_ALL_NAMES), limit=1)
+        return None if others else user_id
 
     def import_transcript(
         self,

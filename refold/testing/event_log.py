@@ -26,6 +26,7 @@ from refold.domain.events import (
     Event,
     JsonObject,
     RedactionApplied,
+    StateUpdate,
     SystemPrompt,
     ToolCall,
     UserInput,
@@ -40,6 +41,7 @@ from refold.domain.ports import (
     Head,
     Holding,
     Keyed,
+    ListOrder,
     Outcome,
     Place,
     Problem,
@@ -848,13 +850,54 @@ class EventLogContract(RewritingContract, LeaseContract):
             assert log.save_view(stream, "v", _VIEW, replaces=0)
         assert log.save_view(ADA, "other", _VIEW, replaces=0)
 
-        views = log.views_named("ada", "v")
+        views = dict(log.views_named("ada", "v"))
 
         assert set(views) == {"s-1", "s-2"}
         assert views["s-1"].body == _VIEW.body
         assert views["s-1"].through_seq == _VIEW.through_seq
-        assert log.views_named("ada", "none") == {}
-        assert log.views_named("nobody", "v") == {}
+        of_one = dict(log.views_named("ada", "v", ["s-2", "none"]))
+        assert of_one == {"s-2": views["s-2"]}
+        assert not [*log.views_named("ada", "none")]
+        assert not [*log.views_named("nobody", "v")]
+
+    def test_lists_have_the_sessions_with_the_newest_events_first(
+        self, log: EventLog
+    ) -> None:
+        for number, minutes in enumerate((5, 9, 7, 9)):
+            stream = ADA._replace(session_id=f"s-{number}")
+            ts = from_microseconds(NOW + minutes * 60_000_000)
+            drafts = (Draft(UserInput(text="a"), ts), Draft(StateUpdate(set={"x": 1})))
+            head = log.head(stream)
+            _, state = decide(head.state, [draft.event for draft in drafts])
+            redacted = []
+            for draft in drafts:
+                redacted.append(
+                    redact(draft, now=0, redactor=_REDACTOR, limits=Limits())
+                )
+            log.append(Append(head, state, tuple(redacted), NOW))
+        write(log, BOB, *user_inputs("a"))
+
+        def page(
+            order: ListOrder = "newest_event",
+            *,
+            descending: bool = True,
+            after: tuple[int, str] | None = None,
+            limit: int = 9,
+        ) -> list[str]:
+            rows = log.sessions_in_lists(
+                "ada", order=order, descending=descending, after=after, limit=limit
+            )
+            return [row.info.session_id for row in rows]
+
+        newest = NOW + 9 * 60_000_000
+        assert page() == ["s-3", "s-1", "s-2", "s-0"]
+        assert page(limit=2) == ["s-3", "s-1"]
+        assert page(after=(newest, "s-1")) == ["s-2", "s-0"]
+        assert page(after=(newest, "s-1"), descending=False) == ["s-3"]
+        assert page("name", descending=False, limit=2) == ["s-0", "s-1"]
+        assert page("name", after=(0, "s-1")) == ["s-0"]
+        assert log.count_in_lists("ada") == 4
+        assert log.names_in_lists("ada", ["s-1", "none"]) == {"s-1"}
 
     def test_one_of_several_views_can_be_dropped(self, log: EventLog) -> None:
         for stream in (ADA, BOB):

@@ -24,6 +24,7 @@ from refold.domain.ports import (
     Holding,
     Lagging,
     Leases,
+    ListedSession,
     Outcome,
     Place,
     Problem,
@@ -161,10 +162,25 @@ class NoopLog:
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         return None
 
-    def views_named(self, user_id: str, name: str) -> dict[str, StoredView]:
-        return {}
+    def sessions_in_lists(self, user_id: str, **_: Any) -> list[ListedSession]:
+        return []
 
-    def derived_seqs(self, user_id: str) -> dict[str, int]:
+    def count_in_lists(
+        self, user_id: str, *, labels: Mapping[str, str] = NO_LABELS
+    ) -> int:
+        return 0
+
+    def names_in_lists(self, user_id: str, names: Sequence[str]) -> set[str]:
+        return set()
+
+    def views_named(
+        self, user_id: str, name: str, session_ids: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, StoredView]]:
+        return iter(())
+
+    def derived_seqs(
+        self, user_id: str, session_ids: Sequence[str] | None = None
+    ) -> dict[str, int]:
         return {}
 
     def snapshot(

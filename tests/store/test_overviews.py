@@ -6,11 +6,13 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refold
-from refold.domain.envelope import Draft, Meta
+from refold.adapters.sql.sqlite import SqliteDatabase
+from refold.domain.envelope import Draft, Meta, microseconds
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
 from refold.domain.ids import StreamId, written
 from refold.domain.ports import StoredView
@@ -327,3 +329,119 @@ def test_sub_agents_name_their_parent(store: SessionStore) -> None:
     }
 
     assert parents == {"main": "", "main~agent": "main", "other~agent": ""}
+
+
+def test_a_page_of_the_newest_sessions_reads_no_other_session(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        run(store, f"s{number:02}", days=number, failures=1)
+    store.overviews("ada")
+    rows: list[int] = []
+    fetch = SqliteDatabase._fetch
+
+    def counted(database: SqliteDatabase, *arguments: Any) -> Any:
+        fetched = fetch(database, *arguments)
+        rows.append(len(fetched))
+        return fetched
+
+    monkeypatch.setattr(SqliteDatabase, "_fetch", counted)
+    for sort in ("last", "session"):
+        rows.clear()
+
+        page = store.overviews("ada", sort=sort, limit=5)
+
+        # The sessions of the page and the next one, their number, their overviews,
+        # and their derived streams.
+        assert sorted(rows) == [0, 1, 5, 6]
+        assert [session.overview.failures for session in page.sessions] == [1] * 5
+        assert page.total == 60
+
+
+def test_a_page_of_the_newest_sessions_folds_only_these(store: SessionStore) -> None:
+    for number in range(6):
+        run(store, f"s{number}", days=number)
+
+    page = store.overviews("ada", limit=2)
+
+    assert [session.overview.title for session in page.sessions] == ["Fix s5", "Fix s4"]
+    assert page.unread == 0
+    assert store.log.view_names("ada", "s5")
+    assert store.log.view_names("ada", "s3") == []
+
+
+def test_a_label_or_a_redaction_moves_no_session_to_the_newest(
+    store: SessionStore,
+) -> None:
+    run(store, "a", days=1)
+    run(store, "b", days=2)
+    store.session(user_id="ada", session_id="a").label(project="Alpha")
+    store.session(user_id="ada", session_id="a").label(team="red")
+
+    page = store.overviews("ada", limit=1)
+
+    assert [session.info.session_id for session in page.sessions] == ["b"]
+    assert page.next is not None
+    (second,) = store.overviews("ada", limit=1, after=page.next).sessions
+    assert second.info.session_id == "a"
+    assert second.last_at == microseconds(NOON + timedelta(days=1))
+
+
+def test_pages_of_a_label_have_only_its_sessions(store: SessionStore) -> None:
+    for number in range(4):
+        run(store, f"s{number}", days=number)
+    for name in ("s0", "s2", "s3"):
+        store.session(user_id="ada", session_id=name).label(team="red")
+
+    page = store.overviews("ada", label={"team": "red"}, limit=2)
+
+    assert [session.info.session_id for session in page.sessions] == ["s3", "s2"]
+    assert page.total == 3
+    rest = store.overviews("ada", label={"team": "red"}, limit=2, after=page.next)
+    assert [session.info.session_id for session in rest.sessions] == ["s0"]
+    assert store.overviews("nobody", label={"team": "red"}, limit=2).total == 0
+
+
+def test_a_page_leaves_out_erased_and_internal_sessions(store: SessionStore) -> None:
+    for number in range(3):
+        run(store, f"s{number}", days=number)
+    store.user("ada").opt_out()  # recorded in an internal session
+    store.erase("ada", session_id="s1", reason="asked for it")
+
+    page = store.overviews("ada", limit=5)
+
+    assert [session.info.session_id for session in page.sessions] == ["s2", "s0"]
+    assert page.total == 2
+
+
+def test_a_page_names_a_parent_on_another_page(store: SessionStore) -> None:
+    run(store, "main", days=1)
+    run(store, "main~agent", days=2)
+
+    (session,) = store.overviews("ada", limit=1).sessions
+
+    assert (session.info.session_id, session.parent) == ("main~agent", "main")
+
+
+def test_a_page_without_a_user_is_that_of_the_only_one(store: SessionStore) -> None:
+    run(store, "a", days=1)
+    run(store, "b", days=2)
+    page = store.overviews(limit=1)
+    assert [session.info.session_id for session in page.sessions] == ["b"]
+    assert store.log.view_names("ada", "a") == []
+
+    other = store.session(user_id="bob", session_id="c")
+    other.append(refold.UserInput(text="hi"), ts=NOON + timedelta(days=3))
+
+    page = store.overviews(limit=2)
+    assert [session.info.session_id for session in page.sessions] == ["c", "b"]
+    assert page.total == 3
+
+
+@pytest.mark.parametrize("after", ["x~a", "nan~a", "inf~a", "5", "~a", "1e400~a"])
+def test_a_page_after_no_place_is_refused(store: SessionStore, after: str) -> None:
+    run(store, "a")
+
+    with pytest.raises(InvalidEvent):
+        store.overviews("ada", after=after, limit=2)
+    assert store.overviews("ada", after="1e300~a", limit=2).total == 1

@@ -360,6 +360,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "proof of the tree": lambda store: store.verify_seals(),
     "sessions of a user": lambda store: store.sessions("ada"),
     "overviews of a user": lambda store: store.overviews("ada"),
+    "newest page of a user": lambda store: store.overviews("ada", limit=2),
+    "page of a user by name": lambda store: store.overviews(
+        "ada", sort="session", limit=2
+    ),
     "stored view": lambda store: store.log.load_view(session_of(store).stream, "none"),
     "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
     "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ReferenceType
@@ -22,7 +22,7 @@ from refold.adapters.keys.master import SIZE, MasterKey
 from refold.adapters.keys.signatures import CONTEXT, SETTING, Signer
 from refold.adapters.keys.store import PEPPER, Refs, UserEntry
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.domain.chain import length_prefixed
+from refold.domain.chain import length_prefixed, pack_length
 from refold.domain.errors import Erased, KeyUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.locks import forkable_lock
@@ -230,23 +230,26 @@ class KeyRing:
             raise
 
     def decrypt_each(
-        self, user_id: str, rows: Iterable[tuple[str, bytes, bytes]]
+        self,
+        user_id: str,
+        rows: Iterable[tuple[str, bytes, bytes]],
+        sessions: Sequence[str] | None = None,
     ) -> Iterator[bytes | None]:
         """Decrypt rows of many sessions of a user, whose keys are read at once.
 
-        rows: each with its session, its ciphertext, and its context.
+        rows:     each with its session, its ciphertext, and its context.
+        sessions: the sessions of the rows; None reads the keys of all sessions.
 
         Yields None for a row that no key of its session fits.
 
         Raises KeyUnavailable if the user's key is missing, Erased.
         """
         user = self.user(user_id, now=None)
-        keys: dict[str, list[tuple[int, bytes]]] = {}
-        for place, wrapped in self.store.keys_of(user.ref).items():
-            keys.setdefault(place.session_ref, []).append((place.version, wrapped))
-        for versions in keys.values():
-            versions.sort(reverse=True)
         session_ref = self._session_refs(user_id)
+        refs = None if sessions is None else [session_ref(name) for name in sessions]
+        keys = self.store.keys_by_session(user.ref, refs)
+        # ``decrypt`` would be called twice for each session of a list.
+        unwrap = user.wrapping.decrypt
         for session_id, ciphertext, context in rows:
             ref = session_ref(session_id)
             plain: bytes | None = None
@@ -254,8 +257,10 @@ class KeyRing:
             for version, wrapped in keys.get(ref, ()):
                 key_context = session_context(user.ref, ref, version)
                 try:
-                    key = decrypt(user.wrapping, wrapped, key_context)
-                    plain = decrypt(AESGCM(key), ciphertext, context)
+                    key = unwrap(wrapped[:_NONCE], wrapped[_NONCE:], key_context)
+                    plain = AESGCM(key).decrypt(
+                        ciphertext[:_NONCE], ciphertext[_NONCE:], context
+                    )
                 except (InvalidTag, ValueError):
                     continue
                 break
@@ -470,10 +475,12 @@ class KeyRing:
         """
         shared = length_prefixed((b"session", user_id.encode()))
         hash_of_user = hmac.new(self._pepper, shared, "sha256")
+        begin = hash_of_user.copy
 
         def session_ref(session_id: str) -> str:
-            keyed_hash = hash_of_user.copy()
-            keyed_hash.update(length_prefixed((session_id.encode(),)))
+            name = session_id.encode()
+            keyed_hash = begin()
+            keyed_hash.update(pack_length(len(name)) + name)
             return keyed_hash.hexdigest()
 
         return session_ref

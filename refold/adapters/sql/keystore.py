@@ -610,6 +610,43 @@ class SqlKeyStore:
         values = {"after": after, "limit": limit}
         return self._fetch("users", _named, values)
 
+    def keys_by_session(
+        self, user_ref: str, session_refs: Sequence[str] | None = None
+    ) -> dict[str, tuple[tuple[int, bytes], ...]]:
+        """Return the wrapped keys of a user's sessions with their versions.
+
+        The newest version of a session comes first.
+
+        session_refs: only of these sessions; None means all.
+        """
+        if session_refs is None:
+            rows = self._fetch("keys_of", _session_key, {"user": user_ref})
+        else:
+            rows = self._read(self._keys_among(user_ref, session_refs), _session_key)
+        keys: dict[str, tuple[tuple[int, bytes], ...]] = {}
+        for session_ref, key in rows:
+            if session_ref in keys:
+                both = (*keys[session_ref], key)
+                keys[session_ref] = tuple(sorted(both, reverse=True))
+            else:
+                keys[session_ref] = (key,)
+        return keys
+
+    def _keys_among(self, user_ref: str, session_refs: Sequence[str]) -> Any:
+        """Return the query for the keys of these sessions."""
+        import sqlalchemy as sa
+
+        first = self._t.sessions
+        later = self._t.rotated
+        of_first = _conditions(first, user_ref, session_refs)
+        of_later = _conditions(later, user_ref, session_refs)
+        columns_of_first = (first.c.session_ref, sa.literal(1), first.c.wrapped)
+        columns_of_later = (later.c.session_ref, later.c.version, later.c.wrapped)
+        return sa.union_all(
+            sa.select(*columns_of_first).where(*of_first),
+            sa.select(*columns_of_later).where(*of_later),
+        )
+
     def keys_of(self, user_ref: str) -> dict[KeyPlace, bytes]:
         """Return the wrapped keys of all sessions of the user."""
         with self._writing() as connection:
@@ -848,6 +885,12 @@ def _entry(epoch: Any, wrapped: Any) -> UserEntry:
     if wrapped is None:
         return UserEntry(int(epoch), None)
     return UserEntry(int(epoch), _octets(wrapped))
+
+
+def _session_key(row: Any) -> tuple[str, tuple[int, bytes]]:
+    """Return the keyed hash of a session, and a key of it with its version."""
+    session_ref, version, wrapped = row
+    return _text(session_ref), (int(version), _octets(wrapped))
 
 
 def _versioned(row: Any) -> tuple[int, UserEntry]:

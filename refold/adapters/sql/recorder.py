@@ -453,21 +453,65 @@ class Recorder(ApplicationRecorder):
         if limit is not None:
             query += " LIMIT ?"
             values.append(limit)
-        sessions: list[SessionInfo] = []
-        for row in self.database.fetch(user_id, query, values):
-            user, session, seq, status, tokens, created_at, updated_at = row
-            sessions.append(
-                SessionInfo(
-                    user_id=user,
-                    session_id=session,
-                    head_seq=seq,
-                    status=status,
-                    tokens=tokens,
-                    created_at=from_microseconds(created_at),
-                    updated_at=from_microseconds(updated_at),
-                )
-            )
+        rows = self.database.fetch(user_id, query, values)
+        return [_session_info(*row) for row in rows]
+
+    def sessions_in_lists(
+        self,
+        user_id: str,
+        *,
+        order: ports.ListOrder,
+        descending: bool,
+        labels: Sequence[bytes],
+        after: tuple[int, str] | None,
+        limit: int,
+    ) -> list[ports.ListedSession]:
+        """Return a page of the user's sessions that lists show, in this order.
+
+        labels: the addresses of labels, all of which a session must have.
+        after:  the time and the name of the session before the first.
+        """
+        values: list[Any] = []
+        if order == "newest_event":
+            values.append(user_id)
+        values += _values_in_lists(user_id, labels)
+        query = _in_lists("by_time" if order == "newest_event" else "by_name", labels)
+        comparison = "<" if descending else ">"
+        direction = "DESC" if descending else "ASC"
+        if order == "newest_event":
+            if after is not None:
+                query += f" WHERE (newest, session_id){comparison}(?, ?)"
+                values += after
+            query += f" ORDER BY newest {direction}, session_id {direction}"
+        else:
+            if after is not None:
+                query += f" AND h.session_id{comparison}?"
+                values.append(after[1])
+            query += f" ORDER BY h.session_id {direction}"
+        values.append(limit)
+        sessions: list[ports.ListedSession] = []
+        rows = self.database.fetch(user_id, f"{query} LIMIT ?", values)
+        for *columns, newest in rows:
+            info = _session_info(user_id, *columns)
+            sessions.append(ports.ListedSession(info, newest))
         return sessions
+
+    def count_in_lists(self, user_id: str, labels: Sequence[bytes]) -> int:
+        """Return the number of the user's sessions that lists show."""
+        query = _in_lists("count_in_lists", labels)
+        values = _values_in_lists(user_id, labels)
+        ((count_of_sessions,),) = self.database.fetch(user_id, query, values)
+        return int(count_of_sessions)
+
+    def names_in_lists(self, user_id: str, names: Sequence[str]) -> set[str]:
+        """Return those of these names that sessions in lists of the user have."""
+        listed: set[str] = set()
+        for chunk in _chunks(names):
+            marks = ", ".join("?" * len(chunk))
+            query = filled(_in_lists("names_in_lists", ()), names=marks)
+            rows = self.database.fetch(user_id, query, (user_id, *chunk))
+            listed.update(name for (name,) in rows)
+        return listed
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """Return the names of the session's streams, the main one first."""
@@ -557,18 +601,44 @@ class Recorder(ApplicationRecorder):
         ]
         return bool(self.database.fetch(stream.user_id, query, values))
 
-    def view_rows(self, user_id: str, name: str) -> list[tuple[str, int, int, bytes]]:
-        """Return the stored views of this name, of all sessions of a user.
+    def view_rows(
+        self, user_id: str, name: str, session_ids: Sequence[str] | None = None
+    ) -> list[tuple[str, int, int, bytes]]:
+        """Return the views of this name of a user's sessions, of these or of all.
 
         Each row has the session, the two seqs of the view, and its encrypted body.
         """
-        rows = self.database.fetch(user_id, _SQL["views_named"], (user_id, name))
+        rows = self._among(user_id, "views_named", (user_id, name), session_ids)
+        if all(type(row[3]) is bytes for row in rows):
+            return rows
         return [(row[0], row[1], row[2], octets(row[3])) for row in rows]
 
-    def derived_seqs(self, user_id: str) -> dict[str, int]:
-        """Return the sum of the seqs of the derived streams, by session of a user."""
-        rows = self.database.fetch(user_id, _SQL["derived_seqs"], (user_id,))
+    def derived_seqs(
+        self, user_id: str, session_ids: Sequence[str] | None = None
+    ) -> dict[str, int]:
+        """Return the sum of the seqs of the derived streams, by session of a user.
+
+        session_ids: only of these sessions.
+        """
+        rows = self._among(user_id, "derived_seqs", (user_id,), session_ids)
         return {session_id: int(total) for session_id, total in rows}
+
+    def _among(
+        self,
+        user_id: str,
+        name: str,
+        values: Sequence[Any],
+        session_ids: Sequence[str] | None,
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of a user, about these sessions or about all."""
+        if session_ids is None:
+            return self.database.fetch(user_id, filled(_SQL[name], among=""), values)
+        rows: list[tuple[Any, ...]] = []
+        for chunk in _chunks(session_ids):
+            marks = ", ".join("?" * len(chunk))
+            query = filled(_SQL[name], among=f"AND session_id IN ({marks})")
+            rows += self.database.fetch(user_id, query, (*values, *chunk))
+        return rows
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """Return the names of the session's stored views, in order."""
@@ -766,6 +836,46 @@ class Recorder(ApplicationRecorder):
         """Write the queued batches, and close the database."""
         self._group.close()
         self.database.close()
+
+
+def _session_info(
+    user_id: str,
+    session_id: str,
+    seq: int,
+    status: Any,
+    tokens: int,
+    created_at: int,
+    updated_at: int,
+) -> SessionInfo:
+    """Return the session in a list with these columns of its head."""
+    return SessionInfo(
+        user_id=user_id,
+        session_id=session_id,
+        head_seq=seq,
+        status=status,
+        tokens=tokens,
+        created_at=from_microseconds(created_at),
+        updated_at=from_microseconds(updated_at),
+    )
+
+
+def _in_lists(name: str, labels: Sequence[bytes]) -> str:
+    """Return the statement about sessions in lists, with a condition for each label."""
+    return filled(_SQL[name], labelled_too=" ".join([_SQL["labelled"]] * len(labels)))
+
+
+def _values_in_lists(user_id: str, labels: Sequence[bytes]) -> list[Any]:
+    """Return the values of the conditions of sessions in lists."""
+    values: list[Any] = [user_id]
+    for address in labels:
+        values += (user_id, address)
+    return values
+
+
+def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the names in parts that fit in one statement."""
+    for start in range(0, len(names), _KEYS):
+        yield names[start : start + _KEYS]
 
 
 _ONLY_INT: Final = {int}

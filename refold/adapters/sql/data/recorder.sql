@@ -92,6 +92,34 @@ ORDER BY user_id, session_id, stream LIMIT ?
 SELECT user_id, session_id, seq, status, tokens, created_at, updated_at FROM {heads}
 WHERE stream=?
 
+-- Sessions of a user that lists show: none that was erased, and none of Refold's own.
+-- name: in_lists
+h.user_id=? AND h.stream='main' AND h.status<>'erased'
+  AND substr(h.session_id, 1, 1)<>'_' {labelled_too}
+
+-- name: count_in_lists
+SELECT count(*) FROM {heads} h WHERE {in_lists}
+
+-- name: by_name
+SELECT h.session_id, h.seq, h.status, h.tokens, h.created_at, h.updated_at, 0
+FROM {heads} h WHERE {in_lists}
+
+-- Each with the time of its newest event.  A label is no activity: of the last events,
+-- the newest one counts that records no state and no redaction.  That is one lookup for
+-- most sessions, and a bounded number for all.
+-- name: by_time
+WITH listed AS MATERIALIZED (
+  SELECT h.session_id, h.seq, h.status, h.tokens, h.created_at, h.updated_at,
+    coalesce((SELECT e.ts FROM {events} e WHERE e.user_id=?
+      AND e.session_id=h.session_id AND e.stream='main' AND e.seq>h.seq-16
+      AND e.type NOT IN ('state', 'redaction_applied')
+      ORDER BY e.seq DESC LIMIT 1), h.updated_at) AS newest
+  FROM {heads} h WHERE {in_lists})
+SELECT session_id, seq, status, tokens, created_at, updated_at, newest FROM listed
+
+-- name: names_in_lists
+SELECT h.session_id FROM {heads} h WHERE {in_lists} AND h.session_id IN ({names})
+
 -- name: labelled
 AND session_id IN (SELECT session_id FROM {labels} WHERE user_id=? AND address=?)
 
@@ -110,11 +138,11 @@ SELECT session_id, size FROM {blobs} WHERE user_id=? AND address=?
 -- Of all sessions of a user.
 -- name: views_named
 SELECT session_id, through_seq, derived_seq, body FROM {views}
-WHERE user_id=? AND name=?
+WHERE user_id=? AND name=? {among}
 
 -- name: derived_seqs
 SELECT session_id, sum(seq) FROM {heads}
-WHERE user_id=? AND stream<>'main' GROUP BY session_id
+WHERE user_id=? AND stream<>'main' {among} GROUP BY session_id
 
 -- name: view_names
 SELECT name FROM {views} WHERE user_id=? AND session_id=? ORDER BY name
