@@ -360,6 +360,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "proof of the tree": lambda store: store.verify_seals(),
     "sessions of a user": lambda store: store.sessions("ada"),
     "overviews of a user": lambda store: store.overviews("ada"),
+    "parents of a page": lambda store: store.log.names_in_lists("ada", ["s-1"]),
     "newest page of a user": lambda store: store.overviews("ada", limit=2),
     "page of a user by name": lambda store: store.overviews(
         "ada", sort="session", limit=2
