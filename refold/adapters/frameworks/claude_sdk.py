@@ -384,7 +384,7 @@ class RefoldSessionStore(_Protocol):
         return self._store.session(user_id=self._user_id, session_id=session_id)
 
     def _listed(self, project: str, more: Any = lambda _: {}) -> list[Any]:
-        """The entries of a list of the project's sessions, including captured ones."""
+        """Return entries for a list of the project's sessions, with captured ones."""
         listed: dict[str, Any] = {}
         mirrored = {**_of_mirror(project), _PART: _MAIN}
         for labels in (mirrored, _of_capture(project)):

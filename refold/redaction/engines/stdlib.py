@@ -15,9 +15,10 @@ from refold.redaction.engines.patterns import REMEMBERED
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _BETWEEN = b" .()-/"
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-# Tokens are long runs of these characters.  Few texts have them, and finding out is
-# fast.
+# The text after a literal, as a class of characters with the number of its repetitions.
 _THEN = re.compile(r"\[((?:\\.|[^\]\\])+)\]\{(\d+)\}")
+# Tokens are long runs of these characters.  Few texts have them, and a search for them
+# is fast.
 _OF_TOKENS = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.=+/%~"
 )
@@ -128,7 +129,7 @@ class Triggers:
         return hits
 
     def _wide_words_in(self, lower: bytes) -> list[bytes]:
-        """The literals and words that are not ASCII and may be in the text."""
+        """Return the literals and words that are not ASCII and may be in the text."""
         if not lower.translate(None, self._not_wide):
             return []
         words: list[bytes] = []
@@ -139,7 +140,7 @@ class Triggers:
     def _words_near(
         self, lower: bytes, runs: Sequence[Hit], wide_words: Sequence[bytes]
     ) -> Iterator[Hit]:
-        """The words near these runs of digits."""
+        """Yield the words near these runs of digits."""
         near = [lower[max(0, start - BEFORE) : end + AFTER] for start, end in runs]
         around = b"\n".join(near)
         if len(around) >= len(lower):
@@ -153,7 +154,7 @@ class Triggers:
                         yield number, end
 
     def _telling(self, data: bytes) -> Iterator[Hit]:
-        """The telling forms, for which a text must be folded."""
+        """Yield the telling forms, for which a text must be folded."""
         text = data.decode()
         before = 0
         byte = 0
@@ -164,7 +165,7 @@ class Triggers:
 
 
 def _clusters(data: bytes, runs: Sequence[tuple[int, int]]) -> Iterator[_Cluster]:
-    """The parts of ``data`` around runs; parts that touch are one."""
+    """Yield the parts of ``data`` around runs; parts that touch are one."""
     first = 0
     last = 0
     most = 0
@@ -182,7 +183,7 @@ def _clusters(data: bytes, runs: Sequence[tuple[int, int]]) -> Iterator[_Cluster
 
 
 def _shaped(shapes: Sequence[_Digits], data: bytes, cluster: _Cluster) -> Iterator[Hit]:
-    """The shapes of digits in a cluster."""
+    """Yield the shapes of digits in a cluster."""
     part = data[cluster.start : cluster.end]
     for number, least, pattern in shapes:
         if cluster.most < least:
@@ -210,13 +211,13 @@ def _of_token(trigger: Trigger) -> bool:
 
 
 def _tokens(lower: bytes) -> bytes:
-    """All parts that may be tokens, with spaces between them."""
+    """Return all parts that may be tokens, with spaces between them."""
     tokens = _TOKENS.finditer(lower.translate(_TABLE))
     return b" ".join([lower[match.start() : match.end()] for match in tokens])
 
 
 def _nested(literals: Mapping[bytes, list[_Near]]) -> list[_Root]:
-    """The literals, grouped under a part that several share or a shorter literal."""
+    """Group the literals under a part that several share, or a shorter literal."""
     counts = Counter(part for literal in literals for part in _rare_part(literal))
     roots = [_Root(part, []) for part, count in counts.items() if count >= _FEW]
     for literal in sorted(literals, key=len):
@@ -231,7 +232,7 @@ def _nested(literals: Mapping[bytes, list[_Near]]) -> list[_Root]:
 
 
 def _rare_part(literal: bytes) -> Iterator[bytes]:
-    """A part that other literals may share and few texts have."""
+    """Yield a part that other literals may share and few texts have, if any."""
     rare = [byte for byte in _RARE if byte in literal]
     if rare:
         yield bytes(rare[:1])
@@ -251,7 +252,7 @@ def _look(roots: Sequence[_Root], within: bytes, lower: bytes, hits: list[Hit]) 
 def _near_places(
     lower: bytes, literal: bytes, triggers: Sequence[_Near]
 ) -> Iterator[Hit]:
-    """The places of a literal, for each trigger whose following text is there too."""
+    """Yield the places of a literal, for each trigger whose next text is there, too."""
     place = lower.find(literal)
     while place >= 0:
         end = place + len(literal)
@@ -262,7 +263,7 @@ def _near_places(
 
 
 def _near(trigger: Trigger) -> bytes | None:
-    """The pattern after the literal; None if it is about characters, not bytes."""
+    """Return the pattern after the literal; None for one of characters, not bytes."""
     if not trigger.then or not trigger.then.isascii() or "[^" in trigger.then:
         return None
     return trigger.then.encode()
@@ -270,12 +271,12 @@ def _near(trigger: Trigger) -> bytes | None:
 
 @lru_cache(maxsize=REMEMBERED)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """A pattern for any case, compiled at its first use.  Most texts need few."""
+    """Compile a pattern for any case, at its first use.  Most texts need few."""
     return re.compile(pattern, re.IGNORECASE)
 
 
 def literals(texts: Sequence[str]) -> Callable[[str], tuple[list[str], bool]]:
-    """A search for each literal by itself."""
+    """Return a search for each literal by itself."""
 
     def search(text: str) -> tuple[list[str], bool]:
         return [literal for literal in texts if literal in text], bool(
