@@ -164,6 +164,24 @@ def test_the_line_of_a_turn_has_no_marks_of_markdown(
     assert '<span class="answer">Done. It is `__init__`.</span>' in html
 
 
+def test_only_words_of_a_person_are_the_title_of_a_turn(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="asks")
+    session.append(
+        refold.UserInput(text="<system-reminder>Be brief.</system-reminder>")
+    )
+    reminder = "<system-reminder>Mind the file.</system-reminder>\n"
+    session.append(refold.UserInput(text=f"{reminder}Make tea."))
+    session.append(refold.UserInput(text="[Request interrupted by user]"))
+
+    html = unescape(page_text(ada, "/run/asks"))
+
+    assert re.findall(r"<b>(.*?)</b>", html) == ["Make tea."]
+    assert "<i>from the client: <system-reminder>Be brief." in html
+    assert "<i>from the client: [Request interrupted by user]</i>" in html
+
+
 def test_an_ended_run_is_marked_as_ended(ada: TestClient, store: SessionStore) -> None:
     with_edits(store).end()
 

@@ -45,6 +45,7 @@ from refold.projections.context.outline import is_rebuild, since_last_rebuild
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
+from refold.projections.instructions import Instruction, instruction_of
 from refold.projections.models import Answer, Spending, answers
 from refold.projections.overview import Overview, is_failure
 from refold.store.history import WithBlobs, merge_derived
@@ -172,6 +173,11 @@ class Turn(NamedTuple):
             events_of_steps += step
             results += [event.result for event in step if event.result is not None]
         return events_of_steps + results
+
+    @property
+    def instruction(self) -> Instruction:
+        """The words of a person with which it begins; none for a text of the client."""
+        return instruction_of(self.steps[0][0].envelope)
 
     @property
     def redacted(self) -> str:
