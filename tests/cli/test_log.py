@@ -160,6 +160,19 @@ def test_terminal_sequences_in_a_log_have_no_effect(
             "[image: image/png]",
         ),
         (
+            events.UserInput(
+                attachments=[
+                    events.Attachment(
+                        kind="image",
+                        name="tea.png",
+                        media_type="image/png",
+                        data="iVBORw0KGgo=" + "A" * 4096,
+                    )
+                ]
+            ),
+            "[image: tea.png, image/png, 3.0 KiB]",
+        ),
+        (
             events.AgentResponse(
                 thinking=[events.Thinking(thinking="hm")], stop_reason="max_tokens"
             ),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
-from refold.adapters.display.values import STUB
+from refold.adapters.display.values import STUB, size as size_text
 from refold.domain import events
 from refold.domain.errors import RefoldError, counted
 from refold.projections.context.text import leaves
@@ -164,7 +165,18 @@ def _block(block: dict[str, Any]) -> str:
     if isinstance(block.get("text"), str):
         return str(block["text"])
     kind = block.get("type")
-    return f"[{kind}]" if kind in ("image", "document") else _compact(block)
+    if kind not in ("image", "document"):
+        return _compact(block)
+    source = block.get("source")
+    if not isinstance(source, dict):
+        return f"[{kind}]"
+    media_type = source.get("media_type")
+    data = source.get("data")
+    return _file(
+        str(kind),
+        media_type if isinstance(media_type, str) else "",
+        _size_of(data) if isinstance(data, str) else "",
+    )
 
 
 def _field(key: str, item: Any) -> str:
@@ -208,8 +220,25 @@ def _note(*parts: str | None) -> str:
 
 
 def _attachment(item: events.Attachment) -> str:
-    about = " ".join(filter(None, (item.name, item.media_type, item.url)))
-    return f"[{item.kind}{': ' if about else ''}{about}]"
+    size = _size_of(item.data) if item.data else ""
+    return _file(item.kind, item.name, item.media_type, size, item.url)
+
+
+def _file(kind: str, *facts: str | None) -> str:
+    """Return a line in place of an image or a file, with what is known about it."""
+    about = ", ".join(fact for fact in facts if fact)
+    return f"[{kind}: {about}]" if about else f"[{kind}]"
+
+
+# The size of the whole text, which a stub states for a text that it replaces.
+_SIZE_IN_STUB: Final = re.compile(r"\[refold: \d+ of (\d+) bytes left out here; ")
+
+
+def _size_of(data: str) -> str:
+    """Return the size of a file in base64, of which the event may have only a part."""
+    stub = _SIZE_IN_STUB.search(data)
+    characters = int(stub[1]) if stub else len(data.rstrip("="))
+    return size_text(characters * 3 // 4)
 
 
 def _decision(event: events.HumanReview) -> Preview:
