@@ -125,6 +125,23 @@ def test_the_beginning_of_a_stream_is_an_answer_that_broke_off(
 
 
 @pytest.mark.parametrize("name", PATHS)
+def test_a_request_that_repeats_messages_has_the_same_events(name: Protocol) -> None:
+    body = json.dumps(wire.REQUESTS[name]).encode()
+    protocol = protocols.named(name)
+
+    first = protocol.request(body, {}, wire.PATHS[name])
+    second = protocol.request(body, {}, wire.PATHS[name])
+
+    assert second == first
+    if name == "openai-responses":
+        return  # its messages consist of several items, so all are read again
+    for message, repeated in zip(first.messages, second.messages, strict=True):
+        # A result without an id answers a call of an earlier message.
+        has_result = any(event.type == "tool_result" for event in message.events)
+        assert has_result or repeated is message
+
+
+@pytest.mark.parametrize("name", wire.PATHS)
 def test_an_error_after_half_of_an_answer_follows_that_half(name: Protocol) -> None:
     protocol, shaped = _shape(name, Answer("Let me look for it right now."))
     headers = {"content-type": shaped.content_type}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, exit_codes, openai
@@ -14,6 +15,7 @@ from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     FIELDS_LEFT_OUT,
     NOT_CONVERTED,
+    Conversions,
     DerivedIds,
     Notes,
     UserEvents,
@@ -24,6 +26,7 @@ from refold.domain.events import (
     Item,
     JsonObject,
     SystemPrompt,
+    ToolCall,
     ToolResult,
 )
 
@@ -58,6 +61,8 @@ _ANSWER_FIELDS: Final = frozenset(
     }
 )
 _CHOICE_FIELDS: Final = frozenset({"delta", "finish_reason", "index", "message"})
+# By protocol, the messages that were read last.
+_CONVERSIONS: Final[dict[str, Conversions]] = {}
 _CALL_FIELDS: Final = frozenset({"custom", "function", "id", "index", "type"})
 
 
@@ -73,50 +78,78 @@ class Reading:
         self._form = form
         self._notes = notes
         self._ids = DerivedIds()
+        self._conversions = _CONVERSIONS.setdefault(form, Conversions())
 
     def take(self, message: Any, place: str) -> None:
         """Take the next message."""
         role = base.text(message, "role")
+        notes = Notes()
+        if role in _SYSTEM and not self.messages and self.system is None:
+            text = openai_shared.system_text(base.at(message, "content"), place, notes)
+            if text is not None:
+                self.system = text
+                self._notes.add_all(notes)
+                return
+            notes = Notes()
+        convert = partial(self._converted, message, role, place, notes)
+        if role in _RESULT and base.text(message, "tool_call_id") is None:
+            converted = convert()  # it answers a call of the messages before it
+        else:
+            converted = self._conversions.message(message, notes, convert)
+            self._remember_calls(converted)
+        self._notes.add_all(notes)
+        self.messages.append(converted)
+
+    def _converted(
+        self, message: Any, role: str | None, place: str, notes: Notes
+    ) -> WireMessage:
+        """Return a message as events."""
         wire_role: Role = "user"
         content = base.at(message, "content")
         events: tuple[Event, ...]
         if role in _SYSTEM:
             wire_role = "system"
-            text = openai_shared.system_text(content, place, self._notes)
-            if not self.messages and self.system is None and text is not None:
-                self.system = text
-                return
+            text = openai_shared.system_text(content, place, notes)
             events = ()
             if text is not None:
                 events = (SystemPrompt(text=text, where="conversation"),)
         elif role == "user":
             inputs = UserEvents()
-            openai_shared.add_user_parts(
-                inputs, content, self._form, place, self._notes
-            )
+            openai_shared.add_user_parts(inputs, content, self._form, place, notes)
             events = inputs.events()
         elif role == "assistant":
             wire_role = "assistant"
-            self._ids.begin()
-            blocks = _blocks(message, self._ids, place, self._notes)
+            blocks = _blocks(message, DerivedIds(), place, notes)
             events = tuple(events_of({"content": blocks})) if blocks else ()
             events = (*events, *_items(message, self._form))
         elif role in _RESULT:
-            events = (self._result(message, place),)
+            events = (self._result(message, place, notes),)
         else:
-            self._notes.add(NOT_CONVERTED, f"{place}: message of an unknown role")
+            notes.add(NOT_CONVERTED, f"{place}: message of an unknown role")
             events = (Item(format=self._form, kind="message", value=message),)
-        self._note_fields(message)
+        _note_fields(message, notes)
         if not events:
-            self._notes.add(EMPTY_MESSAGE, place)
-        self.messages.append(WireMessage(wire_role, events))
+            notes.add(EMPTY_MESSAGE, place)
+        return WireMessage(wire_role, events)
 
-    def _result(self, message: dict[str, Any], place: str) -> Event:
+    def _remember_calls(self, message: WireMessage) -> None:
+        """Remember which calls wait for results without ids."""
+        if message.role == "assistant":
+            self._ids.begin()
+        for event in message.events:
+            if isinstance(event, ToolCall):
+                self._ids.of_call(event.tool_name, event.call_id)
+            elif isinstance(event, ToolResult):
+                self._ids.of_result(event.tool_name, event.call_id)
+
+    def _result(self, message: dict[str, Any], place: str, notes: Notes) -> Event:
         """Return the result in a message, or the message itself as an item."""
         tool = base.text(message, "name")
-        call_id = self._ids.of_result(tool, base.text(message, "tool_call_id"))
+        call_id = base.text(message, "tool_call_id")
         if call_id is None:
-            self._notes.add(NOT_CONVERTED, f"{place}: result that names no call")
+            call_id = self._ids.of_result(tool, None)
+        if call_id is None:
+            notes.add(NOT_CONVERTED, f"{place}: result that names no call")
             return Item(format=self._form, kind="tool_result", value=message)
         content = message.get("content")
         return ToolResult(
@@ -126,18 +159,19 @@ class Reading:
             status="error" if exit_codes.states_failure(content) else "ok",
         )
 
-    def _note_fields(self, message: Any) -> None:
-        """Note the fields of a message that no event records."""
-        unknown: list[str] = []
-        for name, value in base.mapping(message).items():
-            if name == "name" and base.text(message, "role") in _RESULT:
-                continue
-            if name.startswith("_"):  # a client's own, which no model reads
-                continue
-            if name not in _MESSAGE_FIELDS and name not in _ITEM_FIELDS and value:
-                unknown.append(name)
-        if unknown:
-            self._notes.add(FIELDS_LEFT_OUT, f"messages: {base.field_names(unknown)}")
+
+def _note_fields(message: Any, notes: Notes) -> None:
+    """Note the fields of a message that no event records."""
+    unknown: list[str] = []
+    for name, value in base.mapping(message).items():
+        if name == "name" and base.text(message, "role") in _RESULT:
+            continue
+        if name.startswith("_"):  # a client's own, which no model reads
+            continue
+        if name not in _MESSAGE_FIELDS and name not in _ITEM_FIELDS and value:
+            unknown.append(name)
+    if unknown:
+        notes.add(FIELDS_LEFT_OUT, f"messages: {base.field_names(unknown)}")
 
 
 def _blocks(

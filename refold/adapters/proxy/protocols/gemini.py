@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, exit_codes
 from refold.adapters.importers.response import events_of
-from refold.adapters.proxy.conversation import WireAnswer, WireMessage, WireRequest
+from refold.adapters.proxy.conversation import (
+    Role,
+    WireAnswer,
+    WireMessage,
+    WireRequest,
+)
 from refold.adapters.proxy.protocols import clients, errors
 from refold.adapters.proxy.protocols.answers import answer_of, failed, stop_reason
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     NOT_CONVERTED,
+    Conversions,
     DerivedIds,
     Notes,
     UserEvents,
@@ -26,7 +32,14 @@ from refold.adapters.proxy.protocols.reading import (
 )
 from refold.adapters.proxy.protocols.streams import is_events, json_array, json_events
 from refold.domain.canonical import json_text
-from refold.domain.events import AgentError, Event, Item, JsonObject, ToolResult
+from refold.domain.events import (
+    AgentError,
+    Event,
+    Item,
+    JsonObject,
+    ToolCall,
+    ToolResult,
+)
 
 NAME: Final = "gemini"
 _METHODS: Final = (":generateContent", ":streamGenerateContent")
@@ -154,6 +167,9 @@ def _tools(tools: Iterable[dict[str, Any]]) -> list[JsonObject]:
     return converted
 
 
+_CONVERSIONS: Final = Conversions()
+
+
 class _Reading:
     """Reads the contents of a request, in their order."""
 
@@ -164,29 +180,54 @@ class _Reading:
 
     def take(self, content: Any, place: str) -> None:
         """Take the next content."""
-        role = base.text(content, "role")
         parts = base.sequence(content, "parts")
         if isinstance(content, str):
             parts = [content]
-        if role == "model":
-            self._ids.begin()
-            blocks = _blocks(parts, self._ids, place, self._notes)
-            events = tuple(events_of({"content": blocks})) if blocks else ()
-            self._add("assistant", events, place)
-        elif role in _OF_USER and isinstance(content, dict | str):
-            self._add("user", self._user(parts, place), place)
+        notes = Notes()
+        convert = partial(self._converted, content, parts, place, notes)
+        if any(map(_is_unnamed_result, parts)):
+            # Those with ids answer their calls first.
+            for part in parts:
+                call_id = base.text(_field(part, "functionResponse"), "id")
+                if call_id is not None:
+                    self._ids.of_result(None, call_id)
+            converted = convert()
         else:
-            self._notes.add(NOT_CONVERTED, f"{place}: content of an unknown role")
-            event = Item(format=NAME, kind="content", value=content)
-            self._add("user", (event,), place)
+            converted = _CONVERSIONS.message(content, notes, convert)
+            self._remember_calls(converted)
+        self._notes.add_all(notes)
+        self.messages.append(converted)
 
-    def _add(self, role: Any, events: tuple[Event, ...], place: str) -> None:
-        """Add a message."""
+    def _converted(
+        self, content: Any, parts: list[Any], place: str, notes: Notes
+    ) -> WireMessage:
+        """Return a content as events."""
+        role = base.text(content, "role")
+        wire_role: Role = "user"
+        if role == "model":
+            wire_role = "assistant"
+            blocks = _blocks(parts, DerivedIds(), place, notes)
+            events = tuple(events_of({"content": blocks})) if blocks else ()
+        elif role in _OF_USER and isinstance(content, dict | str):
+            events = self._user(parts, place, notes)
+        else:
+            notes.add(NOT_CONVERTED, f"{place}: content of an unknown role")
+            events = (Item(format=NAME, kind="content", value=content),)
         if not events:
-            self._notes.add(EMPTY_MESSAGE, place)
-        self.messages.append(WireMessage(role, events))
+            notes.add(EMPTY_MESSAGE, place)
+        return WireMessage(wire_role, events)
 
-    def _user(self, parts: list[Any], place: str) -> tuple[Event, ...]:
+    def _remember_calls(self, message: WireMessage) -> None:
+        """Remember which calls wait for results without ids."""
+        if message.role == "assistant":
+            self._ids.begin()
+        for event in message.events:
+            if isinstance(event, ToolCall):
+                self._ids.of_call(event.tool_name, event.call_id)
+            elif isinstance(event, ToolResult):
+                self._ids.of_result(event.tool_name, event.call_id)
+
+    def _user(self, parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
         """Return the inputs and the results in a content of the user."""
         events = UserEvents()
         for index, part in enumerate(parts):
@@ -199,20 +240,23 @@ class _Reading:
             if file is not None:
                 events.file(file)
             elif result:
-                events.event(self._result(result, f"{place}.parts[{index}]"))
+                where = f"{place}.parts[{index}]"
+                events.event(self._result(result, where, notes))
             else:
                 kind = _kind(part)
                 where = f"{place}.parts[{index}]"
-                self._notes.add(NOT_CONVERTED, f"{where}: {base.shown(kind)}")
+                notes.add(NOT_CONVERTED, f"{where}: {base.shown(kind)}")
                 events.event(Item(format=NAME, kind=kind, value=part))
         return events.events()
 
-    def _result(self, result: dict[str, Any], place: str) -> Event:
+    def _result(self, result: dict[str, Any], place: str, notes: Notes) -> Event:
         """Return the result of a call."""
         tool = base.text(result, "name")
-        call_id = self._ids.of_result(tool, base.text(result, "id"))
+        call_id = base.text(result, "id")
         if call_id is None:
-            self._notes.add(NOT_CONVERTED, f"{place}: result that names no call")
+            call_id = self._ids.of_result(tool, None)
+        if call_id is None:
+            notes.add(NOT_CONVERTED, f"{place}: result that names no call")
             return Item(format=NAME, kind="tool_result", value=result)
         response = result.get("response")
         content: Any = "" if response is None else response
@@ -230,6 +274,12 @@ class _Reading:
             content=content,
             status="error" if failed else "ok",
         )
+
+
+def _is_unnamed_result(part: Any) -> bool:
+    """Whether a part is a result without an id."""
+    result = base.mapping(_field(part, "functionResponse"))
+    return bool(result) and base.text(result, "id") is None
 
 
 def _text(response: Any) -> str:
