@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from tests.clients.contract import ClientContract
 from tests.clients.programs import COPILOT
-from tests.support.provider import Failure
+from tests.clients.trial import PNG, Trial, with_answer
+from tests.support.provider import Failure, answer
 
 
 class TestCopilot(ClientContract):
-    """The scenarios of all clients."""
+    """The scenarios of all clients, and an image.
+
+    Its tool ``view`` sends no image to this model, only the path of the file.
+    """
 
     program = COPILOT
     failure = Failure(429, retry_after=0.1)
+
+    def test_an_image_of_a_person_is_recorded(self, trial: Trial) -> None:
+        (trial.work / "square.png").write_bytes(PNG)
+
+        trial.run(
+            [*COPILOT.begin("What is it?"), "--attachment", "square.png"],
+            answer("A red square."),
+        )
+
+        with_answer(trial.check(), "A red square.")
+        assert b"image_url" in trial.provider.requests[-1].decoded
