@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks test-clients test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-cold bench-parquet bench-proxy bench-server screenshots recording \
+.PHONY: help demo test test-frameworks test-clients test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture soak-proxy bench-capture bench-cold bench-parquet bench-proxy bench-server screenshots recording \
 	fuzz release-check docs clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -43,6 +43,9 @@ help:
 	@echo "make soak-capture"
 	@echo "             cut, move, rewrite and delete transcripts while the process"
 	@echo "             that captures them is killed; COUNT=10000 SEED=1"
+	@echo "make soak-proxy"
+	@echo "             kill a client, its proxy and the store while it talks to a model;"
+	@echo "             COUNT=100 SEED=1"
 	@echo "make fuzz    feed parsers with inputs guided by coverage;"
 	@echo "             TARGET=import-letta ARGS='--seconds 600'"
 	@echo "make check   check format, lint, types, layers, files, folders, documentation"
@@ -241,6 +244,10 @@ soak: .venv/.refold
 soak-forks: COUNT = 200
 soak-forks: .venv/.refold
 	@$(BIN)/python -m tests.soak.forks --count $(COUNT) --seed $(SEED)
+
+soak-proxy: COUNT = 100
+soak-proxy: .venv/.refold
+	@$(BIN)/python -m tests.soak.proxy --kills $(COUNT) --seed $(SEED)
 
 soak-capture: COUNT = 10000
 soak-capture: .venv/.refold
