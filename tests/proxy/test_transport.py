@@ -2,14 +2,16 @@
 
 import gzip
 import os
+from collections.abc import Callable
 from threading import Event
 
 import pytest
 
+from refold.adapters.proxy.app import Message, Proxy, Receive, Send
 from refold.adapters.proxy.recording import Limits
-from tests.support.proxying import SECRET, proxied
+from tests.support.proxying import SECRET, Proxied, proxied
 from tests.support.raw_http import CHUNKED, Peer, Request, read_message, reply
-from tests.support.waiting import until
+from tests.support.waiting import until, until_async
 
 REQUEST = b'{"model": "a-model", "messages": []}'
 ANSWER = gzip.compress(b'{"type": "message"}' * 100)
@@ -125,6 +127,79 @@ def test_each_piece_of_an_answer_arrives_before_the_next_is_sent() -> None:
 
     assert answer.body == b"".join(b"data: %d\n\n" % number for number in range(5))
     assert answer.complete
+
+
+def _send_with_length(peer: Peer, _: Proxied) -> None:
+    reply(ANSWER)(peer, Request(b"", [], b""))
+
+
+def _send_an_open_stream(peer: Peer, proxy: Proxied) -> None:
+    peer.send(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % CHUNKED)
+    for piece in (b"data: {}\n\nevent: mess", b"age_stop\ndata: {}\n", b"\n"):
+        peer.send_chunk(piece)
+    until(lambda: len(proxy.recorder.begun) == 2, "the next request")
+    peer.send_chunk(b"")
+
+
+def _read_message(peer: Peer) -> None:
+    read_message(peer.stream)
+
+
+def _read_until_last_event(peer: Peer) -> None:
+    received = b""
+    while not received.endswith(b"data: {}\n\r\n1\r\n\n\r\n"):
+        received += peer.socket.recv(65_536)
+
+
+@pytest.mark.parametrize(
+    ("send", "read", "last_body"),
+    [
+        (_send_with_length, _read_message, ANSWER),
+        (_send_an_open_stream, _read_until_last_event, b"\n"),
+    ],
+    ids=["of known length", "stream"],
+)
+def test_an_answer_is_recorded_before_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+    send: Callable[[Peer, Proxied], None],
+    read: Callable[[Peer], None],
+    last_body: bytes,
+) -> None:
+    """A client goes on when it has the answer, before the provider closes it."""
+
+    def respond(peer: Peer, request: Request) -> None:
+        if request.body == b"1":
+            send(peer, proxy)
+        else:
+            reply(ANSWER)(peer, request)
+
+    serve = Proxy.__call__
+
+    async def serve_slowly(
+        app: Proxy, scope: Message, receive: Receive, send: Send
+    ) -> None:
+        async def send_and_wait(message: Message) -> None:
+            await send(message)
+            if message.get("body") == last_body:
+                begun = proxy.recorder.begun
+                await until_async(lambda: len(begun) == 2, "the next request")
+
+        await serve(app, scope, receive, send_and_wait)
+
+    monkeypatch.setattr(Proxy, "__call__", serve_slowly)
+    with proxied(respond) as (proxy, _), proxy.connect() as peer:
+        peer.send(proxy.head(b"", b"content-length: 1") + b"1")
+        read(peer)
+        proxy.ask(b"2")
+        answers = proxy.recorder.answers(2)
+
+    assert proxy.recorder.calls == [
+        ("begin", b"1"),
+        ("finish", b"1"),
+        ("begin", b"2"),
+        ("finish", b"2"),
+    ]
+    assert all(answer.complete for answer in answers)
 
 
 def test_a_chunked_request_is_passed_on() -> None:

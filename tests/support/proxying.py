@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from refold.adapters.proxy.environment import Upstream
 from refold.adapters.proxy.exchange import Answer, Exchange, RecordedSession
+from refold.adapters.proxy.protocols import anthropic
 from refold.adapters.proxy.recording import Limits, Recording
 from refold.adapters.proxy.server import ProxyServer
 from tests.support import raw_http
@@ -19,6 +20,8 @@ SECRET: Final = "the-secret-of-the-tests-12345678"
 
 class AnyProtocol:
     """A protocol that matches every POST.  The recorder in memory reads no bodies."""
+
+    LAST_LINES = anthropic.LAST_LINES
 
     def __init__(self, name: str) -> None:
         self.NAME = name
@@ -34,9 +37,13 @@ class AnyProtocol:
 
 
 class MemoryRecorder:
-    """Keeps exchanges.  A test can make it fail or wait."""
+    """Keeps exchanges.  A test can make it fail or wait.
+
+    calls: ``begin`` or ``finish``, and the body of the request.
+    """
 
     def __init__(self) -> None:
+        self.calls: list[tuple[str, bytes]] = []
         self.begun: list[Exchange] = []
         self.finished: list[tuple[Exchange, Answer]] = []
         self.closed = False
@@ -50,10 +57,12 @@ class MemoryRecorder:
         if self.begin_error is not None:
             raise self.begin_error
         self.begun.append(exchange)
+        self.calls.append(("begin", exchange.body))
 
     def finish(self, exchange: Exchange, answer: Answer) -> None:
         self._work()
         self.finished.append((exchange, answer))
+        self.calls.append(("finish", exchange.body))
 
     def sessions(self) -> Sequence[RecordedSession]:
         return []

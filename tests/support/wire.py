@@ -32,6 +32,7 @@ class MessagesProtocol:
     """Reads the Messages API, with the session in headers."""
 
     NAME = "anthropic-messages"
+    LAST_LINES: tuple[bytes, ...] = (b"event: message_stop",)
 
     def matches(self, method: str, path: str) -> bool:
         return method == "POST" and path.startswith("/v1/messages")

@@ -48,6 +48,7 @@ from refold.domain.events import (
 )
 
 NAME: Final = "otlp"
+LAST_LINES: Final[tuple[bytes, ...]] = ()  # a span holds a whole answer
 _OPTIONS: Final = "gen_ai.request."
 
 

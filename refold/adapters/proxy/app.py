@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
+from refold.adapters.proxy.answer_end import AnswerEnd
 from refold.adapters.proxy.conversation import NotRecordable, WireProtocol
 from refold.adapters.proxy.environment import Upstream
 from refold.adapters.proxy.exchange import Answer, Ending, Exchange, RedactedRequest
@@ -160,6 +161,7 @@ class Transfer:
         self._first_byte_at: datetime | None = None
         self._ending: Ending = "cancelled"
         self._error = ""
+        self._has_ended = False
 
     async def run(self) -> None:
         """Pass the request on, and the answer back, until either side closes."""
@@ -294,11 +296,14 @@ class Transfer:
                     "headers": self._answer_headers,
                 }
             )
+            end = self._answer_end()
             async for chunk in client.chunks(self._target, response):
                 if self._first_byte_at is None:
                     self._first_byte_at = datetime.now(UTC)
-                if is_recorded:
+                if is_recorded and not self._has_ended:
                     self._response.add(chunk)
+                    if end.is_in(chunk):
+                        self._complete()
                 if revealed is not None:
                     chunk = revealed.feed(chunk)
                     self._check_waiting(revealed)
@@ -308,10 +313,21 @@ class Transfer:
                     {"type": "http.response.body", "body": chunk, "more_body": True}
                 )
             rest = b"" if revealed is None else revealed.end()
+            self._complete()
             await self._send({"type": "http.response.body", "body": rest})
-            self._ending = "complete"
         finally:
             await response.aclose()
+
+    def _answer_end(self) -> AnswerEnd:
+        """Return what finds the end of the answer in its chunks."""
+        headers = without_credentials(self._answer_headers)
+        last_lines = () if self._protocol is None else self._protocol.LAST_LINES
+        return AnswerEnd(headers, last_lines)
+
+    def _complete(self) -> None:
+        """Record the whole answer, before the client gets its last chunk."""
+        self._ending = "complete"
+        self._end()
 
     def _revealing(self, redacted: RedactedRequest) -> RevealedStream:
         """Return the stream that gives the values back in the answer."""
@@ -348,7 +364,13 @@ class Transfer:
                 self._has_body.set()
 
     def _end(self) -> None:
-        """Record the end of the exchange, and release its copies."""
+        """Record the end of the exchange, and release its copies.
+
+        Later calls do nothing.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
         if self._exchange is None or self._proxy.recording is None:
             self._release()
             return

@@ -98,6 +98,9 @@ class WireAnswer(NamedTuple):
 class WireProtocol(Protocol):
     """A module that reads the requests and answers of one protocol.
 
+    LAST_LINES: the lines of server-sent events with which its streams end.  Other
+                streams end with their connection.
+
     path: behind the prefix of the upstream, with its query and without credentials.
 
     ``request`` raises NotRecordable, and nothing else.  ``answer`` raises nothing: it
@@ -108,6 +111,7 @@ class WireProtocol(Protocol):
     """
 
     NAME: str
+    LAST_LINES: tuple[bytes, ...]
 
     def matches(self, method: str, path: str) -> bool: ...
 

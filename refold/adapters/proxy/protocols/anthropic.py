@@ -40,6 +40,7 @@ from refold.domain.events import (
 )
 
 NAME: Final = "anthropic-messages"
+LAST_LINES: Final[tuple[bytes, ...]] = (b"event: message_stop",)
 # A client's own header, which it sends as the first block of the system prompt.  It
 # differs from request to request.
 _HEADER: Final = "x-anthropic-billing-header:"

@@ -42,6 +42,7 @@ from refold.domain.events import (
 )
 
 NAME: Final = "gemini"
+LAST_LINES: Final[tuple[bytes, ...]] = ()
 _METHODS: Final = (":generateContent", ":streamGenerateContent")
 _MODEL: Final = re.compile(r"(?:models|tunedModels)/([^/:]+):")
 _UPPER: Final = re.compile("[A-Z]")

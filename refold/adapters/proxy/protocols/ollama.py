@@ -21,6 +21,7 @@ from refold.adapters.proxy.protocols.streams import json_lines
 from refold.domain.events import AgentError, JsonObject
 
 NAME: Final = "ollama"
+LAST_LINES: Final[tuple[bytes, ...]] = ()
 _CHAT: Final = "/api/chat"
 _GENERATE: Final = "/api/generate"
 # The media types of images, by the start of their base64.

@@ -21,6 +21,7 @@ from refold.adapters.proxy.protocols.streams import DONE
 from refold.domain.events import AgentError, JsonObject
 
 NAME: Final = "openai-chat"
+LAST_LINES: Final[tuple[bytes, ...]] = (b"data: [DONE]",)
 _DEPLOYMENT: Final = re.compile("/deployments/([^/]+)/")
 # Texts of a message that come in pieces.
 _PIECES: Final = ("content", "reasoning", "reasoning_content", "refusal")

@@ -40,6 +40,11 @@ from refold.domain.events import (
 )
 
 NAME: Final = "openai-responses"
+LAST_LINES: Final[tuple[bytes, ...]] = (
+    b"event: response.completed",
+    b"event: response.failed",
+    b"event: response.incomplete",
+)
 _SYSTEM: Final = ("developer", "system")
 # Items by which a client controls the provider; no model reads them.
 _CONTROLS: Final = frozenset({"compaction_trigger", "configuration_update"})
