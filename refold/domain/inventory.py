@@ -234,6 +234,15 @@ PLACES: Final[tuple[Place, ...]] = (
     ),
     Place(
         "file",
+        "lock of the proxy",
+        "nothing: the file is empty",
+        "nothing",
+        "leave",
+        "it contains no data of a user",
+        "proxy.lock",
+    ),
+    Place(
+        "file",
         "capture state",
         "user id, paths of transcripts, digests of their last bytes",
         "user id in the name",

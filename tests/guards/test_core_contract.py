@@ -15,6 +15,7 @@ JOINING: Final = {
     "refold.store.session.imports",
     "refold.store.session.memory",
     "refold.store.session.proofs",
+    "refold.store.session.proxied",
     "refold.store.session.reviews",
     "refold.store.session.session",
     "refold.store.store",

@@ -54,6 +54,7 @@ ON_FIRST_USE: Final = (
     "refold.store.reviews",
     "refold.store.search",
     "refold.store.session.imports",
+    "refold.store.session.proxied",
 )
 LISTED: Final = Path(__file__).with_name("loaded_modules.txt")
 

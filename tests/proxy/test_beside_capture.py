@@ -8,6 +8,7 @@ from typing import Any
 
 from refold.adapters.importers.follower import Follower
 from refold.adapters.proxy.recorder import StoreRecorder
+from refold.adapters.proxy_lock import running_proxy
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 from refold.store import SessionStore
 from tests.support.wire import (
@@ -15,6 +16,7 @@ from tests.support.wire import (
     agent,
     call,
     check_contexts,
+    reply,
     result,
     stored_texts,
     user,
@@ -135,3 +137,92 @@ def test_results_of_parallel_calls_are_stored_once_in_any_order(
     assert len(session.events(types=("tool_call", "tool_result"))) == 4
     assert set(stored_texts(store, USER).values()) == {1}
     assert check_contexts(store, client, USER) == 2
+
+
+def test_an_answer_that_a_capture_appends_first_is_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    client.messages.append(user("Mail ada@example.org."))
+    exchange = client.exchange()
+    client.recorder.begin(exchange)
+    transcript(
+        tmp_path,
+        entry(1, "user", "Hello."),
+        entry(2, "assistant", "Hi."),
+        entry(3, "user", "Mail ada@example.org."),
+        entry(4, "assistant", "I mailed ada@example.org."),
+    )
+    captured(store, tmp_path)
+    client.recorder.finish(exchange, reply("I mailed ada@example.org."))
+    client.messages.append(agent("I mailed ada@example.org."))
+    client.say("Thanks.", "Gladly.")
+
+    counts = stored_texts(store, USER)
+    assert counts["I mailed [REDACTED:EMAIL]."] == 1
+    assert set(counts.values()) == {1}
+    assert check_contexts(store, client, USER) == 3
+
+
+def test_a_captured_message_with_a_redacted_value_is_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    transcript(
+        tmp_path,
+        entry(1, "user", "Mail ada@example.org."),
+        entry(2, "assistant", "I mailed ada@example.org."),
+    )
+    captured(store, tmp_path)
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.messages[:] = [
+        user("Mail ada@example.org."),
+        agent("I mailed ada@example.org."),
+    ]
+    client.say("Thanks.", "Gladly.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Bye.", "See you.")
+
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_equal_answers_without_the_proxy_are_appended(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Go on.", "Done.")
+    path = transcript(
+        tmp_path,
+        entry(1, "user", "Go on."),
+        entry(2, "assistant", "Done."),
+        entry(3, "user", "Go on."),
+        entry(4, "assistant", "Done."),
+    )
+    captured(store, tmp_path)
+    (imported,) = store.import_transcript(path, user_id=USER)
+
+    counts = stored_texts(store, USER)
+    assert counts == {"Go on.": 2, "Done.": 2}
+    assert imported.events == 0
+
+
+def test_a_capture_waits_for_a_running_proxy_that_may_record_the_rest(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    transcript(
+        tmp_path,
+        entry(1, "user", "Hello."),
+        entry(2, "assistant", "Hi."),
+        entry(3, "user", "Bye."),
+    )
+
+    with running_proxy():
+        captured(store, tmp_path)
+        while_running = stored_texts(store, USER)
+    captured(store, tmp_path)
+
+    assert while_running["Bye."] == 0
+    assert stored_texts(store, USER)["Bye."] == 1

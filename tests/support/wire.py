@@ -204,11 +204,16 @@ def exchange_of(name: str, body: bytes, headers: Mapping[str, str]) -> Exchange:
     )
 
 
-def reply(*content: Any, status: int | None = 200, ending: Any = "complete") -> Answer:
+def reply(
+    *content: Any,
+    status: int | None = 200,
+    ending: Any = "complete",
+    message_id: str = "",
+) -> Answer:
     """Return the end of an exchange, with an answer of these blocks."""
     number = next(_NUMBERS)
     message = {
-        "id": f"msg_{number}",
+        "id": message_id or f"msg_{number}",
         "model": "claude-opus-4-8",
         "role": "assistant",
         "content": agent(*content)["content"],

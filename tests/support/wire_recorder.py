@@ -12,12 +12,13 @@ import sys
 import refold
 from refold.adapters.proxy.exchange import Exchange
 from refold.adapters.proxy.recorder import StoreRecorder
+from refold.adapters.proxy_lock import running_proxy
 from tests.support.wire import exchange_of, reply
 
 
 def main(url: str, user_id: str) -> None:
     """Record until the input ends."""
-    with refold.open(url) as store:
+    with refold.open(url) as store, running_proxy():
         recorder = StoreRecorder(store, user_id=user_id)
         exchanges: dict[str, Exchange] = {}
         print("ready", flush=True)  # noqa: T201  # a process speaks to its test by printing
@@ -30,7 +31,8 @@ def main(url: str, user_id: str) -> None:
                 )
                 recorder.begin(exchanges[name])
             else:
-                recorder.finish(exchanges.pop(name), reply(*act["answer"]))
+                answer = reply(*act["answer"], message_id=act.get("message_id", ""))
+                recorder.finish(exchanges.pop(name), answer)
             print(name, flush=True)  # noqa: T201  # the same
         recorder.close()
 

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -26,8 +26,10 @@ from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
 from refold.adapters.importers.claude_code import FileMemory, ImpliedEvents
 from refold.adapters.importers.codex_history import Change, History
+from refold.adapters.importers.identity import Identities
 from refold.adapters.importers.unrecorded import is_resumption
-from refold.domain import errors
+from refold.adapters.proxy_lock import is_proxy_running
+from refold.domain import errors, ports
 from refold.domain.envelope import (
     Draft,
     Format,
@@ -36,9 +38,10 @@ from refold.domain.envelope import (
     microseconds,
 )
 from refold.domain.ports import Exported
-from refold.store.session.core import is_recorded_by_proxy
+from refold.store.appends import Receipt
 from refold.store.session.forking import continue_exported
 from refold.store.session.imports import set_client_title
+from refold.store.session.proxied import ProxiedEvents
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
@@ -125,6 +128,10 @@ def _codex(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
 def _stem(place: Place) -> str:
     """Return the name of a file without ``.jsonl`` and anything after it."""
     return Path(place.path).name.partition(".jsonl")[0]
+
+
+class _Waits(Exception):
+    """A running proxy may be about to record the last entries of the file."""
 
 
 class _OtherSession(Exception):
@@ -214,6 +221,7 @@ class _Entry(NamedTuple):
     before: events that it implies before it: messages and files that the client sent,
             and changes to its history.
     after:  changes to the history after it.
+    is_recorded: whether a proxy recorded the entry itself, or a part of it.
     """
 
     session: str
@@ -222,17 +230,20 @@ class _Entry(NamedTuple):
     ts: datetime | None
     before: tuple[Draft, ...] = ()
     after: tuple[Draft, ...] = ()
+    is_recorded: bool = False
 
 
 @dataclass(slots=True)
 class _Batch:
     """Entries that are appended at once.
 
-    damage: lines that cannot be appended, each with the reason.
+    damage:  lines that cannot be appended, each with the reason.
+    is_last: whether its entries are the last ones of the file.
     """
 
     entries: list[_Entry] = field(default_factory=list)
     damage: list[tuple[int, str]] = field(default_factory=list)
+    is_last: bool = False
 
     def set_times(self, last: int) -> int:
         """Give entries without a time that of the entry before, as an import does.
@@ -362,6 +373,17 @@ class _Reading:
         self.place.leaf = base.text(entry, "uuid") or ""
         return True
 
+    def earlier(self, *, is_sub_agent: bool) -> Iterator[_Entry]:
+        """Yield the entries before the place where reading began.
+
+        is_sub_agent: whether to yield those of sub-agents, if the file marks any.
+        """
+        identities = Identities()
+        for number, entry in enumerate(self._entries(upto=self._start)):
+            native = identities.native(self._form, entry)
+            if entry.get("isSidechain", is_sub_agent) is is_sub_agent:
+                yield _Entry("", native, number, None)
+
     def sessions(self) -> Iterator[str]:
         """Yield the sessions that the entries of the file name, in their order."""
         for entry in self._entries():
@@ -417,6 +439,8 @@ class Follower:
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
         self._memories: dict[str, _Memory] = {}
+        # The events of proxies in the sessions that have some.
+        self._proxied: dict[str, ProxiedEvents] = {}
         # Whether a session continues an exported one, by its name and the event.
         self._continued: dict[tuple[str, Exported], bool] = {}
         self.appended = 0
@@ -457,6 +481,7 @@ class Follower:
             while self._files:
                 self._files.popitem()[1].close()
             self._memories.clear()
+            self._proxied.clear()
             self._lock = -1
             os.close(lock)
 
@@ -593,6 +618,8 @@ class Follower:
             try:
                 with self._files.pop(key) as file:
                     self._read(file, key)
+            except _Waits:
+                pass  # the client removed the file; the proxy records the rest
             except OSError as error:
                 unreadable.append(_unreadable(self._places[key].path, error))
         del self._places[key]
@@ -618,7 +645,10 @@ class Follower:
         self._changed = True
         file = self._opened(key, path)
         if file is not None:
-            self._read(file, key)
+            try:
+                self._read(file, key)
+            except _Waits:
+                return  # the next look reads the rest
             self._places[key].stamp = stamp
 
     def _opened(self, key: str, path: str) -> BinaryIO | None:
@@ -703,6 +733,7 @@ class Follower:
             if len(batch.entries) >= _ENTRIES or end - place.at > _BYTES:
                 self._append(reading, batch, end)
                 batch = _Batch()
+        batch.is_last = True
         self._append(reading, batch, end)
 
     def _entry(self, reading: _Reading, line: int, value: dict[str, Any]) -> _Entry:
@@ -740,10 +771,9 @@ class Follower:
         labels = {"client": self._client, "folder": Path(place.path).parent.name}
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
             session = self._session(name)
-            if _is_of_proxy(session):
-                continue  # the proxy records all that the client sends
             entries = self._without_exported(session, list(group), labels)
-            self._append_entries(replace(session, begins=labels), entries, batch)
+            session = replace(session, begins=labels)
+            self._append_unrecorded(reading, session, name, entries, batch)
         self._set_title(reading, time)
         for line, why in sorted(batch.damage):
             self._refuse(Refusal(place.path, reading.line_in_file(line), why))
@@ -768,7 +798,7 @@ class Follower:
         ts = from_microseconds(time) if time else None
         try:
             head_seq = session.writer.log.head(session.stream).seq
-            if head_seq and not _is_of_proxy(session):
+            if head_seq:
                 set_client_title(session, memory.title, format=self._client, ts=ts)
         except _STORE_ERRORS:
             raise
@@ -801,85 +831,75 @@ class Follower:
                 own.append(entry)
         return own
 
-    def _append_entries(
-        self, session: Session, entries: list[_Entry], batch: _Batch
-    ) -> None:
-        """Append entries, each between the events that it implies before and after."""
-        adjacent: list[_Entry] = []  # entries without implied events between them
-        for entry in entries:
-            if entry.before:
-                if adjacent:
-                    self._append_adjacent(session, adjacent, batch)
-                self._append_drafts(session, entry, entry.before, batch)
-                adjacent = []
-            adjacent.append(entry)
-            if entry.after:
-                self._append_adjacent(session, adjacent, batch)
-                self._append_drafts(session, entry, entry.after, batch)
-                adjacent = []
-        if adjacent:
-            self._append_adjacent(session, adjacent, batch)
-
-    def _append_adjacent(
-        self, session: Session, entries: list[_Entry], batch: _Batch
-    ) -> None:
-        """Append adjacent entries and count the new ones.
-
-        If they are refused together, they are appended one by one.  A refused entry is
-        added to the damage of the batch.
-        """
-        natives = [entry.native for entry in entries]
-        drafts: list[Draft] = []
-        for entry in entries:
-            draft = Draft(ts=entry.ts, native=entry.native, key=entry.native.key)
-            drafts.append(draft)
-        form = natives[0].format
-        stored_before = 0
-        if len(natives) > 1:  # for one entry, the receipt says whether it was stored
-            keys = {native.key for native in natives if native.key}
-            repeated = len(natives) - len(keys)
-            stored = session.writer.log.known(session.stream, list(keys))
-            stored_before = repeated + len(stored)
-        try:
-            receipt = session.native.append(
-                form, drafts, opaque="keep", unscanned="stub"
-            )
-            if not receipt.duplicate:
-                self.appended += len(natives) - stored_before
-        except _STORE_ERRORS:
-            raise
-        except errors.RefoldError as error:
-            if isinstance(error, errors.Erased) and error.of_user:
-                raise
-            if len(entries) == 1:
-                batch.damage.append((entries[0].line, f"was refused: {error}"))
-            else:
-                for entry in entries:
-                    self._append_adjacent(session, [entry], batch)
-
-    def _append_drafts(
+    def _append_unrecorded(
         self,
+        reading: _Reading,
         session: Session,
-        entry: _Entry,
-        drafts: tuple[Draft, ...],
+        name: str,
+        entries: list[_Entry],
         batch: _Batch,
     ) -> None:
-        """Append events that an entry implies.
+        """Append the entries that no proxy recorded.
 
-        A refused event is added to the damage of the batch, with the entry's line.
+        If another writer appends to the session at the same time, it may be a proxy
+        that records the same entries.  Then nothing is appended, and they are compared
+        with the session again.  Entries that were appended are recognized by their key.
+
+        name: of the session, as the entries have it.
         """
-        try:
-            session.append(drafts, unscanned="stub")
-        except _STORE_ERRORS:
-            raise
-        except errors.RefoldError as error:
-            if isinstance(error, errors.Erased) and error.of_user:
+        while True:
+            head = _head_of(session)
+            proxied = self._proxied_events(reading, session, name, head)
+            can_wait = proxied is not None and batch.is_last and is_proxy_running()
+            if can_wait and proxied and proxied.may_follow(_drafts_of(entries)):
+                raise _Waits
+            new = entries if proxied is None else _without_recorded(proxied, entries)
+            appending = _Appending(session, None if head is None else head.seq)
+            try:
+                appending.append_all(new)
+            except errors.StaleSession:
+                self.appended += appending.appended
+                continue
+            except BaseException:
+                self.appended += appending.appended
                 raise
-            if len(drafts) == 1:
-                batch.damage.append((entry.line, f"was refused in part: {error}"))
-                return
-            for draft in drafts:
-                self._append_drafts(session, entry, (draft,), batch)
+            if proxied is not None:
+                proxied.settle()
+            self.appended += appending.appended
+            batch.damage += appending.damage
+            return
+
+    def _proxied_events(
+        self,
+        reading: _Reading,
+        session: Session,
+        name: str,
+        head: ports.Head | None,
+    ) -> ProxiedEvents | None:
+        """Return the events of the proxy in a session; None without any.
+
+        Earlier entries of the file are compared first, so that each event of the proxy
+        belongs to one entry.
+        """
+        if head is None:
+            return None
+        proxied = self._proxied.get(session.session_id)
+        if proxied is not None:
+            proxied.read(head.state)
+            return proxied
+        proxied = ProxiedEvents(session)
+        if not proxied.read(head.state):
+            return None
+        earlier = list(reading.earlier(is_sub_agent="~" in name))
+        keys = [entry.native.key for entry in earlier if entry.native.key]
+        present = session.writer.log.known(session.stream, keys) if keys else {}
+        missing = [entry for entry in earlier if entry.native.key not in present]
+        _without_recorded(proxied, missing)
+        proxied.settle()
+        self._proxied[session.session_id] = proxied
+        if len(self._proxied) > _OPEN:
+            del self._proxied[next(iter(self._proxied))]
+        return proxied
 
     def _refuse(self, refusal: Refusal) -> None:
         """Count a refused line, remember it for ``status``, and warn about it."""
@@ -956,12 +976,159 @@ class Follower:
             )
 
 
-def _is_of_proxy(session: Session) -> bool:
-    """Whether the proxy records the session; an append reports an erased one."""
+class _Appending:
+    """Appends entries to a session, as long as nobody else appends to it.
+
+    expected_seq: the seq of its head; None if an append reports why there is none.
+    appended:     the number of new entries.
+    damage:       refused lines, each with the reason.
+    """
+
+    def __init__(self, session: Session, expected_seq: int | None) -> None:
+        self._session = session
+        self._expected_seq = expected_seq
+        self.appended = 0
+        self.damage: list[tuple[int, str]] = []
+
+    def append_all(self, entries: Sequence[_Entry]) -> None:
+        """Append entries, each between the events that it implies before and after.
+
+        Raises StaleSession if somebody else appended, and the errors of the store.
+        """
+        adjacent: list[_Entry] = []  # entries without implied events between them
+        for entry in entries:
+            if entry.before:
+                self._append_adjacent(adjacent)
+                self._append_drafts(entry, entry.before)
+                adjacent = []
+            if not entry.is_recorded:
+                adjacent.append(entry)
+            if entry.after:
+                self._append_adjacent(adjacent)
+                self._append_drafts(entry, entry.after)
+                adjacent = []
+        self._append_adjacent(adjacent)
+
+    def _append_adjacent(self, entries: list[_Entry]) -> None:
+        """Append adjacent entries and count the new ones.
+
+        If they are refused together, they are appended one by one.
+        """
+        if not entries:
+            return
+        session = self._session
+        natives = [entry.native for entry in entries]
+        form = natives[0].format
+        stored_before = 0
+        if len(natives) > 1:  # for one entry, the receipt says whether it was stored
+            keys = {native.key for native in natives if native.key}
+            repeated = len(natives) - len(keys)
+            stored = session.writer.log.known(session.stream, list(keys))
+            stored_before = repeated + len(stored)
+        try:
+            receipt = session.native.append(
+                form,
+                [
+                    Draft(ts=entry.ts, native=entry.native, key=entry.native.key)
+                    for entry in entries
+                ],
+                opaque="keep",
+                unscanned="stub",
+                expected_seq=self._expected_seq,
+            )
+        except errors.RefoldError as error:
+            self._check_of_entry(error)
+            if len(entries) == 1:
+                self.damage.append((entries[0].line, f"was refused: {error}"))
+            else:
+                for entry in entries:
+                    self._append_adjacent([entry])
+            return
+        if not receipt.duplicate:
+            self.appended += len(natives) - stored_before
+        self._follow(receipt)
+
+    def _append_drafts(self, entry: _Entry, drafts: tuple[Draft, ...]) -> None:
+        """Append events that an entry implies."""
+        try:
+            receipt = self._session.append(
+                drafts, unscanned="stub", expected_seq=self._expected_seq
+            )
+        except errors.RefoldError as error:
+            self._check_of_entry(error)
+            if len(drafts) == 1:
+                self.damage.append((entry.line, f"was refused in part: {error}"))
+                return
+            for draft in drafts:
+                self._append_drafts(entry, (draft,))
+            return
+        self._follow(receipt)
+
+    def _check_of_entry(self, error: errors.RefoldError) -> None:
+        """Raise an error again that does not concern the appended entry alone."""
+        if isinstance(error, (*_STORE_ERRORS, errors.StaleSession)):
+            raise error
+        if isinstance(error, errors.Erased) and error.of_user:
+            raise error
+
+    def _follow(self, receipt: Receipt) -> None:
+        """Remember the new head of the session."""
+        if self._expected_seq is not None and not receipt.duplicate:
+            self._expected_seq = receipt.last_seq
+
+
+def _head_of(session: Session) -> ports.Head | None:
+    """Return the head of a session; None for an erased one, as an append reports."""
     try:
-        return is_recorded_by_proxy(session)
+        return session.writer.log.head(session.stream)
     except errors.Erased:
-        return False
+        return None
+
+
+def _without_recorded(
+    proxied: ProxiedEvents, entries: Sequence[_Entry]
+) -> list[_Entry]:
+    """Return the entries without the events that a proxy recorded.
+
+    Of an entry that it recorded in part, the rest is appended as single events.
+    """
+    typed = [_events_of(entry.native) for entry in entries]
+    decisions = iter(proxied.recorded(_drafts_of(entries)))
+    unrecorded: list[_Entry] = []
+    for entry, own in zip(entries, typed, strict=True):
+        before = [draft for draft in entry.before if not next(decisions)]
+        rest = [draft for draft in own if not next(decisions)]
+        after = [draft for draft in entry.after if not next(decisions)]
+        is_recorded = len(rest) < len(own)
+        if is_recorded:
+            key = entry.native.key
+            for number, draft in enumerate(rest):
+                part_key = key if not number else f"{key}\0{number}"
+                before.append(replace(draft, key=part_key, continues=number > 0))
+        if before or after or not is_recorded:
+            unrecorded.append(
+                entry._replace(
+                    before=tuple(before), after=tuple(after), is_recorded=is_recorded
+                )
+            )
+    return unrecorded
+
+
+def _drafts_of(entries: Sequence[_Entry]) -> list[Draft]:
+    """Return the events in entries, with those that they imply."""
+    drafts: list[Draft] = []
+    for entry in entries:
+        drafts += (*entry.before, *_events_of(entry.native), *entry.after)
+    return drafts
+
+
+def _events_of(native: Native) -> list[Draft]:
+    """Return the events in an entry; none if an append is going to refuse it."""
+    try:
+        events = native.format.view(native.kind, native.value, {})
+        return [event if isinstance(event, Draft) else Draft(event) for event in events]
+    except (errors.RefoldError, RecursionError):
+        return []
 
 
 def status() -> list[dict[str, Any]]:

@@ -257,6 +257,7 @@ class History:
              for none.
     leads:   of these, the beginnings of answers whose first entry comes next.
     last:    the seq of the newest entry.
+    captured: the seqs of events that another writer appended, such as a capture.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
@@ -266,6 +267,7 @@ class History:
     silent: dict[int, int] = field(default_factory=dict)
     leads: list[int] = field(default_factory=list)
     last: int = 0
+    captured: set[int] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
         """Add an event that was appended to the end."""
@@ -350,6 +352,8 @@ class History:
                 continue
             _clear(entry, envelope, edited, cleared_digests, digest)
             history.put(entry)
+            if "item" not in wire_of(envelope):
+                history.captured.add(entry.seq)
             if is_among(edited.in_place, entry.seq):
                 history.front.add(entry.seq)
         history.shown = history.order(

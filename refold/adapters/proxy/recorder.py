@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from refold.adapters.proxy.captured import Redact, adopt, without_captured
 from refold.adapters.proxy.conversation import NotRecordable, WireAnswer, WireRequest
 from refold.adapters.proxy.exchange import (
     Answer,
@@ -330,6 +331,9 @@ class StoreRecorder:
         Raises _FoundMore if it contains a value that redaction finds.
         """
         state = _state(thread)
+        if thread.history.captured:
+            redact = _redacting(thread, state)
+            adopt(thread.history, items, redact, self._threads.digest)
         changes = plan(thread.history, items, open_calls=set(state.open_calls))
         contents = _contents(thread, items, changes, state, exchange)
         new: list[_Prepared] = []
@@ -355,6 +359,26 @@ class StoreRecorder:
         thread.system = beginning_of_system(wire)
         thread.answered = False
         return thread.head_seq
+
+    def _without_captured(
+        self, thread: Thread, contents: list[_Content], state: SessionState, seq: int
+    ) -> list[_Content]:
+        """Return the events of an answer that no other writer has appended.
+
+        seq: of the request.
+        """
+        if not thread.history.captured:
+            return contents
+        items = [content.item for content in contents if content.item is not None]
+        redact = _redacting(thread, state)
+        missing = iter(
+            without_captured(
+                thread.history, items, redact, self._threads.digest, after=seq
+            )
+        )
+        return [
+            content for content in contents if content.item is None or next(missing)
+        ]
 
     def _request(
         self,
@@ -482,6 +506,8 @@ class StoreRecorder:
         """Append the events of an answer."""
         exchange = opened.exchange
         wire = _wire_answer(exchange, answer)
+        if not wire.events:
+            return
         client_events = _client_events(opened, answer, wire)
         duration = answer.ended_at - exchange.began_at
         facts: dict[str, Any] = {
@@ -514,8 +540,10 @@ class StoreRecorder:
                     meta=meta,
                 )
                 contents.append(_Content(draft, item))
+            contents = self._without_captured(thread, contents, state, opened.seq)
+            appended: list[tuple[int, _Prepared]] = []
             if not contents:
-                return
+                break
             try:
                 appended = self._append(thread, contents, state, is_sent=False)
                 break
@@ -913,6 +941,19 @@ def _future(part: _Prepared, seq: int, state: SessionState) -> Envelope:
 def _numbers(thread: Thread, state: SessionState) -> Mapping[str, int]:
     """Return the table of numbered placeholders for the next events of a thread."""
     return state.numbers if thread.numbers is None else thread.numbers
+
+
+def _redacting(thread: Thread, state: SessionState) -> Redact:
+    """Return the function that redacts an event as its session would record it."""
+    writer = thread.session.writer
+
+    def redact(event: Event) -> Event:
+        tag = _tag(thread, state)
+        learned = writer.learned(state)
+        _, redacted = _redacted(writer, state, Draft(event), tag, learned)
+        return redacted.event
+
+    return redact
 
 
 def _tag(thread: Thread, state: SessionState) -> Tagger:

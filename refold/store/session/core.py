@@ -228,7 +228,7 @@ def recorded_labels(session: SessionCore) -> dict[str, str]:
 
 
 def is_recorded_by_proxy(session: SessionCore) -> bool:
-    """Whether the proxy records the session, so that no transcript is added to it."""
+    """Whether a proxy has recorded requests of the session."""
     return recorded_labels(session).get(RECORDED_BY) == PROXY
 
 

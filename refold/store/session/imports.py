@@ -13,11 +13,6 @@ from refold.domain import errors, ports
 from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds
 from refold.domain.events import (
     AgentResponse,
-    Event,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
 )
 from refold.domain.session import SessionState, labelling, labels_in
 from refold.redaction.chokepoint import RedactedEvent
@@ -27,8 +22,9 @@ from refold.store import appends, contexts, vault
 from refold.store.history import History, read_pages
 from refold.store.marks import with_seqs
 from refold.store.proofs.rerun import with_requests
-from refold.store.session.core import SessionCore, is_recorded_by_proxy
+from refold.store.session.core import SessionCore
 from refold.store.session.forking import continue_exported, fork
+from refold.store.session.proxied import ProxiedEvents
 
 # An import begins again if another writer appended to the session, at most this often.
 _TRIES: Final = 8
@@ -300,7 +296,7 @@ def _missing(
     Raises ImportFailed.
     """
     new = _without_present(session, state, drafts, where, tag, merges=merges)
-    new = _without_proxied(session, state, new, tag)
+    new = _without_proxied(session, state, new)
     refused: tuple[ports.Skipped, ...] = ()
     try:
         if len(new) < len(drafts):
@@ -369,7 +365,8 @@ def _without_present(
             is_present = False
         elif not draft.continues:
             is_present = draft.key in present
-        if not is_present:
+        # Of an entry that the proxy recorded in part, the session has other drafts.
+        if not is_present and draft.key not in present:
             missing.append(draft)
             continue
         if draft.mark is not None:
@@ -394,64 +391,18 @@ def _without_present(
 
 
 def _without_proxied(
-    session: SessionCore, state: SessionState, drafts: list[Draft], tag: Tagger
+    session: SessionCore, state: SessionState, drafts: list[Draft]
 ) -> list[Draft]:
-    """Return the drafts that a proxy has not recorded in this session.
-
-    A request has the whole conversation.  So a session that a proxy recorded has
-    everything up to the last entry that it shares with a transcript, in the form that
-    the model saw.  Only items are taken from before that entry: no request has them.
-    """
-    if not drafts or not is_recorded_by_proxy(session):
+    """Return the drafts that a proxy has not recorded in this session."""
+    proxied = ProxiedEvents(session)
+    if not drafts or not proxied.read(state):
         return drafts
-    proxied: list[Envelope] = []
-    for envelope in read_pages(session.writer.log, session.stream, upto=state.head_seq):
-        if envelope.type != "request" and "wire" in (envelope.meta.model_extra or {}):
-            proxied.append(envelope)
-    learned = session.writer.learned(state)
-    # Of two equal answers, the proxy may have recorded only the first.
-    names = Counter(_shared_name(envelope.payload) for envelope in proxied)
-    shared = -1  # the last draft that the proxy has recorded, by its place
-    inputs: list[tuple[int, str]] = []
-    for place, draft in enumerate(drafts):
-        if draft.event.type == "item":
-            continue
-        _, redacted = _redacted_or_as_text(session, draft, tag, learned)
-        event = redacted.event
-        name = _shared_name(event)
-        if name is not None and names[name] > 0:
-            names[name] -= 1
-            shared = place
-        elif isinstance(event, UserInput):
-            inputs.append((place, event.text))
-    # Inputs at the end, which no answer followed, may repeat earlier texts.
-    last_seq = 0
-    for envelope in proxied:
-        if not isinstance(envelope.payload, UserInput | SystemPrompt):
-            last_seq = envelope.seq
-    unanswered = []
-    for envelope in proxied:
-        if envelope.seq > last_seq and isinstance(envelope.payload, UserInput):
-            unanswered.append(envelope.payload.text)
-    for place, text in inputs:
-        if place > shared and text in unanswered:
-            shared = place
+    recorded = proxied.recorded(drafts)
     return [
         draft
-        for place, draft in enumerate(drafts)
-        if place > shared or draft.event.type == "item"
+        for draft, is_recorded in zip(drafts, recorded, strict=True)
+        if not is_recorded
     ]
-
-
-def _shared_name(event: Event) -> tuple[str, str] | None:
-    """Return what names an event in a request and in a transcript alike."""
-    match event:
-        case ToolCall(call_id=name) | ToolResult(call_id=name):
-            return event.type, name
-        case AgentResponse(text=str(text)) if text:
-            return event.type, text
-        case _:
-            return None
 
 
 def _place_of(meta: Meta) -> tuple[object, object]:

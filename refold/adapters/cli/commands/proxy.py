@@ -17,6 +17,7 @@ from refold.adapters import config
 from refold.adapters.cli import child, options, output
 from refold.adapters.cli.commands.compact import stopped_by_signals
 from refold.adapters.frameworks import import_extra
+from refold.adapters.proxy_lock import running_proxy
 from refold.domain.errors import counted
 
 if TYPE_CHECKING:
@@ -115,19 +116,20 @@ def run(
                 routes.upstreams, of, recording, secret=security.new_secret()
             )
             variables = routes.variables(server.address)
-            try:
-                code = child.run(
-                    clients.command_for(command, variables),
-                    {
-                        **os.environ,
-                        **variables,
-                        **environment.without_proxy(os.environ),
-                    },
-                    mask,
-                )
-            finally:
-                server.stop()
-                _finish(recording)
+            with running_proxy():
+                try:
+                    code = child.run(
+                        clients.command_for(command, variables),
+                        {
+                            **os.environ,
+                            **variables,
+                            **environment.without_proxy(os.environ),
+                        },
+                        mask,
+                    )
+                finally:
+                    server.stop()
+                    _finish(recording)
     except child.NotStarted as error:
         output.complain(str(error))
         raise typer.Exit(error.code) from None
@@ -189,13 +191,13 @@ def proxy(
     )
     server = ProxyServer(routes.upstreams, of, recording, secret=secret, port=port)
     stop = Event()
-    with stopped_by_signals(stop.set):
+    with running_proxy(), stopped_by_signals(stop.set):
         call.report(_variables(routes.variables(server.address)))
         sys.stdout.flush()
         output.complain(f"recording on port {server.port}; stop with Ctrl-C")
         stop.wait()
-    server.stop()
-    recording.close()
+        server.stop()
+        recording.close()
     _report_end(call, recording)
     return None
 
