@@ -62,9 +62,21 @@ def test_resume_writes_the_session_and_prints_the_command(
     assert session[:8] in path.name
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert "is not installed" in ran.err
+    assert "is not installed" not in ran.err
     (transcript,) = read(path)
     assert transcript.session_id == str(UUID(session))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_that_is_not_installed_is_reported_with_its_command(
+    recorded: Refold, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    ran = recorded("resume", "s", "--user", "ada", "--in", client)
+
+    assert ran.out.split()[0] == CLIENTS[client]
+    assert f"{CLIENTS[client]} is not installed" in ran.err
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from refold import UserInput, open as open_store
 from tests.cli.conftest import Refold
+from tests.cli.test_terminal import on_terminal, plain
 
 
 def test_programs_get_sessions_as_json(refold: Refold, sample: Path) -> None:
@@ -81,6 +82,19 @@ def test_the_newest_event_comes_first(refold: Refold, sample: Path) -> None:
     names = [session["session_id"] for session in programs]
     assert names == ["d", "c", "b", "a", "run"]
     assert [session["session_id"] for session in reversed_order] == names[::-1]
+
+
+def test_a_part_of_the_list_says_how_many_sessions_there_are(
+    refold: Refold, sample: Path
+) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        store.session(user_id="lin", session_id="a").append(UserInput(text="x"))
+
+    part = plain(on_terminal("sessions", "--limit", "1"))
+    whole = plain(on_terminal("sessions", "--limit", "2"))
+
+    assert part.splitlines()[-1] == "1 of 2 sessions"
+    assert "of 2 sessions" not in whole
 
 
 def test_labels_are_set_and_removed(refold: Refold, sample: Path) -> None:

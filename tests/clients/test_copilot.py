@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.clients.contract import ClientContract
 from tests.clients.programs import COPILOT
-from tests.clients.trial import PNG, Trial, with_answer
-from tests.support.provider import Failure, answer
+from tests.clients.trial import PNG, Trial, answers_of, with_answer
+from tests.support.provider import Failure, answer, call
 
 
 class TestCopilot(ClientContract):
-    """The scenarios of all clients, and an image.
+    """The scenarios of all clients, an image, and a sub-agent.
 
     Its tool ``view`` sends no image to this model, only the path of the file.
     """
@@ -27,3 +27,16 @@ class TestCopilot(ClientContract):
 
         with_answer(trial.check(), "A red square.")
         assert b"image_url" in trial.provider.requests[-1].decoded
+
+    def test_a_sub_agent_becomes_a_session(self, trial: Trial) -> None:
+        task = {"agent_type": "general-purpose", "description": "One", "name": "one"}
+
+        trial.begin(
+            "Delegate.",
+            answer("I ask one.", call("task", {**task, "prompt": "Greet Ada."})),
+            answer("Hello, Ada."),
+        )
+
+        sessions = trial.check()
+        assert len(sessions) == 2
+        assert answers_of(with_answer(sessions, "Hello, Ada.")) == ["Hello, Ada."]

@@ -175,6 +175,9 @@ def sessions(
             lines.head("last event (UTC)")
             for session in page.sessions:
                 lines.session(session, with_day=True)
+        if page.next is not None and screen.cuts:
+            shown = f"{len(page.sessions):,} of {counted(page.total, 'session')}"
+            screen.line((shown, "dim"))
         if page.unread:
             count = counted(page.unread, "session")
             screen.line((f"{count} not read to the end: run this again", "yellow"))

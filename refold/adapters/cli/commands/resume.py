@@ -114,7 +114,7 @@ def resume(
         "left_out": dict(written.left_out),
         "revealed": dict(view.revealed),
     }
-    if program is None:
+    if program is None and not print_command:
         output.complain(
             f"{command[0]} is not installed: install it, and run its command"
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, codex, exit_codes, openai
@@ -18,6 +19,7 @@ from refold.adapters.proxy.protocols.answers import (
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     NOT_CONVERTED,
+    Conversions,
     Notes,
     UserEvents,
     body_of,
@@ -147,6 +149,9 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest: 
     )
 
 
+_CONVERSIONS: Final = Conversions()
+
+
 class _Reading:
     """Reads the items of a request, in their order.
 
@@ -160,8 +165,9 @@ class _Reading:
         self._notes = notes
         self._agent = agent
         self._messages: list[WireMessage] = []
-        # The items of the model since the last item of somebody else.
-        self._output = _Output(notes)
+        # The items of the model since the last item of somebody else, each with its
+        # place.
+        self._output: list[tuple[dict[str, Any], str]] = []
 
     def take(self, item: Any, place: str) -> None:
         """Take the next item."""
@@ -177,19 +183,21 @@ class _Reading:
         elif kind == "message" and role in _SYSTEM:
             self._system_message(fields, place)
         elif kind == "agent_message" or (kind == "message" and role == "user"):
-            inputs = UserEvents()
-            content = fields.get("content")
-            openai_shared.add_user_parts(inputs, content, NAME, place, self._notes)
-            self._add("user", inputs.events(), place)
+            notes = Notes()
+            convert = partial(_inputs, fields, place, notes)
+            self._add(_CONVERSIONS.message(fields, notes, convert), place, notes)
         elif kind.endswith("_output") and base.text(fields, "call_id"):
-            self._add("user", (self._result(fields),), place)
+            notes = Notes()
+            convert = partial(self._result, fields)
+            key = [self._agent, fields]
+            self._add(_CONVERSIONS.message(key, notes, convert), place, notes)
         elif _is_of_model(kind, role):
-            self._output.take(fields, place)
+            self._output.append((fields, place))
         else:
             if kind not in _CONTROLS:
                 self._notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind or 'item')}")
             event = Item(format=NAME, kind=kind, value=item)
-            self._add("user", (event,), place)
+            self._add(WireMessage("user", (event,)), place, Notes())
 
     def messages(self) -> tuple[WireMessage, ...]:
         """Return all messages."""
@@ -201,38 +209,79 @@ class _Reading:
         text = openai_shared.system_text(fields.get("content"), place, self._notes)
         if text is None:
             self._notes.add(EMPTY_MESSAGE, place)
-        elif self.system is None and not self._messages and not self._output.begun:
+        elif self.system is None and not self._messages and not self._output:
             self.system = text
         else:
-            event = SystemPrompt(text=text, where="conversation")
             self._end_output()
-            self._messages.append(WireMessage("system", (event,)))
+            convert = partial(_system_text, text)
+            key = ["system", text]
+            self._messages.append(_CONVERSIONS.message(key, Notes(), convert))
 
-    def _result(self, item: dict[str, Any]) -> Event:
+    def _result(self, item: dict[str, Any]) -> WireMessage:
         """Return the result of a call."""
+        event: Event
         if self._agent == codex.NAME:
             piece = codex.returned(item)
-            return event_of(piece.type, piece.fields)
-        output = item.get("output")
-        return ToolResult(
-            call_id=item["call_id"],
-            content="" if output is None else output,
-            status="error" if exit_codes.states_failure(output) else "ok",
-        )
+            event = event_of(piece.type, piece.fields)
+        else:
+            output = item.get("output")
+            event = ToolResult(
+                call_id=item["call_id"],
+                content="" if output is None else output,
+                status="error" if exit_codes.states_failure(output) else "ok",
+            )
+        return WireMessage("user", (event,))
 
-    def _add(self, role: Any, events: tuple[Event, ...], place: str) -> None:
-        """Add a message that is not the model's."""
+    def _add(self, message: WireMessage, place: str, notes: Notes) -> None:
+        """Add a message that is not the model's.
+
+        notes: of its conversion.
+        """
         self._end_output()
-        if not events:
+        self._notes.add_all(notes)
+        if message.events:
+            self._messages.append(message)
+        else:
             self._notes.add(EMPTY_MESSAGE, place)
-            return
-        self._messages.append(WireMessage(role, events))
 
     def _end_output(self) -> None:
         """Add the items of the model, up to here, as one message."""
-        if self._output.begun:
-            self._messages.append(WireMessage("assistant", self._output.events()))
-            self._output = _Output(self._notes)
+        if not self._output:
+            return
+        notes = Notes()
+        convert = partial(_answer_in, self._output, notes)
+        items = [item for item, _ in self._output]
+        message = _CONVERSIONS.message(items, notes, convert)
+        self._notes.add_all(notes)
+        if message.events:
+            self._messages.append(message)
+        self._output = []
+
+
+def _system_text(text: str) -> WireMessage:
+    """Return a message of the developer."""
+    event = SystemPrompt(text=text, where="conversation")
+    return WireMessage("system", (event,))
+
+
+def _inputs(fields: dict[str, Any], place: str, notes: Notes) -> WireMessage:
+    """Return a message of the user."""
+    inputs = UserEvents()
+    openai_shared.add_user_parts(inputs, fields.get("content"), NAME, place, notes)
+    return WireMessage("user", inputs.events())
+
+
+def _answer_in(
+    items: Iterable[tuple[dict[str, Any], str]], notes: Notes
+) -> WireMessage:
+    """Return items of the model as one message.
+
+    items: each with its place.
+    """
+    output = _Output(notes)
+    for item, place in items:
+        output.take(item, place)
+    return WireMessage("assistant", output.events() if output.begun else ())
 
 
 def _is_of_model(kind: str, role: str | None) -> bool:
