@@ -253,10 +253,10 @@ class History:
     front:   the seqs that contexts show before all others (``in_place``).
     digests: those of all entries, also their former ones.
     silent:  the seqs of events that no request repeats, such as the beginning of an
-             answer without text, each with the seq of the entry that it belongs to; 0
-             for none.
+             answer without text, each with the seq of the entry that it belongs to;
+             None if it belongs to none.  A fork has the seq 0 and negative ones.
     leads:   of these, the beginnings of answers whose first entry comes next.
-    last:    the seq of the newest entry.
+    last:    the seq of the newest entry; None before the first.
     captured: the seqs of events that another writer appended, such as a capture.
     """
 
@@ -264,9 +264,9 @@ class History:
     shown: list[int] = field(default_factory=list)
     front: set[int] = field(default_factory=set)
     digests: set[str] = field(default_factory=set)
-    silent: dict[int, int] = field(default_factory=dict)
+    silent: dict[int, int | None] = field(default_factory=dict)
     leads: list[int] = field(default_factory=list)
-    last: int = 0
+    last: int | None = None
     captured: set[int] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
@@ -293,7 +293,7 @@ class History:
             return
         self.silent[seq] = self.last
         if isinstance(event, kinds.AgentResponse):
-            self.silent[seq] = 0
+            self.silent[seq] = None
             self.leads.append(seq)
 
     def with_silent(self, seqs: Iterable[int]) -> list[int]:
@@ -306,7 +306,8 @@ class History:
 
     def seqs_of_view(self) -> list[int]:
         """Return the seqs of the events that contexts show, and of their edits."""
-        shown = set(self.with_silent([*self.shown, 0])) - {0}
+        shown = set(self.with_silent(self.shown))
+        shown.update(seq for seq, owner in self.silent.items() if owner is None)
         for seq in self.shown:
             shown.update(self.entries[seq].edits)
         return sorted(shown)
@@ -819,9 +820,9 @@ def _has_order(history: History, items: Sequence[Item], candidate: Plan) -> bool
     Results are shown behind their calls wherever they are in the log.
     """
     front = history.front | set(candidate.front)
-    newest = history.last
+    newest = history.last or 0
     new_items = 0
-    place = (False, -newest)  # before all others
+    place: tuple[bool, int] | None = None
     for item, seq in zip(items, candidate.places, strict=True):
         before = place
         if seq is None:
@@ -832,7 +833,7 @@ def _has_order(history: History, items: Sequence[Item], candidate: Plan) -> bool
             place = (seq not in front, seq)
         if item.type == "tool_result":
             place = before
-        elif place <= before and before[1] != -newest:
+        elif before is not None and place <= before:
             return False
     return True
 
